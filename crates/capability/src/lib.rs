@@ -1,0 +1,1 @@
+//! Keys, capabilities, digests and the replay window; time and randomness are arguments.

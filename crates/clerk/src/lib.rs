@@ -1,0 +1,1 @@
+//! What applications use: caches capabilities, moves data straight to drives, retries, reads ahead.

@@ -1,0 +1,1 @@
+//! Block devices behind one trait: raw device or file, memory, and faulty; aligned buffers.

@@ -1,0 +1,1 @@
+//! The drive: authorize each request alone, then run it on the object store.

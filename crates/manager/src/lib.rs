@@ -1,0 +1,1 @@
+//! The file manager: names, policy and capabilities over drives.

@@ -1,0 +1,1 @@
+//! The FUSE face of the clerk.

@@ -1,0 +1,1 @@
+//! The typed procedures of the drive and file manager programs, as in specs/*.x.

@@ -1,0 +1,1 @@
+//! The object store: copy-on-write objects on a device it owns.

@@ -1,0 +1,1 @@
+//! Sockets and TLS: pipelined ONC RPC over TCP for clients and servers.

@@ -1,0 +1,115 @@
+//! Identifiers. Each is a newtype, so that a partition can't be passed where an object is meant.
+
+use std::fmt;
+
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{:x}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+identifier! {
+    /// A drive's worldwide unique name, drawn at random when the drive is formatted
+    /// (CMU-CS-97-118 section 2.4, footnote 1: 64-bit unique device names).
+    DriveId(u64), "d"
+}
+identifier! {
+    /// A partition of one drive: a quota and a set of keys, not a place.
+    PartitionId(u32), "p"
+}
+identifier! {
+    /// An object of one partition. Never used again after the object is removed.
+    ObjectId(u64), "o"
+}
+identifier! {
+    /// What a capability was issued for, chosen by the file manager and kept in audit records.
+    AuditId(u64), "a"
+}
+
+impl ObjectId {
+    /// Well-known object (Table 4): the drive's clock, parameters, partitions and counters.
+    pub const DRIVE_CONTROL: ObjectId = ObjectId(1);
+    /// Well-known object (Table 4): one partition's size and use.
+    pub const PARTITION_CONTROL: ObjectId = ObjectId(2);
+    /// Well-known object (Table 4): the identifiers of the partition's objects.
+    pub const PARTITION_CONTENTS: ObjectId = ObjectId(3);
+    /// Well-known object (Table 4): ordinary, created empty with the partition.
+    pub const FIRST_OBJECT: ObjectId = ObjectId(4);
+    /// The lowest identifier that `create` gives out; those below are reserved.
+    pub const FIRST_DYNAMIC: ObjectId = ObjectId(64);
+}
+
+/// An object's name within its drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    /// The partition that holds it.
+    pub partition: PartitionId,
+    /// The object.
+    pub object: ObjectId,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.partition, self.object)
+    }
+}
+
+/// One installation: its drives, managers and keys. 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct CellId(pub [u8; 16]);
+
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for CellId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const ERROR: &str = "a cell identifier is 32 hexadecimal digits";
+        if text.len() != 32 || !text.is_ascii() {
+            return Err(ERROR);
+        }
+        let mut bytes = [0; 16];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let digits = &text[2 * index..2 * index + 2];
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| ERROR)?;
+        }
+        Ok(CellId(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cell_id_survives_its_text() {
+        let id = CellId([0xab; 16]);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert!("xy".parse::<CellId>().is_err());
+        assert!("é".repeat(16).parse::<CellId>().is_err());
+    }
+}

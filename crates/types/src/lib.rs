@@ -1,0 +1,20 @@
+//! Names, ranges, rights, attributes and limits that every part of NASD speaks in.
+//!
+//! The words are the papers': a *drive* holds *partitions*, a partition holds *objects*, an object
+//! has *attributes* (CMU-CS-97-118, sections 2.2-2.3). Nothing here does I/O, reads a clock or
+//! draws a random number.
+
+mod attributes;
+mod ids;
+pub mod limits;
+mod protection;
+mod range;
+mod rights;
+mod time;
+
+pub use attributes::{Attributes, FS_SPECIFIC_BYTES, FsSpecific, SetAttributes};
+pub use ids::{AuditId, CellId, DriveId, ObjectId, ObjectName, PartitionId};
+pub use protection::Protection;
+pub use range::ByteRange;
+pub use rights::Rights;
+pub use time::Timestamp;
