@@ -1,1 +1,34 @@
 //! Keys, capabilities, digests and the replay window; time and randomness are arguments.
+//!
+//! A *capability* (CMU-CS-97-118, section 2.4 and Figure 1) has a public half, which says what its
+//! holder may do, and a secret key, which only the file manager and the drive can derive from it.
+//! A request shows the public half and a digest made with the key; the drive derives the key
+//! anew, so that it needs no session and no table of who holds what.
+//!
+//! * [`key`]: the key hierarchy of Table 6 and how keys are derived from each other.
+//! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
+//! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
+//! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
+//! * [`authorize`]: every check of a request, in its one fixed order; [`refusal`]: their outcomes.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number or logs.
+
+pub mod authorize;
+pub mod capability;
+pub mod digest;
+pub mod key;
+pub mod mint;
+pub mod nonce;
+pub mod refusal;
+pub mod suite;
+pub mod window;
+
+pub use authorize::{Access, Admission, Authorized, Claim, DriveRules, Target, admit};
+pub use capability::{CAPABILITY_BYTES, Capability};
+pub use digest::{DIGEST_BYTES, Digest, DigestKeys, procedure_bytes};
+pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKeys, derive};
+pub use mint::capability_key;
+pub use nonce::{NONCE_BYTES, Nonce, NonceSource};
+pub use refusal::Refusal;
+pub use suite::Suite;
+pub use window::{NonceWindow, WindowOptions};

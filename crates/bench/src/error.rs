@@ -1,0 +1,45 @@
+//! Why a row could not be measured.
+
+/// Each says what is missing or what failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A program that measures a limit is not installed.
+    #[error("the limit needs `{program}`, which is not installed: `make bench` installs it")]
+    MissingProgram {
+        /// Its name.
+        program: &'static str,
+    },
+    /// It failed.
+    #[error("`{program}` failed: {reason}")]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// There is no such row.
+    #[error("there is no row `{name}`; this version has: {known}")]
+    NoSuchRow {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The drive refused or failed a request.
+    #[error("the drive failed the measured request: {0}")]
+    Drive(#[from] nasd_client::ClientError),
+    /// What came back is not what was written.
+    #[error("the data that was read back differs at byte {offset}")]
+    WrongData {
+        /// The first byte that differs.
+        offset: u64,
+    },
+    /// Something else of the system failed.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}

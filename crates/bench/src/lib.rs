@@ -1,0 +1,15 @@
+//! Measured rows, each beside the limit that the same run measured.
+//!
+//! A row's name, what it does and its limit are a contract: scripts compare them over time. The
+//! value and the limit come from one run on one machine, so their ratio means something where
+//! either number alone would not.
+
+mod error;
+mod limits;
+mod row;
+mod rows;
+
+pub use error::BenchError;
+pub use limits::{Limits, disk_read, disk_write, tcp_loopback};
+pub use row::Row;
+pub use rows::{ROW_NAMES, Target, measure};

@@ -1,0 +1,289 @@
+//! Every check that a drive makes of a request, in its one fixed order.
+//!
+//! | step | check | refusal | where |
+//! |---|---|---|---|
+//! | 1 | the drive offers the suite | `Suite` | [`admit`] |
+//! | 2 | the kind of key is allowed for the operation, has its capability, and is of the operation's partition | `Key` | [`admit`] |
+//! | 3 | protection: understood, has a meaning, meets the capability's minimum, which meets the drive's; never none with a key | `Protection` | [`admit`] |
+//! | 4 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
+//! | 5 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
+//! | 6 | the capability has not expired | `Expired` | [`admit`] |
+//! | 7 | it names this drive | `Drive` | [`admit`] |
+//! | 8 | it names the partition and object | `Object` | [`admit`] |
+//! | 9 | it has the rights | `Rights` | [`admit`] |
+//! | 10 | its region has the bytes | `Region` | [`admit`] |
+//! | 11 | the key exists: partition known, epoch not gone | `Key` | the drive, [`crate::WorkingKeys::of_epoch`] |
+//! | 12 | the object exists, and the digest is right | `Digest` | [`Admission::verify`] |
+//! | 13 | the nonce was still not seen; now it is | `Replay` | [`Admission::verify`] |
+//!
+//! Steps 1-10 look at the request and a few constants, so that they come first and before the
+//! payload is received. What they tell, the caller knew. Step 11 tells about keys, and nothing
+//! about objects. The look-up of the access control version is the only one that can find an
+//! object missing; that looks like a wrong digest, down to the work that is done. The nonce is
+//! recorded last, so that only somebody with the key can use nonces up; a second copy of the same
+//! request that passed step 5 at the same time is stopped at step 13, before anything is done.
+//!
+//! With NO_PROTECTION nothing proves who asks, so that step 12 and 13 are left out: it is allowed
+//! to those without a key only for what anybody may ask, and with a capability only on a drive
+//! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
+//!
+//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 11 (the operation's
+//! own arguments, which steps 8-10 need, are known only then, so that these move behind it).
+
+use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
+
+use crate::{
+    Capability, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal, SecretKey,
+    Suite,
+};
+
+/// What a drive demands of every request.
+#[derive(Clone, Copy, Debug)]
+pub struct DriveRules<'a> {
+    /// Its own name.
+    pub drive: DriveId,
+    /// Suites that it offers; it must be able to run them.
+    pub suites: &'a [Suite],
+    /// The weakest protection that it accepts in capabilities and requests.
+    pub minimum_protection: Protection,
+}
+
+/// By what authority a request says that it comes: the RPC credential.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// Which key the digest was made with.
+    pub key: KeyKind,
+    /// Whose key, for the kinds that partitions have; else 0.
+    pub key_partition: PartitionId,
+    /// With which algorithms; `None` if the number on the wire is unknown.
+    pub suite: Option<Suite>,
+    /// How the request and its reply are protected.
+    pub protection: Protection,
+    /// Present exactly when `key` is [`KeyKind::Capability`].
+    pub capability: Option<&'a Capability>,
+}
+
+/// What an operation is about to touch.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// The drive as a whole: `inquiry`, and operations of the drive key. No capability allows it.
+    Drive,
+    /// The partition: `create`. Its capability names object 0.
+    Partition(PartitionId),
+    /// One object.
+    Object(PartitionId, ObjectId),
+    /// Several objects of a partition (`flush`): a capability must be for each of them. An empty
+    /// list is the partition.
+    Objects(PartitionId, &'a [ObjectId]),
+}
+
+/// What an operation needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Access<'a> {
+    /// What it touches.
+    pub target: Target<'a>,
+    /// The rights that a capability must have, all of them.
+    pub rights: Rights,
+    /// For reads and writes, the range from the first byte to the last. (A region is contiguous, so that it
+    /// holds every piece of a strided transfer if it holds this.) `None` for all else.
+    pub bytes: Option<ByteRange>,
+    /// The kinds of keys that the operation may be authorized with.
+    pub keys: KeyKinds,
+}
+
+/// A request that has passed all checks but those of its digest (steps 1-10).
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a request that was admitted is not authorized yet"]
+pub struct Admission {
+    protection: Protection,
+    nonce: Nonce,
+}
+
+/// Proof that a request passed every check. Only this module makes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Authorized {
+    protection: Protection,
+    nonce: Nonce,
+}
+
+/// Steps 1-10: every check that needs neither the digest nor a look-up.
+pub fn admit(
+    rules: &DriveRules<'_>,
+    claim: &Claim<'_>,
+    access: &Access<'_>,
+    nonce: &Nonce,
+    window: &NonceWindow,
+    now: Timestamp,
+) -> Result<Admission, Refusal> {
+    check_suite(rules, claim)?;
+    check_key_kind(claim, access)?;
+    check_protection(rules, claim)?;
+    if !claim.protection.is_empty() {
+        window.check(now, nonce)?;
+    }
+    if let Some(capability) = claim.capability {
+        check_capability(rules.drive, capability, access, now)?;
+    }
+    Ok(Admission {
+        protection: claim.protection,
+        nonce: *nonce,
+    })
+}
+
+/// Step 1. With no protection the suite is not used, but must still be one that is offered.
+fn check_suite(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal> {
+    match claim.suite {
+        Some(suite) if rules.suites.contains(&suite) => Ok(()),
+        _ => Err(Refusal::Suite),
+    }
+}
+
+/// Step 2.
+fn check_key_kind(claim: &Claim<'_>, access: &Access<'_>) -> Result<(), Refusal> {
+    let has_its_capability = claim.capability.is_some() == (claim.key == KeyKind::Capability);
+    let of_the_partition = !claim.key.is_of_a_partition()
+        || access
+            .target
+            .partition()
+            .is_none_or(|partition| partition == claim.key_partition);
+    if access.keys.contains(claim.key) && has_its_capability && of_the_partition {
+        Ok(())
+    } else {
+        Err(Refusal::Key)
+    }
+}
+
+/// Step 3.
+fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal> {
+    let actual = claim.protection;
+    let minimum = match (claim.key, claim.capability) {
+        // Nobody's authority: there is no key to protect anything with.
+        (KeyKind::None, _) => {
+            return if actual.is_empty() {
+                Ok(())
+            } else {
+                Err(Refusal::Protection)
+            };
+        }
+        (_, Some(capability)) => capability.minimum_protection,
+        // Without a digest, anybody could say that he has the key.
+        (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
+    };
+    let understood = Protection::SUPPORTED.contains(actual) && actual.is_meaningful();
+    if understood && actual.contains(minimum) && minimum.contains(rules.minimum_protection) {
+        Ok(())
+    } else {
+        Err(Refusal::Protection)
+    }
+}
+
+/// Steps 6-10, the checks of a capability against the operation.
+pub fn check_capability(
+    drive: DriveId,
+    capability: &Capability,
+    access: &Access<'_>,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    if now >= capability.expires && capability.expires != Timestamp::MAX {
+        return Err(Refusal::Expired);
+    }
+    if capability.drive != drive {
+        return Err(Refusal::Drive);
+    }
+    if !access.target.is_named_by(capability) {
+        return Err(Refusal::Object);
+    }
+    if !capability.rights.contains(access.rights) {
+        return Err(Refusal::Rights);
+    }
+    if access
+        .bytes
+        .is_some_and(|bytes| !capability.region.contains(&bytes))
+    {
+        return Err(Refusal::Region);
+    }
+    Ok(())
+}
+
+impl Target<'_> {
+    fn partition(&self) -> Option<PartitionId> {
+        match *self {
+            Target::Drive => None,
+            Target::Partition(partition)
+            | Target::Object(partition, _)
+            | Target::Objects(partition, _) => Some(partition),
+        }
+    }
+
+    fn is_named_by(&self, capability: &Capability) -> bool {
+        self.partition() == Some(capability.partition)
+            && match *self {
+                Target::Drive => false,
+                Target::Partition(_) | Target::Objects(_, []) => capability.object == ObjectId(0),
+                Target::Object(_, object) => object == capability.object,
+                Target::Objects(_, objects) => {
+                    objects.iter().all(|object| *object == capability.object)
+                }
+            }
+    }
+}
+
+impl Admission {
+    /// Whether the digest must be verified, so that keys have to be looked up.
+    pub fn needs_digest(&self) -> bool {
+        !self.protection.is_empty()
+    }
+
+    /// Whether the digest must cover the request's bulk data.
+    pub fn covers_data(&self) -> bool {
+        self.protection.contains(Protection::INTEGRITY_DATA)
+    }
+
+    /// Steps 12 and 13. `keys` are those of the key that was claimed; `None` when the object that
+    /// the capability names does not exist. `data` is the bulk data of a request of a kind that
+    /// has any; it is used if the protection covers it.
+    pub fn verify(
+        self,
+        keys: Option<&DigestKeys>,
+        covered: &[&[u8]],
+        data: Option<&[&[u8]]>,
+        digest: &Digest,
+        window: &NonceWindow,
+        now: Timestamp,
+    ) -> Result<Authorized, Refusal> {
+        let authorized = Authorized {
+            protection: self.protection,
+            nonce: self.nonce,
+        };
+        if !self.needs_digest() {
+            return Ok(authorized);
+        }
+        let data = if self.covers_data() { data } else { None };
+        let is_right = match keys {
+            Some(keys) => keys.request(&self.nonce, covered, data) == *digest,
+            None => {
+                // The same work as for an object that exists, so that time does not tell.
+                let decoy = DigestKeys::new(&SecretKey::new([0; 32]), Suite::preferred());
+                let _ = std::hint::black_box(decoy.request(&self.nonce, covered, data) == *digest);
+                false
+            }
+        };
+        if !is_right {
+            return Err(Refusal::Digest);
+        }
+        window.record(now, &self.nonce)?;
+        Ok(authorized)
+    }
+}
+
+impl Authorized {
+    /// How the reply must be protected.
+    pub fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    /// The request's nonce, which the reply's digest covers.
+    pub fn nonce(&self) -> &Nonce {
+        &self.nonce
+    }
+}

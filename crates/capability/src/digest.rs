@@ -1,0 +1,249 @@
+//! Digests of requests and replies, and the keys that make them.
+//!
+//! From one key (of a capability, or of the hierarchy) four sub-keys are derived for each suite,
+//! with BLAKE3's `derive_key` under the context strings of [`Purposes`]: for arguments and for
+//! data, of requests and of replies. So a reply is never a request, data are never arguments, and
+//! a digest under one suite says nothing about the other.
+//!
+//! ```text
+//! data tag = MAC-data(data sub-key, nonce, data)
+//! digest   = MAC-args(args sub-key, nonce, message)
+//! message  = covered length (8)  ||  data length (8), all ones when data are not covered
+//!            ||  the request's nonce (16), in replies alone
+//!            ||  covered bytes  ||  data tag (16), when data are covered
+//! ```
+//!
+//! All integers are big-endian. `nonce` is the request's own, or the reply's own fresh one.
+//!
+//! | suite | MAC-args | MAC-data |
+//! |---|---|---|
+//! | 1 | AEGIS-128L MAC, 128-bit tag | AEGIS-128X2 MAC, 128-bit tag |
+//! | 0 | keyed BLAKE3 of nonce and message, first 16 bytes | the same of nonce and data |
+//!
+//! With suite 1 the sub-key is the first 16 bytes of the derived 32, and the nonce is AEGIS's
+//! nonce. The MAC finalization of AEGIS tolerates a repeated nonce, and no key is ever derived
+//! from one of its tags, as its specification demands.
+//!
+//! Covered bytes of a request: program, version and procedure (4 bytes each, see
+//! [`procedure_bytes`]), the body of the credential, and the arguments without the bulk data but
+//! with its length word. Of a reply: the results without the bulk data but with its length word.
+//! The three parts of a request delimit themselves, so that they are simply joined.
+//!
+//! `data` is `Some`, even if empty, exactly when INTEGRITY_DATA is asked for and the message is of
+//! a kind that carries bulk data: requests of `write`, successful replies of `read`.
+//!
+//! PRIVACY_ARGS and PRIVACY_DATA would come here as two more pairs of sub-keys for AEGIS's (or
+//! suite 0's) authenticated encryption under the same nonces, the digest then covering ciphertext.
+
+use std::fmt;
+
+use aegis::aegis128l::Aegis128LMac;
+use aegis::aegis128x2::Aegis128X2Mac;
+use subtle::ConstantTimeEq;
+
+use crate::key::derive;
+use crate::nonce::NONCE_BYTES;
+use crate::{Nonce, SecretKey, Suite};
+
+/// Bytes of a digest, `NASD_DIGEST_BYTES`.
+pub const DIGEST_BYTES: usize = 16;
+
+/// The keyed digest of a request or reply. Compared in constant time.
+#[derive(Clone, Copy, Default)]
+pub struct Digest(pub [u8; DIGEST_BYTES]);
+
+impl Digest {
+    /// What stands in place of a digest with NO_PROTECTION and in refusals.
+    pub const ZERO: Digest = Digest([0; DIGEST_BYTES]);
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Digest {}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest(")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// The first part of a request's covered bytes.
+pub fn procedure_bytes(program: u32, version: u32, procedure: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[0..4].copy_from_slice(&program.to_be_bytes());
+    bytes[4..8].copy_from_slice(&version.to_be_bytes());
+    bytes[8..12].copy_from_slice(&procedure.to_be_bytes());
+    bytes
+}
+
+/// The context strings under which a suite's sub-keys are derived.
+struct Purposes {
+    request_args: &'static str,
+    request_data: &'static str,
+    reply_args: &'static str,
+    reply_data: &'static str,
+}
+
+const BLAKE3: Purposes = Purposes {
+    request_args: "nasd v1 blake3 request arguments",
+    request_data: "nasd v1 blake3 request data",
+    reply_args: "nasd v1 blake3 reply arguments",
+    reply_data: "nasd v1 blake3 reply data",
+};
+
+const AEGIS: Purposes = Purposes {
+    request_args: "nasd v1 aegis request arguments",
+    request_data: "nasd v1 aegis request data",
+    reply_args: "nasd v1 aegis reply arguments",
+    reply_data: "nasd v1 aegis reply data",
+};
+
+/// The sub-keys of one key under one suite. Making them costs about as much as eight short
+/// hashes, so both ends keep them.
+#[derive(Clone)]
+pub struct DigestKeys {
+    suite: Suite,
+    request: Direction,
+    reply: Direction,
+}
+
+#[derive(Clone)]
+struct Direction {
+    args: SecretKey,
+    data: SecretKey,
+}
+
+impl DigestKeys {
+    /// The sub-keys of `key`.
+    ///
+    /// # Panics
+    ///
+    /// If this processor can't run the suite. Drives refuse such requests before they come here
+    /// ([`crate::admit`]); clients choose with [`Suite::choose`].
+    pub fn new(key: &SecretKey, suite: Suite) -> Self {
+        assert!(
+            suite.is_available(),
+            "invariant: callers choose among Suite::available()"
+        );
+        let purposes = match suite {
+            Suite::Blake3 => BLAKE3,
+            Suite::Aegis => AEGIS,
+        };
+        DigestKeys {
+            suite,
+            request: Direction {
+                args: derive(key, purposes.request_args, &[]),
+                data: derive(key, purposes.request_data, &[]),
+            },
+            reply: Direction {
+                args: derive(key, purposes.reply_args, &[]),
+                data: derive(key, purposes.reply_data, &[]),
+            },
+        }
+    }
+
+    /// The suite that these keys are for.
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// The digest of a request; the slices of `covered` and of `data` are taken as joined.
+    pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&[&[u8]]>) -> Digest {
+        self.request
+            .digest(self.suite, &nonce.to_bytes(), &[], covered, data)
+    }
+
+    /// The digest of a reply, which also covers the nonce of the request that it answers.
+    pub fn reply(
+        &self,
+        request_nonce: &Nonce,
+        reply_nonce: &Nonce,
+        covered: &[&[u8]],
+        data: Option<&[&[u8]]>,
+    ) -> Digest {
+        let binding = request_nonce.to_bytes();
+        self.reply
+            .digest(self.suite, &reply_nonce.to_bytes(), &binding, covered, data)
+    }
+}
+
+impl fmt::Debug for DigestKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DigestKeys({:?}, hidden)", self.suite)
+    }
+}
+
+impl Direction {
+    fn digest(
+        &self,
+        suite: Suite,
+        nonce: &[u8; NONCE_BYTES],
+        binding: &[u8],
+        covered: &[&[u8]],
+        data: Option<&[&[u8]]>,
+    ) -> Digest {
+        let mut lengths = [0; 16];
+        lengths[..8].copy_from_slice(&joined_length(covered).to_be_bytes());
+        lengths[8..].copy_from_slice(&data.map_or(u64::MAX, joined_length).to_be_bytes());
+        let mac = match suite {
+            Suite::Blake3 => keyed_blake3,
+            Suite::Aegis => aegis_128l,
+        };
+        let mac_data = match suite {
+            Suite::Blake3 => keyed_blake3,
+            Suite::Aegis => aegis_128x2,
+        };
+        let data_tag = data.map(|data| mac_data(&self.data, nonce, &[data]));
+        let tag: &[u8] = data_tag.as_ref().map_or(&[], |tag| tag);
+        Digest(mac(
+            &self.args,
+            nonce,
+            &[&[&lengths, binding], covered, &[tag]],
+        ))
+    }
+}
+
+/// Saturation can't happen: slices in memory don't add up to 2^64 bytes.
+fn joined_length(slices: &[&[u8]]) -> u64 {
+    slices.iter().map(|slice| slice.len() as u64).sum()
+}
+
+/// The message is all slices of all groups, joined.
+type Message<'a> = [&'a [&'a [u8]]];
+
+fn keyed_blake3(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new_keyed(key.expose());
+    hasher.update(nonce);
+    for slice in message.iter().copied().flatten() {
+        hasher.update(slice);
+    }
+    first_half(hasher.finalize().as_bytes())
+}
+
+fn aegis_128l(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
+    let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
+    for slice in message.iter().copied().flatten() {
+        mac.update(slice);
+    }
+    mac.finalize()
+}
+
+fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
+    let mut mac = Aegis128X2Mac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
+    for slice in message.iter().copied().flatten() {
+        mac.update(slice);
+    }
+    mac.finalize()
+}
+
+fn first_half(bytes: &[u8; 32]) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&bytes[..16]);
+    half
+}

@@ -1,0 +1,235 @@
+//! Secret keys and their hierarchy (CMU-CS-97-118, Table 6).
+//!
+//! A key is 32 random bytes. Keys are not derived downwards from the master key: each level is set
+//! by the one above, so that replacing a key says nothing about its successor. What is derived
+//! (with BLAKE3's `derive_key`, and never from a tag of a MAC) are the sub-keys that one key needs
+//! for its several purposes, see [`derive`].
+//!
+//! Changes of keys (`set_key`) belong here when they come: the new key travels encrypted under a
+//! sub-key derived for that purpose, and a change of the working key moves
+//! [`WorkingKeys::current`] to [`WorkingKeys::previous`].
+
+use std::fmt;
+
+use subtle::{Choice, ConstantTimeEq};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::Refusal;
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+
+/// A secret key. Wiped when dropped, compared in constant time, and never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct SecretKey([u8; KEY_BYTES]);
+
+impl SecretKey {
+    /// From 32 bytes, which must come from a good random source or from [`derive`].
+    pub const fn new(bytes: [u8; KEY_BYTES]) -> Self {
+        SecretKey(bytes)
+    }
+
+    /// The bytes, to store or send them. Callers must take care that they don't leak.
+    pub const fn expose(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+}
+
+impl From<[u8; KEY_BYTES]> for SecretKey {
+    fn from(bytes: [u8; KEY_BYTES]) -> Self {
+        SecretKey(bytes)
+    }
+}
+
+impl ConstantTimeEq for SecretKey {
+    fn ct_eq(&self, other: &Self) -> Choice {
+        self.0.ct_eq(&other.0)
+    }
+}
+
+impl PartialEq for SecretKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.ct_eq(other).into()
+    }
+}
+
+impl Eq for SecretKey {}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(hidden)")
+    }
+}
+
+/// A key for one purpose, from a key that has several.
+///
+/// This is BLAKE3's `derive_key` with `purpose` as its context string, over the parent's 32 bytes
+/// followed by `salt`. `purpose` must be a constant of the program, unique to the purpose; the
+/// parent has a fixed length, so that parent and salt can't run into each other.
+pub fn derive(parent: &SecretKey, purpose: &'static str, salt: &[u8]) -> SecretKey {
+    let mut hasher = blake3::Hasher::new_derive_key(purpose);
+    hasher.update(parent.expose());
+    hasher.update(salt);
+    let key = SecretKey(*hasher.finalize().as_bytes());
+    hasher.zeroize();
+    key
+}
+
+/// Which key a request is authorized with (`nasd_key_kind`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u32)]
+pub enum KeyKind {
+    /// No key: NO_PROTECTION, for inquiry alone.
+    #[default]
+    None = 0,
+    /// Sets the drive key, and nothing else.
+    Master = 1,
+    /// The drive administrator's: manipulates partitions, sets partition keys, any object.
+    Drive = 2,
+    /// The file manager's long-lived key: sets working keys, any object of its partition.
+    Partition = 3,
+    /// What capabilities are minted with now.
+    WorkingCurrent = 4,
+    /// What capabilities were minted with in the period before.
+    WorkingPrevious = 5,
+    /// The secret half of a capability.
+    Capability = 6,
+}
+
+impl KeyKind {
+    /// The number on the wire.
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The kind with that number on the wire.
+    pub const fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            0 => KeyKind::None,
+            1 => KeyKind::Master,
+            2 => KeyKind::Drive,
+            3 => KeyKind::Partition,
+            4 => KeyKind::WorkingCurrent,
+            5 => KeyKind::WorkingPrevious,
+            6 => KeyKind::Capability,
+            _ => return None,
+        })
+    }
+
+    /// Whether the credential must say which partition's key it is.
+    pub const fn is_of_a_partition(self) -> bool {
+        matches!(
+            self,
+            KeyKind::Partition | KeyKind::WorkingCurrent | KeyKind::WorkingPrevious
+        )
+    }
+}
+
+/// A set of key kinds: those with which an operation may be authorized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct KeyKinds(u8);
+
+impl KeyKinds {
+    /// No authority needed: `inquiry`. Other kinds are not refused.
+    pub const ANYONE: KeyKinds = KeyKinds::OBJECT.with(KeyKind::None);
+    /// Operations on objects (Table 1): all but the master key.
+    pub const OBJECT: KeyKinds = KeyKinds(0)
+        .with(KeyKind::Drive)
+        .with(KeyKind::Partition)
+        .with(KeyKind::WorkingCurrent)
+        .with(KeyKind::WorkingPrevious)
+        .with(KeyKind::Capability);
+
+    /// The set with `kind` added.
+    pub const fn with(self, kind: KeyKind) -> Self {
+        KeyKinds(self.0 | 1 << kind.code())
+    }
+
+    /// Whether `kind` is in the set.
+    pub const fn contains(self, kind: KeyKind) -> bool {
+        self.0 & 1 << kind.code() != 0
+    }
+}
+
+/// A partition's pair of working keys. The epoch numbers the keys that a partition ever had; it
+/// is a public field of the capabilities minted with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkingKeys {
+    /// Epoch of `current`; `previous`, if any, had the epoch before.
+    pub epoch: u32,
+    /// What capabilities are minted with now.
+    pub current: SecretKey,
+    /// Keeps the capabilities of the period before alive. Dropping it revokes them all.
+    pub previous: Option<SecretKey>,
+}
+
+impl WorkingKeys {
+    /// The key with which a capability of that epoch was minted; [`Refusal::Key`] if it is gone.
+    pub fn of_epoch(&self, epoch: u32) -> Result<&SecretKey, Refusal> {
+        if epoch == self.epoch {
+            return Ok(&self.current);
+        }
+        match &self.previous {
+            Some(previous) if epoch.checked_add(1) == Some(self.epoch) => Ok(previous),
+            _ => Err(Refusal::Key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_hides_the_key() {
+        let key = SecretKey::new([0xa5; 32]);
+        assert_eq!(format!("{key:?}"), "SecretKey(hidden)");
+    }
+
+    #[test]
+    fn purpose_and_salt_separate_derived_keys() {
+        let parent = SecretKey::new([7; 32]);
+        let key = derive(&parent, "nasd test one", b"salt");
+        assert_ne!(key, derive(&parent, "nasd test two", b"salt"));
+        assert_ne!(key, derive(&parent, "nasd test one", b"sal"));
+        assert_ne!(
+            key,
+            derive(&SecretKey::new([8; 32]), "nasd test one", b"salt")
+        );
+        assert_eq!(key, derive(&parent, "nasd test one", b"salt"));
+    }
+
+    #[test]
+    fn kinds_survive_the_wire_and_sets_hold_what_was_put_in() {
+        for code in 0..7 {
+            let kind = KeyKind::from_code(code).expect("a kind of the wire");
+            assert_eq!(kind.code(), code);
+            assert_eq!(KeyKinds::default().with(kind), KeyKinds(1 << code));
+        }
+        assert_eq!(KeyKind::from_code(7), None);
+        assert!(!KeyKinds::OBJECT.contains(KeyKind::None));
+        assert!(!KeyKinds::ANYONE.contains(KeyKind::Master));
+        assert!(KeyKinds::ANYONE.contains(KeyKind::None));
+    }
+
+    #[test]
+    fn only_two_epochs_are_known() {
+        let (old, new) = (SecretKey::new([1; 32]), SecretKey::new([2; 32]));
+        let keys = WorkingKeys {
+            epoch: 5,
+            current: new.clone(),
+            previous: Some(old.clone()),
+        };
+        assert_eq!(keys.of_epoch(5), Ok(&new));
+        assert_eq!(keys.of_epoch(4), Ok(&old));
+        for gone in [0, 3, 6, u32::MAX] {
+            assert_eq!(keys.of_epoch(gone), Err(Refusal::Key));
+        }
+        let first = WorkingKeys {
+            epoch: 0,
+            current: new,
+            previous: Some(old),
+        };
+        assert_eq!(first.of_epoch(u32::MAX), Err(Refusal::Key));
+    }
+}

@@ -1,0 +1,450 @@
+//! What has been written to one file and is not yet known to be durable: pure bookkeeping.
+//!
+//! The bytes lie in *chunks* that never overlap. A chunk is filled by sequential writes, queued,
+//! sent (in flight), and then **retained** until a flush of the drive answers with the `instance`
+//! that the write was answered with. When another instance shows up, the drive has started anew
+//! and may have lost what was retained, so those chunks are queued again. Because chunks never
+//! overlap, the order in which they are sent does not matter; a newer write cuts its range out of
+//! older chunks, and has to wait only for a chunk that is in flight.
+//!
+//! Nothing here locks, waits or does I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nasd_types::ByteRange;
+
+/// Chunks end at multiples of this many bytes, so that drives receive aligned requests.
+pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Filling chunks of one file; another one makes the oldest of them leave.
+const MAX_FILLING: usize = 8;
+
+/// A first write at least this long gets a buffer of a whole chunk at once.
+const EAGER_BYTES: usize = 64 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// May grow by sequential writes.
+    Filling,
+    /// Waits for a sender.
+    Queued,
+    /// A sender has it: it must not change.
+    InFlight,
+    /// The drive has it, perhaps not durably. `acknowledged` counts answers of this file.
+    Retained { instance: u64, acknowledged: u64 },
+}
+
+#[derive(Debug)]
+struct Chunk<W> {
+    id: u64,
+    /// The chunk is `bytes[start..start + length]`; cutting only moves the ends.
+    bytes: Arc<Vec<u8>>,
+    start: usize,
+    length: usize,
+    state: State,
+    writer: W,
+}
+
+/// Bytes of a chunk, shared with whoever reads or sends them.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// Where in the file they belong.
+    pub(crate) offset: u64,
+    bytes: Arc<Vec<u8>>,
+    start: usize,
+    length: usize,
+}
+
+impl Piece {
+    /// The bytes.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+
+    /// Where in the file they belong.
+    pub(crate) fn range(&self) -> ByteRange {
+        ByteRange::new(self.offset, self.length as u64)
+    }
+}
+
+/// A chunk that a sender has taken.
+#[derive(Debug)]
+pub(crate) struct Outgoing<W> {
+    /// Names it in `acknowledge` and `drop_failed`.
+    pub(crate) id: u64,
+    /// What to send, and where.
+    pub(crate) piece: Piece,
+    /// On whose behalf.
+    pub(crate) writer: W,
+}
+
+/// The unflushed bytes of one file. `W` is who wrote them.
+#[derive(Debug)]
+pub(crate) struct Pending<W> {
+    chunks: BTreeMap<u64, Chunk<W>>,
+    next_id: u64,
+    acknowledged: u64,
+    held_bytes: u64,
+    filling: Index,
+    queued: Index,
+    in_flight: Index,
+}
+
+/// (identifier, offset) of the chunks in one state: the oldest is first.
+type Index = BTreeSet<(u64, u64)>;
+
+impl<W: Clone + PartialEq> Pending<W> {
+    /// Nothing written.
+    pub(crate) fn new() -> Self {
+        Pending {
+            chunks: BTreeMap::new(),
+            next_id: 0,
+            acknowledged: 0,
+            held_bytes: 0,
+            filling: Index::new(),
+            queued: Index::new(),
+            in_flight: Index::new(),
+        }
+    }
+
+    /// Whether everything written is durable.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Bytes held, sent or not.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Chunks that the drive has not acknowledged and no sender has.
+    pub(crate) fn unsent(&self) -> usize {
+        self.filling.len() + self.queued.len()
+    }
+
+    /// Chunks that senders have.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The byte after the last one held.
+    pub(crate) fn end(&self) -> u64 {
+        self.chunks.last_key_value().map_or(0, |(offset, chunk)| offset + chunk.length as u64)
+    }
+
+    /// Identifier that the next chunk will get: those that exist now are below it.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// How many acknowledgements there have been: the mark for `release`.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Whether a chunk older than `id` has not been acknowledged.
+    pub(crate) fn has_unacknowledged_before(&self, id: u64) -> bool {
+        [&self.filling, &self.queued, &self.in_flight]
+            .iter()
+            .any(|index| index.first().is_some_and(|(oldest, _)| *oldest < id))
+    }
+
+    /// Whether an acknowledged chunk waits for a flush, up to the `mark` of `acknowledged`.
+    pub(crate) fn has_retained_to(&self, mark: u64) -> bool {
+        self.chunks.values().any(
+            |chunk| matches!(chunk.state, State::Retained { acknowledged, .. } if acknowledged <= mark),
+        )
+    }
+
+    /// Whether a sender has bytes of `range`; such bytes can't be overwritten or cut now.
+    pub(crate) fn is_in_flight(&self, range: ByteRange) -> bool {
+        !self.in_flight.is_empty()
+            && self.overlapping(range).any(|(_, chunk)| chunk.state == State::InFlight)
+    }
+
+    /// The chunks that share bytes with `range`, in order.
+    fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = (u64, &Chunk<W>)> {
+        // Chunks do not overlap, so at most one of those that start before the range reaches in.
+        let first = self
+            .chunks
+            .range(..=range.offset)
+            .next_back()
+            .filter(|(offset, chunk)| *offset + chunk.length as u64 > range.offset)
+            .map_or(range.offset, |(offset, _)| *offset);
+        let end = if range.is_empty() { first } else { range.end() };
+        self.chunks.range(first..end).map(|(offset, chunk)| (*offset, chunk))
+    }
+
+    /// Records a write. The caller has made sure that nothing of the range is in flight. Returns
+    /// how many chunks became ready to be sent.
+    pub(crate) fn put(&mut self, offset: u64, data: &[u8], writer: &W) -> usize {
+        debug_assert!(!self.is_in_flight(ByteRange::new(offset, data.len() as u64)));
+        let queued_before = self.queued.len();
+        let mut offset = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let room = CHUNK_BYTES - offset % CHUNK_BYTES;
+            let length = usize::try_from(room).unwrap_or(usize::MAX).min(rest.len());
+            self.put_within_chunk(offset, &rest[..length], writer);
+            offset += length as u64;
+            rest = &rest[length..];
+        }
+        self.limit_filling();
+        self.queued.len().saturating_sub(queued_before)
+    }
+
+    /// `put` for data that does not cross a chunk boundary.
+    fn put_within_chunk(&mut self, offset: u64, data: &[u8], writer: &W) {
+        if self.overwrite_in_place(offset, data, writer) {
+            return;
+        }
+        self.cut(ByteRange::new(offset, data.len() as u64));
+        if !self.append(offset, data, writer) {
+            let id = self.next_id;
+            self.next_id += 1;
+            let capacity = if data.len() >= EAGER_BYTES {
+                (CHUNK_BYTES - offset % CHUNK_BYTES) as usize
+            } else {
+                data.len()
+            };
+            let mut bytes = Vec::with_capacity(capacity);
+            bytes.extend_from_slice(data);
+            let length = bytes.len();
+            let chunk = Chunk {
+                id,
+                bytes: Arc::new(bytes),
+                start: 0,
+                length,
+                state: State::Filling,
+                writer: writer.clone(),
+            };
+            self.insert(offset, chunk);
+        }
+        self.queue_if_full(offset + data.len() as u64);
+    }
+
+    /// A rewrite of part of one chunk that nobody has sent yet.
+    fn overwrite_in_place(&mut self, offset: u64, data: &[u8], writer: &W) -> bool {
+        let Some((start, chunk)) = self.chunks.range_mut(..=offset).next_back() else {
+            return false;
+        };
+        let fits = offset + data.len() as u64 <= start + chunk.length as u64;
+        if !fits || chunk.writer != *writer || !is_unsent(chunk.state) {
+            return false;
+        }
+        let from = chunk.start + (offset - start) as usize;
+        // A reader may hold the old bytes: then this copies, and the reader keeps what it has.
+        Arc::make_mut(&mut chunk.bytes)[from..from + data.len()].copy_from_slice(data);
+        true
+    }
+
+    /// Adds to the filling chunk that ends at `offset`, when there is one of the same writer.
+    fn append(&mut self, offset: u64, data: &[u8], writer: &W) -> bool {
+        if offset.is_multiple_of(CHUNK_BYTES) {
+            return false;
+        }
+        let Some((start, chunk)) = self.chunks.range_mut(..offset).next_back() else {
+            return false;
+        };
+        let adjacent = start + chunk.length as u64 == offset;
+        if !adjacent || chunk.state != State::Filling || chunk.writer != *writer {
+            return false;
+        }
+        let bytes = Arc::make_mut(&mut chunk.bytes);
+        bytes.truncate(chunk.start + chunk.length);
+        bytes.extend_from_slice(data);
+        chunk.length += data.len();
+        self.held_bytes += data.len() as u64;
+        true
+    }
+
+    /// A chunk that has reached a chunk boundary can't grow any more.
+    fn queue_if_full(&mut self, end: u64) {
+        if !end.is_multiple_of(CHUNK_BYTES) {
+            return;
+        }
+        if let Some((start, chunk)) = self.chunks.range(..end).next_back()
+            && start + chunk.length as u64 == end
+            && chunk.state == State::Filling
+        {
+            self.set_state(*start, State::Queued);
+        }
+    }
+
+    /// Many small writes far apart must not pile up as filling chunks.
+    fn limit_filling(&mut self) {
+        while self.filling.len() > MAX_FILLING
+            && let Some((_, offset)) = self.filling.first().copied()
+        {
+            self.set_state(offset, State::Queued);
+        }
+    }
+
+    fn index_of(&mut self, state: State) -> Option<&mut Index> {
+        match state {
+            State::Filling => Some(&mut self.filling),
+            State::Queued => Some(&mut self.queued),
+            State::InFlight => Some(&mut self.in_flight),
+            State::Retained { .. } => None,
+        }
+    }
+
+    fn set_state(&mut self, offset: u64, state: State) {
+        let Some(chunk) = self.chunks.get_mut(&offset) else { return };
+        let (id, before) = (chunk.id, chunk.state);
+        chunk.state = state;
+        if let Some(index) = self.index_of(before) {
+            index.remove(&(id, offset));
+        }
+        if let Some(index) = self.index_of(state) {
+            index.insert((id, offset));
+        }
+    }
+
+    fn insert(&mut self, offset: u64, chunk: Chunk<W>) {
+        self.held_bytes += chunk.length as u64;
+        if let Some(index) = self.index_of(chunk.state) {
+            index.insert((chunk.id, offset));
+        }
+        let previous = self.chunks.insert(offset, chunk);
+        debug_assert!(previous.is_none(), "chunks never overlap");
+    }
+
+    fn remove(&mut self, offset: u64) -> Option<Chunk<W>> {
+        let chunk = self.chunks.remove(&offset)?;
+        self.held_bytes -= chunk.length as u64;
+        if let Some(index) = self.index_of(chunk.state) {
+            index.remove(&(chunk.id, offset));
+        }
+        Some(chunk)
+    }
+
+    /// Forgets the bytes of `range`, which newer ones replace or a truncation removed. Nothing of
+    /// it may be in flight.
+    pub(crate) fn cut(&mut self, range: ByteRange) {
+        let touched: Vec<u64> = self.overlapping(range).map(|(offset, _)| offset).collect();
+        for offset in touched {
+            let Some(chunk) = self.remove(offset) else { continue };
+            debug_assert!(chunk.state != State::InFlight, "bytes in flight can't be cut");
+            let end = offset + chunk.length as u64;
+            if end > range.end() {
+                let skipped = (range.end() - offset) as usize;
+                self.insert(range.end(), part(&chunk, skipped, chunk.length - skipped));
+            }
+            if offset < range.offset {
+                let kept = (range.offset - offset) as usize;
+                self.insert(offset, part(&chunk, 0, kept));
+            }
+        }
+    }
+
+    /// Makes every filling chunk ready to be sent. Returns how many there were.
+    pub(crate) fn seal(&mut self) -> usize {
+        let filling: Vec<u64> = self.filling.iter().map(|(_, offset)| *offset).collect();
+        for offset in &filling {
+            self.set_state(*offset, State::Queued);
+        }
+        filling.len()
+    }
+
+    /// Hands the oldest queued chunk to a sender.
+    pub(crate) fn take_queued(&mut self) -> Option<Outgoing<W>> {
+        let (id, offset) = self.queued.first().copied()?;
+        self.set_state(offset, State::InFlight);
+        let chunk = self.chunks.get(&offset)?;
+        Some(Outgoing { id, piece: piece(offset, chunk), writer: chunk.writer.clone() })
+    }
+
+    /// The drive has answered. With `durable`, it answered that the bytes are durable.
+    pub(crate) fn acknowledge(&mut self, sent: &Outgoing<W>, instance: u64, durable: bool) {
+        self.acknowledged += 1;
+        if durable {
+            self.drop_failed(sent);
+        } else {
+            debug_assert!(self.in_flight.contains(&(sent.id, sent.piece.offset)));
+            let acknowledged = self.acknowledged;
+            self.set_state(sent.piece.offset, State::Retained { instance, acknowledged });
+        }
+    }
+
+    /// Gives up the bytes of a write that failed for good.
+    pub(crate) fn drop_failed(&mut self, sent: &Outgoing<W>) {
+        debug_assert!(self.in_flight.contains(&(sent.id, sent.piece.offset)));
+        self.remove(sent.piece.offset);
+    }
+
+    /// The drive runs as `instance`: what another instance acknowledged must be sent again.
+    /// Returns how many chunks that is.
+    pub(crate) fn requeue_other_instances(&mut self, instance: u64) -> usize {
+        let lost: Vec<u64> = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| {
+                matches!(chunk.state, State::Retained { instance: theirs, .. } if theirs != instance)
+            })
+            .map(|(offset, _)| *offset)
+            .collect();
+        for offset in &lost {
+            self.set_state(*offset, State::Queued);
+        }
+        lost.len()
+    }
+
+    /// A flush that began after acknowledgement `mark` was answered by `instance`: what that
+    /// instance acknowledged before is durable.
+    pub(crate) fn release(&mut self, instance: u64, mark: u64) {
+        let mut released = 0;
+        self.chunks.retain(|_, chunk| match chunk.state {
+            State::Retained { instance: theirs, acknowledged }
+                if theirs == instance && acknowledged <= mark =>
+            {
+                released += chunk.length as u64;
+                false
+            }
+            _ => true,
+        });
+        self.held_bytes -= released;
+    }
+
+    /// Forgets everything that is not in flight.
+    pub(crate) fn discard(&mut self) {
+        let doomed: Vec<u64> = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| chunk.state != State::InFlight)
+            .map(|(offset, _)| *offset)
+            .collect();
+        for offset in doomed {
+            self.remove(offset);
+        }
+    }
+
+    /// The held bytes of `range`, in order.
+    pub(crate) fn overlay(&self, range: ByteRange) -> Vec<Piece> {
+        if self.chunks.is_empty() {
+            return Vec::new();
+        }
+        self.overlapping(range).map(|(offset, chunk)| piece(offset, chunk)).collect()
+    }
+}
+
+fn is_unsent(state: State) -> bool {
+    matches!(state, State::Filling | State::Queued)
+}
+
+fn piece<W>(offset: u64, chunk: &Chunk<W>) -> Piece {
+    Piece { offset, bytes: Arc::clone(&chunk.bytes), start: chunk.start, length: chunk.length }
+}
+
+/// A part of a chunk in the same state. It gets a buffer of its own when it would otherwise keep
+/// a much larger one alive, so that held memory stays within twice the held bytes.
+fn part<W: Clone>(chunk: &Chunk<W>, skip: usize, length: usize) -> Chunk<W> {
+    let start = chunk.start + skip;
+    let (bytes, start) = if length < chunk.bytes.len() / 2 {
+        (Arc::new(chunk.bytes[start..start + length].to_vec()), 0)
+    } else {
+        (Arc::clone(&chunk.bytes), start)
+    };
+    Chunk { id: chunk.id, bytes, start, length, state: chunk.state, writer: chunk.writer.clone() }
+}

@@ -1,0 +1,275 @@
+//! The command line, as the user types it. Each command's meaning is in `commands/`.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Network-attached secure disks: clients move data straight to and from the drives, which check
+/// every request alone.
+#[derive(Debug, Parser)]
+#[command(name = "nasd", version, max_term_width = 100)]
+pub struct Arguments {
+    /// The cell's directory.
+    #[arg(long, global = true, value_name = "DIR", env = "NASD_CELL")]
+    pub cell: Option<PathBuf>,
+    /// Print facts as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a cell in DIR at first use, start it, and print `ready` when it serves.
+    Up(UpArguments),
+    /// Stop a cell that runs in the background.
+    Down {
+        /// The cell's directory.
+        dir: Option<PathBuf>,
+    },
+    /// Show drives, space, volumes, managers, health, and bytes by path.
+    Status,
+    /// Mount the cell's volume.
+    Mount(MountArguments),
+    /// Unmount it: what was written is made durable first.
+    Umount {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+    },
+    /// List a directory: VOLUME:/path.
+    Ls {
+        /// Show mode, owner, size and time.
+        #[arg(short, long)]
+        long: bool,
+        /// VOLUME:/path.
+        path: String,
+    },
+    /// Print files.
+    Cat {
+        /// VOLUME:/path of each.
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Copy files and trees, to or from the cell.
+    Cp {
+        /// Copy directories with everything in them.
+        #[arg(short, long)]
+        recursive: bool,
+        /// What to copy: local paths or VOLUME:/path.
+        #[arg(required = true)]
+        sources: Vec<String>,
+        /// Where to: a local path or VOLUME:/path.
+        destination: String,
+    },
+    /// Remove files.
+    Rm {
+        /// Remove directories with everything in them.
+        #[arg(short, long)]
+        recursive: bool,
+        /// Don't ask before removing a tree.
+        #[arg(long)]
+        yes: bool,
+        /// VOLUME:/path of each.
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Make directories.
+    Mkdir {
+        /// Make parents too, and don't mind what is there.
+        #[arg(short, long)]
+        parents: bool,
+        /// VOLUME:/path of each.
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Show what a file is and where it lies.
+    Stat {
+        /// VOLUME:/path.
+        path: String,
+    },
+    /// Format or serve one drive.
+    #[command(subcommand)]
+    Drive(DriveCommand),
+    /// Serve the file manager.
+    #[command(subcommand)]
+    Manager(ManagerCommand),
+    /// Measure rows beside their limits.
+    Bench(BenchArguments),
+    /// Try it: a temporary cell, real files in and out, and a table of what happened.
+    Demo(DemoArguments),
+}
+
+/// `nasd up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArguments {
+    /// The cell's directory.
+    pub dir: Option<PathBuf>,
+    /// How many drives a new cell gets.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub drives: u32,
+    /// Size of each new drive.
+    #[arg(long, default_value = "8G", value_parser = parse_size)]
+    pub size: u64,
+    /// Use this device or file as a drive of the new cell (repeat it). All on it is lost.
+    #[arg(long = "device", value_name = "PATH")]
+    pub devices: Vec<PathBuf>,
+    /// Needed with --device: agree that everything on the devices is lost.
+    #[arg(long)]
+    pub yes: bool,
+    /// Data cache of each drive of a new cell.
+    #[arg(long, default_value = "256M", value_parser = parse_size)]
+    pub cache: u64,
+    /// The address that a new cell listens on.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub host: IpAddr,
+    /// The manager's port in a new cell; drive N gets this plus N.
+    #[arg(long, default_value_t = 7300)]
+    pub base_port: u16,
+    /// How clients of a new cell protect requests and replies.
+    #[arg(long, default_value = "integrity-args",
+          value_parser = ["none", "integrity-args", "integrity-data"])]
+    pub protection: String,
+    /// How files are spread over the drives of a new cell.
+    #[arg(long, value_enum, default_value_t = Stripe::None)]
+    pub stripe: Stripe,
+    /// Mount the volume here too.
+    #[arg(long, value_name = "PATH")]
+    pub mount: Option<PathBuf>,
+    /// Return when it serves, and go on in the background.
+    #[arg(long)]
+    pub detach: bool,
+}
+
+/// How files are spread over drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Stripe {
+    /// Each file is on one drive; files are spread over all.
+    None,
+}
+
+/// `nasd mount`.
+#[derive(Debug, Clone, Args)]
+pub struct MountArguments {
+    /// An empty directory.
+    pub mountpoint: PathBuf,
+    /// The volume; a cell has one, named `main`.
+    #[arg(long)]
+    pub volume: Option<String>,
+    /// Return when it is mounted, and go on in the background.
+    #[arg(long)]
+    pub detach: bool,
+    /// Options, separated by commas: `timeout=SECONDS` (how long to wait for a drive that is away
+    /// before an I/O error), `ro`.
+    #[arg(short = 'o', value_delimiter = ',')]
+    pub options: Vec<String>,
+}
+
+/// `nasd drive`.
+#[derive(Debug, Subcommand)]
+pub enum DriveCommand {
+    /// Make a device into a drive of the cell: adds it to cell.toml and keyring.toml.
+    Format {
+        /// A block device or a file.
+        device: PathBuf,
+        /// Make the file with this size if it does not exist.
+        #[arg(long, value_parser = parse_size)]
+        size: Option<u64>,
+        /// Where the drive will listen; default is the next free port of the cell.
+        #[arg(long)]
+        address: Option<SocketAddr>,
+        /// Agree that everything on the device is lost.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Serve a formatted device.
+    Serve {
+        /// The device.
+        device: PathBuf,
+        /// HOST:PORT.
+        #[arg(long, default_value = "127.0.0.1:7301")]
+        listen: SocketAddr,
+        /// Bytes of data cache.
+        #[arg(long, default_value = "256M", value_parser = parse_size)]
+        cache: u64,
+        /// Refuse a drive of another cell.
+        #[arg(long, value_name = "CELL-ID")]
+        expect_cell: Option<String>,
+        /// Refuse another drive.
+        #[arg(long, value_name = "DRIVE-ID")]
+        expect_drive: Option<String>,
+    },
+    /// Show which drive a device holds.
+    Inspect {
+        /// The device.
+        device: PathBuf,
+    },
+}
+
+/// `nasd manager`.
+#[derive(Debug, Subcommand)]
+pub enum ManagerCommand {
+    /// Serve the cell's volume.
+    Serve,
+}
+
+/// `nasd bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArguments {
+    /// Rows to measure; all that this version has, if none is named.
+    pub rows: Vec<String>,
+    /// Where the device file and the limits' files go: the disk that is measured.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `nasd demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArguments {
+    /// The tree to copy in; default: the Rust library's sources or /usr/include.
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Where the temporary cell goes; needs room for the files.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Size of the generated file.
+    #[arg(long, default_value = "1G", value_parser = parse_size)]
+    pub big_file: u64,
+}
+
+/// Bytes from `512`, `64K`, `10M`, `8G` or `1T` (powers of 1024).
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        Some(b'T') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is no size: write 512M, 8G or 1T"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("8G"), Ok(8 << 30));
+        assert_eq!(parse_size("512"), Ok(512));
+        assert_eq!(parse_size("1k"), Ok(1024));
+        for bad in ["", "G", "-1", "1.5G", "99999999999999T", "8GB"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}

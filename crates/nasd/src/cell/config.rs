@@ -1,0 +1,217 @@
+//! `cell.toml`: identifiers, addresses and devices. Nothing in it is secret.
+
+use super::CellError;
+use nasd_types::{CellId, DriveId, PartitionId, Protection};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The version of the file that this program reads and writes.
+const VERSION: u32 = 1;
+
+/// Protection options by their names in `cell.toml` and on the command line.
+pub const PROTECTION_NAMES: [(&str, Protection); 3] = [
+    ("none", Protection::NONE),
+    ("integrity-args", Protection::INTEGRITY_ARGS),
+    ("integrity-data", Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA)),
+];
+
+/// The whole file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellConfig {
+    version: u32,
+    /// The cell's identifier, 32 hexadecimal digits.
+    id: String,
+    /// The name of its volume.
+    pub volume: String,
+    /// What clients protect their requests with: one of `PROTECTION_NAMES`.
+    protection: String,
+    /// Its file manager.
+    pub manager: ManagerConfig,
+    /// Its drives.
+    #[serde(rename = "drive", default)]
+    pub drives: Vec<DriveConfig>,
+}
+
+/// The file manager.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManagerConfig {
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// One drive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveConfig {
+    /// Small, stable, unique in the cell; file numbers of the mount are made from it.
+    pub index: u32,
+    /// The drive's name, 16 hexadecimal digits.
+    id: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its device; a relative path is in the cell's directory.
+    pub device: PathBuf,
+    /// The partition that holds the volume's part.
+    partition: u32,
+    /// Bytes of its data cache.
+    pub cache_bytes: u64,
+}
+
+impl CellConfig {
+    /// A cell with its drives.
+    pub fn new(
+        id: CellId,
+        volume: String,
+        protection: &str,
+        manager: SocketAddr,
+        drives: Vec<DriveConfig>,
+    ) -> Self {
+        CellConfig {
+            version: VERSION,
+            id: id.to_string(),
+            volume,
+            protection: protection.to_owned(),
+            manager: ManagerConfig { address: manager },
+            drives,
+        }
+    }
+
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// `NoCell` where it does not exist, `Damaged` where it makes no sense, `Io` otherwise.
+    pub fn load(path: &Path) -> Result<Self, CellError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(CellError::NoCell(path.parent().unwrap_or(path).to_owned()));
+            }
+            Err(error) => return Err(CellError::io("read", path)(error)),
+        };
+        let damaged = |reason: String| CellError::Damaged { path: path.to_owned(), reason };
+        let config: CellConfig = toml::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        config.check().map_err(damaged)?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!("its version is {}, this program knows {VERSION}", self.version));
+        }
+        self.id.parse::<CellId>()?;
+        if !PROTECTION_NAMES.iter().any(|(name, _)| *name == self.protection) {
+            return Err(format!("`{}` is no protection option", self.protection));
+        }
+        for (position, drive) in self.drives.iter().enumerate() {
+            u64::from_str_radix(&drive.id, 16).map_err(|_| format!("`{}` is no drive", drive.id))?;
+            if self.drives[..position].iter().any(|other| other.index == drive.index) {
+                return Err(format!("two drives have the index {}", drive.index));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// Never for a checked configuration; the serializer's word otherwise.
+    pub fn to_text(&self) -> Result<String, String> {
+        let body = toml::to_string_pretty(self).map_err(|error| error.to_string())?;
+        Ok(format!("# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"))
+    }
+
+    /// The cell's identifier.
+    pub fn cell_id(&self) -> CellId {
+        self.id.parse().unwrap_or_default()
+    }
+
+    /// What clients protect their requests with.
+    pub fn protection(&self) -> Protection {
+        let named = PROTECTION_NAMES.iter().find(|(name, _)| *name == self.protection);
+        named.map_or(Protection::INTEGRITY_ARGS, |(_, protection)| *protection)
+    }
+
+    /// The drive with that index.
+    pub fn drive(&self, index: u32) -> Option<&DriveConfig> {
+        self.drives.iter().find(|drive| drive.index == index)
+    }
+}
+
+impl DriveConfig {
+    /// A drive of the cell.
+    pub fn new(
+        index: u32,
+        id: DriveId,
+        address: SocketAddr,
+        device: PathBuf,
+        partition: PartitionId,
+        cache_bytes: u64,
+    ) -> Self {
+        let id = format!("{:016x}", id.0);
+        DriveConfig { index, id, address, device, partition: partition.0, cache_bytes }
+    }
+
+    /// The drive's name.
+    pub fn drive_id(&self) -> DriveId {
+        DriveId(u64::from_str_radix(&self.id, 16).unwrap_or_default())
+    }
+
+    /// The partition that holds the volume's part.
+    pub fn partition_id(&self) -> PartitionId {
+        PartitionId(self.partition)
+    }
+
+    /// How messages call it: `drive-N`.
+    pub fn member(&self) -> String {
+        format!("drive-{}", self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> CellConfig {
+        let address: SocketAddr = "127.0.0.1:7300".parse().unwrap();
+        let drive = DriveConfig::new(
+            1,
+            DriveId(0xfeed),
+            address,
+            PathBuf::from("drives/drive-1.img"),
+            PartitionId(1),
+            1 << 20,
+        );
+        CellConfig::new(CellId([7; 16]), "main".into(), "integrity-args", address, vec![drive])
+    }
+
+    #[test]
+    fn survives_its_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cell.toml");
+        std::fs::write(&path, config().to_text().unwrap()).unwrap();
+        let loaded = CellConfig::load(&path).unwrap();
+        assert_eq!(loaded.cell_id(), CellId([7; 16]));
+        assert_eq!(loaded.drives[0].drive_id(), DriveId(0xfeed));
+        assert_eq!(loaded.protection(), Protection::INTEGRITY_ARGS);
+    }
+
+    #[test]
+    fn tells_what_is_wrong() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cell.toml");
+        assert!(matches!(CellConfig::load(&path), Err(CellError::NoCell(_))));
+        let text = config().to_text().unwrap();
+        for (from, to, word) in [
+            ("version = 1", "version = 9", "version is 9"),
+            ("integrity-args", "hope", "no protection option"),
+            ("000000000000feed", "drive one", "no drive"),
+        ] {
+            std::fs::write(&path, text.replace(from, to)).unwrap();
+            let error = CellConfig::load(&path).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

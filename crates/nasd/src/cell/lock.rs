@@ -1,0 +1,91 @@
+//! One process runs a cell: it holds `run/up.lock`, which also tells its process number.
+
+use super::CellError;
+use rustix::fs::FlockOperation;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Held while the cell runs; released by the system however the process ends.
+#[derive(Debug)]
+pub struct CellLock {
+    _file: File,
+}
+
+impl CellLock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// `Running` where another process has it; `Io` otherwise.
+    pub fn acquire(path: &Path) -> Result<Self, CellError> {
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(CellError::io("open", path))?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(CellError::Running { directory: cell_of(path), pid: read_pid(&mut file) });
+        }
+        let write = |file: &mut File| -> std::io::Result<()> {
+            file.set_len(0)?;
+            file.rewind()?;
+            write!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(CellError::io("write", path))?;
+        Ok(CellLock { _file: file })
+    }
+
+    /// The number of the process that holds the lock, if one does.
+    pub fn holder(path: &Path) -> Option<u32> {
+        let mut file = OpenOptions::new().read(true).open(path).ok()?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => None,
+            Err(_) => read_pid(&mut file),
+        }
+    }
+
+    /// Waits until nobody holds the lock; false if somebody still does at the end.
+    pub fn wait_released(path: &Path, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while Self::holder(path).is_some() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn cell_of(lock: &Path) -> PathBuf {
+    lock.parent().and_then(Path::parent).unwrap_or(lock).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("up.lock");
+        assert_eq!(CellLock::holder(&path), None);
+        let lock = CellLock::acquire(&path).unwrap();
+        assert_eq!(CellLock::holder(&path), Some(std::process::id()));
+        assert!(matches!(CellLock::acquire(&path), Err(CellError::Running { .. })));
+        drop(lock);
+        assert!(CellLock::wait_released(&path, Duration::ZERO));
+        CellLock::acquire(&path).unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! The cell's directory: what a cell is, written down.
+//!
+//! ```text
+//! DIR/cell.toml        who and where: identifiers, addresses, devices (no secret)
+//! DIR/keyring.toml     the drives' keys, readable by the owner alone
+//! DIR/tls/             the cell's authority and the certificates made with it
+//! DIR/drives/          device files, where the cell was not given real devices
+//! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
+//! ```
+//!
+//! `cell.toml` is written last, so a directory with one is a whole cell. A client's machine needs
+//! `cell.toml` and `tls/{ca.pem,host.pem,host.key}` only.
+
+mod authority;
+mod config;
+mod create;
+mod error;
+mod keyring;
+mod lock;
+
+pub use authority::{Authority, CertificateFiles, MANAGER_NAME};
+pub use config::{CellConfig, DriveConfig, ManagerConfig, PROTECTION_NAMES};
+pub use create::{NewCell, create_cell};
+pub use error::CellError;
+pub use keyring::{DriveKeys, Keyring};
+pub use lock::CellLock;
+
+use std::path::{Path, PathBuf};
+
+/// A cell's directory and what its `cell.toml` says.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    directory: PathBuf,
+    /// The contents of `cell.toml`.
+    pub config: CellConfig,
+}
+
+impl Cell {
+    /// Reads the cell in `directory`.
+    ///
+    /// # Errors
+    /// `NoCell` where there is none; `Damaged` where its file can't be understood.
+    pub fn open(directory: &Path) -> Result<Cell, CellError> {
+        let config = CellConfig::load(&directory.join("cell.toml"))?;
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        Ok(Cell { directory, config })
+    }
+
+    /// Whether `directory` holds a cell.
+    pub fn exists(directory: &Path) -> bool {
+        directory.join("cell.toml").exists()
+    }
+
+    /// The cell's directory, absolute.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The drives' keys; only the managers' machine has them.
+    ///
+    /// # Errors
+    /// As `Keyring::load`.
+    pub fn keyring(&self) -> Result<Keyring, CellError> {
+        Keyring::load(&keyring_path(&self.directory))
+    }
+
+    /// Certificate files of the named member: `manager` or `host`.
+    pub fn certificate(&self, member: &str) -> CertificateFiles {
+        CertificateFiles::in_directory(&tls_directory(&self.directory), member)
+    }
+
+    /// Where a drive's device is: as configured, relative paths being in the cell's directory.
+    pub fn device_path(&self, drive: &DriveConfig) -> PathBuf {
+        self.directory.join(&drive.device)
+    }
+
+    /// Where the member's log goes.
+    pub fn log_path(&self, member: &str) -> PathBuf {
+        self.directory.join("log").join(format!("{member}.log"))
+    }
+
+    /// Held locked by the process that runs the cell; holds its process number.
+    pub fn lock_path(&self) -> PathBuf {
+        self.directory.join("run").join("up.lock")
+    }
+}
+
+fn keyring_path(directory: &Path) -> PathBuf {
+    directory.join("keyring.toml")
+}
+
+fn tls_directory(directory: &Path) -> PathBuf {
+    directory.join("tls")
+}

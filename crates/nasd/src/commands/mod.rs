@@ -1,0 +1,69 @@
+//! One file a command. A command gets parsed arguments and answers with what went wrong.
+
+pub mod bench;
+pub mod demo;
+pub mod drive;
+pub mod files;
+pub mod manager;
+pub mod mount;
+pub mod status;
+pub mod up;
+
+use crate::arguments::{Arguments, Command};
+use crate::cell::Cell;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+/// What every command returns: the error says what failed, why, and what to do.
+pub type Outcome = Result<(), Box<dyn Error>>;
+
+/// Runs the command.
+///
+/// # Errors
+/// The command's own.
+pub fn run(arguments: Arguments) -> Outcome {
+    let directory = cell_directory(arguments.cell);
+    let json = arguments.json;
+    let open = || Cell::open(&directory);
+    match arguments.command {
+        Command::Up(up) => up::up(&up.dir.clone().unwrap_or(directory), &up),
+        Command::Down { dir } => up::down(&dir.unwrap_or(directory)),
+        Command::Status => status::status(&open()?, json),
+        Command::Mount(mount) => mount::mount(&open()?, &mount),
+        Command::Umount { mountpoint } => mount::umount(&mountpoint),
+        Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
+        Command::Cat { paths } => files::cat(&open()?, &paths),
+        Command::Cp { recursive, sources, destination } => {
+            files::cp(&open()?, &sources, &destination, recursive)
+        }
+        Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
+        Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
+        Command::Stat { path } => files::stat(&open()?, &path, json),
+        Command::Drive(command) => drive::run(&directory, command, json),
+        Command::Manager(_) => manager::serve(&open()?),
+        Command::Bench(bench) => bench::bench(&bench, json),
+        Command::Demo(demo) => demo::demo(&demo),
+    }
+}
+
+/// The cell's directory: as named, else in the user's data directory.
+fn cell_directory(named: Option<PathBuf>) -> PathBuf {
+    if let Some(directory) = named {
+        return directory;
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let data = variable("XDG_DATA_HOME").map(PathBuf::from).unwrap_or_else(|| {
+        Path::new(&variable("HOME").unwrap_or_else(|| "/var/lib".into())).join(".local/share")
+    });
+    data.join("nasd")
+}
+
+/// Tells whoever started this process that it serves, and lets go of its output.
+fn announce_ready(detail: &str) {
+    use std::io::Write;
+    let mut output = std::io::stdout();
+    let line = if detail.is_empty() { "ready".to_owned() } else { format!("ready {detail}") };
+    // Nobody may be reading; that is no reason to stop serving.
+    let _ = writeln!(output, "{line}");
+    let _ = output.flush();
+}

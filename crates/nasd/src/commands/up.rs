@@ -1,0 +1,135 @@
+//! `nasd up` and `nasd down`: a whole cell on this machine.
+
+use super::{Outcome, announce_ready};
+use crate::arguments::UpArguments;
+use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, create_cell};
+use crate::detach::run_detached;
+use crate::shutdown::Shutdown;
+use crate::supervisor::{MemberSpec, Supervisor};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often dead members are looked for.
+const TEND_INTERVAL: Duration = Duration::from_millis(20);
+/// How long `down` waits: the sum of what the members may take.
+const DOWN_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Creates the cell at first use, starts it, and runs it until a signal ends it.
+///
+/// # Errors
+/// A cell that can't be made or a member that does not start, with the cause.
+pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
+    // Before anything slow: a signal during the start must stop what was started.
+    let shutdown = Shutdown::new()?;
+    let cell = open_or_create(directory, arguments)?;
+    if arguments.detach {
+        if let Some(pid) = CellLock::holder(&cell.lock_path()) {
+            let directory = cell.directory().to_owned();
+            return Err(CellError::Running { directory, pid: Some(pid) }.into());
+        }
+        let mut detached: Vec<OsString> = vec!["up".into(), cell.directory().into()];
+        if let Some(mountpoint) = &arguments.mount {
+            detached.extend(["--mount".into(), std::path::absolute(mountpoint)?.into()]);
+        }
+        return Ok(run_detached(&detached, &cell.log_path("up"))?);
+    }
+    let lock = CellLock::acquire(&cell.lock_path())?;
+    let stop = shutdown.into_flag();
+
+    let mut supervisor = Supervisor::default();
+    let drives = cell.config.drives.iter().map(|drive| drive_member(&cell, drive)).collect();
+    supervisor.start(drives)?;
+    supervisor.start(vec![manager_member(&cell)])?;
+    if let Some(mountpoint) = &arguments.mount {
+        let mountpoint = std::path::absolute(mountpoint)?;
+        supervisor.start(vec![mount_member(&cell, &mountpoint)])?;
+    }
+    if !stop.load(Ordering::Acquire) {
+        announce_ready("");
+    }
+    while !stop.load(Ordering::Acquire) {
+        supervisor.tend();
+        std::thread::sleep(TEND_INTERVAL);
+    }
+    let problems = supervisor.stop();
+    drop(lock);
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
+}
+
+/// Stops the cell that runs in the background.
+///
+/// # Errors
+/// If it does not run, or does not stop.
+pub fn down(directory: &Path) -> Outcome {
+    let cell = Cell::open(directory)?;
+    let lock = cell.lock_path();
+    let Some(pid) = CellLock::holder(&lock) else {
+        return Err(format!("the cell in {} is not running", directory.display()).into());
+    };
+    let pid = rustix::process::Pid::from_raw(pid as i32).ok_or("its lock names no process")?;
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+        .map_err(|errno| format!("can't stop process {pid:?}: {errno}"))?;
+    if CellLock::wait_released(&lock, DOWN_TIMEOUT) {
+        return Ok(());
+    }
+    let log = cell.log_path("up");
+    Err(format!("the cell is still stopping; its log is {}", log.display()).into())
+}
+
+fn open_or_create(directory: &Path, arguments: &UpArguments) -> Result<Cell, Box<dyn std::error::Error>> {
+    if Cell::exists(directory) {
+        return Ok(Cell::open(directory)?);
+    }
+    if !arguments.devices.is_empty() && !arguments.yes {
+        let devices: Vec<String> =
+            arguments.devices.iter().map(|path| format!("  {}", path.display())).collect();
+        let devices = devices.join("\n");
+        return Err(format!(
+            "everything on these devices would be lost:\n{devices}\nadd --yes to agree"
+        )
+        .into());
+    }
+    let new = NewCell {
+        drives: arguments.drives,
+        devices: arguments.devices.clone(),
+        size_bytes: arguments.size,
+        cache_bytes: arguments.cache,
+        host: arguments.host,
+        base_port: arguments.base_port,
+        protection: arguments.protection.clone(),
+        volume: "main".to_owned(),
+    };
+    Ok(create_cell(directory, &new)?)
+}
+
+fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {
+    let name = drive.member();
+    let arguments: Vec<OsString> = vec![
+        "drive".into(),
+        "serve".into(),
+        cell.device_path(drive).into(),
+        "--listen".into(),
+        drive.address.to_string().into(),
+        "--cache".into(),
+        drive.cache_bytes.to_string().into(),
+        "--expect-cell".into(),
+        cell.config.cell_id().to_string().into(),
+        "--expect-drive".into(),
+        format!("{:016x}", drive.drive_id().0).into(),
+    ];
+    MemberSpec { log: cell.log_path(&name), name, arguments }
+}
+
+fn manager_member(cell: &Cell) -> MemberSpec {
+    let arguments: Vec<OsString> =
+        vec!["manager".into(), "serve".into(), "--cell".into(), cell.directory().into()];
+    MemberSpec { name: "manager".into(), arguments, log: cell.log_path("manager") }
+}
+
+fn mount_member(cell: &Cell, mountpoint: &Path) -> MemberSpec {
+    let arguments: Vec<OsString> =
+        vec!["mount".into(), mountpoint.into(), "--cell".into(), cell.directory().into()];
+    MemberSpec { name: "mount".into(), arguments, log: cell.log_path("mount") }
+}

@@ -1,0 +1,2 @@
+//! The `nasd` command.
+fn main() {}

@@ -1,0 +1,39 @@
+//! Waiting for the signals that end a server.
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Notices SIGINT and SIGTERM from the moment it is made.
+pub struct Shutdown {
+    signals: Signals,
+}
+
+impl Shutdown {
+    /// Takes the two signals over.
+    ///
+    /// # Errors
+    /// The system's, when it refuses.
+    pub fn new() -> io::Result<Self> {
+        Ok(Shutdown { signals: Signals::new([SIGINT, SIGTERM])? })
+    }
+
+    /// Waits for one of them.
+    pub fn wait(&mut self) {
+        self.signals.forever().next();
+    }
+
+    /// A flag that is set when one of them comes.
+    pub fn into_flag(mut self) -> Arc<AtomicBool> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&flag);
+        std::thread::spawn(move || {
+            for _ in self.signals.forever() {
+                seen.store(true, Ordering::Release);
+            }
+        });
+        flag
+    }
+}

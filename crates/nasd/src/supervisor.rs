@@ -1,0 +1,285 @@
+//! Starts the processes of a cell, restarts those that die, and stops them in order.
+//!
+//! Each member is a process of its own, so that one that dies takes nothing with it. A member
+//! prints `ready` on its standard output when it serves; its standard error is its log. Members
+//! are told to end when the supervisor dies, whatever killed it.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long a member may take from its start to `ready`: a drive may have much to recover.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a member may take to stop: a drive writes back what its cache holds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Waits between restarts of a member that dies again and again: doubled up to the second value.
+const RESTART_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// A member that served this long starts with the short wait again.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+/// How much of a log an error quotes.
+const LOG_TAIL_LINES: usize = 5;
+
+/// What to run as a member.
+#[derive(Debug, Clone)]
+pub struct MemberSpec {
+    /// Its name in messages: `drive-1`, `manager`, `mount`.
+    pub name: String,
+    /// Arguments after the program's own name.
+    pub arguments: Vec<std::ffi::OsString>,
+    /// Where its standard error goes.
+    pub log: PathBuf,
+}
+
+/// Why a member does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The process could not be made.
+    #[error("can't start {name}: {source}")]
+    Spawn {
+        /// Which member.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It ended, or closed its output, before it was ready.
+    #[error("{name} stopped at once ({status}):\n{tail}\nits whole log: {}", .log.display())]
+    Died {
+        /// Which member.
+        name: String,
+        /// How it ended.
+        status: String,
+        /// The log's last lines.
+        tail: String,
+        /// The log.
+        log: PathBuf,
+    },
+    /// It is not ready in time.
+    #[error("{name} is not ready after {} s:\n{tail}\nits whole log: {}",
+            START_TIMEOUT.as_secs(), .log.display())]
+    TimedOut {
+        /// Which member.
+        name: String,
+        /// The log's last lines.
+        tail: String,
+        /// The log.
+        log: PathBuf,
+    },
+}
+
+/// One running (or restarting) member.
+struct Member {
+    spec: MemberSpec,
+    child: Option<Child>,
+    started: Instant,
+    delay: Duration,
+    restart_at: Instant,
+}
+
+/// The members, in the order of their start.
+#[derive(Default)]
+pub struct Supervisor {
+    members: Vec<Member>,
+}
+
+impl Supervisor {
+    /// Starts members at once and waits until all are ready. Those that are not end.
+    ///
+    /// # Errors
+    /// The first member's that does not get ready.
+    pub fn start(&mut self, specs: Vec<MemberSpec>) -> Result<(), StartError> {
+        let mut starting = Vec::new();
+        for spec in specs {
+            let (child, ready) = spawn(&spec)?;
+            let now = Instant::now();
+            let member = Member {
+                spec,
+                child: Some(child),
+                started: now,
+                delay: RESTART_DELAY.0,
+                restart_at: now,
+            };
+            self.members.push(member);
+            starting.push((self.members.len() - 1, ready));
+        }
+        let deadline = Instant::now() + START_TIMEOUT;
+        for (index, ready) in starting {
+            self.members[index].wait_ready(&ready, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Notices members that died, and starts them again when their wait is over.
+    pub fn tend(&mut self) {
+        for member in &mut self.members {
+            member.tend();
+        }
+    }
+
+    /// Stops the members, last started first, and waits for each. Returns what went wrong.
+    pub fn stop(&mut self) -> Vec<String> {
+        let mut problems = Vec::new();
+        while let Some(mut member) = self.members.pop() {
+            if let Some(problem) = member.stop() {
+                problems.push(problem);
+            }
+        }
+        problems
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Gets one message when the member is ready; closed when it closes its output.
+type Ready = mpsc::Receiver<()>;
+
+fn spawn(spec: &MemberSpec) -> Result<(Child, Ready), StartError> {
+    let failed = |source| StartError::Spawn { name: spec.name.clone(), source };
+    let log = OpenOptions::new().create(true).append(true).open(&spec.log).map_err(failed)?;
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(&spec.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    // A group of its own: the terminal's interrupt is for the supervisor, which stops members in
+    // their order.
+    command.process_group(0);
+    let supervisor = rustix::process::getpid();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
+    unsafe {
+        command.pre_exec(move || {
+            let signal = rustix::process::Signal::TERM;
+            rustix::process::set_parent_process_death_signal(Some(signal))?;
+            if rustix::process::getppid() != Some(supervisor) {
+                return Err(std::io::Error::other("the supervisor is gone"));
+            }
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    let (sender, receiver) = mpsc::channel();
+    if let Some(output) = child.stdout.take() {
+        std::thread::spawn(move || watch_output(output, &sender));
+    }
+    Ok((child, receiver))
+}
+
+/// Reads a member's standard output to its end, so that the member never blocks on it.
+fn watch_output(output: ChildStdout, ready: &mpsc::Sender<()>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        if line.starts_with("ready") {
+            let _ = ready.send(());
+        }
+    }
+}
+
+impl Member {
+    fn wait_ready(&mut self, ready: &Ready, deadline: Instant) -> Result<(), StartError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match ready.recv_timeout(left) {
+            Ok(()) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => Err(StartError::TimedOut {
+                name: self.spec.name.clone(),
+                tail: log_tail(&self.spec.log),
+                log: self.spec.log.clone(),
+            }),
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.child.as_mut().map(Child::wait);
+                self.child = None;
+                let status = match status {
+                    Some(Ok(status)) => status.to_string(),
+                    _ => "how is not known".to_owned(),
+                };
+                Err(StartError::Died {
+                    name: self.spec.name.clone(),
+                    status,
+                    tail: log_tail(&self.spec.log),
+                    log: self.spec.log.clone(),
+                })
+            }
+        }
+    }
+
+    fn tend(&mut self) {
+        match &mut self.child {
+            Some(child) => {
+                if let Ok(Some(status)) = child.try_wait() {
+                    self.schedule_restart(status);
+                }
+            }
+            None if Instant::now() >= self.restart_at => match spawn(&self.spec) {
+                Ok((child, _)) => {
+                    tracing::info!(member = %self.spec.name, "started again");
+                    self.child = Some(child);
+                    self.started = Instant::now();
+                }
+                Err(error) => {
+                    tracing::error!(%error, "not started again");
+                    self.delay_restart();
+                }
+            },
+            None => {}
+        }
+    }
+
+    fn schedule_restart(&mut self, status: ExitStatus) {
+        tracing::warn!(member = %self.spec.name, %status, "died; it will be started again");
+        self.child = None;
+        if self.started.elapsed() >= STABLE_AFTER {
+            self.delay = RESTART_DELAY.0;
+        }
+        self.delay_restart();
+    }
+
+    fn delay_restart(&mut self) {
+        self.restart_at = Instant::now() + self.delay;
+        self.delay = (self.delay * 2).min(RESTART_DELAY.1);
+    }
+
+    fn stop(&mut self) -> Option<String> {
+        let child = self.child.as_mut()?;
+        let name = &self.spec.name;
+        terminate(child);
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return None,
+                Ok(Some(status)) => {
+                    let tail = log_tail(&self.spec.log);
+                    return Some(format!("{name} did not stop cleanly ({status}):\n{tail}"));
+                }
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(None) | Err(_) => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    let seconds = STOP_TIMEOUT.as_secs();
+                    return Some(format!("{name} did not stop within {seconds} s and was killed"));
+                }
+            }
+        }
+    }
+}
+
+/// Asks a child to end.
+fn terminate(child: &Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        // The child has not been waited for, so the number is still its own.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+/// The last lines of a log, each indented.
+pub fn log_tail(path: &Path) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().rev().take(LOG_TAIL_LINES).collect();
+    let lines: Vec<String> = lines.iter().rev().map(|line| format!("  {line}")).collect();
+    lines.join("\n")
+}

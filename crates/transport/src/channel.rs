@@ -1,0 +1,73 @@
+//! What a client needs of a connection: one blocking call, from any number of threads.
+//!
+//! A channel is one connection, not a service address: when it breaks it stays broken and its owner
+//! makes another one. `ChannelError::execution` tells the owner whether a call that failed may have
+//! been executed, which decides whether it may be sent again.
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use nasd_rpc::OpaqueAuth;
+
+use crate::ChannelError;
+
+/// One call, borrowed from the caller for the time of `Channel::call`.
+#[derive(Clone, Copy, Debug)]
+pub struct OutgoingCall<'a> {
+    /// RPC program number.
+    pub program: u32,
+    /// RPC program version.
+    pub version: u32,
+    /// Procedure number.
+    pub procedure: u32,
+    /// Who calls, and with what authority (RFC 5531 section 8).
+    pub credential: &'a OpaqueAuth,
+    /// What proves the credential.
+    pub verifier: &'a OpaqueAuth,
+    /// The encoded arguments; where bulk data follows, up to and with its length word.
+    pub arguments: &'a [u8],
+    /// The bulk data that ends the arguments, if any: sent from where it lies. The channel adds the
+    /// XDR padding.
+    pub data: &'a [IoSlice<'a>],
+    /// Which part of the results is bulk data.
+    pub results: ResultShape,
+    /// How long to wait for the reply, counted from the call of `Channel::call`.
+    pub timeout: Duration,
+}
+
+/// Where the bulk data of a reply begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultShape {
+    /// There is none: the results are returned whole in `Reply::results`.
+    Plain,
+    /// When more than `head_bytes` bytes of results come, those after them are bulk data, their
+    /// number is the last word of the head, and they go to the caller's buffer. Shorter results,
+    /// such as those of a failed operation, are returned in `Reply::results`.
+    DataAfter {
+        /// Bytes of results before the data, its length word included.
+        head_bytes: usize,
+    },
+}
+
+/// An accepted call's answer (accept status SUCCESS; all others are `ChannelError::Rejected`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The server's verifier.
+    pub verifier: OpaqueAuth,
+    /// The results without bulk data, its length word included.
+    pub results: Vec<u8>,
+    /// How many bytes of bulk data were put at the start of the caller's buffer.
+    pub data_length: usize,
+}
+
+/// One connection to a server. Calls of several threads are pipelined; replies come in any order.
+pub trait Channel: Send + Sync {
+    /// Sends a call and waits for its reply. Bulk data of the reply is received straight into
+    /// `into`; a reply with more data than `into` holds breaks the channel as a protocol error.
+    /// After an error, the contents of `into` are unspecified.
+    fn call(&self, call: &OutgoingCall<'_>, into: &mut [u8]) -> Result<Reply, ChannelError>;
+
+    /// Whether new calls may be made. A channel closes when the connection fails and when a call
+    /// times out: its late reply would otherwise block the connection with nobody to receive it.
+    fn is_open(&self) -> bool;
+}

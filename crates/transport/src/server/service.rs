@@ -1,0 +1,125 @@
+//! What a server needs of a service: look at a call's head, give buffers for its bulk data, run it.
+//!
+//! For each call the connection's leader asks `Service::receive`, as often as `Receive::More` is
+//! answered; then, when the whole record has come, `Service::may_block`, and at last
+//! `Service::execute`. A service keeps nothing about a connection: what it must remember from
+//! `receive` to `execute` it puts into its `Payload`.
+
+use std::io::IoSliceMut;
+use std::net::SocketAddr;
+
+use nasd_rpc::{CallHead, OpaqueAuth};
+
+use crate::PeerIdentity;
+
+/// Where a call came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The other end of the connection.
+    pub address: SocketAddr,
+    /// Whom its certificate names; `None` without TLS.
+    pub identity: Option<PeerIdentity>,
+}
+
+/// What is known of a call before its bulk data was received.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving<'a> {
+    /// Its decoded RPC header.
+    pub head: &'a CallHead,
+    /// The arguments as far as they have come. May already hold some of the bulk data.
+    pub arguments: &'a [u8],
+    /// Whether `arguments` is all there is.
+    pub complete: bool,
+    /// Where it comes from.
+    pub peer: &'a Peer,
+}
+
+/// How the rest of a call is received.
+#[derive(Debug)]
+pub enum Receive<P> {
+    /// The call has no bulk data: receive the rest, up to the limit of a head.
+    Whole,
+    /// Ask again when at least so many bytes of arguments have come, or all of them.
+    More {
+        /// Bytes of arguments.
+        at_least: usize,
+    },
+    /// Everything after `head_bytes` bytes of arguments, less the XDR padding, goes to `payload`.
+    /// The record must hold exactly as many bytes as the payload has room for.
+    Data {
+        /// Bytes of arguments before the data, its length word included.
+        head_bytes: usize,
+        /// Where the data goes.
+        payload: P,
+    },
+    /// Receive the rest and throw it away; `execute` is called without a payload, and refuses.
+    Discard {
+        /// Bytes of arguments to keep.
+        head_bytes: usize,
+    },
+}
+
+/// Buffers for a call's bulk data, and whatever else the service keeps until the call is executed.
+pub trait Payload: Send {
+    /// All the room there is, in order. The total is the data's length; called once.
+    fn buffers(&mut self) -> Vec<IoSliceMut<'_>>;
+}
+
+/// The payload of services that have no bulk data.
+#[derive(Debug)]
+pub enum NoPayload {}
+
+impl Payload for NoPayload {
+    fn buffers(&mut self) -> Vec<IoSliceMut<'_>> {
+        match *self {}
+    }
+}
+
+/// A whole call.
+#[derive(Debug)]
+pub struct Call<'a, P> {
+    /// Its decoded RPC header.
+    pub head: &'a CallHead,
+    /// The arguments without bulk data.
+    pub arguments: &'a [u8],
+    /// The received bulk data, where `receive` asked for it.
+    pub payload: Option<P>,
+    /// Where it comes from.
+    pub peer: &'a Peer,
+}
+
+/// What a call is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<S> {
+    /// The call was executed; the results, whether good or bad, are the program's own.
+    Results {
+        /// The reply's verifier.
+        verifier: OpaqueAuth,
+        /// The encoded results; where bulk data follows, up to and with its length word.
+        results: Vec<u8>,
+        /// The bulk data, sent from where it lies. The server adds the XDR padding.
+        data: Vec<S>,
+    },
+    /// It was not executed.
+    Rejected(crate::Rejection),
+}
+
+/// One RPC program, or several. `execute` is called from many threads at once.
+pub trait Service: Send + Sync + 'static {
+    /// Where bulk data is received.
+    type Payload: Payload;
+    /// A piece of bulk data of a reply, kept alive until it is sent.
+    type Segment: AsRef<[u8]> + Send;
+
+    /// Decides where the rest of a call goes. Must not block: nothing else of this connection is
+    /// received meanwhile. May be called several times for one call, so it must change nothing
+    /// that `execute` relies on before it answers other than `More`.
+    fn receive(&self, call: &Arriving<'_>) -> Receive<Self::Payload>;
+
+    /// Whether executing the call may wait for a medium, a lock or another server. If so, another
+    /// thread goes on receiving the connection's calls meanwhile.
+    fn may_block(&self, call: &Call<'_, Self::Payload>) -> bool;
+
+    /// Executes a call.
+    fn execute(&self, call: Call<'_, Self::Payload>) -> Answer<Self::Segment>;
+}

@@ -1,0 +1,217 @@
+//! A connected socket, plain or under TLS: the only place with system calls for bytes.
+//!
+//! Receiving blocks for at most [`TICK`] and then says `WouldBlock`, so that callers can look at
+//! their deadlines and at whether they should stop, without a system call more for each receive.
+//! One thread receives and one thread sends at a time; both at once is fine.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
+};
+
+use crate::tls::TlsWire;
+
+/// Longest time that a receive or a send blocks before deadlines are looked at.
+pub(crate) const TICK: Duration = Duration::from_millis(500);
+
+/// Most slices of one system call (IOV_MAX of Linux).
+pub(crate) const MAX_SLICES: usize = 1024;
+
+/// Whether a receive may come back with less than there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// What is there, at least one byte.
+    Some,
+    /// Everything, if it comes within a tick: fewer system calls for bulk data.
+    All,
+}
+
+/// The bytes of one connection.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// TLS over TCP.
+    Tls(Box<TlsWire>),
+}
+
+impl Wire {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Wire::Tcp(socket) => socket,
+            Wire::Tls(tls) => tls.socket(),
+        }
+    }
+
+    /// Receives into `into`, in order. 0 is the end of the connection; `WouldBlock` a tick without
+    /// a byte.
+    pub(crate) fn receive(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+        amount: Amount,
+    ) -> io::Result<usize> {
+        match self {
+            Wire::Tcp(socket) => receive_plain(socket, into, amount),
+            Wire::Tls(tls) => tls.receive(into),
+        }
+    }
+
+    /// Sends all of `slices`. `TimedOut` when the peer has not taken them by `deadline`; how much
+    /// went out is not known after an error.
+    pub(crate) fn send_all(
+        &self,
+        slices: &mut [IoSlice<'_>],
+        deadline: Instant,
+    ) -> io::Result<()> {
+        match self {
+            Wire::Tcp(socket) => send_plain(socket, slices, deadline),
+            Wire::Tls(tls) => tls.send_all(slices, deadline),
+        }
+    }
+
+    /// Lets what has arrived be received, and then nothing more.
+    pub(crate) fn stop_receiving(&self) {
+        // Fails only where the connection is gone, which is what is wanted.
+        let _ = self.socket().shutdown(Shutdown::Read);
+    }
+
+    /// Ends both directions; blocked calls return.
+    pub(crate) fn close(&self) {
+        // As above.
+        let _ = self.socket().shutdown(Shutdown::Both);
+    }
+
+    /// How long a receive may block.
+    pub(crate) fn set_receive_tick(&self, tick: Duration) -> io::Result<()> {
+        self.socket().set_read_timeout(Some(tick))
+    }
+
+    /// Whether the peer has closed an idle connection, or sent something on it unasked. Does not
+    /// block.
+    pub(crate) fn has_event(&self) -> bool {
+        let mut byte = [0_u8; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(recv(self.socket(), &mut byte, flags), Err(rustix::io::Errno::AGAIN))
+    }
+}
+
+/// Options that every connection has, on both ends.
+pub(crate) fn prepare_socket(
+    socket: &TcpStream,
+    send_buffer_bytes: Option<usize>,
+    receive_buffer_bytes: Option<usize>,
+) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(TICK))?;
+    socket.set_write_timeout(Some(TICK))?;
+    if let Some(bytes) = send_buffer_bytes {
+        rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes)?;
+    }
+    if let Some(bytes) = receive_buffer_bytes {
+        rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    }
+    // A peer that vanished without a word is found out by the system, not only by time-outs.
+    rustix::net::sockopt::set_socket_keepalive(socket, true)?;
+    Ok(())
+}
+
+/// Connects and sets the options.
+pub(crate) fn connect_socket(
+    address: SocketAddr,
+    timeout: Duration,
+    send_buffer_bytes: Option<usize>,
+    receive_buffer_bytes: Option<usize>,
+) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect_timeout(&address, timeout)?;
+    prepare_socket(&socket, send_buffer_bytes, receive_buffer_bytes)?;
+    Ok(socket)
+}
+
+/// `recv` or `recvmsg`, again after a signal.
+pub(crate) fn receive_plain(
+    socket: &TcpStream,
+    into: &mut [IoSliceMut<'_>],
+    amount: Amount,
+) -> io::Result<usize> {
+    let flags = match amount {
+        Amount::Some => RecvFlags::empty(),
+        Amount::All => RecvFlags::WAITALL,
+    };
+    let count = into.len().min(MAX_SLICES);
+    loop {
+        let received = match &mut into[..count] {
+            [single] => recv(socket, &mut **single, flags).map(|(bytes, _)| bytes),
+            several => {
+                let mut control = RecvAncillaryBuffer::default();
+                recvmsg(socket, several, &mut control, flags).map(|message| message.bytes)
+            }
+        };
+        match received {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// `sendmsg` until everything is out.
+fn send_plain(
+    socket: &TcpStream,
+    mut slices: &mut [IoSlice<'_>],
+    deadline: Instant,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut slices, 0); // drops empty slices in front
+    while !slices.is_empty() {
+        let count = slices.len().min(MAX_SLICES);
+        let mut flags = SendFlags::NOSIGNAL;
+        if count < slices.len() {
+            flags |= SendFlags::MORE;
+        }
+        let mut control = SendAncillaryBuffer::default();
+        match sendmsg(socket, &slices[..count], &mut control, flags) {
+            Ok(sent) => IoSlice::advance_slices(&mut slices, sent),
+            Err(error) => retry_send(error, deadline)?,
+        }
+        if !slices.is_empty() {
+            check_deadline(deadline)?;
+        }
+    }
+    Ok(())
+}
+
+/// `send` of one buffer until everything is out.
+pub(crate) fn send_bytes(
+    socket: &TcpStream,
+    mut bytes: &[u8],
+    deadline: Instant,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match send(socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) => retry_send(error, deadline)?,
+        }
+        if !bytes.is_empty() {
+            check_deadline(deadline)?;
+        }
+    }
+    Ok(())
+}
+
+fn retry_send(error: rustix::io::Errno, deadline: Instant) -> io::Result<()> {
+    match error {
+        rustix::io::Errno::INTR => Ok(()),
+        rustix::io::Errno::AGAIN => check_deadline(deadline),
+        other => Err(other.into()),
+    }
+}
+
+/// A send that only ever moves a few bytes must end too, so this is asked after each partial one.
+fn check_deadline(deadline: Instant) -> io::Result<()> {
+    if Instant::now() < deadline {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it"))
+    }
+}
