@@ -1,1 +1,25 @@
 //! Block devices behind one trait: raw device or file, memory, and faulty; aligned buffers.
+//!
+//! The object store knows its medium only through [`BlockDevice`], so that the same code runs on a
+//! real disk ([`FileDevice`]), in memory ([`MemoryDevice`]) and on a medium that loses power or
+//! goes bad at a chosen moment ([`FaultyDevice`]). Memory that is fit for direct I/O, and for
+//! sending to a socket without a copy, comes from a [`FramePool`].
+
+mod align;
+mod device;
+mod error;
+mod faulty;
+mod file;
+mod frame;
+mod memory;
+
+pub use align::AlignedBuffer;
+pub use device::{BlockDevice, ReadRequest, WriteRequest};
+pub use error::DeviceError;
+pub use faulty::{FaultPlan, FaultyDevice};
+pub use file::{FileDevice, FileOptions};
+pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
+pub use memory::MemoryDevice;
+
+/// The unit in which media are written, in bytes: every offset and length is a multiple of it.
+pub const SECTOR_BYTES: usize = 4096;

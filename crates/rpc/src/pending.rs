@@ -19,7 +19,11 @@ pub struct PendingCalls<T> {
 impl<T> PendingCalls<T> {
     /// Empty; the first call gets `first_xid`, and at most `limit` calls are in flight.
     pub fn new(first_xid: u32, limit: usize) -> Self {
-        PendingCalls { next_xid: first_xid, limit, calls: HashMap::default() }
+        PendingCalls {
+            next_xid: first_xid,
+            limit,
+            calls: HashMap::default(),
+        }
     }
 
     /// Adds a call and gives it an identifier.
@@ -44,6 +48,11 @@ impl<T> PendingCalls<T> {
     /// The call with this identifier, if it is in flight.
     pub fn get_mut(&mut self, xid: u32) -> Option<&mut T> {
         self.calls.get_mut(&xid)
+    }
+
+    /// Every call in flight, in no order.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
+        self.calls.values_mut()
     }
 
     /// Takes the call out: its reply has come, or nobody waits for it any more. `None` means that

@@ -5,6 +5,7 @@
 //! been executed, which decides whether it may be sent again.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::time::Duration;
 
 use nasd_rpc::OpaqueAuth;
@@ -21,9 +22,9 @@ pub struct OutgoingCall<'a> {
     /// Procedure number.
     pub procedure: u32,
     /// Who calls, and with what authority (RFC 5531 section 8).
-    pub credential: &'a OpaqueAuth,
+    pub credential: OpaqueAuth<'a>,
     /// What proves the credential.
-    pub verifier: &'a OpaqueAuth,
+    pub verifier: OpaqueAuth<'a>,
     /// The encoded arguments; where bulk data follows, up to and with its length word.
     pub arguments: &'a [u8],
     /// The bulk data that ends the arguments, if any: sent from where it lies. The channel adds the
@@ -38,11 +39,11 @@ pub struct OutgoingCall<'a> {
 /// Where the bulk data of a reply begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultShape {
-    /// There is none: the results are returned whole in `Reply::results`.
+    /// There is none: the results are returned whole by `Reply::results`.
     Plain,
     /// When more than `head_bytes` bytes of results come, those after them are bulk data, their
     /// number is the last word of the head, and they go to the caller's buffer. Shorter results,
-    /// such as those of a failed operation, are returned in `Reply::results`.
+    /// such as those of a failed operation, are returned by `Reply::results`.
     DataAfter {
         /// Bytes of results before the data, its length word included.
         head_bytes: usize,
@@ -52,12 +53,48 @@ pub enum ResultShape {
 /// An accepted call's answer (accept status SUCCESS; all others are `ChannelError::Rejected`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
+    /// The record without its bulk data.
+    pub(crate) record: Vec<u8>,
+    /// Where in `record` the verifier's body lies.
+    pub(crate) verifier: Range<usize>,
+    pub(crate) verifier_flavor: u32,
+    /// Where in `record` the results begin.
+    pub(crate) results_at: usize,
+    pub(crate) data_length: usize,
+}
+
+impl Reply {
+    /// A reply that was not received: for channels that tests make up.
+    pub fn new(verifier: OpaqueAuth<'_>, results: &[u8], data_length: usize) -> Reply {
+        let record = [verifier.body, results].concat();
+        let results_at = verifier.body.len();
+        let verifier_flavor = verifier.flavor;
+        Reply {
+            record,
+            verifier: 0..results_at,
+            verifier_flavor,
+            results_at,
+            data_length,
+        }
+    }
+
     /// The server's verifier.
-    pub verifier: OpaqueAuth,
+    pub fn verifier(&self) -> OpaqueAuth<'_> {
+        OpaqueAuth {
+            flavor: self.verifier_flavor,
+            body: &self.record[self.verifier.clone()],
+        }
+    }
+
     /// The results without bulk data, its length word included.
-    pub results: Vec<u8>,
+    pub fn results(&self) -> &[u8] {
+        &self.record[self.results_at..]
+    }
+
     /// How many bytes of bulk data were put at the start of the caller's buffer.
-    pub data_length: usize,
+    pub fn data_length(&self) -> usize {
+        self.data_length
+    }
 }
 
 /// One connection to a server. Calls of several threads are pipelined; replies come in any order.

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nasd_rpc::{AcceptStatus, CallError, RecordError, ReplyError};
+use nasd_xdr::XdrError;
 use thiserror::Error;
 
 use crate::tls::TlsError;
@@ -63,13 +65,13 @@ pub enum ChannelError {
         execution: Execution,
     },
 
-    /// The server answered that it did not execute the call (RFC 5531 section 9).
+    /// The server answered without results (RFC 5531 section 9).
     #[error("{address} rejected the call: {reason}")]
     Rejected {
         /// Who answered.
         address: SocketAddr,
         /// With what.
-        reason: Rejection,
+        reason: ReplyError,
     },
 
     /// The call itself is longer than a record may be. Nothing was sent.
@@ -86,9 +88,12 @@ impl ChannelError {
     /// Whether the call may have been executed.
     pub fn execution(&self) -> Execution {
         match self {
-            ChannelError::Connect { .. }
-            | ChannelError::Rejected { .. }
-            | ChannelError::TooLong { .. } => Execution::Never,
+            ChannelError::Connect { .. } | ChannelError::TooLong { .. } => Execution::Never,
+            ChannelError::Rejected {
+                reason: ReplyError::Rejected(AcceptStatus::SystemError),
+                ..
+            } => Execution::Possible,
+            ChannelError::Rejected { .. } => Execution::Never,
             ChannelError::Tls { execution, .. }
             | ChannelError::Broken { execution, .. }
             | ChannelError::TimedOut { execution, .. } => *execution,
@@ -120,27 +125,25 @@ pub enum BreakReason {
 }
 
 /// Why a record was not understood. Both ends close the connection.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// The record mark announces, or the fragments add up to, more than the limit.
-    #[error("a record of at least {bytes} bytes is above the limit of {limit}")]
-    TooLong {
-        /// What was announced.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
+    /// A record mark is wrong, or announces more than the limit.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The connection ended inside a record.
     #[error("the connection ended inside a record")]
     Truncated,
-    /// Too many fragments without content.
-    #[error("a record of too many fragments")]
-    Fragments,
-    /// The RPC header is not one.
-    #[error("not an RPC message: {0}")]
-    Message(String),
+    /// The call's header is none, and nothing can be answered.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The reply's header is none.
+    #[error("not an RPC reply: {0}")]
+    Reply(XdrError),
+    /// A reply to a call that was not made.
+    #[error("a reply to no call (xid {0:#010x})")]
+    UnknownCall(u32),
     /// The bulk data's length word disagrees with the record's length.
-    #[error("{announced} bytes of data were announced, {present} are in the record")]
+    #[error("{announced} bytes of data were announced, {present} (padded) are in the record")]
     DataLength {
         /// By the length word.
         announced: usize,
@@ -155,41 +158,10 @@ pub enum FrameError {
         /// What the caller can take.
         room: usize,
     },
-    /// Results longer than any reply's head may be.
-    #[error("results of more than {limit} bytes without bulk data")]
-    ResultsTooLong {
+    /// Arguments or results longer than they may be without bulk data.
+    #[error("a message of more than {limit} bytes without its bulk data")]
+    HeadTooLong {
         /// The limit.
         limit: usize,
     },
-}
-
-/// A server's answer that a call was not executed.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Rejection {
-    /// The server has no such program.
-    #[error("program unavailable")]
-    ProgramUnavailable,
-    /// The server has other versions of the program.
-    #[error("program version unsupported; it has {low} to {high}")]
-    ProgramMismatch {
-        /// Lowest version supported.
-        low: u32,
-        /// Highest version supported.
-        high: u32,
-    },
-    /// The program has no such procedure.
-    #[error("procedure unavailable")]
-    ProcedureUnavailable,
-    /// The arguments can't be decoded.
-    #[error("arguments not understood")]
-    GarbageArguments,
-    /// The server lacks a resource.
-    #[error("the server failed")]
-    SystemError,
-    /// Another version of RPC itself.
-    #[error("RPC version unsupported")]
-    RpcMismatch,
-    /// The credential or the verifier is refused (`auth_stat` of RFC 5531).
-    #[error("authentication refused (auth_stat {0})")]
-    Authentication(u32),
 }

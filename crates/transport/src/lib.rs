@@ -8,13 +8,19 @@
 mod channel;
 mod client;
 mod error;
+mod record;
 mod server;
 mod tls;
+mod wire;
 
 pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{ClientOptions, Connection};
-pub use error::{BreakReason, ChannelError, Execution, FrameError, Rejection};
+pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
-    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, Server, ServerOptions, Service,
+    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
+    ServerOptions, Service,
 };
 pub use tls::{ClientTls, PeerIdentity, PemFiles, ServerTls, TlsError};
+
+// Whoever makes a call or runs a service names these.
+pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

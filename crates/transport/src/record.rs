@@ -7,6 +7,9 @@
 
 use std::io::{self, IoSliceMut};
 
+use nasd_rpc::{Expect, RECORD_MARK_BYTES, RecordMark, RecordParser};
+use nasd_xdr::Encoder;
+
 use crate::FrameError;
 use crate::wire::Amount;
 
@@ -14,14 +17,12 @@ use crate::wire::Amount;
 /// beside the smallest bulk transfer.
 pub(crate) const BUFFER_BYTES: usize = 2048;
 
-/// Bytes of a record mark.
-pub(crate) const MARK_BYTES: usize = 4;
-
-/// Most fragments of a record: libtirpc sends about 9000 bytes in each, which makes 500 of the
-/// longest record. Without a limit, empty fragments would keep a reader busy for ever.
-const MAX_FRAGMENTS: u32 = 4096;
-
-const LAST_FRAGMENT: u32 = 1 << 31;
+/// As [`nasd_rpc::begin_record`], but in a vector that is used again.
+pub(crate) fn begin_record_in(mut bytes: Vec<u8>) -> Encoder {
+    bytes.clear();
+    bytes.extend_from_slice(&[0; RECORD_MARK_BYTES]);
+    Encoder::append_to(bytes)
+}
 
 /// Where a reader stands, for whoever watches the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +69,7 @@ pub(crate) struct RecordReader {
     buffer: Box<[u8; BUFFER_BYTES]>,
     start: usize,
     end: usize,
-    /// Bytes of the present fragment that have not been taken.
-    fragment_left: usize,
-    last_fragment: bool,
-    fragments: u32,
-    /// Sum of the record's marks so far.
-    record_bytes: usize,
-    max_record_bytes: usize,
+    parser: RecordParser,
 }
 
 impl RecordReader {
@@ -83,45 +78,44 @@ impl RecordReader {
             buffer: Box::new([0; BUFFER_BYTES]),
             start: 0,
             end: 0,
-            fragment_left: 0,
-            last_fragment: true,
-            fragments: 0,
-            record_bytes: 0,
-            max_record_bytes,
+            parser: RecordParser::new(max_record_bytes),
         }
     }
 
     /// Whether the whole of the present record has been taken.
     pub(crate) fn at_end(&self) -> bool {
-        self.fragment_left == 0 && self.last_fragment
+        self.parser.expect() == Expect::End
     }
 
     /// What is left of the record, if its last fragment has begun.
     pub(crate) fn left(&self) -> Option<usize> {
-        self.last_fragment.then_some(self.fragment_left)
+        match self.parser.expect() {
+            Expect::Body(left) if self.parser.is_last() => Some(left),
+            Expect::End => Some(0),
+            _ => None,
+        }
     }
 
-    /// Whether a whole small record is buffered, so that `begin` and `take_head` won't wait.
+    /// Whether a whole record of one fragment is buffered, so that taking it will not wait.
     pub(crate) fn has_buffered_record(&self) -> bool {
         let buffered = &self.buffer[self.start..self.end];
-        match buffered.first_chunk::<MARK_BYTES>() {
-            Some(mark) => {
-                let length = (u32::from_be_bytes(*mark) & !LAST_FRAGMENT) as usize;
-                buffered.len() - MARK_BYTES >= length
-            }
-            None => false,
-        }
+        buffered
+            .first_chunk::<RECORD_MARK_BYTES>()
+            .is_some_and(|mark| {
+                let mark = RecordMark::from_bytes(*mark);
+                mark.last && buffered.len() - RECORD_MARK_BYTES >= mark.length as usize
+            })
     }
 
     /// Waits for the next record. `false` if the connection ends instead, where it may.
     pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
-        debug_assert!(self.at_end(), "the record before was not taken whole");
-        self.fragments = 0;
-        self.record_bytes = 0;
+        if !self.parser.is_at_start() {
+            self.parser.restart();
+        }
         if self.start == self.end && self.fill(source, Stage::Between)? == 0 {
             return Ok(false);
         }
-        self.next_fragment(source)?;
+        self.take_mark(source)?;
         Ok(true)
     }
 
@@ -134,19 +128,19 @@ impl RecordReader {
         at_least: usize,
         at_most: usize,
     ) -> Result<(), ReadError> {
-        let before = head.len();
-        while self.skip_to_bytes(source)? {
-            let taken = head.len() - before;
-            if taken >= at_most || (taken >= at_least && self.start == self.end) {
+        let mut taken = 0;
+        while taken < at_most && (taken < at_least || self.start < self.end) {
+            let left = self.fragment_left(source)?;
+            if left == 0 {
                 break;
             }
             if self.start == self.end {
                 self.fill_or_fail(source)?;
             }
-            let count = (self.end - self.start).min(self.fragment_left).min(at_most - taken);
+            let count = (self.end - self.start).min(left).min(at_most - taken);
             head.extend_from_slice(&self.buffer[self.start..self.start + count]);
-            self.start += count;
-            self.fragment_left -= count;
+            self.consume_buffered(count);
+            taken += count;
         }
         Ok(())
     }
@@ -159,15 +153,20 @@ impl RecordReader {
     ) -> Result<(), ReadError> {
         IoSliceMut::advance_slices(&mut into, 0); // drops empty slices in front
         while !into.is_empty() {
-            if !self.skip_to_bytes(source)? {
+            let left = self.fragment_left(source)?;
+            if left == 0 {
                 return Err(FrameError::Truncated.into());
             }
             let count = if self.start < self.end {
-                self.copy_buffered(&mut into[0])
+                let count = (self.end - self.start).min(left).min(into[0].len());
+                into[0][..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+                self.consume_buffered(count);
+                count
             } else {
-                self.receive_straight(source, into)?
+                let count = receive_straight(source, into, left)?;
+                self.parser.consumed(count);
+                count
             };
-            self.fragment_left -= count;
             IoSliceMut::advance_slices(&mut into, count);
         }
         Ok(())
@@ -175,61 +174,50 @@ impl RecordReader {
 
     /// Throws the rest of the record away.
     pub(crate) fn skip_rest(&mut self, source: &mut impl Source) -> Result<(), ReadError> {
-        while self.skip_to_bytes(source)? {
+        loop {
+            let left = self.fragment_left(source)?;
+            if left == 0 {
+                return Ok(());
+            }
             if self.start == self.end {
                 self.fill_or_fail(source)?;
             }
-            let count = (self.end - self.start).min(self.fragment_left);
-            self.start += count;
-            self.fragment_left -= count;
+            self.consume_buffered((self.end - self.start).min(left));
         }
-        Ok(())
     }
 
-    /// Goes on to the next fragment that has bytes; `false` at the end of the record.
-    fn skip_to_bytes(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
-        while self.fragment_left == 0 {
-            if self.last_fragment {
-                return Ok(false);
+    /// Bytes of the present fragment that have not been taken, after going on to the next fragment
+    /// if need be; 0 at the end of the record.
+    fn fragment_left(&mut self, source: &mut impl Source) -> Result<usize, ReadError> {
+        loop {
+            match self.parser.expect() {
+                Expect::Body(left) => return Ok(left),
+                Expect::End => return Ok(0),
+                Expect::Mark(_) => self.take_mark(source)?,
             }
-            self.next_fragment(source)?;
         }
-        Ok(true)
     }
 
-    /// Reads a record mark, and checks what it announces before anything is allocated for it.
-    fn next_fragment(&mut self, source: &mut impl Source) -> Result<(), ReadError> {
-        while self.end - self.start < MARK_BYTES {
-            self.fill_or_fail(source)?;
-        }
-        let mut mark = [0; MARK_BYTES];
-        mark.copy_from_slice(&self.buffer[self.start..self.start + MARK_BYTES]);
-        self.start += MARK_BYTES;
-        let mark = u32::from_be_bytes(mark);
-        self.last_fragment = mark & LAST_FRAGMENT != 0;
-        self.fragment_left = (mark & !LAST_FRAGMENT) as usize;
-        self.fragments += 1;
-        self.record_bytes += self.fragment_left;
-        if self.record_bytes > self.max_record_bytes {
-            let limit = self.max_record_bytes;
-            return Err(FrameError::TooLong { bytes: self.record_bytes, limit }.into());
-        }
-        if self.fragments > MAX_FRAGMENTS {
-            return Err(FrameError::Fragments.into());
+    /// Takes a record mark. The parser refuses one that announces too much, before anything is
+    /// allocated for it.
+    fn take_mark(&mut self, source: &mut impl Source) -> Result<(), ReadError> {
+        while let Expect::Mark(_) = self.parser.expect() {
+            if self.start == self.end {
+                self.fill_or_fail(source)?;
+            }
+            let bytes = &self.buffer[self.start..self.end];
+            self.start += self.parser.mark(bytes).map_err(FrameError::Record)?;
         }
         Ok(())
     }
 
-    /// Receives into the free part of the buffer.
+    /// Receives into the buffer, which must be empty.
     fn fill(&mut self, source: &mut impl Source, stage: Stage) -> Result<usize, ReadError> {
-        if self.start > 0 {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-        let mut room = [IoSliceMut::new(&mut self.buffer[self.end..])];
+        debug_assert_eq!(self.start, self.end, "bytes would be lost");
+        let mut room = [IoSliceMut::new(&mut self.buffer[..])];
         let count = source.receive(stage, &mut room, Amount::Some)?;
-        self.end += count;
+        self.start = 0;
+        self.end = count;
         Ok(count)
     }
 
@@ -240,35 +228,34 @@ impl RecordReader {
         }
     }
 
-    fn copy_buffered(&mut self, into: &mut [u8]) -> usize {
-        let count = (self.end - self.start).min(self.fragment_left).min(into.len());
-        into[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+    fn consume_buffered(&mut self, count: usize) {
         self.start += count;
-        count
+        self.parser.consumed(count);
     }
+}
 
-    /// Receives what belongs to this fragment where it is wanted, past the buffer.
-    fn receive_straight(
-        &mut self,
-        source: &mut impl Source,
-        into: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ReadError> {
-        let mut room = 0;
-        let mut whole = 0;
-        for slice in into.iter() {
-            if room + slice.len() > self.fragment_left {
-                break;
-            }
-            room += slice.len();
-            whole += 1;
-        }
-        let count = if whole > 0 {
-            source.receive(Stage::Within, &mut into[..whole], Amount::All)?
-        } else {
-            // The fragment ends inside the first slice.
-            let part = &mut into[0][..self.fragment_left];
-            source.receive(Stage::Within, &mut [IoSliceMut::new(part)], Amount::All)?
-        };
-        if count == 0 { Err(FrameError::Truncated.into()) } else { Ok(count) }
+/// Receives the next `left` bytes, or fewer, where they are wanted, past the buffer.
+fn receive_straight(
+    source: &mut impl Source,
+    into: &mut [IoSliceMut<'_>],
+    left: usize,
+) -> Result<usize, ReadError> {
+    let mut room = 0;
+    let fits = |slice: &&IoSliceMut<'_>| {
+        room += slice.len();
+        room <= left
+    };
+    let whole = into.iter().take_while(fits).count();
+    let count = if whole > 0 {
+        source.receive(Stage::Within, &mut into[..whole], Amount::All)?
+    } else {
+        // The fragment ends inside the first slice.
+        let part = &mut into[0][..left];
+        source.receive(Stage::Within, &mut [IoSliceMut::new(part)], Amount::All)?
+    };
+    if count == 0 {
+        Err(FrameError::Truncated.into())
+    } else {
+        Ok(count)
     }
 }

@@ -48,11 +48,7 @@ impl Wire {
 
     /// Receives into `into`, in order. 0 is the end of the connection; `WouldBlock` a tick without
     /// a byte.
-    pub(crate) fn receive(
-        &self,
-        into: &mut [IoSliceMut<'_>],
-        amount: Amount,
-    ) -> io::Result<usize> {
+    pub(crate) fn receive(&self, into: &mut [IoSliceMut<'_>], amount: Amount) -> io::Result<usize> {
         match self {
             Wire::Tcp(socket) => receive_plain(socket, into, amount),
             Wire::Tls(tls) => tls.receive(into),
@@ -61,11 +57,7 @@ impl Wire {
 
     /// Sends all of `slices`. `TimedOut` when the peer has not taken them by `deadline`; how much
     /// went out is not known after an error.
-    pub(crate) fn send_all(
-        &self,
-        slices: &mut [IoSlice<'_>],
-        deadline: Instant,
-    ) -> io::Result<()> {
+    pub(crate) fn send_all(&self, slices: &mut [IoSlice<'_>], deadline: Instant) -> io::Result<()> {
         match self {
             Wire::Tcp(socket) => send_plain(socket, slices, deadline),
             Wire::Tls(tls) => tls.send_all(slices, deadline),
@@ -94,7 +86,10 @@ impl Wire {
     pub(crate) fn has_event(&self) -> bool {
         let mut byte = [0_u8; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(recv(self.socket(), &mut byte, flags), Err(rustix::io::Errno::AGAIN))
+        !matches!(
+            recv(self.socket(), &mut byte, flags),
+            Err(rustix::io::Errno::AGAIN)
+        )
     }
 }
 
@@ -212,6 +207,9 @@ fn check_deadline(deadline: Instant) -> io::Result<()> {
     if Instant::now() < deadline {
         Ok(())
     } else {
-        Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it"))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the peer does not take what is sent to it",
+        ))
     }
 }

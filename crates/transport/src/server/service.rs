@@ -8,7 +8,7 @@
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 
-use nasd_rpc::{CallHead, OpaqueAuth};
+use nasd_rpc::{AcceptStatus, AuthStatus, CallHead};
 
 use crate::PeerIdentity;
 
@@ -25,7 +25,7 @@ pub struct Peer {
 #[derive(Clone, Copy, Debug)]
 pub struct Arriving<'a> {
     /// Its decoded RPC header.
-    pub head: &'a CallHead,
+    pub head: &'a CallHead<'a>,
     /// The arguments as far as they have come. May already hold some of the bulk data.
     pub arguments: &'a [u8],
     /// Whether `arguments` is all there is.
@@ -79,7 +79,7 @@ impl Payload for NoPayload {
 #[derive(Debug)]
 pub struct Call<'a, P> {
     /// Its decoded RPC header.
-    pub head: &'a CallHead,
+    pub head: &'a CallHead<'a>,
     /// The arguments without bulk data.
     pub arguments: &'a [u8],
     /// The received bulk data, where `receive` asked for it.
@@ -88,20 +88,31 @@ pub struct Call<'a, P> {
     pub peer: &'a Peer,
 }
 
+/// A reply's verifier. The default is AUTH_NONE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplyVerifier {
+    /// Its flavor.
+    pub flavor: u32,
+    /// Its body, at most 400 bytes (RFC 5531 section 8.2).
+    pub body: Vec<u8>,
+}
+
 /// What a call is answered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<S> {
-    /// The call was executed; the results, whether good or bad, are the program's own.
+    /// The procedure ran; whether it did what was asked is the program's own affair.
     Results {
         /// The reply's verifier.
-        verifier: OpaqueAuth,
+        verifier: ReplyVerifier,
         /// The encoded results; where bulk data follows, up to and with its length word.
         results: Vec<u8>,
         /// The bulk data, sent from where it lies. The server adds the XDR padding.
         data: Vec<S>,
     },
-    /// It was not executed.
-    Rejected(crate::Rejection),
+    /// It did not run: any status but `Success`.
+    Rejected(AcceptStatus),
+    /// The credential or the verifier is refused.
+    Denied(AuthStatus),
 }
 
 /// One RPC program, or several. `execute` is called from many threads at once.
@@ -118,7 +129,12 @@ pub trait Service: Send + Sync + 'static {
 
     /// Whether executing the call may wait for a medium, a lock or another server. If so, another
     /// thread goes on receiving the connection's calls meanwhile.
-    fn may_block(&self, call: &Call<'_, Self::Payload>) -> bool;
+    fn may_block(
+        &self,
+        head: &CallHead<'_>,
+        arguments: &[u8],
+        payload: Option<&Self::Payload>,
+    ) -> bool;
 
     /// Executes a call.
     fn execute(&self, call: Call<'_, Self::Payload>) -> Answer<Self::Segment>;

@@ -1,8 +1,16 @@
-//! The two ends' certificates, checked when they are read.
+//! The two ends' certificates, checked when they are read. TLS 1.3 alone: both ends are ours.
 
+use std::fmt;
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::TlsError;
 
@@ -11,36 +19,165 @@ use crate::TlsError;
 pub struct PemFiles<'a> {
     /// The cell's authority: the only one trusted.
     pub authority: &'a [u8],
-    /// This end's certificate, with those between it and the authority if any.
+    /// This end's certificate, followed by those between it and the authority if any.
     pub certificate: &'a [u8],
     /// Its private key.
     pub key: &'a [u8],
 }
 
+impl fmt::Debug for PemFiles<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PemFiles(hidden)")
+    }
+}
+
 /// A server's side: shows its certificate, and demands one of the cell from every client.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    pub(crate) config: Arc<rustls::ServerConfig>,
+    pub(crate) config: Arc<ServerConfig>,
 }
 
 /// A client's side: shows its certificate, and demands one of the cell from the server, for
 /// server authentication (extended key usage) and with the expected name (subject alternative name).
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    pub(crate) config: Arc<rustls::ClientConfig>,
+    pub(crate) config: Arc<ClientConfig>,
     pub(crate) server_name: ServerName<'static>,
 }
 
 impl ServerTls {
     /// From PEM texts.
-    pub fn new(_files: &PemFiles<'_>) -> Result<ServerTls, TlsError> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Configuration`].
+    pub fn new(files: &PemFiles<'_>) -> Result<ServerTls, TlsError> {
+        let Parsed { roots, chain, key } = Parsed::new(files)?;
+        let provider = provider();
+        let verifier = client_verifier(roots, &provider)?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| wrong("TLS library", &error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| wrong("certificate or key", &error))?;
+        // Connections live long; tickets would only be more to send and to keep.
+        config.send_tls13_tickets = 0;
+        Ok(ServerTls {
+            config: Arc::new(config),
+        })
     }
 }
 
 impl ClientTls {
     /// From PEM texts. `server_name` is a DNS name or an IP address in the server's certificate.
-    pub fn new(_files: &PemFiles<'_>, _server_name: &str) -> Result<ClientTls, TlsError> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Configuration`], also when the certificate is not of the authority.
+    pub fn new(files: &PemFiles<'_>, server_name: &str) -> Result<ClientTls, TlsError> {
+        let Parsed { roots, chain, key } = Parsed::new(files)?;
+        let provider = provider();
+        check_own_certificate(
+            client_verifier(Arc::clone(&roots), &provider)?.as_ref(),
+            &chain,
+        )?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(|error| wrong("authority", &error))?;
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| wrong("TLS library", &error))?
+            .with_webpki_verifier(verifier)
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| wrong("certificate or key", &error))?;
+        let server_name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
+            wrong(
+                "name of the server",
+                &format!("{server_name:?} is not a name"),
+            )
+        })?;
+        Ok(ClientTls {
+            config: Arc::new(config),
+            server_name,
+        })
     }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+fn wrong(what: &'static str, why: &dyn fmt::Display) -> TlsError {
+    TlsError::Configuration {
+        what,
+        why: why.to_string(),
+    }
+}
+
+fn client_verifier(
+    roots: Arc<RootCertStore>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .build()
+        .map_err(|error| wrong("authority", &error))
+}
+
+/// A wrong certificate is better told at the start than by each server's refusal.
+fn check_own_certificate(
+    verifier: &dyn ClientCertVerifier,
+    chain: &[CertificateDer<'static>],
+) -> Result<(), TlsError> {
+    let (own, between) = chain
+        .split_first()
+        .ok_or_else(|| wrong("certificate", &"there is none in the file"))?;
+    verifier
+        .verify_client_cert(own, between, UnixTime::now())
+        .map(drop)
+        .map_err(|error| {
+            let error = match &error {
+                rustls::Error::InvalidCertificate(
+                    rustls::CertificateError::UnknownIssuer
+                    | rustls::CertificateError::BadSignature,
+                ) => "not made by this cell's authority".to_owned(),
+                other => other.to_string(),
+            };
+            wrong("certificate", &error)
+        })
+}
+
+/// The three files, taken apart.
+struct Parsed {
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Parsed {
+    fn new(files: &PemFiles<'_>) -> Result<Parsed, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates("authority", files.authority)? {
+            roots
+                .add(certificate)
+                .map_err(|error| wrong("authority", &error))?;
+        }
+        let chain = certificates("certificate", files.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(files.key).map_err(|error| wrong("key", &error))?;
+        Ok(Parsed {
+            roots: Arc::new(roots),
+            chain,
+            key,
+        })
+    }
+}
+
+fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let list: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(what, &error))?;
+    if list.is_empty() {
+        return Err(wrong(what, &"there is no certificate in the file"));
+    }
+    Ok(list)
 }

@@ -1,5 +1,8 @@
 //! What can be wrong between two ends of TLS, said so that the reader knows which file to look at.
 
+use std::io;
+
+use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
 
 /// Why a secure connection could not be made or kept.
@@ -72,4 +75,65 @@ pub enum TlsError {
         /// What the system said.
         why: String,
     },
+}
+
+impl TlsError {
+    /// What a failure of rustls means for whoever runs the cell. `peer` is the other end.
+    pub(crate) fn from_rustls(error: &rustls::Error, peer: &'static str) -> TlsError {
+        match error {
+            rustls::Error::InvalidCertificate(bad) => of_certificate(bad, peer),
+            rustls::Error::NoCertificatesPresented => TlsError::NoClientCertificate,
+            rustls::Error::AlertReceived(alert) if is_about_certificates(*alert) => {
+                TlsError::Refused {
+                    peer,
+                    why: format!("{alert:?}"),
+                }
+            }
+            other => TlsError::Protocol {
+                peer,
+                why: other.to_string(),
+            },
+        }
+    }
+}
+
+fn of_certificate(error: &CertificateError, peer: &'static str) -> TlsError {
+    match error {
+        // A signature that does not fit: an authority of the same name with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            TlsError::ForeignCertificate { peer }
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => TlsError::NotValidNow { peer },
+        CertificateError::NotValidForNameContext { expected, .. } => TlsError::WrongServer {
+            expected: expected.to_str().into_owned(),
+        },
+        other => TlsError::BadCertificate {
+            peer,
+            why: format!("{other:?}"),
+        },
+    }
+}
+
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError
+    )
+}
+
+/// The TLS failure inside an error of the wire, if it is one.
+pub(crate) fn tls_error_within(error: &io::Error, peer: &'static str) -> Option<TlsError> {
+    let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(TlsError::from_rustls(inner, peer))
 }

@@ -3,7 +3,10 @@
 mod config;
 mod error;
 mod identity;
+mod wire;
 
 pub use config::{ClientTls, PemFiles, ServerTls};
 pub use error::TlsError;
+pub(crate) use error::tls_error_within;
 pub use identity::PeerIdentity;
+pub(crate) use wire::TlsWire;

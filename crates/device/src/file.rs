@@ -1,0 +1,246 @@
+//! A raw block device, or one preallocated file, opened for direct I/O and for this process alone.
+//!
+//! Direct I/O keeps the kernel's page cache out: the store has its own cache, and a write that
+//! ended is at the device. Exclusion is `O_EXCL` on a block device (which also refuses one that is
+//! mounted) and an advisory `flock` on both, so that no second drive opens the same medium.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
+use rustix::io::Errno;
+
+use crate::device::{check_alignment, check_bounds};
+use crate::{BlockDevice, DeviceError, SECTOR_BYTES};
+
+/// Most pieces of one system call (IOV_MAX on Linux).
+const MAX_PIECES: usize = 1024;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileOptions {
+    /// Go on through the page cache where the file system has no direct I/O, instead of refusing.
+    /// Data is then cached twice; what is durable does not change.
+    pub allow_buffered: bool,
+}
+
+/// A file or block device that this process holds alone.
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    capacity: u64,
+    alignment: usize,
+    direct: bool,
+}
+
+impl FileDevice {
+    /// Opens a regular file or a block device that exists.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
+        let path = path.as_ref();
+        let kind = std::fs::metadata(path).map_err(|e| open_error(path, e))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(DeviceError::NotADevice { path: path.to_owned() });
+        }
+        // On a block device O_EXCL without O_CREAT asks for exclusive use (open(2)).
+        let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
+        let mut open = OpenOptions::new();
+        open.read(true).write(true);
+        FileDevice::finish(path, open, exclusive, options)
+    }
+
+    /// Creates a regular file of `bytes` bytes (rounded up to whole sectors), all preallocated,
+    /// and opens it. Refuses to touch a file that exists.
+    pub fn create(
+        path: impl AsRef<Path>,
+        bytes: u64,
+        options: FileOptions,
+    ) -> Result<FileDevice, DeviceError> {
+        let path = path.as_ref();
+        let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES as u64);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|e| open_error(path, e))?;
+        let opened = allocate(&file, bytes)
+            .map_err(|e| open_error(path, e))
+            .and_then(|()| FileDevice::open(path, options));
+        if opened.is_err() {
+            // What was made above and can't be used is not left behind; the first error counts.
+            let _ = std::fs::remove_file(path);
+        }
+        opened
+    }
+
+    fn finish(
+        path: &Path,
+        mut open: OpenOptions,
+        flags: i32,
+        options: FileOptions,
+    ) -> Result<FileDevice, DeviceError> {
+        let (mut file, mut direct) = match open.custom_flags(flags | libc::O_DIRECT).open(path) {
+            Ok(file) => (file, true),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && options.allow_buffered => {
+                let file = open.custom_flags(flags).open(path).map_err(|e| open_error(path, e))?;
+                (file, false)
+            }
+            Err(e) => return Err(open_error(path, e)),
+        };
+        lock(&file, path)?;
+        let mut alignment = SECTOR_BYTES;
+        if direct {
+            match direct_alignment(&file) {
+                // Opened, but this file would refuse every transfer.
+                Some(0) if !options.allow_buffered => {
+                    return Err(DeviceError::NoDirectIo { path: path.to_owned() });
+                }
+                Some(0) => {
+                    set_buffered(&file).map_err(|e| open_error(path, e))?;
+                    direct = false;
+                }
+                Some(known) => alignment = known,
+                None => {}
+            }
+        }
+        if alignment > SECTOR_BYTES || !alignment.is_power_of_two() {
+            return Err(DeviceError::Alignment { path: path.to_owned(), alignment });
+        }
+        let bytes = file.seek(SeekFrom::End(0)).map_err(|e| open_error(path, e))?;
+        let capacity = bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
+        Ok(FileDevice { file, path: path.to_owned(), capacity, alignment, direct })
+    }
+
+    /// Where the device was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether transfers go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    fn medium(&self, operation: &'static str, offset: u64, length: u64, e: Errno) -> DeviceError {
+        DeviceError::Medium { operation, offset, length, source: e.into() }
+    }
+}
+
+fn open_error(path: &Path, source: io::Error) -> DeviceError {
+    let path = path.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EBUSY) => DeviceError::InUse { path },
+        Some(libc::EINVAL) => DeviceError::NoDirectIo { path },
+        _ => DeviceError::Open { path, source },
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), DeviceError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse { path: path.to_owned() }),
+        Err(e) => Err(DeviceError::Open { path: path.to_owned(), source: e.into() }),
+    }
+}
+
+/// What direct I/O on `file` has to be aligned to; `Some(0)` when it can't be done, `None` when
+/// the kernel (before 6.1) does not say.
+fn direct_alignment(file: &File) -> Option<usize> {
+    let statx = rustix::fs::statx(file.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let statx = statx.ok()?;
+    if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return None;
+    }
+    if statx.stx_dio_offset_align == 0 || statx.stx_dio_mem_align == 0 {
+        return Some(0);
+    }
+    Some(statx.stx_dio_offset_align.max(statx.stx_dio_mem_align) as usize)
+}
+
+fn set_buffered(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags.difference(rustix::fs::OFlags::DIRECT))?)
+}
+
+/// Gives the file its size with its blocks; where the file system can't, a sparse file has to do.
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => file.set_len(bytes),
+        Err(e) => Err(e.into()),
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn alignment(&self) -> usize {
+        self.alignment
+    }
+
+    fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
+        let length = check_alignment(offset, into.iter().map(|piece| &**piece), self.alignment)?;
+        check_bounds(offset, length, self.capacity)?;
+        let mut pieces: Vec<IoSliceMut<'_>> =
+            into.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
+        let mut left = &mut pieces[..];
+        let mut done = 0;
+        while done < length {
+            let now = left.len().min(MAX_PIECES);
+            match rustix::io::preadv(&self.file, &mut left[..now], offset + done) {
+                Ok(0) => return Err(self.medium("read", offset, length, Errno::IO)),
+                Ok(bytes) => {
+                    done += bytes as u64;
+                    IoSliceMut::advance_slices(&mut left, bytes);
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.medium("read", offset, length, e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
+        let length = check_alignment(offset, from.iter().map(|piece| &**piece), self.alignment)?;
+        check_bounds(offset, length, self.capacity)?;
+        let mut pieces = from.to_vec();
+        let mut left = &mut pieces[..];
+        let mut done = 0;
+        while done < length {
+            let now = left.len().min(MAX_PIECES);
+            match rustix::io::pwritev(&self.file, &left[..now], offset + done) {
+                Ok(0) => return Err(self.medium("write", offset, length, Errno::IO)),
+                Ok(bytes) => {
+                    done += bytes as u64;
+                    IoSlice::advance_slices(&mut left, bytes);
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.medium("write", offset, length, e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        loop {
+            match rustix::fs::fdatasync(&self.file) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.medium("sync", 0, 0, e)),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.direct { "direct" } else { "buffered" };
+        write!(f, "FileDevice({}, {} bytes, {mode})", self.path.display(), self.capacity)
+    }
+}

@@ -1,0 +1,87 @@
+//! The file device against a real file system: exclusion, bounds, sizes and what it reads back.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use nasd_device::{
+    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, SECTOR_BYTES,
+};
+
+const BUFFERED_OK: FileOptions = FileOptions { allow_buffered: true };
+
+#[test]
+fn a_second_open_is_refused_by_name_until_the_first_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    let first = FileDevice::create(&path, 1 << 20, BUFFERED_OK).unwrap();
+    let error = FileDevice::open(&path, BUFFERED_OK).unwrap_err();
+    assert!(matches!(&error, DeviceError::InUse { path: named } if *named == path));
+    assert!(error.to_string().contains(path.to_str().unwrap()));
+    drop(first);
+    FileDevice::open(&path, BUFFERED_OK).unwrap();
+}
+
+#[test]
+fn create_preallocates_and_never_overwrites() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    let device = FileDevice::create(&path, 1_000_000, BUFFERED_OK).unwrap();
+    assert_eq!(device.capacity(), 1_003_520);
+    assert!(device.alignment() <= SECTOR_BYTES && device.alignment().is_power_of_two());
+    drop(device);
+    let error = FileDevice::create(&path, 1 << 20, BUFFERED_OK).unwrap_err();
+    assert!(matches!(error, DeviceError::Open { .. }));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1_003_520, "the old file is untouched");
+}
+
+#[test]
+fn what_is_not_a_device_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = FileDevice::open(folder.path(), BUFFERED_OK).unwrap_err();
+    assert!(matches!(error, DeviceError::NotADevice { .. }));
+    let error = FileDevice::open("/dev/null", BUFFERED_OK).unwrap_err();
+    assert!(matches!(error, DeviceError::NotADevice { .. }));
+    let error = FileDevice::open(folder.path().join("absent"), BUFFERED_OK).unwrap_err();
+    assert!(matches!(error, DeviceError::Open { .. }));
+}
+
+#[test]
+fn many_pieces_are_written_and_read_back_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let device =
+        FileDevice::create(folder.path().join("medium"), 16 << 20, BUFFERED_OK).unwrap();
+    // More pieces than one system call takes.
+    let pieces: Vec<AlignedBuffer> = (0..1500u32)
+        .map(|number| {
+            let mut piece = AlignedBuffer::zeroed(SECTOR_BYTES);
+            piece[..4].copy_from_slice(&number.to_le_bytes());
+            piece
+        })
+        .collect();
+    let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    device.write(SECTOR_BYTES as u64, &slices).unwrap();
+    device.sync().unwrap();
+    let pool = FramePool::new(94).unwrap();
+    let mut frames = pool.allocate_many(94).unwrap();
+    let mut into: Vec<IoSliceMut<'_>> =
+        frames.iter_mut().map(|frame| IoSliceMut::new(&mut frame[..])).collect();
+    device.read(0, &mut into).unwrap();
+    for number in 0..1500usize {
+        let at = (number + 1) * SECTOR_BYTES;
+        let frame = &frames[at / nasd_device::FRAME_BYTES];
+        let within = at % nasd_device::FRAME_BYTES;
+        assert_eq!(frame[within..within + 4], (number as u32).to_le_bytes());
+    }
+}
+
+#[test]
+fn transfers_outside_are_refused_before_the_file_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    let device = FileDevice::create(&path, 8192, BUFFERED_OK).unwrap();
+    let buffer = AlignedBuffer::zeroed(8192);
+    let error = device.write(4096, &[IoSlice::new(&buffer)]).unwrap_err();
+    assert!(matches!(error, DeviceError::OutOfBounds { .. }));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
+    let error = device.write(1, &[IoSlice::new(&buffer[..4096])]).unwrap_err();
+    assert!(matches!(error, DeviceError::Unaligned { .. }));
+}

@@ -1,0 +1,367 @@
+//! The security header: credentials and verifiers of the NASD authentication flavor.
+//!
+//! The *credential* of a call says by what authority it comes: which key, which algorithms and
+//! protection options, and, if the key is a capability's, the capability. The *verifier* of a call
+//! and of its reply has a nonce and a digest. What the digests cover is told in
+//! `nasd_capability::digest` and `docs/wire-protocol.md`.
+
+use nasd_capability::{
+    CAPABILITY_BYTES, Capability, Claim, DIGEST_BYTES, Digest, KeyKind, NONCE_BYTES, Nonce, Suite,
+};
+use nasd_rpc::{AUTH_NONE, AuthStatus, OpaqueAuth};
+use nasd_types::{PartitionId, Protection};
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
+
+use crate::wire::{Field, message};
+
+/// The flavor of NASD's credentials and verifiers: "NASD" in ASCII. Not registered with IANA.
+pub const AUTH_FLAVOR: u32 = u32::from_be_bytes(*b"NASD");
+
+/// Longest body of a NASD credential, in bytes: the one with a capability.
+pub const MAX_CREDENTIAL_BYTES: usize = 5 * 4 + CAPABILITY_BYTES;
+
+/// Length of the body of a NASD verifier, in bytes.
+pub const VERIFIER_BYTES: usize = NONCE_BYTES + DIGEST_BYTES;
+
+/// Which key the digests are made with, and what goes with that kind of key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CredentialKey {
+    /// No key: for `inquiry` alone.
+    None,
+    /// The master key.
+    Master,
+    /// The drive key.
+    Drive,
+    /// The key of this partition.
+    Partition(PartitionId),
+    /// The current working key of this partition.
+    WorkingCurrent(PartitionId),
+    /// The previous working key of this partition.
+    WorkingPrevious(PartitionId),
+    /// The secret half of this capability.
+    Capability(Capability),
+}
+
+impl CredentialKey {
+    /// The kind of key.
+    pub const fn kind(&self) -> KeyKind {
+        match self {
+            CredentialKey::None => KeyKind::None,
+            CredentialKey::Master => KeyKind::Master,
+            CredentialKey::Drive => KeyKind::Drive,
+            CredentialKey::Partition(_) => KeyKind::Partition,
+            CredentialKey::WorkingCurrent(_) => KeyKind::WorkingCurrent,
+            CredentialKey::WorkingPrevious(_) => KeyKind::WorkingPrevious,
+            CredentialKey::Capability(_) => KeyKind::Capability,
+        }
+    }
+
+    /// Whose key it is, for the kinds that partitions have; else 0 (`key_partition`).
+    pub const fn partition(&self) -> PartitionId {
+        match self {
+            CredentialKey::Partition(partition)
+            | CredentialKey::WorkingCurrent(partition)
+            | CredentialKey::WorkingPrevious(partition) => *partition,
+            _ => PartitionId(0),
+        }
+    }
+
+    /// The capability, if its key is used.
+    pub const fn capability(&self) -> Option<&Capability> {
+        match self {
+            CredentialKey::Capability(capability) => Some(capability),
+            _ => None,
+        }
+    }
+
+    /// From the fields of the wire, which must not contradict one another.
+    fn from_fields(
+        kind: KeyKind,
+        partition: PartitionId,
+        capability: Option<Capability>,
+    ) -> Result<Self, XdrError> {
+        const CONTRADICTION: XdrError = XdrError::Invalid(
+            "a capability is present exactly with its key kind, a key partition only with a \
+             partition's key",
+        );
+        let key = match (kind, capability) {
+            (KeyKind::None, None) => CredentialKey::None,
+            (KeyKind::Master, None) => CredentialKey::Master,
+            (KeyKind::Drive, None) => CredentialKey::Drive,
+            (KeyKind::Partition, None) => CredentialKey::Partition(partition),
+            (KeyKind::WorkingCurrent, None) => CredentialKey::WorkingCurrent(partition),
+            (KeyKind::WorkingPrevious, None) => CredentialKey::WorkingPrevious(partition),
+            (KeyKind::Capability, Some(capability)) => CredentialKey::Capability(capability),
+            _ => return Err(CONTRADICTION),
+        };
+        if key.partition() == partition {
+            Ok(key)
+        } else {
+            Err(CONTRADICTION)
+        }
+    }
+}
+
+/// By what authority a call comes (`nasd_credential`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Credential {
+    /// Which key.
+    pub key: CredentialKey,
+    /// The number of the algorithm suite; [`suite`](Self::suite) says which it is, if any.
+    pub suite_number: u32,
+    /// How this request and its reply are protected. Unknown options are kept, to be refused.
+    pub protection: Protection,
+}
+
+impl Credential {
+    /// No authority, no protection: all that AUTH_NONE says.
+    pub const NONE: Credential = Credential {
+        key: CredentialKey::None,
+        suite_number: Suite::Blake3.code(),
+        protection: Protection::NONE,
+    };
+
+    /// A credential of a suite that is known here.
+    pub const fn new(key: CredentialKey, suite: Suite, protection: Protection) -> Self {
+        Credential {
+            key,
+            suite_number: suite.code(),
+            protection,
+        }
+    }
+
+    /// The algorithm suite; `None` if it is unknown here.
+    pub const fn suite(&self) -> Option<Suite> {
+        Suite::from_code(self.suite_number)
+    }
+
+    /// What the checks of `nasd_capability::admit` look at.
+    pub const fn claim(&self) -> Claim<'_> {
+        Claim {
+            key: self.key.kind(),
+            key_partition: self.key.partition(),
+            suite: self.suite(),
+            protection: self.protection,
+            capability: self.key.capability(),
+        }
+    }
+
+    /// The body of the RPC credential. It is the same for every call by this authority.
+    pub fn to_body(&self) -> Vec<u8> {
+        to_bytes(self)
+    }
+
+    /// The credential of a call. AUTH_NONE is [`Credential::NONE`].
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError`]; its [`auth_status`](AuthError::auth_status) is what to answer.
+    pub fn from_opaque(credential: &OpaqueAuth<'_>) -> Result<Self, AuthError> {
+        match credential.flavor {
+            AUTH_FLAVOR => from_bytes(credential.body).map_err(AuthError::Credential),
+            AUTH_NONE if credential.body.is_empty() => Ok(Credential::NONE),
+            flavor => Err(AuthError::Flavor(flavor)),
+        }
+    }
+}
+
+impl XdrEncode for Credential {
+    fn encode(&self, out: &mut Encoder) {
+        out.u32(self.key.kind().code());
+        out.u32(self.suite_number);
+        self.protection.put(out);
+        self.key.partition().put(out);
+        out.optional_with(self.key.capability(), |out, capability| capability.put(out));
+    }
+}
+
+impl XdrDecode for Credential {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let kind =
+            KeyKind::from_code(input.u32()?).ok_or(XdrError::Invalid("unknown kind of key"))?;
+        let suite_number = input.u32()?;
+        let protection = Field::take(input)?;
+        let partition = Field::take(input)?;
+        let capability = Field::take(input)?;
+        let key = CredentialKey::from_fields(kind, partition, capability)?;
+        Ok(Credential {
+            key,
+            suite_number,
+            protection,
+        })
+    }
+}
+
+message! {
+    /// The proof that goes with a credential, and the drive's in its reply (`nasd_verifier`).
+    #[derive(Copy)]
+    pub struct Verifier {
+        /// Fresh for each message. In a refusal its timestamp is the drive's clock.
+        pub nonce: Nonce,
+        /// Zeros with NO_PROTECTION and in refusals.
+        pub digest: Digest,
+    }
+}
+
+impl Verifier {
+    /// Nothing proved: what AUTH_NONE says.
+    pub const NONE: Verifier = Verifier {
+        nonce: Nonce {
+            timestamp: nasd_types::Timestamp(0),
+            unique: 0,
+        },
+        digest: Digest::ZERO,
+    };
+
+    /// The body of the RPC verifier.
+    pub fn to_body(&self) -> [u8; VERIFIER_BYTES] {
+        let mut body = [0; VERIFIER_BYTES];
+        body[..NONCE_BYTES].copy_from_slice(&self.nonce.to_bytes());
+        body[NONCE_BYTES..].copy_from_slice(&self.digest.0);
+        body
+    }
+
+    /// The verifier of a call or reply. AUTH_NONE is [`Verifier::NONE`].
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError`]; its [`auth_status`](AuthError::auth_status) is what a drive answers.
+    pub fn from_opaque(verifier: &OpaqueAuth<'_>) -> Result<Self, AuthError> {
+        match verifier.flavor {
+            AUTH_FLAVOR => from_bytes(verifier.body).map_err(AuthError::Verifier),
+            AUTH_NONE if verifier.body.is_empty() => Ok(Verifier::NONE),
+            flavor => Err(AuthError::Flavor(flavor)),
+        }
+    }
+}
+
+/// Why a credential or verifier says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// A flavor other than NASD's and AUTH_NONE, or an AUTH_NONE that has a body.
+    #[error("authentication flavor {0} is not accepted here")]
+    Flavor(u32),
+    /// The body of a NASD credential makes no sense.
+    #[error("the NASD credential is malformed: {0}")]
+    Credential(XdrError),
+    /// The body of a NASD verifier makes no sense.
+    #[error("the NASD verifier is malformed: {0}")]
+    Verifier(XdrError),
+}
+
+impl AuthError {
+    /// What to answer a call whose credential or verifier it is.
+    pub const fn auth_status(self) -> AuthStatus {
+        match self {
+            AuthError::Flavor(_) => AuthStatus::TooWeak,
+            AuthError::Credential(_) => AuthStatus::BadCredential,
+            AuthError::Verifier(_) => AuthStatus::BadVerifier,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_types::Timestamp;
+
+    fn capability() -> Capability {
+        Capability::from_bytes(&std::array::from_fn(|index| index as u8))
+    }
+
+    #[test]
+    fn credentials_survive_and_fit() {
+        let partition = PartitionId(9);
+        for key in [
+            CredentialKey::None,
+            CredentialKey::Master,
+            CredentialKey::Drive,
+            CredentialKey::Partition(partition),
+            CredentialKey::WorkingCurrent(partition),
+            CredentialKey::WorkingPrevious(partition),
+            CredentialKey::Capability(capability()),
+        ] {
+            let credential = Credential::new(key, Suite::Aegis, Protection::INTEGRITY_ARGS);
+            let body = credential.to_body();
+            assert!(body.len() <= MAX_CREDENTIAL_BYTES);
+            let opaque = OpaqueAuth {
+                flavor: AUTH_FLAVOR,
+                body: &body,
+            };
+            assert_eq!(Credential::from_opaque(&opaque), Ok(credential));
+            assert_eq!(credential.claim().key, key.kind());
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let body = Credential::new(CredentialKey::Drive, Suite::Blake3, Protection::NONE).to_body();
+        for (kind, partition) in [(6, 0), (2, 1), (7, 0)] {
+            let mut body = body.clone();
+            body[3] = kind;
+            body[15] = partition;
+            let opaque = OpaqueAuth {
+                flavor: AUTH_FLAVOR,
+                body: &body,
+            };
+            let error = Credential::from_opaque(&opaque).unwrap_err();
+            assert_eq!(error.auth_status(), AuthStatus::BadCredential);
+        }
+        let with_capability = [&body[..16], &[0, 0, 0, 1], &[0; 64]].concat();
+        assert!(from_bytes::<Credential>(&with_capability).is_err());
+        let longer = [&body[..], &[0; 4]].concat();
+        assert_eq!(
+            from_bytes::<Credential>(&longer),
+            Err(XdrError::Trailing(4))
+        );
+    }
+
+    #[test]
+    fn what_a_newer_client_may_send_can_be_refused_by_name() {
+        let mut body = Credential::NONE.to_body();
+        (body[7], body[8]) = (200, 0x80);
+        let credential: Credential = from_bytes(&body).unwrap();
+        assert_eq!((credential.suite(), credential.suite_number), (None, 200));
+        assert!(!Protection::SUPPORTED.contains(credential.protection));
+    }
+
+    #[test]
+    fn no_authentication_is_no_authority() {
+        assert_eq!(
+            Credential::from_opaque(&OpaqueAuth::NONE),
+            Ok(Credential::NONE)
+        );
+        assert_eq!(Verifier::from_opaque(&OpaqueAuth::NONE), Ok(Verifier::NONE));
+        let sys = OpaqueAuth {
+            flavor: nasd_rpc::AUTH_SYS,
+            body: &[],
+        };
+        let error = Credential::from_opaque(&sys).unwrap_err();
+        assert_eq!(error.auth_status(), AuthStatus::TooWeak);
+    }
+
+    #[test]
+    fn verifiers_survive() {
+        let nonce = Nonce {
+            timestamp: Timestamp(1),
+            unique: 2,
+        };
+        let verifier = Verifier {
+            nonce,
+            digest: Digest([3; 16]),
+        };
+        let body = verifier.to_body();
+        assert_eq!(to_bytes(&verifier), body);
+        let opaque = OpaqueAuth {
+            flavor: AUTH_FLAVOR,
+            body: &body,
+        };
+        assert_eq!(Verifier::from_opaque(&opaque), Ok(verifier));
+        let short = OpaqueAuth {
+            flavor: AUTH_FLAVOR,
+            body: &body[..28],
+        };
+        let error = Verifier::from_opaque(&short).unwrap_err();
+        assert_eq!(error.auth_status(), AuthStatus::BadVerifier);
+    }
+}

@@ -1,0 +1,34 @@
+//! Limits of the messages, as in `specs/*.x`. A decoder refuses what exceeds them before anything
+//! is allocated for it.
+
+pub use nasd_types::limits::{
+    MAX_FLUSH_OBJECTS, MAX_NAME_BYTES, MAX_RECORD_BYTES, MAX_SYMLINK_BYTES, MAX_TRANSFER_BYTES,
+};
+
+/// Most regions of one read or write.
+pub const MAX_REGIONS: usize = 64;
+
+/// Most pieces that the regions of one read or write may expand to.
+pub const MAX_PIECES: usize = 4096;
+
+/// Longest vendor, model or revision of a drive, in bytes.
+pub const MAX_TEXT_BYTES: usize = 64;
+
+/// Most partitions of a drive.
+pub const MAX_PARTITIONS: usize = 1024;
+
+/// Most algorithm suites that a drive lists.
+pub const MAX_SUITES: usize = 16;
+
+/// Longest address of a drive (`HOST:PORT`), in bytes.
+pub const MAX_ADDRESS_BYTES: usize = 255;
+
+/// Most drives of a cell.
+pub const MAX_DRIVES: usize = 1024;
+
+/// Most directory entries of one answer.
+pub const MAX_ENTRIES: usize = 1024;
+
+const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
+const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_PARTITIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);

@@ -1,0 +1,28 @@
+//! `create`: make a regular file.
+
+use super::{File, FileHandle, Name, Operation, Procedure};
+use crate::wire::message;
+
+/// The operation.
+#[derive(Debug)]
+pub enum Create {}
+
+impl Operation for Create {
+    const PROCEDURE: Procedure = Procedure::Create;
+    type Arguments = CreateFileArguments;
+    type Reply = File;
+}
+
+message! {
+    /// Arguments (`nasd_create_file_arguments`).
+    pub struct CreateFileArguments {
+        /// Where.
+        pub directory: FileHandle,
+        /// Its name.
+        pub name: Name,
+        /// Its permission bits.
+        pub mode: u32,
+        /// Fail if the name exists; else answer what is there.
+        pub exclusive: bool,
+    }
+}

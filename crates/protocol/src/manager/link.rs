@@ -1,0 +1,26 @@
+//! `link`: give a file another name.
+
+use super::{File, FileHandle, Name, Operation, Procedure};
+use crate::wire::message;
+
+/// The operation.
+#[derive(Debug)]
+pub enum Link {}
+
+impl Operation for Link {
+    const PROCEDURE: Procedure = Procedure::Link;
+    type Arguments = LinkArguments;
+    type Reply = File;
+}
+
+message! {
+    /// Arguments (`nasd_link_arguments`).
+    pub struct LinkArguments {
+        /// Which file.
+        pub file: FileHandle,
+        /// Where its new name goes.
+        pub directory: FileHandle,
+        /// The new name.
+        pub name: Name,
+    }
+}

@@ -1,0 +1,26 @@
+//! `mkdir`: make a directory.
+
+use super::{File, FileHandle, Name, Operation, Procedure};
+use crate::wire::message;
+
+/// The operation.
+#[derive(Debug)]
+pub enum Mkdir {}
+
+impl Operation for Mkdir {
+    const PROCEDURE: Procedure = Procedure::Mkdir;
+    type Arguments = MkdirArguments;
+    type Reply = File;
+}
+
+message! {
+    /// Arguments (`nasd_mkdir_arguments`).
+    pub struct MkdirArguments {
+        /// Where.
+        pub directory: FileHandle,
+        /// Its name.
+        pub name: Name,
+        /// Its permission bits.
+        pub mode: u32,
+    }
+}

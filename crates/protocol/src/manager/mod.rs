@@ -1,0 +1,92 @@
+//! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
+
+pub mod cell_status;
+pub mod create;
+pub mod file;
+pub mod getattr;
+pub mod link;
+pub mod lookup;
+pub mod mkdir;
+pub mod name;
+pub mod readdir;
+pub mod rename;
+pub mod rmdir;
+pub mod setattr;
+pub mod space;
+pub mod status;
+pub mod symlink;
+pub mod unlink;
+pub mod volume;
+
+use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
+
+pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
+pub use create::{Create, CreateFileArguments};
+pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
+pub use getattr::Getattr;
+pub use link::{Link, LinkArguments};
+pub use lookup::{Lookup, LookupArguments};
+pub use mkdir::{Mkdir, MkdirArguments};
+pub use name::{Name, NameTooLong};
+pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
+pub use rename::{Rename, RenameArguments, RenameFlags};
+pub use rmdir::Rmdir;
+pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
+pub use space::{Space, SpaceInformation};
+pub use status::ManagerStatus;
+pub use symlink::{Symlink, SymlinkArguments};
+pub use unlink::{Unlink, UnlinkArguments};
+pub use volume::{DriveAddress, Volume, VolumeOperation};
+
+/// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
+pub const PROGRAM: u32 = 0x2004_5302;
+
+/// Version of the program.
+pub const VERSION: u32 = 1;
+
+xdr_enum! {
+    /// Procedures of the file manager program.
+    pub enum Procedure {
+        /// Does nothing.
+        Null = 0,
+        /// Where a volume is and what is needed to use it.
+        Volume = 1,
+        /// Find a name in a directory.
+        Lookup = 2,
+        /// Read a file's attributes; also renews a capability.
+        Getattr = 3,
+        /// Change a file's attributes.
+        Setattr = 4,
+        /// Make a regular file.
+        Create = 5,
+        /// Make a directory.
+        Mkdir = 6,
+        /// Make a symbolic link.
+        Symlink = 7,
+        /// Remove a name that is not a directory's.
+        Unlink = 8,
+        /// Remove an empty directory.
+        Rmdir = 9,
+        /// Move a name.
+        Rename = 10,
+        /// Give a file another name.
+        Link = 11,
+        /// List a directory.
+        Readdir = 12,
+        /// Space of a volume.
+        Space = 13,
+        /// The state of the cell.
+        Status = 14,
+    }
+}
+
+/// An operation of the file manager: ties its procedure to the types of its arguments and reply.
+/// The result on the wire is a `Result<Reply, ManagerStatus>` ([`crate::encode_result`]).
+pub trait Operation {
+    /// The procedure's number.
+    const PROCEDURE: Procedure;
+    /// What follows the head of the call.
+    type Arguments: XdrEncode + XdrDecode;
+    /// What follows the status 0 in the reply.
+    type Reply: XdrEncode + XdrDecode;
+}

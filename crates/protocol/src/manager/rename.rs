@@ -1,0 +1,64 @@
+//! `rename`: move a name, within a directory or to another.
+
+use nasd_xdr::{Decoder, Encoder, XdrError};
+
+use super::{FileHandle, Name, Operation, Procedure};
+use crate::wire::{Field, message};
+
+/// The operation.
+#[derive(Debug)]
+pub enum Rename {}
+
+impl Operation for Rename {
+    const PROCEDURE: Procedure = Procedure::Rename;
+    type Arguments = RenameArguments;
+    type Reply = ();
+}
+
+/// How to rename: the bits of `flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RenameFlags(pub u32);
+
+impl RenameFlags {
+    /// Replace what has the new name.
+    pub const NONE: RenameFlags = RenameFlags(0);
+    /// Fail if the new name is taken (`NASD_RENAME_NO_REPLACE`).
+    pub const NO_REPLACE: RenameFlags = RenameFlags(1);
+
+    /// Whether the new name must be free.
+    pub const fn is_no_replace(self) -> bool {
+        self.0 & Self::NO_REPLACE.0 != 0
+    }
+
+    /// Whether all bits have a meaning.
+    pub const fn is_meaningful(self) -> bool {
+        self.0 & !Self::NO_REPLACE.0 == 0
+    }
+}
+
+/// Unknown bits are kept, so that they can be refused as `Invalid`.
+impl Field for RenameFlags {
+    fn put(&self, out: &mut Encoder) {
+        out.u32(self.0);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(RenameFlags(input.u32()?))
+    }
+}
+
+message! {
+    /// Arguments (`nasd_rename_arguments`).
+    pub struct RenameArguments {
+        /// Where the name is.
+        pub from_directory: FileHandle,
+        /// The name.
+        pub from_name: Name,
+        /// Where it goes.
+        pub to_directory: FileHandle,
+        /// The new name.
+        pub to_name: Name,
+        /// How.
+        pub flags: RenameFlags,
+    }
+}

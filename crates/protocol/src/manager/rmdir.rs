@@ -1,0 +1,13 @@
+//! `rmdir`: remove an empty directory.
+
+use super::{Operation, Procedure, UnlinkArguments};
+
+/// The operation.
+#[derive(Debug)]
+pub enum Rmdir {}
+
+impl Operation for Rmdir {
+    const PROCEDURE: Procedure = Procedure::Rmdir;
+    type Arguments = UnlinkArguments;
+    type Reply = ();
+}

@@ -1,0 +1,50 @@
+//! `setattr`: change a file's mode, owner, length or times.
+
+use nasd_types::Timestamp;
+
+use super::{File, FileHandle, Operation, Procedure};
+use crate::wire::message;
+
+/// The operation.
+#[derive(Debug)]
+pub enum Setattr {}
+
+impl Operation for Setattr {
+    const PROCEDURE: Procedure = Procedure::Setattr;
+    type Arguments = SetFileArguments;
+    type Reply = File;
+}
+
+message! {
+    /// What to change; `None` leaves one as it is (`nasd_set_file_attributes`).
+    #[derive(Copy, Default)]
+    pub struct SetFileAttributes {
+        /// New permission bits.
+        pub mode: Option<u32>,
+        /// New owner.
+        pub uid: Option<u32>,
+        /// New group.
+        pub gid: Option<u32>,
+        /// New length: cuts, or extends with zeros.
+        pub size: Option<u64>,
+        /// New access time.
+        pub access_time: Option<Timestamp>,
+        /// New modification time.
+        pub modify_time: Option<Timestamp>,
+        /// Set the access time to the server's clock instead.
+        pub access_time_now: bool,
+        /// Set the modification time to the server's clock instead.
+        pub modify_time_now: bool,
+    }
+}
+
+message! {
+    /// Arguments (`nasd_set_file_arguments`).
+    #[derive(Copy)]
+    pub struct SetFileArguments {
+        /// Which file.
+        pub file: FileHandle,
+        /// What to change.
+        pub changes: SetFileAttributes,
+    }
+}

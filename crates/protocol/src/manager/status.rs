@@ -1,0 +1,119 @@
+//! How an operation of the file manager fails (`nasd_manager_status`).
+
+use std::fmt;
+
+use nasd_xdr::xdr_enum;
+
+/// EIO on Linux.
+const EIO: i32 = 5;
+
+xdr_enum! {
+    /// Why the file manager did not do what was asked; each is one POSIX error for the
+    /// application. Success is not among them: see [`crate::result`].
+    pub enum ManagerStatus {
+        /// EPERM: only the owner or root may.
+        Permission = 1,
+        /// ENOENT: no such name.
+        NotFound = 2,
+        /// EIO: a drive failed; the manager's log says how.
+        Io = 5,
+        /// EACCES: the mode does not allow it.
+        Access = 13,
+        /// EEXIST: the name is taken.
+        Exists = 17,
+        /// ENOTDIR: not a directory.
+        NotDirectory = 20,
+        /// EISDIR: a directory.
+        IsDirectory = 21,
+        /// EINVAL: the request has no meaning.
+        Invalid = 22,
+        /// EFBIG: above the largest file.
+        TooLarge = 27,
+        /// ENOSPC: no space.
+        NoSpace = 28,
+        /// EROFS: the volume or a drive is read-only.
+        ReadOnly = 30,
+        /// EMLINK: too many links.
+        TooManyLinks = 31,
+        /// ENAMETOOLONG: the name is too long.
+        NameTooLong = 36,
+        /// ENOTEMPTY: the directory is not empty.
+        NotEmpty = 39,
+        /// ESTALE: the handle names nothing any more.
+        Stale = 116,
+        /// A drive is away; try again.
+        Unavailable = 500,
+    }
+}
+
+impl ManagerStatus {
+    /// Whether the caller asked for something wrong, so that asking again is no use.
+    pub const fn is_callers_fault(self) -> bool {
+        !matches!(
+            self,
+            ManagerStatus::Io
+                | ManagerStatus::NoSpace
+                | ManagerStatus::ReadOnly
+                | ManagerStatus::Unavailable
+        )
+    }
+
+    /// Whether the same request may pass later, with nothing changed by the caller.
+    pub const fn is_transient(self) -> bool {
+        matches!(self, ManagerStatus::Unavailable)
+    }
+
+    /// The error number for an application on Linux. `Unavailable` is EIO: whoever asks for it
+    /// has given up trying again.
+    pub const fn errno(self) -> i32 {
+        match self {
+            ManagerStatus::Unavailable => EIO,
+            other => other as i32,
+        }
+    }
+}
+
+/// What failed, and what to do about it where that is not plain.
+impl fmt::Display for ManagerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ManagerStatus::Permission => "only the owner or root may do this",
+            ManagerStatus::NotFound => "there is no file of this name",
+            ManagerStatus::Io => "a drive failed; see the file manager's log",
+            ManagerStatus::Access => "the file's mode does not allow this",
+            ManagerStatus::Exists => "the name is taken",
+            ManagerStatus::NotDirectory => "not a directory",
+            ManagerStatus::IsDirectory => "is a directory",
+            ManagerStatus::Invalid => "the request has no meaning; correct it",
+            ManagerStatus::TooLarge => "above the largest size of a file",
+            ManagerStatus::NoSpace => "no space is left; remove something or raise the quota",
+            ManagerStatus::ReadOnly => "a drive stopped writing; see its log",
+            ManagerStatus::TooManyLinks => "the file has as many names as it can",
+            ManagerStatus::NameTooLong => "the name is too long; names have at most 255 bytes",
+            ManagerStatus::NotEmpty => "the directory is not empty",
+            ManagerStatus::Stale => "the file is gone; look its name up again",
+            ManagerStatus::Unavailable => "a drive is away; try again later",
+        })
+    }
+}
+
+impl std::error::Error for ManagerStatus {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_is_an_error_number_and_has_a_text() {
+        for &status in ManagerStatus::ALL {
+            assert!((1..200).contains(&status.errno()), "{status:?}");
+            assert!(!status.to_string().is_empty());
+            assert!(
+                !(status.is_transient() && status.is_callers_fault()),
+                "{status:?}"
+            );
+        }
+        assert_eq!(ManagerStatus::NotEmpty.errno(), 39);
+        assert_eq!(ManagerStatus::Unavailable.errno(), 5);
+    }
+}

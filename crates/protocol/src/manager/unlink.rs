@@ -1,0 +1,24 @@
+//! `unlink`: remove a name that is not a directory's.
+
+use super::{FileHandle, Name, Operation, Procedure};
+use crate::wire::message;
+
+/// The operation.
+#[derive(Debug)]
+pub enum Unlink {}
+
+impl Operation for Unlink {
+    const PROCEDURE: Procedure = Procedure::Unlink;
+    type Arguments = UnlinkArguments;
+    type Reply = ();
+}
+
+message! {
+    /// Arguments, also of `rmdir` (`nasd_unlink_arguments`).
+    pub struct UnlinkArguments {
+        /// Where.
+        pub directory: FileHandle,
+        /// What.
+        pub name: Name,
+    }
+}

@@ -1,0 +1,219 @@
+//! Constants, enumerations, programs and procedures against the text.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use nasd_capability::{DIGEST_BYTES, KEY_BYTES, KeyKind, Suite};
+use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
+use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
+use nasd_types::{FS_SPECIFIC_BYTES, Protection, Rights};
+
+use crate::spec::{Definition, Program, Spec};
+
+/// `CamelCase` as `PREFIX_CAMEL_CASE`.
+fn specified_name(prefix: &str, rust_name: &str) -> String {
+    let mut name = prefix.to_owned();
+    for character in rust_name.chars() {
+        if character.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(character.to_ascii_uppercase());
+    }
+    name
+}
+
+fn numbered<T: Copy + Debug>(
+    prefix: &str,
+    values: &[T],
+    number: impl Fn(T) -> u32,
+) -> Vec<(String, u64)> {
+    let name = |value: &T| specified_name(prefix, &format!("{value:?}"));
+    values
+        .iter()
+        .map(|value| (name(value), u64::from(number(*value))))
+        .collect()
+}
+
+fn enumeration(spec: &Spec, name: &str) -> Vec<(String, u64)> {
+    match &spec.definitions[name] {
+        Definition::Enum(values) => values.clone(),
+        other => panic!("{name} is no enumeration but {other:?}"),
+    }
+}
+
+#[test]
+fn constants_are_those_of_the_specification() {
+    let rust: &[(&str, u64)] = &[
+        ("NASD_FS_SPECIFIC_BYTES", FS_SPECIFIC_BYTES as u64),
+        ("NASD_KEY_BYTES", KEY_BYTES as u64),
+        ("NASD_DIGEST_BYTES", DIGEST_BYTES as u64),
+        ("NASD_CELL_ID_BYTES", size_of::<nasd_types::CellId>() as u64),
+        ("NASD_MAX_TRANSFER", limits::MAX_TRANSFER_BYTES as u64),
+        ("NASD_MAX_REGIONS", limits::MAX_REGIONS as u64),
+        ("NASD_MAX_PIECES", limits::MAX_PIECES as u64),
+        ("NASD_MAX_FLUSH", limits::MAX_FLUSH_OBJECTS as u64),
+        ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
+        ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
+        ("NASD_AUTH_FLAVOR", AUTH_FLAVOR.into()),
+        ("NASD_NO_PROTECTION", Protection::NONE.bits().into()),
+        (
+            "NASD_INTEGRITY_ARGS",
+            Protection::INTEGRITY_ARGS.bits().into(),
+        ),
+        (
+            "NASD_INTEGRITY_DATA",
+            Protection::INTEGRITY_DATA.bits().into(),
+        ),
+        ("NASD_PRIVACY_ARGS", Protection::PRIVACY_ARGS.bits().into()),
+        ("NASD_PRIVACY_DATA", Protection::PRIVACY_DATA.bits().into()),
+        (
+            "NASD_PRIVACY_CAPABILITY",
+            Protection::PRIVACY_CAPABILITY.bits().into(),
+        ),
+        ("NASD_RIGHT_READ", Rights::READ.bits().into()),
+        ("NASD_RIGHT_WRITE", Rights::WRITE.bits().into()),
+        ("NASD_RIGHT_GETATTR", Rights::GETATTR.bits().into()),
+        ("NASD_RIGHT_SETATTR", Rights::SETATTR.bits().into()),
+        ("NASD_RIGHT_CREATE", Rights::CREATE.bits().into()),
+        ("NASD_RIGHT_REMOVE", Rights::REMOVE.bits().into()),
+        ("NASD_RIGHT_FLUSH", Rights::FLUSH.bits().into()),
+        ("NASD_MAX_NAME", limits::MAX_NAME_BYTES as u64),
+        ("NASD_MAX_SYMLINK", limits::MAX_SYMLINK_BYTES as u64),
+        ("NASD_MAX_ADDRESS", limits::MAX_ADDRESS_BYTES as u64),
+        ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
+        ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
+        ("NASD_RENAME_NO_REPLACE", RenameFlags::NO_REPLACE.0.into()),
+    ];
+    let rust: BTreeMap<String, u64> = rust
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), *value))
+        .collect();
+    assert_eq!(Spec::load().constants, rust);
+}
+
+#[test]
+fn statuses_are_those_of_the_specification() {
+    let spec = Spec::load();
+    let mut drive = vec![("NASD_OK".to_owned(), 0)];
+    drive.extend(numbered("NASD", Status::ALL, u32::from));
+    assert_eq!(enumeration(&spec, "nasd_status"), drive);
+    let mut manager = vec![("NASDM_OK".to_owned(), 0)];
+    manager.extend(numbered("NASDM", ManagerStatus::ALL, u32::from));
+    assert_eq!(enumeration(&spec, "nasd_manager_status"), manager);
+}
+
+#[test]
+fn other_enumerations_are_those_of_the_specification() {
+    let spec = Spec::load();
+    let kinds: Vec<KeyKind> = (0..).map_while(KeyKind::from_code).collect();
+    assert_eq!(
+        enumeration(&spec, "nasd_key_kind"),
+        numbered("NASD_KEY", &kinds, KeyKind::code)
+    );
+    let suites: Vec<(String, u64)> = (0..)
+        .map_while(Suite::from_code)
+        .map(|suite| (format!("{suite:?}").to_uppercase(), u64::from(suite.code())))
+        .map(|(name, number)| (format!("NASD_SUITE_{name}"), number))
+        .collect();
+    assert_eq!(enumeration(&spec, "nasd_suite"), suites);
+    assert_eq!(
+        enumeration(&spec, "nasd_file_type"),
+        numbered("NASD_FILE", FileType::ALL, u32::from)
+    );
+    let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
+    assert_eq!(
+        spec.definitions.values().filter(enumerations).count(),
+        5,
+        "one is not checked"
+    );
+}
+
+#[test]
+fn programs_are_those_of_the_specification() {
+    let spec = Spec::load();
+    assert_eq!(spec.programs.len(), 2);
+    let program = &spec.programs["NASD_DRIVE_PROGRAM"];
+    assert_eq!(program.number, u64::from(drive::PROGRAM));
+    assert_eq!(program.version, u64::from(drive::VERSION));
+    assert_eq!(
+        procedures(program),
+        numbered("NASD", drive::Procedure::ALL, u32::from)
+    );
+    let program = &spec.programs["NASD_MANAGER_PROGRAM"];
+    assert_eq!(program.number, u64::from(manager::PROGRAM));
+    assert_eq!(program.version, u64::from(manager::VERSION));
+    assert_eq!(
+        procedures(program),
+        numbered("NASDM", manager::Procedure::ALL, u32::from)
+    );
+}
+
+fn procedures(program: &Program) -> Vec<(String, u64)> {
+    program
+        .procedures
+        .iter()
+        .map(|each| (each.name.clone(), each.number))
+        .collect()
+}
+
+/// The name in the specification of a Rust message, `void` for `()`.
+fn specified_type<T>() -> String {
+    let path = std::any::type_name::<T>();
+    match path.rsplit("::").next().unwrap_or(path) {
+        "()" => "void".to_owned(),
+        // Renamed because an operation has the name already, or to make a struct of one field.
+        "SpaceInformation" => "nasd_space".to_owned(),
+        "AttributesReply" => "nasd_attributes".to_owned(),
+        name => specified_name("nasd", name).to_lowercase(),
+    }
+}
+
+/// What follows success in a result: the type that a `Result` has in Rust.
+fn success_type(spec: &Spec, result: &str) -> String {
+    match &spec.definitions[result] {
+        Definition::Union { body, .. } => body.type_name.clone(),
+        Definition::Struct(_) => "void".to_owned(),
+        other => panic!("{result} is {other:?}"),
+    }
+}
+
+fn check_operation<Arguments, Reply>(spec: &Spec, program: &str, number: u32) {
+    let procedures = &spec.programs[program].procedures;
+    let procedure = procedures
+        .iter()
+        .find(|each| each.number == u64::from(number))
+        .expect("the procedure is specified");
+    assert_eq!(
+        specified_type::<Arguments>(),
+        procedure.arguments,
+        "{}",
+        procedure.name
+    );
+    let reply = success_type(spec, &procedure.result);
+    assert_eq!(specified_type::<Reply>(), reply, "{}", procedure.name);
+}
+
+macro_rules! check_operations {
+    ($spec:expr, $program:literal, $module:ident: $($operation:ident)+) => {{
+        use nasd_protocol::$module::Operation;
+        let mut checked = vec![$module::Procedure::Null];
+        $(
+            check_operation::<
+                <$module::$operation as Operation>::Arguments,
+                <$module::$operation as Operation>::Reply,
+            >($spec, $program, $module::$operation::PROCEDURE.into());
+            checked.push($module::$operation::PROCEDURE);
+        )+
+        assert_eq!(checked, $module::Procedure::ALL, "every operation, in order");
+    }};
+}
+
+#[test]
+fn operations_have_the_types_of_the_specification() {
+    let spec = Spec::load();
+    check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
+        Inquiry Create Remove Getattr Setattr Read Write Flush);
+    check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
+        VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
+        Readdir Space StatusOperation);
+}

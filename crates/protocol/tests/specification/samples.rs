@@ -1,0 +1,527 @@
+//! One value of every message. Each number is that of its field's name in the specification, so
+//! that a walk over the encoding notices two fields in the wrong order.
+
+use nasd_capability::{Capability, Digest, Nonce, SecretKey, Suite};
+use nasd_protocol::drive::{
+    AttributesReply, CreateArguments, Created, DriveControl, DriveInformation, FlushArguments,
+    Flushed, GetattrArguments, PartitionControl, PartitionSummary, ReadArguments, ReadData,
+    RemoveArguments, SetattrArguments, WriteArguments, Written,
+};
+use nasd_protocol::manager::{
+    CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
+    File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
+    ManagerStatus, MkdirArguments, Name, ReaddirArguments, RenameArguments, RenameFlags,
+    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
+    Volume,
+};
+use nasd_protocol::{
+    Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
+};
+use nasd_types::{
+    Attributes, AuditId, ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, Protection,
+    Rights, SetAttributes, Timestamp,
+};
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
+
+use crate::spec::{number_of as n, number32_of as n32};
+
+/// An encoded message.
+pub struct Sample {
+    /// Its name in the specification.
+    pub type_name: &'static str,
+    /// The encoding, bulk data included.
+    pub bytes: Vec<u8>,
+    /// The encoding without the bulk data.
+    pub head_bytes: usize,
+    /// Decodes bytes as this message and encodes it again.
+    pub again: fn(&[u8]) -> Result<Vec<u8>, XdrError>,
+}
+
+fn message<T: XdrEncode + XdrDecode>(type_name: &'static str, value: &T) -> Sample {
+    let bytes = to_bytes(value);
+    let again = |bytes: &[u8]| from_bytes::<T>(bytes).map(|value| to_bytes(&value));
+    Sample {
+        type_name,
+        head_bytes: bytes.len(),
+        bytes,
+        again,
+    }
+}
+
+fn result<T: XdrEncode + XdrDecode, F: Failure>(
+    type_name: &'static str,
+    value: &Result<T, F>,
+) -> Sample {
+    fn encoded<T: XdrEncode, F: Failure>(value: &Result<T, F>) -> Vec<u8> {
+        let mut out = Encoder::new();
+        encode_result(value, &mut out);
+        out.into_bytes()
+    }
+    let bytes = encoded(value);
+    let again = |bytes: &[u8]| {
+        let mut input = Decoder::new(bytes);
+        let value: Result<T, F> = decode_result(&mut input)?;
+        input.finish()?;
+        Ok(encoded(&value))
+    };
+    Sample {
+        type_name,
+        head_bytes: bytes.len(),
+        bytes,
+        again,
+    }
+}
+
+/// Adds the data that transports send behind a head.
+fn with_data(mut sample: Sample, data: &[u8]) -> Sample {
+    sample.bytes.extend_from_slice(data);
+    sample
+        .bytes
+        .resize(nasd_xdr::xdr_padded(sample.bytes.len()), 0);
+    sample
+}
+
+pub fn all_samples() -> Vec<Sample> {
+    [
+        security(),
+        drive_arguments(),
+        drive_results(),
+        manager_arguments(),
+        manager_results(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+const DATA: &[u8] = b"abcdefghijk";
+
+fn time(field: &str) -> Timestamp {
+    Timestamp(n(field))
+}
+
+fn object_name() -> ObjectName {
+    ObjectName {
+        partition: PartitionId(n32("partition")),
+        object: ObjectId(n("object")),
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("names here are short")
+}
+
+fn capability() -> Capability {
+    Capability {
+        drive: DriveId(n("drive")),
+        partition: PartitionId(n32("partition")),
+        object: ObjectId(n("object")),
+        region: ByteRange {
+            offset: n("region_offset"),
+            length: n("region_length"),
+        },
+        rights: Rights::from_bits_retain(n32("rights")),
+        expires: time("expires"),
+        audit_id: AuditId(n("audit_id")),
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
+        key_epoch: n32("key_epoch"),
+    }
+}
+
+fn credential(key: CredentialKey) -> Credential {
+    Credential {
+        key,
+        suite_number: 1,
+        protection: Protection::from_bits_retain(n32("protection")),
+    }
+}
+
+fn security() -> Vec<Sample> {
+    let partition = PartitionId(n32("key_partition"));
+    let with_key = credential(CredentialKey::WorkingPrevious(partition));
+    let nonce = Nonce {
+        timestamp: time("timestamp"),
+        unique: n("unique"),
+    };
+    // A credential with a capability has 0 for the partition of its key, which the walk does not
+    // expect; its capability is walked over alone.
+    let body = credential(CredentialKey::Capability(capability())).to_body();
+    let again = |bytes: &[u8]| {
+        let credential: Credential =
+            from_bytes(&[&CAPABILITY_PREFIX.map(u32::to_be_bytes).concat(), bytes].concat())?;
+        Ok(credential.to_body()[20..].to_vec())
+    };
+    let bytes = body[20..].to_vec();
+    vec![
+        message("nasd_credential", &with_key),
+        Sample {
+            type_name: "nasd_capability",
+            head_bytes: bytes.len(),
+            bytes,
+            again,
+        },
+        message(
+            "nasd_verifier",
+            &Verifier {
+                nonce,
+                digest: Digest([7; 16]),
+            },
+        ),
+    ]
+}
+
+/// Key kind, suite, protection, partition, and that a capability follows.
+const CAPABILITY_PREFIX: [u32; 5] = [6, 0, 1, 0, 1];
+
+fn attributes() -> Attributes {
+    Attributes {
+        access_control_version: n("access_control_version"),
+        nearby_object: ObjectId(n("nearby_object")),
+        copied_object: ObjectId(n("copied_object")),
+        logical_size: n("logical_size"),
+        blocks_allocated: n("blocks_allocated"),
+        blocks_used: n("blocks_used"),
+        block_size: n32("block_size"),
+        create_time: time("create_time"),
+        data_modify_time: time("data_modify_time"),
+        attribute_modify_time: time("attribute_modify_time"),
+        fs_data_modify_time: time("fs_data_modify_time"),
+        fs_attribute_modify_time: time("fs_attribute_modify_time"),
+        fs_specific: Box::new([5; 256]),
+    }
+}
+
+fn set_attributes() -> SetAttributes {
+    SetAttributes {
+        access_control_version: Some(n("access_control_version")),
+        nearby_object: Some(ObjectId(n("nearby_object"))),
+        logical_size: Some(n("logical_size")),
+        blocks_allocated: Some(n("blocks_allocated")),
+        fs_data_modify_time: Some(time("fs_data_modify_time")),
+        fs_attribute_modify_time: Some(time("fs_attribute_modify_time")),
+        fs_specific: Some(Box::new([6; 256])),
+    }
+}
+
+fn region() -> Region {
+    Region {
+        offset: n("offset"),
+        length: n("length"),
+        stride: n("stride"),
+        count: n32("count"),
+    }
+}
+
+fn drive_arguments() -> Vec<Sample> {
+    let partition = PartitionId(n32("partition"));
+    let (name, regions) = (object_name(), vec![region(), region()]);
+    let create = CreateArguments {
+        partition,
+        durable: true,
+        initial: set_attributes(),
+    };
+    let nothing = SetAttributes::default();
+    let write = WriteArguments {
+        name,
+        durable: false,
+        regions: regions.clone(),
+        data_length: DATA.len(),
+    };
+    let objects = vec![ObjectId(n("objects")); 3];
+    vec![
+        message("nasd_create_arguments", &create),
+        message(
+            "nasd_remove_arguments",
+            &RemoveArguments {
+                name,
+                durable: true,
+            },
+        ),
+        message("nasd_getattr_arguments", &GetattrArguments { name }),
+        message(
+            "nasd_setattr_arguments",
+            &SetattrArguments {
+                name,
+                durable: false,
+                changes: set_attributes(),
+            },
+        ),
+        message(
+            "nasd_setattr_arguments",
+            &SetattrArguments {
+                name,
+                durable: true,
+                changes: nothing,
+            },
+        ),
+        message("nasd_read_arguments", &ReadArguments { name, regions }),
+        with_data(message("nasd_write_arguments", &write), DATA),
+        message(
+            "nasd_flush_arguments",
+            &FlushArguments { partition, objects },
+        ),
+    ]
+}
+
+fn summary() -> PartitionSummary {
+    PartitionSummary {
+        partition: PartitionId(n32("partition")),
+        quota_bytes: n("quota_bytes"),
+        used_bytes: n("used_bytes"),
+        objects: n("objects"),
+    }
+}
+
+fn drive_control() -> DriveControl {
+    DriveControl {
+        drive: DriveId(n("drive")),
+        clock: time("clock"),
+        started: time("started"),
+        capacity_bytes: n("capacity_bytes"),
+        used_bytes: n("used_bytes"),
+        cache_bytes: n("cache_bytes"),
+        block_size: n32("block_size"),
+        capability_bytes_read: n("capability_bytes_read"),
+        capability_bytes_written: n("capability_bytes_written"),
+        key_bytes_read: n("key_bytes_read"),
+        key_bytes_written: n("key_bytes_written"),
+        requests: n("requests"),
+        refusals: n("refusals"),
+        partitions: vec![summary(), summary()],
+    }
+}
+
+fn drive_information() -> DriveInformation {
+    DriveInformation {
+        drive: DriveId(n("drive")),
+        cell: CellId([9; 16]),
+        vendor: "vendor".to_owned(),
+        model: "m".to_owned(),
+        revision: String::new(),
+        clock: time("clock"),
+        instance: n("instance"),
+        suites: vec![Suite::Aegis, Suite::Blake3],
+        protections: Protection::from_bits_retain(n32("protections")),
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
+        max_transfer: n32("max_transfer"),
+        partitions: vec![PartitionId(n32("partitions")); 2],
+    }
+}
+
+fn drive_results() -> Vec<Sample> {
+    let reply = AttributesReply {
+        attributes: attributes(),
+    };
+    let created = Created {
+        object: ObjectId(n("object")),
+        attributes: attributes(),
+    };
+    let read = ReadData {
+        logical_size: n("logical_size"),
+        fs_data_modify_time: time("fs_data_modify_time"),
+        data_length: DATA.len(),
+    };
+    let written = Written {
+        instance: n("instance"),
+        length: n("length"),
+        logical_size: n("logical_size"),
+        fs_data_modify_time: time("fs_data_modify_time"),
+    };
+    let control = PartitionControl {
+        summary: summary(),
+        free_bytes: n("free_bytes"),
+    };
+    vec![
+        result::<_, Status>("nasd_inquiry_result", &Ok(drive_information())),
+        result::<_, Status>("nasd_create_result", &Ok(created)),
+        result::<(), Status>("nasd_status_result", &Ok(())),
+        result::<(), _>("nasd_status_result", &Err(Status::RefusedDigest)),
+        result::<_, Status>("nasd_attributes_result", &Ok(reply)),
+        with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
+        result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
+        result::<_, Status>("nasd_write_result", &Ok(written)),
+        result::<_, Status>(
+            "nasd_flush_result",
+            &Ok(Flushed {
+                instance: n("instance"),
+            }),
+        ),
+        message("nasd_drive_control", &drive_control()),
+        message("nasd_partition_control", &control),
+    ]
+}
+
+fn handle() -> FileHandle {
+    FileHandle::new(DriveId(n("drive")), object_name())
+}
+
+fn file() -> File {
+    File {
+        handle: handle(),
+        attributes: FileAttributes {
+            file_type: FileType::Directory,
+            mode: n32("mode"),
+            links: n32("links"),
+            uid: n32("uid"),
+            gid: n32("gid"),
+            size: n("size"),
+            used_bytes: n("used_bytes"),
+            access_time: time("access_time"),
+            modify_time: time("modify_time"),
+            change_time: time("change_time"),
+            create_time: time("create_time"),
+        },
+        capability: IssuedCapability {
+            capability: capability(),
+            key: SecretKey::new([8; 32]),
+        },
+    }
+}
+
+fn set_file_attributes() -> SetFileAttributes {
+    SetFileAttributes {
+        mode: Some(n32("mode")),
+        uid: Some(n32("uid")),
+        gid: Some(n32("gid")),
+        size: Some(n("size")),
+        access_time: Some(time("access_time")),
+        modify_time: Some(time("modify_time")),
+        access_time_now: true,
+        modify_time_now: false,
+    }
+}
+
+fn manager_arguments() -> Vec<Sample> {
+    let (directory, mode) = (handle(), n32("mode"));
+    let set = |changes| {
+        message(
+            "nasd_set_file_arguments",
+            &SetFileArguments {
+                file: handle(),
+                changes,
+            },
+        )
+    };
+    let lookup = LookupArguments {
+        directory,
+        name: name("n"),
+    };
+    let create = CreateFileArguments {
+        directory,
+        name: name("file"),
+        mode,
+        exclusive: true,
+    };
+    let mkdir = MkdirArguments {
+        directory,
+        name: name("dir"),
+        mode,
+    };
+    let symlink = SymlinkArguments {
+        directory,
+        name: name("l"),
+        target: b"../there".to_vec(),
+    };
+    let rename = RenameArguments {
+        from_directory: directory,
+        from_name: name("from"),
+        to_directory: directory,
+        to_name: name("to"),
+        flags: RenameFlags(n32("flags")),
+    };
+    let link = LinkArguments {
+        file: handle(),
+        directory,
+        name: name("another"),
+    };
+    let readdir = ReaddirArguments {
+        directory,
+        cookie: n("cookie"),
+        max_entries: n32("max_entries"),
+    };
+    vec![
+        message("nasd_name", &name("volume")),
+        message("nasd_file_handle", &directory),
+        message("nasd_lookup_arguments", &lookup),
+        set(set_file_attributes()),
+        set(SetFileAttributes::default()),
+        message("nasd_create_file_arguments", &create),
+        message("nasd_mkdir_arguments", &mkdir),
+        message("nasd_symlink_arguments", &symlink),
+        message(
+            "nasd_unlink_arguments",
+            &UnlinkArguments {
+                directory,
+                name: name("x"),
+            },
+        ),
+        message("nasd_rename_arguments", &rename),
+        message("nasd_link_arguments", &link),
+        message("nasd_readdir_arguments", &readdir),
+    ]
+}
+
+fn cell_status() -> CellStatus {
+    let drive = DriveId(n("drive"));
+    let answering = DriveStatus {
+        drive,
+        address: "host:1".to_owned(),
+        reachable: true,
+        control: Some(drive_control()),
+    };
+    let away = DriveStatus {
+        drive,
+        address: String::new(),
+        reachable: false,
+        control: None,
+    };
+    CellStatus {
+        cell: CellId([1; 16]),
+        volume: name("home"),
+        started: time("started"),
+        drives: vec![answering, away],
+        file_data_bytes: n("file_data_bytes"),
+        client_bytes_received: n("client_bytes_received"),
+        client_bytes_sent: n("client_bytes_sent"),
+        requests: n("requests"),
+    }
+}
+
+fn manager_results() -> Vec<Sample> {
+    let address = DriveAddress {
+        drive: DriveId(n("drive")),
+        address: "[::1]:2049".to_owned(),
+        index: n32("index"),
+    };
+    let volume = Volume {
+        cell: CellId([2; 16]),
+        name: name("home"),
+        root: file(),
+        drives: vec![address],
+        protection: Protection::from_bits_retain(n32("protection")),
+    };
+    let entry = DirectoryEntry {
+        cookie: n("cookie"),
+        handle: handle(),
+        file_type: FileType::Symlink,
+        name: name("entry"),
+    };
+    let page = DirectoryPage {
+        entries: vec![entry.clone(), entry],
+        end: true,
+    };
+    let space = SpaceInformation {
+        total_bytes: n("total_bytes"),
+        free_bytes: n("free_bytes"),
+        files: n("files"),
+    };
+    vec![
+        result::<_, ManagerStatus>("nasd_file_result", &Ok(file())),
+        result::<File, _>("nasd_file_result", &Err(ManagerStatus::Access)),
+        result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
+        result::<_, ManagerStatus>("nasd_volume_result", &Ok(volume)),
+        result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
+        result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
+        result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
+    ]
+}

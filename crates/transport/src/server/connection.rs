@@ -1,0 +1,305 @@
+//! One connection of a server: leader and followers.
+//!
+//! One thread at a time, the leader, has the *turn*: it receives one whole call, and either executes
+//! it at once and goes on, or, when the call may block, gives the turn to a follower first. So a
+//! connection whose calls never block has one thread, without any hand-over; followers are started
+//! when they are needed and end when they are not. Replies go out in the order of completion.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::ServerOptions;
+use super::registry::Place;
+use super::reply::{Outbox, ReadyReply};
+use super::request::{Received, Request, ServerSource, receive_request};
+use super::service::{Answer, Call, Peer, Service};
+use crate::AcceptStatus;
+use crate::record::{ReadError, RecordReader};
+use crate::wire::Wire;
+
+/// A follower that has had nothing to do for so long ends.
+const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
+
+/// Enough for any service here; the default of 2 MiB is only more to map.
+const STACK_BYTES: usize = 512 << 10;
+
+/// What the leader has and hands on.
+struct Lead<S: Service> {
+    records: RecordReader,
+    outbox: Outbox<S::Segment>,
+    /// A vector to receive the next call into.
+    spare: Vec<u8>,
+}
+
+struct Turn<S: Service> {
+    /// `None` while a leader has it.
+    lead: Option<Box<Lead<S>>>,
+    threads: usize,
+    waiting: usize,
+    ended: bool,
+}
+
+/// See the module.
+pub(super) struct Connection<S: Service> {
+    service: Arc<S>,
+    options: Arc<ServerOptions>,
+    peer: Peer,
+    wire: Arc<Wire>,
+    turn: Mutex<Turn<S>>,
+    turn_free: Condvar,
+    /// Locked by whoever sends.
+    sending: Mutex<()>,
+    idle_ms: Arc<AtomicU64>,
+}
+
+/// How a leader's work ended.
+enum Step {
+    /// The turn was given away: wait for it again.
+    Follow,
+    /// The connection has ended.
+    End,
+}
+
+impl<S: Service> Connection<S> {
+    pub(super) fn new(
+        service: Arc<S>,
+        options: Arc<ServerOptions>,
+        peer: Peer,
+        wire: Arc<Wire>,
+        idle_ms: Arc<AtomicU64>,
+    ) -> Arc<Self> {
+        let lead = Lead {
+            records: RecordReader::new(options.max_record_bytes),
+            outbox: Outbox::new(),
+            spare: Vec::new(),
+        };
+        let turn = Turn {
+            lead: Some(Box::new(lead)),
+            threads: 1,
+            waiting: 0,
+            ended: false,
+        };
+        Arc::new(Connection {
+            service,
+            options,
+            peer,
+            wire,
+            turn: Mutex::new(turn),
+            turn_free: Condvar::new(),
+            sending: Mutex::new(()),
+            idle_ms,
+        })
+    }
+
+    /// Serves until the connection ends and its last thread with it: all but the last return early.
+    /// The caller is the first thread. `place` is given back by the last one.
+    pub(super) fn run(self: Arc<Self>, place: Arc<Place>) {
+        while let Some(lead) = self.take_turn() {
+            match self.lead(lead, &place) {
+                Step::Follow => {}
+                Step::End => self.end(),
+            }
+        }
+        let mut turn = self.lock_turn();
+        turn.threads -= 1;
+        if turn.threads == 0 {
+            drop(turn);
+            self.wire.close();
+        }
+    }
+
+    /// A panic in a service is caught where it happens, and the state below is whole at any time.
+    fn lock_turn(&self) -> MutexGuard<'_, Turn<S>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits to become the leader; `None` when this thread is not needed.
+    fn take_turn(&self) -> Option<Box<Lead<S>>> {
+        let mut turn = self.lock_turn();
+        loop {
+            if turn.ended {
+                return None;
+            }
+            if let Some(lead) = turn.lead.take() {
+                return Some(lead);
+            }
+            turn.waiting += 1;
+            let (back, timeout) = self
+                .turn_free
+                .wait_timeout(turn, FOLLOWER_IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
+            turn = back;
+            turn.waiting -= 1;
+            // Not the last thread: some other has the turn, or will be back for it.
+            if timeout.timed_out() && turn.lead.is_none() && turn.threads > 1 {
+                return None;
+            }
+        }
+    }
+
+    /// Lets another thread receive. Starts one if none waits, up to the limit.
+    fn give_turn(self: &Arc<Self>, lead: Box<Lead<S>>, place: &Arc<Place>) {
+        let mut turn = self.lock_turn();
+        turn.lead = Some(lead);
+        if turn.waiting > 0 {
+            drop(turn);
+            self.turn_free.notify_one();
+            return;
+        }
+        if turn.threads >= self.options.max_outstanding {
+            return;
+        }
+        turn.threads += 1;
+        drop(turn);
+        let connection = Arc::clone(self);
+        let place = Arc::clone(place);
+        if let Err(error) = start_thread(&self.options.name, move || connection.run(place)) {
+            tracing::warn!(%error, "no thread for a follower: calls wait for one another");
+            self.lock_turn().threads -= 1;
+        }
+    }
+
+    fn end(&self) {
+        self.lock_turn().ended = true;
+        self.turn_free.notify_all();
+    }
+
+    /// Receives and executes calls until the turn is given away.
+    fn lead(self: &Arc<Self>, mut lead: Box<Lead<S>>, place: &Arc<Place>) -> Step {
+        loop {
+            let must_send = lead.outbox.is_full() || !lead.records.has_buffered_record();
+            if must_send && !self.send(&mut lead.outbox) {
+                return Step::End;
+            }
+            let request = match self.receive(&mut lead) {
+                Ok(Received::Call(request)) => request,
+                Ok(Received::Refused(reply)) => {
+                    lead.outbox.push(ReadyReply::head_only(&reply));
+                    continue;
+                }
+                Ok(Received::End) => return Step::End,
+                Err(error) => {
+                    self.log(&error);
+                    // What was executed is answered all the same.
+                    self.send(&mut lead.outbox);
+                    return Step::End;
+                }
+            };
+            if self.may_block(&request) {
+                if !self.send(&mut lead.outbox) {
+                    return Step::End;
+                }
+                self.give_turn(lead, place);
+                let mut outbox = Outbox::new();
+                self.execute(request, &mut outbox);
+                return if self.send(&mut outbox) {
+                    Step::Follow
+                } else {
+                    Step::End
+                };
+            }
+            lead.spare = self.execute(request, &mut lead.outbox);
+        }
+    }
+
+    fn receive(&self, lead: &mut Lead<S>) -> Result<Received<S::Payload>, ReadError> {
+        let mut source = ServerSource {
+            wire: &self.wire,
+            options: &self.options,
+            idle_ms: &self.idle_ms,
+            within_since: None,
+        };
+        receive_request(
+            &mut lead.records,
+            &mut source,
+            std::mem::take(&mut lead.spare),
+            &*self.service,
+            &self.peer,
+            self.options.max_head_bytes,
+        )
+    }
+
+    fn may_block(&self, request: &Request<S::Payload>) -> bool {
+        let (head, arguments_at) = request.head();
+        let arguments = &request.record[arguments_at..];
+        self.service
+            .may_block(&head, arguments, request.payload.as_ref())
+    }
+
+    /// Executes a call and puts the reply into `outbox`. Returns the record's vector.
+    fn execute(
+        &self,
+        mut request: Request<S::Payload>,
+        outbox: &mut Outbox<S::Segment>,
+    ) -> Vec<u8> {
+        let payload = request.payload.take();
+        let (head, arguments_at) = request.head();
+        let arguments = &request.record[arguments_at..];
+        let call = Call {
+            head: &head,
+            arguments,
+            payload,
+            peer: &self.peer,
+        };
+        // A bug that one call finds must not end the service of the others.
+        let answer = catch_unwind(AssertUnwindSafe(|| self.service.execute(call)));
+        let answer = answer.unwrap_or_else(|_| {
+            tracing::error!(peer = %self.peer.address, "the service panicked in a call");
+            Answer::Rejected(AcceptStatus::SystemError)
+        });
+        outbox.push(ReadyReply::new(&head, answer));
+        request.record
+    }
+
+    /// Sends what `outbox` holds; `false` if the connection is lost.
+    fn send(&self, outbox: &mut Outbox<S::Segment>) -> bool {
+        if outbox.is_empty() {
+            return true;
+        }
+        let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = outbox.send(&self.wire, Instant::now() + self.options.peer_timeout);
+        drop(sending);
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                self.log_lost(&error);
+                // The leader may be waiting to receive.
+                self.wire.close();
+                false
+            }
+        }
+    }
+
+    fn log_lost(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            tracing::warn!(peer = %self.peer.address, "closed: it does not take its replies");
+        } else {
+            tracing::debug!(peer = %self.peer.address, %error, "connection lost");
+        }
+    }
+
+    fn log(&self, error: &ReadError) {
+        let peer = self.peer.address;
+        match error {
+            ReadError::Frame(error) => tracing::warn!(%peer, %error, "closed: protocol error"),
+            ReadError::Slow => tracing::warn!(%peer, "closed: it stopped in the middle of a call"),
+            ReadError::Idle => tracing::debug!(%peer, "closed: idle"),
+            ReadError::Io(error) => tracing::debug!(%peer, %error, "connection lost"),
+        }
+    }
+}
+
+/// A named thread with a small stack.
+pub(super) fn start_thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(body)
+}

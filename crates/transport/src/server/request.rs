@@ -1,0 +1,288 @@
+//! Receiving calls: the work of a connection's leader.
+
+use std::io::{self, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use nasd_rpc::{AcceptStatus, CallError, CallHead, ReplyHead};
+use nasd_xdr::{Decoder, xdr_pad};
+
+use super::ServerOptions;
+use super::service::{Arriving, Payload, Peer, Receive, Service};
+use crate::FrameError;
+use crate::record::{BUFFER_BYTES, ReadError, RecordReader, Source, Stage};
+use crate::wire::{Amount, Wire};
+
+/// A call as it was received. The head is decoded from `record` again where it is needed: that
+/// takes less time than to keep a borrow of it alive from thread to thread.
+#[derive(Debug)]
+pub(super) struct Request<P> {
+    /// Head and arguments, without bulk data.
+    pub(super) record: Vec<u8>,
+    pub(super) payload: Option<P>,
+}
+
+impl<P> Request<P> {
+    /// The head, and where the arguments begin.
+    pub(super) fn head(&self) -> (CallHead<'_>, usize) {
+        let mut input = Decoder::new(&self.record);
+        // `receive_request` has decoded the same bytes.
+        let head = CallHead::decode(&mut input).expect("invariant: the head was decoded before");
+        (head, input.position())
+    }
+}
+
+/// What the leader received.
+#[derive(Debug)]
+pub(super) enum Received<P> {
+    /// A call to execute.
+    Call(Request<P>),
+    /// A call that was not understood, and what RFC 5531 has as an answer.
+    Refused(ReplyHead<'static>),
+    /// The end of the connection, between two calls.
+    End,
+}
+
+/// Receives one call into `record`, and its bulk data where the service wants it.
+pub(super) fn receive_request<S: Service>(
+    records: &mut RecordReader,
+    source: &mut impl Source,
+    mut record: Vec<u8>,
+    service: &S,
+    peer: &Peer,
+    max_head_bytes: usize,
+) -> Result<Received<S::Payload>, ReadError> {
+    record.clear();
+    if !records.begin(source)? {
+        return Ok(Received::End);
+    }
+    let mut more = 1;
+    loop {
+        let room = max_head_bytes.saturating_sub(record.len());
+        if room == 0 {
+            return Err(FrameError::HeadTooLong {
+                limit: max_head_bytes,
+            }
+            .into());
+        }
+        records.take_head(
+            source,
+            &mut record,
+            more.min(room),
+            room.min(BUFFER_BYTES.max(more)),
+        )?;
+        let complete = records.at_end();
+        let mut input = Decoder::new(&record);
+        let head = match CallHead::decode(&mut input) {
+            Ok(head) => head,
+            Err(error) if error.is_truncated() && !complete => {
+                more = 1;
+                continue;
+            }
+            Err(error) => return refuse(records, source, error),
+        };
+        let arguments = input.rest();
+        let arguments_at = input.position();
+        let arriving = Arriving {
+            head: &head,
+            arguments,
+            complete,
+            peer,
+        };
+        match service.receive(&arriving) {
+            Receive::More { at_least } if !complete => {
+                more = at_least.saturating_sub(arguments.len()).max(1);
+            }
+            Receive::Whole | Receive::More { .. } => {
+                take_rest(records, source, &mut record, max_head_bytes)?;
+                return Ok(Received::Call(Request {
+                    record,
+                    payload: None,
+                }));
+            }
+            Receive::Discard { head_bytes } => {
+                records.skip_rest(source)?;
+                record.truncate(arguments_at + head_bytes);
+                return Ok(Received::Call(Request {
+                    record,
+                    payload: None,
+                }));
+            }
+            Receive::Data {
+                head_bytes,
+                payload,
+            } => {
+                let xid = head.xid;
+                let data_at = arguments_at + head_bytes;
+                return take_data(records, source, record, xid, data_at, payload);
+            }
+        }
+    }
+}
+
+/// A call without bulk data may be as long as a head.
+fn take_rest(
+    records: &mut RecordReader,
+    source: &mut impl Source,
+    record: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), ReadError> {
+    let room = limit.saturating_sub(record.len());
+    records.take_head(source, record, room, room)?;
+    if records.at_end() {
+        Ok(())
+    } else {
+        Err(FrameError::HeadTooLong { limit }.into())
+    }
+}
+
+/// Nothing can be said about where the next call begins unless this one is taken whole; where
+/// nothing can be answered either, the connection ends.
+fn refuse<P>(
+    records: &mut RecordReader,
+    source: &mut impl Source,
+    error: CallError,
+) -> Result<Received<P>, ReadError> {
+    match error.reply() {
+        Some(reply) => {
+            records.skip_rest(source)?;
+            Ok(Received::Refused(reply))
+        }
+        None => Err(FrameError::Call(error).into()),
+    }
+}
+
+/// Receives the bulk data into the payload's buffers.
+fn take_data<P: Payload>(
+    records: &mut RecordReader,
+    source: &mut impl Source,
+    mut record: Vec<u8>,
+    xid: u32,
+    data_at: usize,
+    mut payload: P,
+) -> Result<Received<P>, ReadError> {
+    let mut buffers = payload.buffers();
+    let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let padded = length + xdr_pad(length);
+    let surplus = record.get(data_at..).map_or(0, <[u8]>::len);
+    let present = records.left().map(|left| left + surplus);
+    if data_at > record.len() || surplus > padded || present.is_some_and(|bytes| bytes != padded) {
+        drop(buffers);
+        return garbage(records, source, xid);
+    }
+    let early = surplus.min(length);
+    let mut slices = &mut buffers[..];
+    copy_to(&record[data_at..data_at + early], &mut slices);
+    let mut padding = [0; 3];
+    let padding_left = padded - surplus.max(length);
+    let mut slices: Vec<_> = slices
+        .iter_mut()
+        .map(|slice| IoSliceMut::new(slice))
+        .collect();
+    slices.push(IoSliceMut::new(&mut padding[..padding_left]));
+    records.take_into(source, &mut slices)?;
+    drop(slices);
+    drop(buffers);
+    // Only with a record of several fragments was its length not known before.
+    records.take_head(source, &mut Vec::new(), 1, 1)?;
+    if !records.at_end() {
+        return garbage(records, source, xid);
+    }
+    record.truncate(data_at);
+    Ok(Received::Call(Request {
+        record,
+        payload: Some(payload),
+    }))
+}
+
+/// The data's length word and the record's length contradict one another.
+fn garbage<P>(
+    records: &mut RecordReader,
+    source: &mut impl Source,
+    xid: u32,
+) -> Result<Received<P>, ReadError> {
+    records.skip_rest(source)?;
+    let status = AcceptStatus::GarbageArguments;
+    let verifier = nasd_rpc::OpaqueAuth::NONE;
+    let body = nasd_rpc::ReplyBody::Accepted { verifier, status };
+    Ok(Received::Refused(ReplyHead { xid, body }))
+}
+
+/// Copies into the first slices and moves on behind what was filled.
+fn copy_to(mut from: &[u8], slices: &mut &mut [IoSliceMut<'_>]) {
+    while !from.is_empty() && !slices.is_empty() {
+        let count = slices[0].len().min(from.len());
+        slices[0][..count].copy_from_slice(&from[..count]);
+        from = &from[count..];
+        IoSliceMut::advance_slices(slices, count);
+    }
+}
+
+/// Receives for a server: patient between calls, less so within one.
+pub(super) struct ServerSource<'a> {
+    pub(super) wire: &'a Wire,
+    pub(super) options: &'a ServerOptions,
+    /// For how many milliseconds the connection has been idle, for whoever wants to close one.
+    pub(super) idle_ms: &'a AtomicU64,
+    pub(super) within_since: Option<Instant>,
+}
+
+impl Source for ServerSource<'_> {
+    fn receive(
+        &mut self,
+        stage: Stage,
+        into: &mut [IoSliceMut<'_>],
+        amount: Amount,
+    ) -> Result<usize, ReadError> {
+        match stage {
+            Stage::Between => self.receive_between(into, amount),
+            Stage::Within => self.receive_within(into, amount),
+        }
+    }
+}
+
+impl ServerSource<'_> {
+    fn receive_between(
+        &mut self,
+        into: &mut [IoSliceMut<'_>],
+        amount: Amount,
+    ) -> Result<usize, ReadError> {
+        let mut since = None;
+        loop {
+            match self.wire.receive(into, amount) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => {
+                    if since.is_some() {
+                        self.idle_ms.store(0, Ordering::Relaxed);
+                    }
+                    return result.map_err(ReadError::Io);
+                }
+            }
+            let idle = since.get_or_insert_with(Instant::now).elapsed();
+            let milliseconds = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).max(1);
+            self.idle_ms.store(milliseconds, Ordering::Relaxed);
+            if idle >= self.options.idle_timeout {
+                return Err(ReadError::Idle);
+            }
+        }
+    }
+
+    fn receive_within(
+        &mut self,
+        into: &mut [IoSliceMut<'_>],
+        amount: Amount,
+    ) -> Result<usize, ReadError> {
+        loop {
+            // Asked before each receive: a peer that sends a byte now and then must not hold the
+            // connection longer than one that sends none.
+            let since = *self.within_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= self.options.peer_timeout {
+                return Err(ReadError::Slow);
+            }
+            match self.wire.receive(into, amount) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result.map_err(ReadError::Io),
+            }
+        }
+    }
+}
