@@ -142,8 +142,9 @@ impl NonceWindow {
         now.max(self.closed_at_start.plus_ns(1))
     }
 
-    /// The drive's clock for the verifier of a refusal: a time not earlier than `now` with which
-    /// this sender's next request will pass.
+    /// The drive's clock for the verifier of a refusal: a time not earlier than `now`, with which
+    /// this sender's next request will pass. (Right after a start it may be `ahead_ns` and one
+    /// nanosecond ahead of `now`; any real request takes longer than that nanosecond to come.)
     pub fn clock_for(&self, now: Timestamp, nonce: &Nonce) -> Timestamp {
         let closed = self.set(nonce).closed;
         now.max(closed.plus_ns(1))
@@ -394,6 +395,43 @@ mod tests {
                     "{old} {sequence}"
                 );
             }
+        }
+    }
+
+    /// Sets every bit of the bitmap of a sender.
+    fn fill(window: &NonceWindow, sender: u64) {
+        for sequence in 0..64 * WORDS as u32 {
+            assert_eq!(window.record(NOW, &nonce(NOW, sender, sequence)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused_for_the_sake_of_what_was_forgotten() {
+        let late = |highest: u32| highest - 64 * (WORDS as u32 - 1)..highest;
+        for jump in [64 * WORDS as u32, 100_000] {
+            let window = window(8);
+            fill(&window, 5);
+            let highest = 64 * WORDS as u32 - 1 + jump;
+            assert_eq!(window.record(NOW, &nonce(NOW, 5, highest)), Ok(()));
+            for sequence in late(highest) {
+                assert_eq!(
+                    window.record(NOW, &nonce(NOW, 5, sequence)),
+                    Ok(()),
+                    "{sequence}"
+                );
+            }
+        }
+        let window = window(8);
+        (0..8).for_each(|sender| fill(&window, sender));
+        let highest = 64 * WORDS as u32 - 1;
+        let after = NOW.plus_ns(1);
+        assert_eq!(window.record(NOW, &nonce(after, 8, highest)), Ok(()));
+        for sequence in late(highest) {
+            assert_eq!(
+                window.record(NOW, &nonce(after, 8, sequence)),
+                Ok(()),
+                "{sequence}"
+            );
         }
     }
 

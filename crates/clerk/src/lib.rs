@@ -1,1 +1,46 @@
 //! What applications use: caches capabilities, moves data straight to drives, retries, reads ahead.
+//!
+//! Start reading at [`Clerk`]. Names and attributes come from the file manager, data goes straight
+//! to the drives under capabilities that are cached and renewed. Open files read ahead and write
+//! behind; what is written is kept until the drive that took it says, under the same `instance`,
+//! that it is durable.
+
+mod attributes;
+mod backend;
+mod background;
+mod budget;
+mod buffers;
+mod clerk;
+mod copy;
+mod core;
+mod error;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+mod fetched;
+mod file;
+mod grants;
+mod latch;
+mod open_file;
+mod paths;
+mod pending;
+mod reading;
+mod remote;
+mod settings;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod wire;
+mod work_pool;
+
+pub use backend::{Grant, Names, Objects};
+pub use clerk::{Clerk, Entry};
+pub use copy::{Copied, CopyError};
+pub use error::ClerkError;
+pub use open_file::{OpenFile, OpenMode};
+pub use remote::ClerkOptions;
+pub use settings::Settings;
+pub use walk::{Walk, WalkItem};
+pub use nasd_types::Timestamp;
+pub use wire::*;
+pub use work_pool::WorkPool;

@@ -89,6 +89,8 @@ pub(crate) struct Pending<W> {
     filling: Index,
     queued: Index,
     in_flight: Index,
+    /// How many chunks each instance of the drive has acknowledged, not durably.
+    retained: BTreeMap<u64, usize>,
 }
 
 /// (identifier, offset) of the chunks in one state: the oldest is first.
@@ -105,6 +107,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             filling: Index::new(),
             queued: Index::new(),
             in_flight: Index::new(),
+            retained: BTreeMap::new(),
         }
     }
 
@@ -152,9 +155,15 @@ impl<W: Clone + PartialEq> Pending<W> {
 
     /// Whether an acknowledged chunk waits for a flush, up to the `mark` of `acknowledged`.
     pub(crate) fn has_retained_to(&self, mark: u64) -> bool {
-        self.chunks.values().any(
-            |chunk| matches!(chunk.state, State::Retained { acknowledged, .. } if acknowledged <= mark),
-        )
+        !self.retained.is_empty() && !self.retained_where(|_, count| count <= mark).is_empty()
+    }
+
+    /// Whether a chunk older than `id` waits for a flush.
+    pub(crate) fn has_retained_before(&self, id: u64) -> bool {
+        !self.retained.is_empty()
+            && self.chunks.values().any(|chunk| {
+                chunk.id < id && matches!(chunk.state, State::Retained { .. })
+            })
     }
 
     /// Whether a sender has bytes of `range`; such bytes can't be overwritten or cut now.
@@ -281,12 +290,30 @@ impl<W: Clone + PartialEq> Pending<W> {
         }
     }
 
-    fn index_of(&mut self, state: State) -> Option<&mut Index> {
+    /// Notes that chunk (`id`, `offset`) is in `state` now.
+    fn enter(&mut self, state: State, id: u64, offset: u64) {
         match state {
-            State::Filling => Some(&mut self.filling),
-            State::Queued => Some(&mut self.queued),
-            State::InFlight => Some(&mut self.in_flight),
-            State::Retained { .. } => None,
+            State::Filling => drop(self.filling.insert((id, offset))),
+            State::Queued => drop(self.queued.insert((id, offset))),
+            State::InFlight => drop(self.in_flight.insert((id, offset))),
+            State::Retained { instance, .. } => *self.retained.entry(instance).or_default() += 1,
+        }
+    }
+
+    /// Notes that chunk (`id`, `offset`) is not in `state` any more.
+    fn leave(&mut self, state: State, id: u64, offset: u64) {
+        match state {
+            State::Filling => drop(self.filling.remove(&(id, offset))),
+            State::Queued => drop(self.queued.remove(&(id, offset))),
+            State::InFlight => drop(self.in_flight.remove(&(id, offset))),
+            State::Retained { instance, .. } => {
+                if let Some(count) = self.retained.get_mut(&instance) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.retained.remove(&instance);
+                    }
+                }
+            }
         }
     }
 
@@ -294,19 +321,13 @@ impl<W: Clone + PartialEq> Pending<W> {
         let Some(chunk) = self.chunks.get_mut(&offset) else { return };
         let (id, before) = (chunk.id, chunk.state);
         chunk.state = state;
-        if let Some(index) = self.index_of(before) {
-            index.remove(&(id, offset));
-        }
-        if let Some(index) = self.index_of(state) {
-            index.insert((id, offset));
-        }
+        self.leave(before, id, offset);
+        self.enter(state, id, offset);
     }
 
     fn insert(&mut self, offset: u64, chunk: Chunk<W>) {
         self.held_bytes += chunk.length as u64;
-        if let Some(index) = self.index_of(chunk.state) {
-            index.insert((chunk.id, offset));
-        }
+        self.enter(chunk.state, chunk.id, offset);
         let previous = self.chunks.insert(offset, chunk);
         debug_assert!(previous.is_none(), "chunks never overlap");
     }
@@ -314,9 +335,7 @@ impl<W: Clone + PartialEq> Pending<W> {
     fn remove(&mut self, offset: u64) -> Option<Chunk<W>> {
         let chunk = self.chunks.remove(&offset)?;
         self.held_bytes -= chunk.length as u64;
-        if let Some(index) = self.index_of(chunk.state) {
-            index.remove(&(chunk.id, offset));
-        }
+        self.leave(chunk.state, chunk.id, offset);
         Some(chunk)
     }
 
@@ -377,14 +396,10 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// The drive runs as `instance`: what another instance acknowledged must be sent again.
     /// Returns how many chunks that is.
     pub(crate) fn requeue_other_instances(&mut self, instance: u64) -> usize {
-        let lost: Vec<u64> = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| {
-                matches!(chunk.state, State::Retained { instance: theirs, .. } if theirs != instance)
-            })
-            .map(|(offset, _)| *offset)
-            .collect();
+        if self.retained.keys().all(|theirs| *theirs == instance) {
+            return 0;
+        }
+        let lost = self.retained_where(|theirs, _| theirs != instance);
         for offset in &lost {
             self.set_state(*offset, State::Queued);
         }
@@ -394,17 +409,26 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// A flush that began after acknowledgement `mark` was answered by `instance`: what that
     /// instance acknowledged before is durable.
     pub(crate) fn release(&mut self, instance: u64, mark: u64) {
-        let mut released = 0;
-        self.chunks.retain(|_, chunk| match chunk.state {
-            State::Retained { instance: theirs, acknowledged }
-                if theirs == instance && acknowledged <= mark =>
-            {
-                released += chunk.length as u64;
-                false
-            }
-            _ => true,
-        });
-        self.held_bytes -= released;
+        for offset in self.retained_where(|theirs, count| theirs == instance && count <= mark) {
+            self.remove(offset);
+        }
+    }
+
+    /// A flush failed for good: what was acknowledged up to `mark` is given up.
+    pub(crate) fn give_up(&mut self, mark: u64) {
+        for offset in self.retained_where(|_, count| count <= mark) {
+            self.remove(offset);
+        }
+    }
+
+    /// Offsets of the retained chunks whose instance and acknowledgement number satisfy `wanted`.
+    fn retained_where(&self, wanted: impl Fn(u64, u64) -> bool) -> Vec<u64> {
+        let matches = |state: State| match state {
+            State::Retained { instance, acknowledged } => wanted(instance, acknowledged),
+            _ => false,
+        };
+        let chunks = self.chunks.iter().filter(|(_, chunk)| matches(chunk.state));
+        chunks.map(|(offset, _)| *offset).collect()
     }
 
     /// Forgets everything that is not in flight.

@@ -1,1 +1,30 @@
 //! The drive: authorize each request alone, then run it on the object store.
+//!
+//! * [`Drive`]: the service. It decodes a call's security header, makes the checks of
+//!   `nasd_capability` in their order, runs the operation, and seals the reply.
+//! * [`DriveServer`]: a drive behind a listening socket, with the thread that writes dirty data
+//!   back, and its clean stop.
+//!
+//! A drive keeps no session: any request may come over any connection. It knows objects and rights,
+//! never files, directories or stripes. Operations are in `operations/`, one file each.
+
+mod authority;
+mod counters;
+mod drive;
+mod environment;
+mod incoming;
+mod key_cache;
+mod key_ring;
+mod operations;
+mod options;
+mod reply;
+mod server;
+mod service;
+mod status;
+
+pub use drive::Drive;
+pub use environment::Environment;
+pub use incoming::Incoming;
+pub use options::DriveOptions;
+pub use reply::ReplyData;
+pub use server::{DriveServer, ShutdownError};

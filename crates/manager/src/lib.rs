@@ -1,1 +1,37 @@
-//! The file manager: names, policy and capabilities over drives.
+//! The file manager, `nfs` personality: names, policy and capabilities over objects of drives.
+//!
+//! File data never passes here: clients take the capabilities in the answers to the drives
+//! (CMU-CS-97-118, sections 3 and 3.1). All durable state is on the drives; a manager that dies
+//! is started anew, anywhere, and loses nothing that it has answered.
+//!
+//! * [`ManagerServer`], [`ManagerConfig`]: a manager that serves;
+//! * [`namespace`]: the operations, over any [`objects::ObjectStore`];
+//! * [`permission`], [`caller`]: who may do what, on whose behalf;
+//! * [`directory`], [`file_record`], [`volume`], [`intent`]: the formats on the drives, which
+//!   `docs/directory-format.md` describes;
+//! * [`mint`]: the capabilities.
+
+mod bytes;
+pub mod caller;
+pub mod config;
+pub mod directory;
+#[cfg(test)]
+mod document;
+pub mod file_record;
+mod handle;
+pub mod intent;
+mod locks;
+mod lru;
+pub mod mint;
+pub mod namespace;
+pub mod objects;
+pub mod permission;
+mod placement;
+mod server;
+pub mod service;
+pub mod volume;
+
+pub use caller::Caller;
+pub use config::{ConfigError, DriveConfig, ManagerConfig};
+pub use namespace::{Namespace, NamespaceOptions, Outcome, RootOptions, StartError};
+pub use server::{ManagerServer, ServerError};

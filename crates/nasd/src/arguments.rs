@@ -129,8 +129,7 @@ pub struct UpArguments {
     #[arg(long, default_value_t = 7300)]
     pub base_port: u16,
     /// How clients of a new cell protect requests and replies.
-    #[arg(long, default_value = "integrity-args",
-          value_parser = ["none", "integrity-args", "integrity-data"])]
+    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
     pub protection: String,
     /// How files are spread over the drives of a new cell.
     #[arg(long, value_enum, default_value_t = Stripe::None)]
@@ -180,33 +179,47 @@ pub enum DriveCommand {
         /// Where the drive will listen; default is the next free port of the cell.
         #[arg(long)]
         address: Option<SocketAddr>,
+        /// Bytes of its data cache.
+        #[arg(long, default_value = "256M", value_parser = parse_size)]
+        cache: u64,
         /// Agree that everything on the device is lost.
         #[arg(long)]
         yes: bool,
     },
     /// Serve a formatted device.
-    Serve {
-        /// The device.
-        device: PathBuf,
-        /// HOST:PORT.
-        #[arg(long, default_value = "127.0.0.1:7301")]
-        listen: SocketAddr,
-        /// Bytes of data cache.
-        #[arg(long, default_value = "256M", value_parser = parse_size)]
-        cache: u64,
-        /// Refuse a drive of another cell.
-        #[arg(long, value_name = "CELL-ID")]
-        expect_cell: Option<String>,
-        /// Refuse another drive.
-        #[arg(long, value_name = "DRIVE-ID")]
-        expect_drive: Option<String>,
-    },
+    Serve(DriveServeArguments),
     /// Show which drive a device holds.
     Inspect {
         /// The device.
         device: PathBuf,
     },
 }
+
+/// `nasd drive serve`.
+#[derive(Debug, Clone, Args)]
+pub struct DriveServeArguments {
+    /// The device.
+    pub device: PathBuf,
+    /// HOST:PORT.
+    #[arg(long, default_value = "127.0.0.1:7301")]
+    pub listen: SocketAddr,
+    /// Bytes of data cache.
+    #[arg(long, default_value = "256M", value_parser = parse_size)]
+    pub cache: u64,
+    /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
+    /// who can reach it.
+    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    pub minimum_protection: String,
+    /// Refuse a drive of another cell.
+    #[arg(long, value_name = "CELL-ID")]
+    pub expect_cell: Option<String>,
+    /// Refuse another drive.
+    #[arg(long, value_name = "DRIVE-ID")]
+    pub expect_drive: Option<String>,
+}
+
+/// Names of protection options.
+const PROTECTIONS: [&str; 3] = ["none", "integrity-args", "integrity-data"];
 
 /// `nasd manager`.
 #[derive(Debug, Subcommand)]

@@ -1,2 +1,32 @@
 //! The `nasd` command.
-fn main() {}
+
+mod arguments;
+mod cell;
+mod commands;
+mod detach;
+mod session;
+mod shutdown;
+mod supervisor;
+
+use clap::Parser;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let arguments = arguments::Arguments::parse();
+    start_log();
+    match commands::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nasd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Events go to standard error: the members' logs, or the terminal. `NASD_LOG` chooses what is
+/// told, `NASD_LOG=debug` most.
+fn start_log() {
+    let filter = EnvFilter::try_from_env("NASD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -1,1 +1,37 @@
 //! The object store: copy-on-write objects on a device it owns.
+//!
+//! See `store` for the locks, `flush` for what makes changes durable, `metadata` for what is on the
+//! device besides data, and docs/on-disk-format.md for every byte of it.
+
+mod attributes;
+mod cache;
+mod data;
+mod error;
+mod flush;
+mod format;
+mod frames;
+mod free_map;
+mod geometry;
+mod identifiers;
+mod key;
+mod layout;
+mod medium;
+mod metadata;
+mod object;
+mod open;
+mod options;
+mod policy;
+mod read;
+mod space;
+mod store;
+mod superblock;
+mod table;
+mod write;
+
+pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
+pub use error::{FormatError, NoSpace, OpenError, StoreError};
+pub use key::{KEY_BYTES, PartitionKeys, StoredKey, WorkingKey};
+pub use options::{
+    FormatOptions, Identity, OpenOptions, PartitionFormat, PartitionSpace, Space,
+};
+pub use store::{Store, WriteBack};

@@ -52,13 +52,19 @@ impl Service for Pages {
             left -= part;
         }
         let results = (length as u32).to_be_bytes().to_vec();
-        Answer::Results { verifier: ReplyVerifier::default(), results, data }
+        Answer::Results {
+            verifier: ReplyVerifier::default(),
+            results,
+            data,
+        }
     }
 }
 
 fn main() {
     let number = |index, default| {
-        std::env::args().nth(index).map_or(default, |text| text.parse::<usize>().unwrap())
+        std::env::args()
+            .nth(index)
+            .map_or(default, |text| text.parse::<usize>().unwrap())
     };
     let length = number(1, 1024) << 10;
     let seconds = number(2, 2);

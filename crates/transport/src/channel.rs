@@ -91,7 +91,8 @@ impl Reply {
         &self.record[self.results_at..]
     }
 
-    /// How many bytes of bulk data were put at the start of the caller's buffer.
+    /// How many bytes of bulk data were put at the start of the caller's buffer. 0 also where the
+    /// results end with a length word and nothing follows: whoever decodes them must compare.
     pub fn data_length(&self) -> usize {
         self.data_length
     }

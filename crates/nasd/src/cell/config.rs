@@ -10,11 +10,16 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 1;
 
 /// Protection options by their names in `cell.toml` and on the command line.
-pub const PROTECTION_NAMES: [(&str, Protection); 3] = [
+const PROTECTION_NAMES: [(&str, Protection); 3] = [
     ("none", Protection::NONE),
     ("integrity-args", Protection::INTEGRITY_ARGS),
     ("integrity-data", Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA)),
 ];
+
+/// The options of that name.
+pub fn protection_named(name: &str) -> Option<Protection> {
+    PROTECTION_NAMES.iter().find(|(known, _)| *known == name).map(|(_, options)| *options)
+}
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -102,7 +107,7 @@ impl CellConfig {
             return Err(format!("its version is {}, this program knows {VERSION}", self.version));
         }
         self.id.parse::<CellId>()?;
-        if !PROTECTION_NAMES.iter().any(|(name, _)| *name == self.protection) {
+        if protection_named(&self.protection).is_none() {
             return Err(format!("`{}` is no protection option", self.protection));
         }
         for (position, drive) in self.drives.iter().enumerate() {
@@ -130,13 +135,21 @@ impl CellConfig {
 
     /// What clients protect their requests with.
     pub fn protection(&self) -> Protection {
-        let named = PROTECTION_NAMES.iter().find(|(name, _)| *name == self.protection);
-        named.map_or(Protection::INTEGRITY_ARGS, |(_, protection)| *protection)
+        protection_named(&self.protection).unwrap_or(Protection::INTEGRITY_ARGS)
     }
 
-    /// The drive with that index.
-    pub fn drive(&self, index: u32) -> Option<&DriveConfig> {
-        self.drives.iter().find(|drive| drive.index == index)
+    /// The name of those options.
+    pub fn protection_name(&self) -> &str {
+        &self.protection
+    }
+
+    /// Index and address for one more drive: the next after those that there are.
+    pub fn next_drive(&self) -> (u32, SocketAddr) {
+        let highest = self.drives.iter().map(|drive| drive.index).max().unwrap_or(0);
+        let manager = self.manager.address;
+        let ports = self.drives.iter().map(|drive| drive.address.port());
+        let port = ports.chain([manager.port()]).max().unwrap_or(0).saturating_add(1);
+        (highest + 1, SocketAddr::new(manager.ip(), port))
     }
 }
 

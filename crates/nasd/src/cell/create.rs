@@ -3,8 +3,8 @@
 use super::config::{CellConfig, DriveConfig};
 use super::keyring::{DriveKeys, Keyring, write_atomic};
 use super::{Authority, Cell, CellError, keyring_path};
-use nasd_device::FileDevice;
-use nasd_store::{FormatOptions, PartitionFormat, Store};
+use nasd_device::{DeviceError, FileDevice, FileOptions};
+use nasd_store::{FormatOptions, PartitionFormat, Store, StoredKey};
 use nasd_types::{CellId, DriveId, PartitionId, Timestamp};
 use std::fs::DirBuilder;
 use std::net::{IpAddr, SocketAddr};
@@ -52,19 +52,63 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
     let drives = new_drives(new)?;
     for drive in &drives {
         let keys = DriveKeys::generate()?;
-        format_drive(directory, id, drive, &keys, new)?;
+        let size = new.devices.is_empty().then_some(new.size_bytes);
+        format_drive(directory, id, drive, &keys, size)?;
         keyring.insert(drive.drive_id(), &keys);
     }
     keyring.save(&keyring_path(directory))?;
 
     let manager = SocketAddr::new(new.host, new.base_port);
     let config = CellConfig::new(id, new.volume.clone(), &new.protection, manager, drives);
-    let path = directory.join("cell.toml");
-    let text = config
-        .to_text()
-        .map_err(|reason| CellError::Damaged { path: path.clone(), reason })?;
-    write_atomic(&path, text.as_bytes(), 0o644)?;
+    save_config(directory, &config)?;
     Cell::open(directory)
+}
+
+/// One more drive for a cell.
+#[derive(Debug, Clone)]
+pub struct AddedDrive {
+    /// A block device or a file; everything on it is lost.
+    pub device: PathBuf,
+    /// Make the file, with this size.
+    pub size_bytes: Option<u64>,
+    /// Where it will listen; the next free port of the cell, if not given.
+    pub address: Option<SocketAddr>,
+    /// Bytes of its data cache.
+    pub cache_bytes: u64,
+}
+
+/// Formats a device for the cell, and writes it into the cell's files.
+///
+/// # Errors
+/// `NoRoom` or `Format` if the device can't be used; `Io` if the files can't be written.
+pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellError> {
+    let directory = cell.directory();
+    let mut config = cell.config.clone();
+    let mut keyring = cell.keyring()?;
+    let (index, address) = config.next_drive();
+    let device = std::path::absolute(&added.device).unwrap_or_else(|_| added.device.clone());
+    let drive = DriveConfig::new(
+        index,
+        DriveId(u64::from_be_bytes(random_bytes()?)),
+        added.address.unwrap_or(address),
+        device,
+        VOLUME_PARTITION,
+        added.cache_bytes,
+    );
+    let keys = DriveKeys::generate()?;
+    format_drive(directory, config.cell_id(), &drive, &keys, added.size_bytes)?;
+    keyring.insert(drive.drive_id(), &keys);
+    keyring.save(&keyring_path(directory))?;
+    config.drives.push(drive.clone());
+    save_config(directory, &config)?;
+    Ok(drive)
+}
+
+fn save_config(directory: &Path, config: &CellConfig) -> Result<(), CellError> {
+    let path = directory.join("cell.toml");
+    let damaged = |reason: String| CellError::Damaged { path: path.clone(), reason };
+    let text = config.to_text().map_err(damaged)?;
+    write_atomic(&path, text.as_bytes(), 0o644)
 }
 
 /// Names that only a cell's directory holds; anything else in it is somebody's file.
@@ -86,7 +130,14 @@ fn prepare_directory(directory: &Path) -> Result<(), CellError> {
             return Err(CellError::NotEmpty(directory.to_owned()));
         }
     }
-    create(&directory.join("drives"), 0o700)?;
+    // Device files of an interrupted attempt hold nothing that anybody was told is there.
+    let drives = directory.join("drives");
+    match std::fs::remove_dir_all(&drives) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(CellError::io("remove", &drives)(error));
+        }
+        _ => create(&drives, 0o700)?,
+    }
     create(&directory.join("log"), 0o755)?;
     create(&directory.join("run"), 0o755)?;
     create(&directory.join("tls"), 0o755)
@@ -112,47 +163,41 @@ fn format_drive(
     cell: CellId,
     drive: &DriveConfig,
     keys: &DriveKeys,
-    new: &NewCell,
+    make_with_size: Option<u64>,
 ) -> Result<(), CellError> {
     let path = directory.join(&drive.device);
-    if new.devices.is_empty() {
-        allocate(&path, new.size_bytes)?;
-    }
     let failed = |reason: String| CellError::Format { path: path.clone(), reason };
-    let device = FileDevice::open(&path).map_err(|error| failed(error.to_string()))?;
+    let device = match make_with_size {
+        Some(size_bytes) => make_device_file(&path, size_bytes)?,
+        None => FileDevice::open(&path, FileOptions::default())
+            .map_err(|error| failed(error.to_string()))?,
+    };
     let partition = PartitionFormat {
-        id: VOLUME_PARTITION,
+        id: drive.partition_id(),
         quota_bytes: u64::MAX,
-        partition_key: keys.partition_key,
-        working_key: keys.working_key,
+        partition_key: StoredKey::new(keys.partition_key),
+        working_key: StoredKey::new(keys.working_key),
         key_epoch: keys.working_key_epoch,
     };
     let options = FormatOptions {
         drive: drive.drive_id(),
         cell,
-        drive_key: keys.drive_key,
+        drive_key: StoredKey::new(keys.drive_key),
         partitions: vec![partition],
+        metadata_bytes: None,
         now: now(),
     };
-    Store::format(Arc::new(device), options).map_err(|error| failed(error.to_string()))
+    Store::format(Arc::new(device), &options).map_err(|error| failed(error.to_string()))
 }
 
 /// Makes a device file whose every byte is really there: a full host disk must not turn up later,
 /// as a failed write of data that was already accepted.
-fn allocate(path: &Path, size_bytes: u64) -> Result<(), CellError> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
-    let file = options
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(CellError::io("create", path))?;
-    let flags = rustix::fs::FallocateFlags::empty();
-    rustix::fs::fallocate(&file, flags, 0, size_bytes).map_err(|errno| {
-        let _ = std::fs::remove_file(path);
-        CellError::NoRoom { path: path.to_owned(), size_bytes, source: errno.into() }
+fn make_device_file(path: &Path, size_bytes: u64) -> Result<FileDevice, CellError> {
+    FileDevice::create(path, size_bytes, FileOptions::default()).map_err(|error| match error {
+        DeviceError::Open { source, .. } => {
+            CellError::NoRoom { path: path.to_owned(), size_bytes, source }
+        }
+        other => CellError::Format { path: path.to_owned(), reason: other.to_string() },
     })
 }
 

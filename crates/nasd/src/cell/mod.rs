@@ -19,8 +19,8 @@ mod keyring;
 mod lock;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME};
-pub use config::{CellConfig, DriveConfig, ManagerConfig, PROTECTION_NAMES};
-pub use create::{NewCell, create_cell};
+pub use config::{CellConfig, DriveConfig, protection_named};
+pub use create::{AddedDrive, NewCell, add_drive, create_cell};
 pub use error::CellError;
 pub use keyring::{DriveKeys, Keyring};
 pub use lock::CellLock;

@@ -114,6 +114,8 @@ fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {
         drive.address.to_string().into(),
         "--cache".into(),
         drive.cache_bytes.to_string().into(),
+        "--minimum-protection".into(),
+        cell.config.protection_name().into(),
         "--expect-cell".into(),
         cell.config.cell_id().to_string().into(),
         "--expect-drive".into(),

@@ -20,7 +20,7 @@ pub use create::{Create, CreateArguments, Created};
 pub use flush::{Flush, FlushArguments, Flushed};
 pub use getattr::{Getattr, GetattrArguments};
 pub use inquiry::{DriveInformation, Inquiry};
-pub use read::{Read, ReadArguments, ReadData};
+pub use read::{READ_RESULT_HEAD_BYTES, Read, ReadArguments, ReadData};
 pub use remove::{Remove, RemoveArguments};
 pub use setattr::{Setattr, SetattrArguments};
 pub use write::{Write, WriteArguments, Written};

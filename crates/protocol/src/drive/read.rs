@@ -9,6 +9,10 @@ use crate::region::{put_regions, take_regions};
 use crate::wire::Field;
 use crate::{Pieces, Region, Status, expand};
 
+/// Bytes of a successful result before its data: the status, and [`ReadData`] with its length
+/// word. A result of any other length is a failure's status alone.
+pub const READ_RESULT_HEAD_BYTES: usize = 4 + 8 + 8 + 4;
+
 /// The operation. Its reply's data follows [`ReadData`] and is not part of it.
 #[derive(Debug)]
 pub enum Read {}
@@ -92,5 +96,23 @@ impl XdrDecode for ReadData {
             fs_data_modify_time: Field::take(input)?,
             data_length: input.length(MAX_TRANSFER_BYTES)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode_result;
+
+    #[test]
+    fn the_data_of_a_result_begins_where_it_is_said_to() {
+        let read = ReadData {
+            logical_size: 1,
+            fs_data_modify_time: Timestamp(2),
+            data_length: 3,
+        };
+        let mut out = Encoder::new();
+        encode_result::<_, Status>(&Ok(read), &mut out);
+        assert_eq!(out.len(), READ_RESULT_HEAD_BYTES);
     }
 }

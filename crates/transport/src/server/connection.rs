@@ -106,10 +106,14 @@ impl<S: Service> Connection<S> {
         }
         let mut turn = self.lock_turn();
         turn.threads -= 1;
-        if turn.threads == 0 {
-            drop(turn);
+        let is_last = turn.threads == 0;
+        drop(turn);
+        if is_last {
             self.wire.close();
         }
+        // In this order: who waits for the places then finds the service no longer in use.
+        drop(self);
+        drop(place);
     }
 
     /// A panic in a service is caught where it happens, and the state below is whole at any time.

@@ -1,0 +1,540 @@
+//! The clerk: names, attributes and open files of one volume, for any number of callers.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nasd_types::Rights;
+use nasd_types::limits::MAX_SYMLINK_BYTES;
+
+use crate::ClerkError;
+use crate::backend::{Names, Objects};
+use crate::background;
+use crate::core::Core;
+use crate::file::FileState;
+use crate::open_file::{OpenFile, OpenMode};
+use crate::paths::{NameCache, components};
+use crate::settings::Settings;
+use crate::wire::{
+    Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, ManagerStatus,
+    Name, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
+};
+
+/// Symbolic links followed on one path at most.
+const MAX_LINKS: usize = 40;
+
+/// A file as a name led to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The file.
+    pub handle: FileHandle,
+    /// Its attributes at that moment.
+    pub attributes: FileAttributes,
+}
+
+/// The client of one volume. Cheap to share; every method may be called from any thread.
+pub struct Clerk {
+    core: Arc<Core>,
+    volume: RwLock<Arc<Volume>>,
+    paths: NameCache,
+    background: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Clerk {
+    /// A clerk over any manager and drives. `caller` asks for the volume.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says about the volume.
+    pub fn new(
+        names: Arc<dyn Names>,
+        objects: Arc<dyn Objects>,
+        caller: &Arc<Caller>,
+        settings: Settings,
+    ) -> Result<Self, ClerkError> {
+        let core = Arc::new(Core::new(names, objects, settings));
+        let asked = Instant::now();
+        let volume = core.ask_names(|names| names.volume(caller))?;
+        core.set_volume(&volume);
+        core.learn(caller, &volume.root, asked);
+        let background = background::start(&core)
+            .map_err(|error| ClerkError::Unreachable(format!("no thread: {error}")))?;
+        Ok(Clerk {
+            core,
+            volume: RwLock::new(Arc::new(volume)),
+            paths: NameCache::default(),
+            background: Mutex::new(Some(background)),
+        })
+    }
+
+    /// The volume, as the manager described it last.
+    pub fn volume(&self) -> Arc<Volume> {
+        Arc::clone(&self.volume.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks the manager about the volume again: drives may have been added or moved.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn refresh_volume(&self, caller: &Arc<Caller>) -> Result<Arc<Volume>, ClerkError> {
+        let volume = Arc::new(self.core.ask_names(|names| names.volume(caller))?);
+        self.core.set_volume(&volume);
+        *self.volume.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&volume);
+        Ok(volume)
+    }
+
+    /// The volume's root directory.
+    pub fn root(&self) -> FileHandle {
+        self.volume().root.handle
+    }
+
+    /// Limits and times.
+    pub fn settings(&self) -> &Settings {
+        &self.core.settings
+    }
+
+    /// Keeps what came with an answer to a request made at `asked`.
+    fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
+        self.core.learn(caller, file, asked);
+        Entry { handle: file.handle, attributes: file.attributes }
+    }
+
+    fn ask<T>(&self, ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>) -> Result<T, ClerkError> {
+        self.core.ask_names(ask)
+    }
+
+    /// The file that has this name in a directory, now.
+    ///
+    /// # Errors
+    ///
+    /// `Manager(NotFound)` if there is none.
+    pub fn lookup(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Entry, ClerkError> {
+        let asked = Instant::now();
+        let file = self.ask(|names| names.lookup(caller, dir, name))?;
+        self.paths.put(caller, dir, name, file.handle);
+        let entry = self.learn(caller, &file, asked);
+        Ok(self.with_own_writes(entry))
+    }
+
+    /// The manager does not know what is written but not sent.
+    fn with_own_writes(&self, mut entry: Entry) -> Entry {
+        if let Some(file) = self.core.open_file(entry.handle) {
+            entry.attributes.size = entry.attributes.size.max(file.lock().pending.end());
+        }
+        entry
+    }
+
+    /// Attributes, at most `Settings::attribute_ttl` old; own writes are in them.
+    ///
+    /// # Errors
+    ///
+    /// `Manager(Stale)` if the file is gone.
+    pub fn getattr(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<FileAttributes, ClerkError> {
+        self.core.getattr(caller, handle, self.core.settings.attribute_ttl)
+    }
+
+    /// Attributes as they are now.
+    ///
+    /// # Errors
+    ///
+    /// As `getattr`.
+    pub fn getattr_now(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<FileAttributes, ClerkError> {
+        self.core.getattr(caller, handle, Duration::ZERO)
+    }
+
+    /// Changes attributes. A new length takes effect between the writes before and after it; new
+    /// times stand over those of earlier writes.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn setattr(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        changes: &SetFileAttributes,
+    ) -> Result<FileAttributes, ClerkError> {
+        let set = || {
+            let asked = Instant::now();
+            let file = self.ask(|names| names.setattr(caller, handle, changes))?;
+            Ok(self.learn(caller, &file, asked).attributes)
+        };
+        let Some(file) = self.core.open_file(handle) else { return set() };
+        if let Some(size) = changes.size {
+            return file.truncate(&self.core, size, set);
+        }
+        if changes.modify_time.is_some() || changes.modify_time_now {
+            // A failure is kept for those who wrote.
+            let _ = file.sync(&self.core);
+        }
+        set().map(|attributes| {
+            self.with_own_writes(Entry { handle, attributes }).attributes
+        })
+    }
+
+    /// A regular file; without `exclusive`, an existing one is as good.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn create(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<Entry, ClerkError> {
+        self.make(caller, dir, name, |names| names.create(caller, dir, name, mode, exclusive))
+    }
+
+    /// A directory.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn mkdir(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+        mode: u32,
+    ) -> Result<Entry, ClerkError> {
+        self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))
+    }
+
+    /// A symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// `NameTooLong` above 4095 bytes of target, and what the manager says.
+    pub fn symlink(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+        target: &[u8],
+    ) -> Result<Entry, ClerkError> {
+        if target.len() > MAX_SYMLINK_BYTES {
+            return Err(ClerkError::NameTooLong);
+        }
+        self.make(caller, dir, name, |names| names.symlink(caller, dir, name, target))
+    }
+
+    /// Another name for a file.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn link(
+        &self,
+        caller: &Arc<Caller>,
+        file: FileHandle,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Entry, ClerkError> {
+        self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
+    }
+
+    fn make(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+        ask: impl FnMut(&dyn Names) -> Result<File, ClerkError>,
+    ) -> Result<Entry, ClerkError> {
+        let asked = Instant::now();
+        let file = self.ask(ask)?;
+        self.core.attributes.expire(dir);
+        self.paths.put(caller, dir, name, file.handle);
+        let entry = self.learn(caller, &file, asked);
+        Ok(self.with_own_writes(entry))
+    }
+
+    /// What a symbolic link points to.
+    ///
+    /// # Errors
+    ///
+    /// What the drive says; `Manager(Invalid)` for something else than a symbolic link.
+    pub fn readlink(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<Vec<u8>, ClerkError> {
+        let attributes = self.getattr(caller, handle)?;
+        if attributes.file_type != FileType::Symlink {
+            return Err(ClerkError::Manager(ManagerStatus::Invalid));
+        }
+        let slot = self.core.grants.slot(caller, handle);
+        let mut target = vec![0; MAX_SYMLINK_BYTES];
+        let outcome = self
+            .core
+            .with_grant(&slot, |grant| self.core.objects.read(grant, 0, &mut target))?;
+        target.truncate(outcome.length);
+        Ok(target)
+    }
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn unlink(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<(), ClerkError> {
+        self.change_name(dir, name, |names| names.unlink(caller, dir, name))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn rmdir(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<(), ClerkError> {
+        self.change_name(dir, name, |names| names.rmdir(caller, dir, name))
+    }
+
+    /// Moves a name, over an existing one unless the flags say no.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn rename(
+        &self,
+        caller: &Arc<Caller>,
+        from: (FileHandle, &Name),
+        to: (FileHandle, &Name),
+        flags: RenameFlags,
+    ) -> Result<(), ClerkError> {
+        self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags))?;
+        self.core.attributes.expire(to.0);
+        self.paths.forget(to.0, to.1);
+        Ok(())
+    }
+
+    fn change_name(
+        &self,
+        dir: FileHandle,
+        name: &Name,
+        ask: impl FnMut(&dyn Names) -> Result<(), ClerkError>,
+    ) -> Result<(), ClerkError> {
+        let outcome = self.ask(ask);
+        self.core.attributes.expire(dir);
+        self.paths.forget(dir, name);
+        outcome
+    }
+
+    /// Entries of a directory after `cookie`; 0 starts.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn readdir(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        cookie: u64,
+        max_entries: u32,
+    ) -> Result<DirectoryPage, ClerkError> {
+        self.ask(|names| names.readdir(caller, dir, cookie, max_entries))
+    }
+
+    /// Room in the volume.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn space(&self, caller: &Arc<Caller>) -> Result<SpaceInformation, ClerkError> {
+        self.ask(|names| names.space(caller))
+    }
+
+    /// The state of the cell.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn status(&self, caller: &Arc<Caller>) -> Result<CellStatus, ClerkError> {
+        self.ask(|names| names.status(caller))
+    }
+
+    /// Opens a file. What others had written and closed before is seen from now on, and the
+    /// attributes are as of now.
+    ///
+    /// # Errors
+    ///
+    /// `Access` if the caller's rights on the file do not allow the mode.
+    pub fn open(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        mode: OpenMode,
+    ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        let attributes = self.getattr_now(caller, handle)?;
+        self.open_known(caller, &Entry { handle, attributes }, mode)
+    }
+
+    /// Opens a file whose attributes the caller has just been told by `create` or `lookup`.
+    ///
+    /// # Errors
+    ///
+    /// As `open`.
+    pub fn open_known(
+        &self,
+        caller: &Arc<Caller>,
+        entry: &Entry,
+        mode: OpenMode,
+    ) -> Result<(OpenFile, FileAttributes), ClerkError> {
+        let slot = self.core.grants.slot(caller, entry.handle);
+        let has = |rights: Rights| rights.contains(mode.rights());
+        let mut grant = slot.current();
+        if !grant.as_ref().is_some_and(|grant| has(grant.rights())) {
+            // The mode of the file may have been changed since.
+            let newer = self.core.renew(&slot, grant.as_ref())?;
+            if !has(newer.rights()) {
+                return Err(ClerkError::Access);
+            }
+            grant = Some(newer);
+        }
+        drop(grant);
+        let file = self.core.file(entry.handle);
+        let mut inner = file.lock();
+        if inner.pending.is_empty() {
+            let answers = inner.answers();
+            inner.note_size(entry.attributes.size, answers);
+            inner.fetched.clear();
+        }
+        drop(inner);
+        let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
+        Ok((open, entry.attributes))
+    }
+
+    /// The file at a path from the root. Symbolic links on the way are followed; the last one
+    /// only with `follow`.
+    ///
+    /// # Errors
+    ///
+    /// What the manager says on the way; `Manager(Invalid)` for a circle of links.
+    pub fn resolve(
+        &self,
+        caller: &Arc<Caller>,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Entry, ClerkError> {
+        let mut stack = vec![self.root()];
+        let mut rest: Vec<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();
+        rest.reverse();
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            if name == b".." {
+                if stack.len() > 1 {
+                    stack.pop();
+                }
+                continue;
+            }
+            let name = Name::new(&name).map_err(|_| ClerkError::NameTooLong)?;
+            // The root is always on the stack.
+            let dir = stack.last().copied().unwrap_or_else(|| self.root());
+            let handle = self.find(caller, dir, &name)?;
+            let attributes = self.getattr(caller, handle)?;
+            if attributes.file_type == FileType::Symlink && (follow || !rest.is_empty()) {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(ClerkError::Manager(ManagerStatus::Invalid));
+                }
+                let target = self.readlink(caller, handle)?;
+                if target.starts_with(b"/") {
+                    stack.truncate(1);
+                }
+                let names: Vec<Vec<u8>> = components(&target).map(<[u8]>::to_vec).collect();
+                rest.extend(names.into_iter().rev());
+                continue;
+            }
+            stack.push(handle);
+        }
+        let handle = stack.last().copied().unwrap_or_else(|| self.root());
+        Ok(Entry { handle, attributes: self.getattr(caller, handle)? })
+    }
+
+    /// `lookup` through the cache of names.
+    fn find(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<FileHandle, ClerkError> {
+        match self.paths.get(caller, dir, name, self.core.settings.attribute_ttl) {
+            Some(handle) => Ok(handle),
+            None => Ok(self.lookup(caller, dir, name)?.handle),
+        }
+    }
+
+    /// Makes everything that anybody has written through this clerk durable.
+    ///
+    /// # Errors
+    ///
+    /// The first failure; the other files are flushed nevertheless. Drives that are away are
+    /// waited for side by side.
+    pub fn sync_all(&self) -> Result<(), ClerkError> {
+        let files: Vec<Arc<FileState>> = self.core.dirty().files.values().cloned().collect();
+        for file in &files {
+            file.sync_in_background(&self.core);
+        }
+        let mut outcome = Ok(());
+        for file in &files {
+            outcome = outcome.and(file.sync(&self.core));
+        }
+        outcome
+    }
+
+    /// Flushes everything and ends the clerk's threads. Files still open must not be written any
+    /// more.
+    ///
+    /// # Errors
+    ///
+    /// As `sync_all`.
+    pub fn close(&self) -> Result<(), ClerkError> {
+        let outcome = self.sync_all();
+        self.stop();
+        outcome
+    }
+
+    fn stop(&self) {
+        self.core.dirty().closed = true;
+        self.core.dirtied.notify_all();
+        let thread = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the background thread of the clerk failed");
+        }
+        self.core.close_pools();
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

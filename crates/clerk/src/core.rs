@@ -1,0 +1,360 @@
+//! What all parts of one clerk share: the cell's two faces, caches, open files and threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use nasd_types::{DriveId, Protection};
+
+use crate::ClerkError;
+use crate::attributes::AttributeCache;
+use crate::backend::{Grant, Names, Objects};
+use crate::budget::Budget;
+use crate::buffers::BufferPool;
+use crate::file::FileState;
+use crate::grants::{Grants, Slot};
+use crate::settings::Settings;
+use crate::wire::{Caller, File, FileAttributes, FileHandle, Volume};
+use crate::work_pool::WorkPool;
+
+/// First pause before a momentary failure is tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// States of files that are not open any more are swept out when there are this many.
+const SWEEP_FILES: usize = 1024;
+
+/// Files kept at most only because a failure has not been told.
+const MAX_FAILED: usize = 1024;
+
+/// Renewals that may wait for the manager side by side.
+const RENEWAL_THREADS: usize = 2;
+
+/// The threads and the memory that serve one drive: a drive that is away uses up only its own.
+pub(crate) struct Lane {
+    /// Write-behind and background flushes.
+    pub(crate) senders: WorkPool,
+    /// Read-ahead.
+    pub(crate) fetchers: WorkPool,
+    /// Memory for what is not durable.
+    pub(crate) budget: Budget,
+}
+
+/// The shared part of a clerk.
+pub(crate) struct Core {
+    pub(crate) names: Arc<dyn Names>,
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) settings: Settings,
+    pub(crate) grants: Grants,
+    pub(crate) attributes: AttributeCache,
+    pub(crate) buffers: BufferPool,
+    lanes: Mutex<HashMap<DriveId, Arc<Lane>>>,
+    files: Mutex<HashMap<FileHandle, Weak<FileState>>>,
+    dirty: Mutex<Dirty>,
+    /// Files with failures that nobody was told of.
+    failed: Mutex<HashMap<FileHandle, Arc<FileState>>>,
+    /// Wakes the background thread.
+    pub(crate) dirtied: Condvar,
+    renewals: WorkPool,
+    /// Bits of the volume's `Protection`.
+    protection: AtomicU32,
+    next_owner: AtomicU64,
+}
+
+/// Files with bytes that are not durable; being here keeps them alive.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    pub(crate) files: HashMap<FileHandle, Arc<FileState>>,
+    /// The clerk is closing.
+    pub(crate) closed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// A core without files.
+    pub(crate) fn new(
+        names: Arc<dyn Names>,
+        objects: Arc<dyn Objects>,
+        settings: Settings,
+    ) -> Self {
+        Core {
+            names,
+            objects,
+            grants: Grants::default(),
+            attributes: AttributeCache::default(),
+            buffers: BufferPool::new(settings.read_ahead_bytes),
+            lanes: Mutex::default(),
+            files: Mutex::default(),
+            dirty: Mutex::default(),
+            failed: Mutex::default(),
+            dirtied: Condvar::new(),
+            renewals: WorkPool::new("nasd-renew", RENEWAL_THREADS),
+            protection: AtomicU32::new(0),
+            next_owner: AtomicU64::new(1),
+            settings,
+        }
+    }
+
+    /// The manager has described the volume.
+    pub(crate) fn set_volume(&self, volume: &Volume) {
+        self.protection.store(volume.protection.bits(), Ordering::Relaxed);
+        self.objects.set_volume(volume);
+    }
+
+    /// How requests to drives are protected.
+    fn protection(&self) -> Protection {
+        Protection::from_bits_retain(self.protection.load(Ordering::Relaxed))
+    }
+
+    /// When an operation that begins now gives up.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.settings.deadline
+    }
+
+    /// A number that names an open file's read-ahead.
+    pub(crate) fn new_owner(&self) -> u64 {
+        self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The lane of a drive.
+    pub(crate) fn lane(&self, drive: DriveId) -> Arc<Lane> {
+        let mut lanes = lock(&self.lanes);
+        let lane = lanes.entry(drive).or_insert_with(|| {
+            let threads = self.settings.requests_per_drive;
+            Arc::new(Lane {
+                senders: WorkPool::new("nasd-write", threads),
+                fetchers: WorkPool::new("nasd-read", threads),
+                budget: Budget::new(self.settings.unflushed_bytes_per_drive),
+            })
+        });
+        Arc::clone(lane)
+    }
+
+    /// The state of a file, shared by all who have it open.
+    pub(crate) fn file(&self, handle: FileHandle) -> Arc<FileState> {
+        let mut files = lock(&self.files);
+        if let Some(file) = files.get(&handle).and_then(Weak::upgrade) {
+            return file;
+        }
+        if files.len() >= SWEEP_FILES && files.len().is_multiple_of(SWEEP_FILES) {
+            files.retain(|_, file| file.strong_count() > 0);
+        }
+        let file = Arc::new(FileState::new(handle, self.lane(handle.drive)));
+        files.insert(handle, Arc::downgrade(&file));
+        file
+    }
+
+    /// The state of a file, if somebody has it open or it is not durable.
+    pub(crate) fn open_file(&self, handle: FileHandle) -> Option<Arc<FileState>> {
+        lock(&self.files).get(&handle).and_then(Weak::upgrade)
+    }
+
+    /// The files that are not durable.
+    pub(crate) fn dirty(&self) -> MutexGuard<'_, Dirty> {
+        lock(&self.dirty)
+    }
+
+    /// A file has bytes that are not durable now.
+    pub(crate) fn mark_dirty(&self, file: &Arc<FileState>) {
+        let mut dirty = self.dirty();
+        if dirty.files.is_empty() {
+            self.dirtied.notify_all();
+        }
+        dirty.files.insert(file.handle, Arc::clone(file));
+    }
+
+    /// A file is durable now.
+    pub(crate) fn mark_clean(&self, handle: FileHandle) {
+        self.dirty().files.remove(&handle);
+    }
+
+    /// Remembers a failure even when nobody has the file open, until somebody is told.
+    pub(crate) fn keep_failed(&self, file: &Arc<FileState>) {
+        let mut failed = lock(&self.failed);
+        if failed.len() < MAX_FAILED {
+            failed.insert(file.handle, Arc::clone(file));
+        }
+    }
+
+    /// Somebody was told.
+    pub(crate) fn forget_failed(&self, handle: FileHandle) {
+        lock(&self.failed).remove(&handle);
+    }
+
+    /// Begins to flush every file of a lane, to make room in its budget.
+    pub(crate) fn flush_all_of(self: &Arc<Self>, lane: &Arc<Lane>) {
+        let files: Vec<Arc<FileState>> = self
+            .dirty()
+            .files
+            .values()
+            .filter(|file| Arc::ptr_eq(&file.lane, lane))
+            .cloned()
+            .collect();
+        for file in files {
+            file.sync_in_background(self);
+        }
+    }
+
+    /// Runs `operation` with a capability. If it is refused in a way that a new capability may
+    /// mend, gets one and runs it again, once; a busy drive is asked again until the deadline.
+    pub(crate) fn with_grant<T>(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        mut operation: impl FnMut(&Grant) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        let deadline = self.deadline();
+        let mut grant = match slot.current() {
+            Some(grant) => grant,
+            None => self.renew(slot, None)?,
+        };
+        self.renew_in_time(slot, &grant);
+        let (mut renewed, mut refreshed) = (false, false);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match operation(&grant) {
+                Err(error) if error.wants_new_capability() && !renewed => {
+                    tracing::debug!(%error, handle = ?slot.handle, "getting a new capability");
+                    grant = self.renew(slot, Some(&grant))?;
+                    renewed = true;
+                }
+                Err(error) if error.is_momentary() && Instant::now() < deadline => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(ClerkError::UnknownDrive(_)) if !refreshed => {
+                    // The drive may have been added since.
+                    self.set_volume(&self.ask_names(|names| names.volume(&slot.caller))?);
+                    refreshed = true;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Queues a renewal when the capability is about to expire.
+    fn renew_in_time(self: &Arc<Self>, slot: &Arc<Slot>, grant: &Arc<Grant>) {
+        if slot.should_queue_renewal(grant) {
+            let (core, slot, grant) = (Arc::clone(self), Arc::clone(slot), Arc::clone(grant));
+            self.renewals.clone().submit(move || {
+                if let Err(error) = core.renew(&slot, Some(&grant)) {
+                    tracing::warn!(%error, handle = ?slot.handle, "capability not renewed");
+                }
+                slot.renewal_done();
+            });
+        }
+    }
+
+    /// A capability other than `stale`, from the manager unless somebody else has just got one.
+    pub(crate) fn renew(
+        &self,
+        slot: &Arc<Slot>,
+        stale: Option<&Arc<Grant>>,
+    ) -> Result<Arc<Grant>, ClerkError> {
+        let _turn = slot.renewal_turn();
+        if let Some(current) = slot.current()
+            && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &current))
+        {
+            return Ok(current);
+        }
+        let asked = Instant::now();
+        let file = self.ask_names(|names| names.getattr(&slot.caller, slot.handle))?;
+        self.attributes.told(file.handle, &file.attributes, asked);
+        Ok(slot.install(&file, self.protection()))
+    }
+
+    /// Asks the manager; again, when a drive that it needs is away, until the deadline.
+    pub(crate) fn ask_names<T>(
+        &self,
+        mut ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        let deadline = self.deadline();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match ask(&*self.names) {
+                Err(error) if error.is_momentary() && Instant::now() < deadline => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Keeps what the manager told about a file in answer to a request made at `asked`.
+    pub(crate) fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Arc<Slot> {
+        self.attributes.told(file.handle, &file.attributes, asked);
+        self.grants.install(caller, file, self.protection())
+    }
+
+    /// Attributes not older than `ttl`: from the cache, from the drive, or from the manager.
+    pub(crate) fn getattr(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        ttl: Duration,
+    ) -> Result<FileAttributes, ClerkError> {
+        let Some(file) = self.open_file(handle) else {
+            return self.getattr_from_servers(caller, handle, ttl);
+        };
+        // Length and times are the drive's to tell, once it has everything. A failure to write is
+        // kept for those who wrote.
+        file.drain(self);
+        let (answers, pending_end) = {
+            let inner = file.lock();
+            (inner.answers(), inner.pending.end())
+        };
+        let mut attributes = self.getattr_from_servers(caller, handle, ttl)?;
+        let mut inner = file.lock();
+        if inner.answers() != answers {
+            // A write was answered meanwhile: this may be older.
+            self.attributes.expire(handle);
+        }
+        inner.note_size(attributes.size, answers);
+        // A drive that was restarted may know less than what is kept for it here.
+        attributes.size = attributes.size.max(pending_end).max(inner.pending.end());
+        Ok(attributes)
+    }
+
+    fn getattr_from_servers(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        ttl: Duration,
+    ) -> Result<FileAttributes, ClerkError> {
+        if let Some(attributes) = self.attributes.fresh(handle, ttl) {
+            return Ok(attributes);
+        }
+        let slot = self.grants.slot(caller, handle);
+        let asked = Instant::now();
+        if slot.current().is_some() {
+            match self.with_grant(&slot, |grant| self.objects.getattr(grant)) {
+                Ok(drive) => {
+                    if let Some(attributes) = self.attributes.merge(handle, &drive, asked) {
+                        return Ok(attributes);
+                    }
+                }
+                Err(error) if error.wants_new_capability() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let asked = Instant::now();
+        let file = self.ask_names(|names| names.getattr(caller, handle))?;
+        self.learn(caller, &file, asked);
+        Ok(file.attributes)
+    }
+
+    /// Ends the threads that have nothing to do; queued work is still done.
+    pub(crate) fn close_pools(&self) {
+        self.renewals.close();
+        for lane in lock(&self.lanes).values() {
+            lane.senders.close();
+            lane.fetchers.close();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What can go wrong, by whose fault it is, and the one table to POSIX errors.
+
+use nasd_client::ClientError;
+use nasd_types::DriveId;
+
+use crate::wire::{ManagerStatus, Status};
+
+/// Why the clerk could not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClerkError {
+    /// The file manager said no.
+    #[error("{0}")]
+    Manager(ManagerStatus),
+    /// A drive said no, or failed.
+    #[error("{0}")]
+    Drive(Status),
+    /// The connection was lost while the manager changed a name; asked again, it answered this,
+    /// which may be the doing of the first try. It is passed on as though it were not: whoever
+    /// makes a name to have a lock must not believe that he has it when another may.
+    #[error("after a lost connection: {0}")]
+    Uncertain(ManagerStatus),
+    /// A drive or the manager was away for longer than the deadline; the text says which.
+    #[error("{0}")]
+    Unreachable(String),
+    /// A drive or the manager can't be talked with: another version, a wrong digest or
+    /// certificate, a clock too far off; the text says which and why.
+    #[error("{0}")]
+    Protocol(String),
+    /// A handle names a drive that the volume does not have.
+    #[error("drive {0} is not one of the volume's")]
+    UnknownDrive(DriveId),
+    /// The caller's rights on the file do not allow this kind of opening.
+    #[error("the file may not be opened in this way")]
+    Access,
+    /// The file was not opened for this.
+    #[error("the file is not open for this")]
+    NotOpenForThis,
+    /// The offset or length is above what an object can have.
+    #[error("beyond the largest possible file")]
+    TooLarge,
+    /// The name is longer than 255 bytes, or a symbolic link's target longer than 4095.
+    #[error("the name is too long")]
+    NameTooLong,
+    /// The name is empty, or has a slash or a NUL in it.
+    #[error("that is not a name")]
+    BadName,
+}
+
+impl ClerkError {
+    /// The POSIX error that an application gets.
+    pub fn errno(&self) -> i32 {
+        match self {
+            ClerkError::Manager(status) | ClerkError::Uncertain(status) => status.errno(),
+            ClerkError::Drive(status) => drive_errno(*status),
+            ClerkError::Unreachable(_) | ClerkError::Protocol(_) => libc::EIO,
+            ClerkError::UnknownDrive(_) => libc::ESTALE,
+            ClerkError::Access => libc::EACCES,
+            ClerkError::NotOpenForThis => libc::EBADF,
+            ClerkError::TooLarge => libc::EFBIG,
+            ClerkError::NameTooLong => libc::ENAMETOOLONG,
+            ClerkError::BadName => libc::EINVAL,
+        }
+    }
+
+    /// Whether a new capability may help: the one that was shown is expired, revoked, or made with
+    /// a key that is gone. A missing object looks the same, and the manager will tell.
+    pub(crate) fn wants_new_capability(&self) -> bool {
+        matches!(self, ClerkError::Drive(status) if status.needs_new_capability())
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub(crate) fn is_momentary(&self) -> bool {
+        match self {
+            ClerkError::Drive(status) => status.is_transient(),
+            ClerkError::Manager(status) => status.is_transient(),
+            _ => false,
+        }
+    }
+}
+
+impl From<ClientError> for ClerkError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused(status) | ClientError::Drive(status) => ClerkError::Drive(status),
+            ClientError::Manager(status) => ClerkError::Manager(status),
+            ClientError::Uncertain(status) => ClerkError::Uncertain(status),
+            ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
+            ClientError::TooLarge { .. } => ClerkError::TooLarge,
+            ClientError::Untrusted { .. }
+            | ClientError::Protocol { .. }
+            | ClientError::BadReplyDigest { .. }
+            | ClientError::WrongDrive { .. }
+            | ClientError::ClockTooFar { .. }
+            | ClientError::NoCommonSuite { .. } => ClerkError::Protocol(error.to_string()),
+        }
+    }
+}
+
+/// A drive's statuses, when they reach an application at all.
+fn drive_errno(status: Status) -> i32 {
+    match status {
+        Status::NoSuchPartition | Status::NoSuchObject => libc::ESTALE,
+        Status::NotPermitted => libc::EPERM,
+        Status::TooLarge => libc::EFBIG,
+        Status::RefusedRights | Status::RefusedRegion | Status::RefusedProtection => libc::EACCES,
+        Status::NoSpace => libc::ENOSPC,
+        Status::ReadOnly => libc::EROFS,
+        Status::BadArgument
+        | Status::RefusedSkew
+        | Status::RefusedReplay
+        | Status::RefusedExpired
+        | Status::RefusedDrive
+        | Status::RefusedObject
+        | Status::RefusedDigest
+        | Status::RefusedKey
+        | Status::RefusedSuite
+        | Status::Busy
+        | Status::DriveFault
+        | Status::MediumError
+        | Status::Corrupt => libc::EIO,
+    }
+}

@@ -1,0 +1,162 @@
+//! A cell in memory, with faults on demand: what tests have instead of drives and a manager.
+//!
+//! It keeps to what the real ones promise and to no more: writes are lost by a crash unless they
+//! were flushed, capabilities expire, a drive may be away for a while. Permissions are those of
+//! the mode bits, with the owner always allowed to read and write data.
+
+mod bytes;
+mod drive;
+mod names;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nasd_types::{Attributes, DriveId};
+
+pub use drive::{Counters, FakeDrive};
+
+use crate::ClerkError;
+use crate::backend::{Grant, Objects};
+use crate::clerk::Clerk;
+use crate::settings::Settings;
+use crate::wire::{Caller, FileHandle, ReadOutcome, Volume, Written};
+use names::Tree;
+
+/// Drives are numbered from here.
+const FIRST_DRIVE: u64 = 0xd0;
+
+/// The whole cell: the file manager, and its drives.
+pub struct FakeCell {
+    drives: Vec<FakeDrive>,
+    tree: Mutex<Tree>,
+    deadline: Duration,
+    next_drive: AtomicUsize,
+    next_capability: AtomicU64,
+    manager_runs: AtomicBool,
+    /// Requests that the manager has answered.
+    pub manager_requests: AtomicU64,
+    /// How long a new capability is good; they are good for a day at first.
+    capability_seconds: AtomicU64,
+}
+
+impl FakeCell {
+    /// A cell of `drives` drives and an empty root, owned by root with mode 0777. Calls wait for
+    /// what is away up to `deadline`.
+    pub fn new(drives: usize, deadline: Duration) -> Arc<Self> {
+        let drives: Vec<FakeDrive> = (0..drives).map(|_| FakeDrive::new(deadline)).collect();
+        let cell = FakeCell {
+            drives,
+            tree: Mutex::default(),
+            deadline,
+            next_drive: AtomicUsize::new(0),
+            next_capability: AtomicU64::new(1),
+            manager_runs: AtomicBool::new(true),
+            manager_requests: AtomicU64::new(0),
+            capability_seconds: AtomicU64::new(86400),
+        };
+        cell.make_root();
+        Arc::new(cell)
+    }
+
+    /// A clerk on this cell.
+    ///
+    /// # Panics
+    ///
+    /// If the cell does not answer.
+    pub fn clerk(self: &Arc<Self>, settings: Settings) -> Clerk {
+        let root = Arc::new(Caller::default());
+        Clerk::new(Arc::clone(self) as _, Arc::clone(self) as _, &root, settings)
+            .expect("a fake cell that runs")
+    }
+
+    /// Drive number `index`.
+    pub fn drive(&self, index: usize) -> &FakeDrive {
+        &self.drives[index]
+    }
+
+    /// The drive that holds a file.
+    ///
+    /// # Panics
+    ///
+    /// If the handle is not of this cell.
+    pub fn drive_of(&self, handle: FileHandle) -> &FakeDrive {
+        self.find(handle.drive).expect("a drive of this cell")
+    }
+
+    /// New files go to this drive next.
+    pub fn place_on(&self, index: usize) {
+        self.next_drive.store(index, Ordering::Relaxed);
+    }
+
+    /// Stops the file manager, or starts it.
+    pub fn set_manager_runs(&self, runs: bool) {
+        self.manager_runs.store(runs, Ordering::Release);
+    }
+
+    /// How long capabilities are good that are minted from now on, by this host's clock.
+    pub fn set_capability_seconds(&self, seconds: u64) {
+        self.capability_seconds.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Every capability minted so far is refused from now on.
+    pub fn expire_capabilities(&self) {
+        let next = self.next_capability.load(Ordering::Relaxed);
+        for drive in &self.drives {
+            drive.expire_before(next);
+        }
+    }
+
+    fn find(&self, drive: DriveId) -> Result<&FakeDrive, ClerkError> {
+        let index = usize::try_from(drive.0.wrapping_sub(FIRST_DRIVE)).unwrap_or(usize::MAX);
+        self.drives.get(index).ok_or(ClerkError::UnknownDrive(drive))
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the manager.
+    fn reach_manager(&self) -> Result<(), ClerkError> {
+        let end = Instant::now() + self.deadline;
+        while !self.manager_runs.load(Ordering::Acquire) {
+            if Instant::now() >= end {
+                return Err(ClerkError::Unreachable("the fake manager".into()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.manager_requests.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Objects for FakeCell {
+    fn read(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<ReadOutcome, ClerkError> {
+        self.find(grant.handle.drive)?.read(grant, offset, into)
+    }
+
+    fn write(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, ClerkError> {
+        self.find(grant.handle.drive)?.write(grant, offset, data, durable)
+    }
+
+    fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
+        self.find(grant.handle.drive)?.flush(grant)
+    }
+
+    fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
+        self.find(grant.handle.drive)?.getattr(grant)
+    }
+
+    fn set_volume(&self, _volume: &Volume) {}
+}

@@ -1,0 +1,523 @@
+//! The fake file manager: a tree of names in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+
+use nasd_capability::{Capability, SecretKey};
+use nasd_types::{
+    AuditId, ByteRange, CellId, DriveId, PartitionId, Protection, Rights, Timestamp,
+};
+
+use super::drive::now;
+use super::{FIRST_DRIVE, FakeCell};
+use crate::ClerkError;
+use crate::backend::Names;
+use crate::wire::{
+    Caller, CellStatus, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes,
+    FileHandle, FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
+    SpaceInformation, Volume,
+};
+
+const PARTITION: PartitionId = PartitionId(1);
+const READ: u32 = 4;
+const WRITE: u32 = 2;
+const SEARCH: u32 = 1;
+
+/// All files.
+#[derive(Default)]
+pub(super) struct Tree {
+    nodes: HashMap<FileHandle, Node>,
+    root: Option<FileHandle>,
+    next_cookie: u64,
+}
+
+struct Node {
+    file_type: FileType,
+    mode: u32,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    access_time: Timestamp,
+    create_time: Timestamp,
+    /// Name to (cookie, file), for directories.
+    children: BTreeMap<Name, (u64, FileHandle)>,
+    parent: Option<FileHandle>,
+}
+
+fn no<T>(status: ManagerStatus) -> Result<T, ClerkError> {
+    Err(ClerkError::Manager(status))
+}
+
+fn away() -> ClerkError {
+    ClerkError::Manager(ManagerStatus::Unavailable)
+}
+
+impl Node {
+    fn allows(&self, caller: &Caller, wanted: u32) -> bool {
+        if caller.uid == 0 {
+            return true;
+        }
+        let shift = if caller.uid == self.uid {
+            6
+        } else if caller.gid == self.gid || caller.groups.contains(&self.gid) {
+            3
+        } else {
+            0
+        };
+        (self.mode >> shift) & wanted == wanted
+    }
+}
+
+impl Tree {
+    fn node(&self, handle: FileHandle) -> Result<&Node, ClerkError> {
+        self.nodes.get(&handle).map_or_else(|| no(ManagerStatus::Stale), Ok)
+    }
+
+    fn node_mut(&mut self, handle: FileHandle) -> Result<&mut Node, ClerkError> {
+        self.nodes.get_mut(&handle).map_or_else(|| no(ManagerStatus::Stale), Ok)
+    }
+
+    /// The directory, if the caller may do this in it.
+    fn directory(
+        &mut self,
+        caller: &Caller,
+        dir: FileHandle,
+        wanted: u32,
+    ) -> Result<&mut Node, ClerkError> {
+        let node = self.node_mut(dir)?;
+        if node.file_type != FileType::Directory {
+            return no(ManagerStatus::NotDirectory);
+        }
+        if node.allows(caller, wanted) { Ok(node) } else { no(ManagerStatus::Access) }
+    }
+
+    fn find(
+        &mut self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        wanted: u32,
+    ) -> Result<FileHandle, ClerkError> {
+        let node = self.directory(caller, dir, wanted)?;
+        match node.children.get(name) {
+            Some((_, handle)) => Ok(*handle),
+            None => no(ManagerStatus::NotFound),
+        }
+    }
+
+    fn add(&mut self, dir: FileHandle, name: &Name, handle: FileHandle) -> Result<(), ClerkError> {
+        self.next_cookie += 1;
+        let cookie = self.next_cookie;
+        self.node_mut(dir)?.children.insert(name.clone(), (cookie, handle));
+        Ok(())
+    }
+
+    /// Takes a link away. Says whether the object must go.
+    fn drop_link(&mut self, handle: FileHandle) -> Result<bool, ClerkError> {
+        let node = self.node_mut(handle)?;
+        node.links = node.links.saturating_sub(1);
+        let gone = node.links == 0 || node.file_type == FileType::Directory;
+        if gone {
+            self.nodes.remove(&handle);
+        }
+        Ok(gone)
+    }
+
+    fn is_below(&self, handle: FileHandle, ancestor: FileHandle) -> bool {
+        let mut at = Some(handle);
+        while let Some(handle) = at {
+            if handle == ancestor {
+                return true;
+            }
+            at = self.nodes.get(&handle).and_then(|node| node.parent);
+        }
+        false
+    }
+}
+
+impl FakeCell {
+    pub(super) fn make_root(&self) {
+        let root = self.make_node(FileType::Directory, 0o777, &Caller::default());
+        let (handle, node) = root.expect("a new cell has reachable drives");
+        let mut tree = self.tree();
+        tree.nodes.insert(handle, node);
+        tree.root = Some(handle);
+    }
+
+    fn make_node(
+        &self,
+        file_type: FileType,
+        mode: u32,
+        caller: &Caller,
+    ) -> Result<(FileHandle, Node), ClerkError> {
+        let index = self.next_drive.fetch_add(1, Ordering::Relaxed) % self.drives.len();
+        let object = self.drives[index].create().ok_or_else(away)?;
+        let drive = DriveId(FIRST_DRIVE + index as u64);
+        let time = now();
+        let node = Node {
+            file_type,
+            mode: mode & 0o7777,
+            links: if file_type == FileType::Directory { 2 } else { 1 },
+            uid: caller.uid,
+            gid: caller.gid,
+            access_time: time,
+            create_time: time,
+            children: BTreeMap::new(),
+            parent: None,
+        };
+        Ok((FileHandle { drive, partition: PARTITION, object }, node))
+    }
+
+    /// The whole answer about a file, with a new capability.
+    fn answer(
+        &self,
+        tree: &Tree,
+        caller: &Caller,
+        handle: FileHandle,
+    ) -> Result<File, ClerkError> {
+        let node = tree.node(handle)?;
+        let drive = self.find(handle.drive)?.inspect(handle.object).ok_or_else(away)?;
+        let Some(drive) = drive else { return no(ManagerStatus::Stale) };
+        let attributes = FileAttributes {
+            file_type: node.file_type,
+            mode: node.mode,
+            links: node.links,
+            uid: node.uid,
+            gid: node.gid,
+            size: drive.logical_size,
+            used_bytes: drive.blocks_used * u64::from(drive.block_size),
+            access_time: node.access_time,
+            modify_time: drive.fs_data_modify_time,
+            change_time: drive.fs_data_modify_time.max(drive.fs_attribute_modify_time),
+            create_time: node.create_time,
+        };
+        Ok(File { handle, attributes, capability: self.mint(node, caller, handle) })
+    }
+
+    fn mint(&self, node: &Node, caller: &Caller, handle: FileHandle) -> IssuedCapability {
+        let owner = caller.uid == node.uid;
+        let mut rights = Rights::GETATTR;
+        if owner || node.allows(caller, READ) {
+            rights |= Rights::READ;
+        }
+        let regular = node.file_type == FileType::Regular;
+        if regular && (owner || node.allows(caller, WRITE)) {
+            rights |= Rights::WRITE | Rights::FLUSH;
+        }
+        let seconds = self.capability_seconds.load(Ordering::Relaxed);
+        let capability = Capability {
+            drive: handle.drive,
+            partition: handle.partition,
+            object: handle.object,
+            region: ByteRange::ALL,
+            rights,
+            expires: now().plus_ns(seconds * Timestamp::SECOND_NS),
+            audit_id: AuditId(self.next_capability.fetch_add(1, Ordering::Relaxed)),
+            minimum_protection: Protection::NONE,
+            key_epoch: 0,
+        };
+        IssuedCapability { capability, key: SecretKey::new([7; 32]) }
+    }
+
+    fn touch(&self, handle: FileHandle) -> Result<(), ClerkError> {
+        let time = now();
+        self.find(handle.drive)?.set(handle.object, None, Some(time), time).ok_or_else(away)
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        file_type: FileType,
+        mode: u32,
+    ) -> Result<FileHandle, ClerkError> {
+        let mut tree = self.tree();
+        if tree.directory(caller, dir, SEARCH)?.children.contains_key(name) {
+            return no(ManagerStatus::Exists);
+        }
+        tree.directory(caller, dir, SEARCH | WRITE)?;
+        let (handle, mut node) = self.make_node(file_type, mode, caller)?;
+        if file_type == FileType::Directory {
+            node.parent = Some(dir);
+            tree.node_mut(dir)?.links += 1;
+        }
+        tree.nodes.insert(handle, node);
+        tree.add(dir, name, handle)?;
+        self.touch(dir)?;
+        Ok(handle)
+    }
+
+    fn remove_object(&self, handle: FileHandle) -> Result<(), ClerkError> {
+        self.find(handle.drive)?.remove(handle.object).ok_or_else(away)
+    }
+}
+
+impl Names for FakeCell {
+    fn volume(&self, caller: &Caller) -> Result<Volume, ClerkError> {
+        self.reach_manager()?;
+        let tree = self.tree();
+        let root = tree.root.expect("made with the cell");
+        let drives = (0..self.drives.len())
+            .map(|index| DriveAddress {
+                drive: DriveId(FIRST_DRIVE + index as u64),
+                address: format!("fake:{index}"),
+                index: index as u32 + 1,
+            })
+            .collect();
+        Ok(Volume {
+            cell: CellId([7; 16]),
+            name: Name::new("fake").expect("short"),
+            root: self.answer(&tree, caller, root)?,
+            drives,
+            protection: Protection::NONE,
+        })
+    }
+
+    fn lookup(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let handle = tree.find(caller, dir, name, SEARCH)?;
+        self.answer(&tree, caller, handle)
+    }
+
+    fn getattr(&self, caller: &Caller, file: FileHandle) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        self.answer(&self.tree(), caller, file)
+    }
+
+    fn setattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        changes: &SetFileAttributes,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let time = now();
+        let node = tree.node_mut(file)?;
+        let owner = caller.uid == 0 || caller.uid == node.uid;
+        if (changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some()) && !owner {
+            return no(ManagerStatus::Permission);
+        }
+        if changes.size.is_some() && node.file_type != FileType::Regular {
+            return no(ManagerStatus::IsDirectory);
+        }
+        node.mode = changes.mode.map_or(node.mode, |mode| mode & 0o7777);
+        node.uid = changes.uid.unwrap_or(node.uid);
+        node.gid = changes.gid.unwrap_or(node.gid);
+        node.access_time = changes.access_time.unwrap_or(node.access_time);
+        if changes.access_time_now {
+            node.access_time = time;
+        }
+        let modify_time = changes.modify_time.or(changes.modify_time_now.then_some(time));
+        let drive = self.find(file.drive)?;
+        drive.set(file.object, changes.size, modify_time, time).ok_or_else(away)?;
+        self.answer(&tree, caller, file)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let made = self.make(caller, dir, name, FileType::Regular, mode);
+        let mut tree = self.tree();
+        let handle = match made {
+            Err(ClerkError::Manager(ManagerStatus::Exists)) if !exclusive => {
+                tree.find(caller, dir, name, SEARCH)?
+            }
+            made => made?,
+        };
+        self.answer(&tree, caller, handle)
+    }
+
+    fn mkdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        mode: u32,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let handle = self.make(caller, dir, name, FileType::Directory, mode)?;
+        self.answer(&self.tree(), caller, handle)
+    }
+
+    fn symlink(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        target: &[u8],
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let handle = self.make(caller, dir, name, FileType::Symlink, 0o777)?;
+        self.find(handle.drive)?.fill(handle.object, target).ok_or_else(away)?;
+        self.answer(&self.tree(), caller, handle)
+    }
+
+    fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let handle = tree.find(caller, dir, name, SEARCH | WRITE)?;
+        if tree.node(handle)?.file_type == FileType::Directory {
+            return no(ManagerStatus::IsDirectory);
+        }
+        tree.node_mut(dir)?.children.remove(name);
+        if tree.drop_link(handle)? {
+            self.remove_object(handle)?;
+        } else {
+            let drive = self.find(handle.drive)?;
+            drive.set(handle.object, None, None, now()).ok_or_else(away)?;
+        }
+        self.touch(dir)
+    }
+
+    fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let handle = tree.find(caller, dir, name, SEARCH | WRITE)?;
+        let node = tree.node(handle)?;
+        if node.file_type != FileType::Directory {
+            return no(ManagerStatus::NotDirectory);
+        }
+        if !node.children.is_empty() {
+            return no(ManagerStatus::NotEmpty);
+        }
+        let parent = tree.node_mut(dir)?;
+        parent.children.remove(name);
+        parent.links -= 1;
+        tree.drop_link(handle)?;
+        self.remove_object(handle)?;
+        self.touch(dir)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (FileHandle, &Name),
+        to: (FileHandle, &Name),
+        flags: RenameFlags,
+    ) -> Result<(), ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let moved = tree.find(caller, from.0, from.1, SEARCH | WRITE)?;
+        let is_directory = tree.node(moved)?.file_type == FileType::Directory;
+        if is_directory && tree.is_below(to.0, moved) {
+            return no(ManagerStatus::Invalid);
+        }
+        match tree.find(caller, to.0, to.1, SEARCH | WRITE) {
+            Ok(_) if flags.is_no_replace() => return no(ManagerStatus::Exists),
+            Ok(target) if target == moved => return Ok(()),
+            Ok(target) => {
+                let node = tree.node(target)?;
+                match (is_directory, node.file_type == FileType::Directory) {
+                    (true, false) => return no(ManagerStatus::NotDirectory),
+                    (false, true) => return no(ManagerStatus::IsDirectory),
+                    (true, true) if !node.children.is_empty() => {
+                        return no(ManagerStatus::NotEmpty);
+                    }
+                    (true, true) => tree.node_mut(to.0)?.links -= 1,
+                    (false, false) => {}
+                }
+                if tree.drop_link(target)? {
+                    self.remove_object(target)?;
+                }
+            }
+            Err(ClerkError::Manager(ManagerStatus::NotFound)) => {}
+            Err(error) => return Err(error),
+        }
+        tree.node_mut(from.0)?.children.remove(from.1);
+        tree.add(to.0, to.1, moved)?;
+        if is_directory {
+            tree.node_mut(from.0)?.links -= 1;
+            tree.node_mut(to.0)?.links += 1;
+            tree.node_mut(moved)?.parent = Some(to.0);
+        }
+        self.touch(from.0)?;
+        self.touch(to.0)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        if tree.directory(caller, dir, SEARCH | WRITE)?.children.contains_key(name) {
+            return no(ManagerStatus::Exists);
+        }
+        let node = tree.node_mut(file)?;
+        if node.file_type == FileType::Directory {
+            return no(ManagerStatus::Permission);
+        }
+        node.links += 1;
+        tree.add(dir, name, file)?;
+        let drive = self.find(file.drive)?;
+        drive.set(file.object, None, None, now()).ok_or_else(away)?;
+        self.touch(dir)?;
+        self.answer(&tree, caller, file)
+    }
+
+    fn readdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        cookie: u64,
+        max_entries: u32,
+    ) -> Result<DirectoryPage, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let children = &tree.directory(caller, dir, READ)?.children;
+        let mut after: Vec<(u64, Name, FileHandle)> = children
+            .iter()
+            .filter(|(_, (entry, _))| *entry > cookie)
+            .map(|(name, (entry, handle))| (*entry, name.clone(), *handle))
+            .collect();
+        after.sort_unstable();
+        let end = after.len() <= max_entries as usize;
+        after.truncate(max_entries as usize);
+        let entries = after
+            .into_iter()
+            .map(|(cookie, name, handle)| {
+                let file_type = tree.node(handle)?.file_type;
+                Ok(DirectoryEntry { cookie, handle, file_type, name })
+            })
+            .collect::<Result<_, ClerkError>>()?;
+        Ok(DirectoryPage { entries, end })
+    }
+
+    fn space(&self, _caller: &Caller) -> Result<SpaceInformation, ClerkError> {
+        self.reach_manager()?;
+        let total_bytes = (self.drives.len() as u64) << 40;
+        let (used, files) = self
+            .drives
+            .iter()
+            .map(|drive| drive.usage())
+            .fold((0, 0), |sum, usage| (sum.0 + usage.0, sum.1 + usage.1));
+        Ok(SpaceInformation { total_bytes, free_bytes: total_bytes - used, files })
+    }
+
+    fn status(&self, _caller: &Caller) -> Result<CellStatus, ClerkError> {
+        self.reach_manager()?;
+        Ok(CellStatus {
+            cell: CellId([7; 16]),
+            volume: Name::new("fake").expect("short"),
+            started: Timestamp(0),
+            drives: Vec::new(),
+            file_data_bytes: 0,
+            client_bytes_received: 0,
+            client_bytes_sent: 0,
+            requests: self.manager_requests.load(Ordering::Relaxed),
+        })
+    }
+}
+

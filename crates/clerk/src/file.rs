@@ -1,0 +1,452 @@
+//! One file that is open, or not durable yet: shared by all openings of it in this clerk.
+//!
+//! Writes go into `pending` and leave through the drive's lane; reads see them from there. What a
+//! drive has acknowledged stays in `pending` until a flush answered by the same instance of the
+//! drive, so that a drive that is killed and started again loses nothing of a living client.
+//!
+//! Locks: `inner` is taken before a lane's budget and before the clerk's list of dirty files, and
+//! never held during a call to a drive or the manager.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nasd_types::ByteRange;
+use nasd_types::limits::MAX_OBJECT_BYTES;
+
+use crate::ClerkError;
+use crate::buffers::BUFFER_BYTES;
+use crate::core::{Core, Lane};
+use crate::fetched::Fetched;
+use crate::grants::Writer;
+use crate::latch::ErrorLatch;
+use crate::pending::{Outgoing, Pending};
+use crate::wire::{FileHandle, Written};
+
+/// Waiting threads look around at least this often.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+
+/// A file that is being written all the time is flushed in the background this often.
+const FLUSH_AT_LEAST: Duration = Duration::from_secs(5);
+
+/// The state of one file.
+pub(crate) struct FileState {
+    pub(crate) handle: FileHandle,
+    pub(crate) lane: Arc<Lane>,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    /// Held by the one who asks the drive to flush; the others then often find it done.
+    flush_turn: Mutex<()>,
+    background: AtomicBool,
+}
+
+/// What the lock protects.
+pub(crate) struct Inner {
+    pub(crate) pending: Pending<Writer>,
+    pub(crate) fetched: Fetched,
+    pub(crate) errors: ErrorLatch,
+    /// Length of the object, as the drive told last.
+    drive_size: u64,
+    /// When it did.
+    size_told: Instant,
+    /// Answers to writes so far: tells an old attribute answer from a new one.
+    answers: u64,
+    /// Bytes reserved in the lane's budget on behalf of `pending`.
+    charged: u64,
+    /// A truncation is on its way: writes wait.
+    gate: bool,
+    /// The file is being removed: nothing needs to be kept.
+    doomed: bool,
+    /// Writes go to the drive at once, because the last ones failed.
+    write_through: bool,
+    /// Whoever wrote last: with his capability the file is flushed.
+    writer: Option<Writer>,
+    last_write: Instant,
+    dirty_since: Option<Instant>,
+}
+
+impl Inner {
+    /// Length as a local reader sees it.
+    pub(crate) fn size(&self) -> u64 {
+        self.drive_size.max(self.pending.end())
+    }
+
+    /// Whether the drive's file is known to end at or before `offset`, as of not long ago.
+    pub(crate) fn ends_before(&self, offset: u64, ttl: Duration) -> bool {
+        self.drive_size <= offset && self.size_told.elapsed() < ttl
+    }
+
+    /// The drive told the length, in answer to a request made when `answers` was as given.
+    pub(crate) fn note_size(&mut self, size: u64, answers: u64) {
+        let current = self.answers == answers;
+        self.drive_size = if current { size } else { self.drive_size.max(size) };
+        self.size_told = Instant::now();
+    }
+
+    /// To be given to `note_size` later.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers
+    }
+}
+
+/// What to do next on the way to durability.
+enum Step {
+    /// Nothing: everything is durable.
+    Done,
+    /// Somebody else is sending: look again later.
+    Wait,
+    /// Send this; with `true`, it is the last one and may as well be the flush.
+    Send(Box<Outgoing<Writer>>, bool),
+    /// Everything is with the drive: flush.
+    Flush,
+}
+
+impl FileState {
+    /// The state of a file that nobody has touched.
+    pub(crate) fn new(handle: FileHandle, lane: Arc<Lane>) -> Self {
+        let inner = Inner {
+            pending: Pending::new(),
+            fetched: Fetched::default(),
+            errors: ErrorLatch::default(),
+            drive_size: 0,
+            size_told: Instant::now(),
+            answers: 0,
+            charged: 0,
+            gate: false,
+            doomed: false,
+            write_through: false,
+            writer: None,
+            last_write: Instant::now(),
+            dirty_since: None,
+        };
+        FileState {
+            handle,
+            lane,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            flush_turn: Mutex::default(),
+            background: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change, for a while.
+    pub(crate) fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let woken = self.changed.wait_timeout(inner, LOOK_AROUND);
+        woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Takes a write of at most a few MiB; it reaches the drive later.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        writer: &Writer,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), ClerkError> {
+        let length = data.len() as u64;
+        if offset.checked_add(length).is_none_or(|end| end > MAX_OBJECT_BYTES) {
+            return Err(ClerkError::TooLarge);
+        }
+        let deadline = core.deadline();
+        let make_room = || core.flush_all_of(&self.lane);
+        self.lane.budget.reserve(length, deadline, make_room).map_err(|_| self.away())?;
+        let range = ByteRange::new(offset, length);
+        let mut inner = self.lock();
+        while inner.gate || inner.pending.is_in_flight(range) {
+            if Instant::now() >= deadline {
+                drop(inner);
+                self.lane.budget.release(length);
+                return Err(self.away());
+            }
+            inner = self.wait(inner);
+        }
+        let queued = inner.pending.put(offset, data, writer);
+        inner.charged += length;
+        inner.fetched.drop_overlapping(range);
+        inner.writer = Some(writer.clone());
+        inner.last_write = Instant::now();
+        if inner.dirty_since.is_none() {
+            inner.dirty_since = Some(inner.last_write);
+            core.mark_dirty(self);
+        }
+        self.settle(&mut inner);
+        let (write_through, errors_before) = (inner.write_through, inner.errors.count());
+        let much = inner.pending.held_bytes() >= core.settings.flush_after_bytes;
+        drop(inner);
+        self.submit_sends(core, queued);
+        if write_through {
+            self.sync_reporting(core, errors_before)?;
+            self.lock().write_through = false;
+        }
+        if much || self.lane.budget.is_tight() {
+            self.sync_in_background(core);
+        }
+        Ok(())
+    }
+
+    fn away(&self) -> ClerkError {
+        ClerkError::Unreachable(format!("drive {} takes no writes", self.handle.drive))
+    }
+
+    /// Makes the budget agree with what is held.
+    fn settle(&self, inner: &mut Inner) {
+        let held = inner.pending.held_bytes();
+        debug_assert!(inner.charged >= held, "memory is reserved before it is used");
+        self.lane.budget.release(inner.charged.saturating_sub(held));
+        inner.charged = held;
+    }
+
+    fn submit_sends(self: &Arc<Self>, core: &Arc<Core>, count: usize) {
+        for _ in 0..count {
+            let (core, file) = (Arc::clone(core), Arc::clone(self));
+            self.lane.senders.submit(move || {
+                let outgoing = file.lock().pending.take_queued();
+                if let Some(outgoing) = outgoing {
+                    file.send(&core, &outgoing, false);
+                }
+            });
+        }
+    }
+
+    /// Sends a chunk and deals with the answer.
+    fn send(self: &Arc<Self>, core: &Arc<Core>, outgoing: &Outgoing<Writer>, durable: bool) {
+        // A durable answer covers what was acknowledged before the request, and nothing later.
+        let mark = self.lock().pending.acknowledged();
+        let piece = &outgoing.piece;
+        let answer = core.with_grant(&outgoing.writer.0, |grant| {
+            core.objects.write(grant, piece.offset, piece.data(), durable)
+        });
+        core.attributes.expire(self.handle);
+        let mut inner = self.lock();
+        let requeued = match answer {
+            Ok(written) => note_written(&mut inner, outgoing, &written, durable.then_some(mark)),
+            Err(error) => {
+                inner.pending.drop_failed(outgoing);
+                self.note_failure(core, &mut inner, error);
+                0
+            }
+        };
+        self.after_answer(core, inner, requeued);
+    }
+
+    fn note_failure(self: &Arc<Self>, core: &Core, inner: &mut Inner, error: ClerkError) {
+        if inner.doomed {
+            return;
+        }
+        tracing::warn!(%error, handle = ?self.handle, "written data is lost");
+        inner.errors.record(error);
+        inner.write_through = true;
+        core.keep_failed(self);
+    }
+
+    fn after_answer(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        mut inner: MutexGuard<'_, Inner>,
+        requeued: usize,
+    ) {
+        if inner.doomed {
+            inner.pending.discard();
+        }
+        self.settle(&mut inner);
+        if inner.pending.is_empty() && inner.dirty_since.take().is_some() {
+            core.mark_clean(self.handle);
+        }
+        drop(inner);
+        self.notify();
+        if requeued > 0 {
+            tracing::info!(handle = ?self.handle, requeued, "the drive was restarted: writing again");
+            self.submit_sends(core, requeued);
+        }
+    }
+
+    /// Waits until the drive has everything written so far, durably or not. Failures are kept for
+    /// those who wrote.
+    pub(crate) fn drain(self: &Arc<Self>, core: &Arc<Core>) {
+        let mut inner = self.lock();
+        if !inner.pending.has_unacknowledged_before(u64::MAX) {
+            return;
+        }
+        let target = inner.pending.next_id();
+        let sealed = inner.pending.seal();
+        drop(inner);
+        self.submit_sends(core, sealed.saturating_sub(1));
+        let mut inner = self.lock();
+        while inner.pending.has_unacknowledged_before(target) {
+            match inner.pending.take_queued() {
+                Some(outgoing) => {
+                    drop(inner);
+                    self.send(core, &outgoing, false);
+                    inner = self.lock();
+                }
+                None => inner = self.wait(inner),
+            }
+        }
+    }
+
+    /// Makes everything written so far durable. Returns the first failure met on the way; it is
+    /// also kept for each open file.
+    pub(crate) fn sync(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        let errors_before = self.lock().errors.count();
+        self.sync_reporting(core, errors_before)
+    }
+
+    /// `sync` that returns any failure after the first `errors_before`.
+    fn sync_reporting(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        errors_before: u64,
+    ) -> Result<(), ClerkError> {
+        let mut inner = self.lock();
+        let target = inner.pending.next_id();
+        let sealed = inner.pending.seal();
+        drop(inner);
+        // The caller sends one, and the last one is sent as the flush.
+        self.submit_sends(core, sealed.saturating_sub(2));
+        loop {
+            let mut inner = self.lock();
+            match next_step(&mut inner, target) {
+                Step::Done => break,
+                Step::Wait => drop(self.wait(inner)),
+                Step::Send(outgoing, durable) => {
+                    drop(inner);
+                    self.send(core, &outgoing, durable);
+                }
+                Step::Flush => {
+                    let mark = inner.pending.acknowledged();
+                    let writer = inner.writer.clone();
+                    drop(inner);
+                    self.flush(core, writer, mark);
+                }
+            }
+        }
+        self.lock().errors.since(errors_before).map_or(Ok(()), Err)
+    }
+
+    /// Asks the drive to flush what it acknowledged up to `mark`.
+    fn flush(self: &Arc<Self>, core: &Arc<Core>, writer: Option<Writer>, mark: u64) {
+        let _turn = self.flush_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.lock().pending.has_retained_to(mark) {
+            return;
+        }
+        let Some(writer) = writer else { return };
+        let answer = core.with_grant(&writer.0, |grant| core.objects.flush(grant));
+        let mut inner = self.lock();
+        let requeued = match answer {
+            Ok(instance) => {
+                inner.pending.release(instance, mark);
+                inner.pending.requeue_other_instances(instance)
+            }
+            Err(error) => {
+                inner.pending.give_up(mark);
+                self.note_failure(core, &mut inner, error);
+                0
+            }
+        };
+        self.after_answer(core, inner, requeued);
+    }
+
+    /// Begins to make everything durable, unless that is already under way.
+    pub(crate) fn sync_in_background(self: &Arc<Self>, core: &Arc<Core>) {
+        if self.background.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (core, file) = (Arc::clone(core), Arc::clone(self));
+        self.lane.senders.submit(move || {
+            // A failure is kept for those who wrote.
+            let _ = file.sync(&core);
+            file.background.store(false, Ordering::Release);
+        });
+    }
+
+    /// Whether it is time for a flush in the background.
+    pub(crate) fn is_due(&self, idle: Duration) -> bool {
+        let inner = self.lock();
+        inner.dirty_since.is_some_and(|since| {
+            inner.last_write.elapsed() >= idle || since.elapsed() >= FLUSH_AT_LEAST
+        })
+    }
+
+    /// Runs a change of the file's length: after everything written before, and before everything
+    /// written later.
+    pub(crate) fn truncate<T>(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        size: u64,
+        change: impl FnOnce() -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        let deadline = core.deadline();
+        let mut inner = self.lock();
+        while inner.gate {
+            if Instant::now() >= deadline {
+                return Err(self.away());
+            }
+            inner = self.wait(inner);
+        }
+        inner.gate = true;
+        drop(inner);
+        // Nothing may be left that could be sent again after the change and make the file grow.
+        // A failure is kept for those who wrote; it does not concern the change.
+        let _ = self.sync(core);
+        let outcome = change();
+        let mut inner = self.lock();
+        inner.gate = false;
+        inner.fetched.clear();
+        if outcome.is_ok() {
+            inner.drive_size = size;
+            inner.size_told = Instant::now();
+            inner.answers += 1;
+        }
+        drop(inner);
+        self.notify();
+        outcome
+    }
+
+    /// The file has no name any more and nobody will read it: what is not written need not be.
+    pub(crate) fn discard(self: &Arc<Self>, core: &Arc<Core>) {
+        let mut inner = self.lock();
+        inner.doomed = true;
+        inner.pending.discard();
+        self.after_answer(core, inner, 0);
+    }
+
+    /// Longest piece of a write that is taken at once.
+    pub(crate) const WRITE_BYTES: usize = BUFFER_BYTES;
+}
+
+/// A write was answered. Returns how many older chunks must be sent again.
+fn note_written(
+    inner: &mut Inner,
+    outgoing: &Outgoing<Writer>,
+    written: &Written,
+    durable_mark: Option<u64>,
+) -> usize {
+    inner.pending.acknowledge(outgoing, written.instance, durable_mark.is_some());
+    if let Some(mark) = durable_mark {
+        inner.pending.release(written.instance, mark);
+    }
+    inner.answers += 1;
+    inner.drive_size = inner.drive_size.max(written.logical_size);
+    inner.size_told = Instant::now();
+    inner.pending.requeue_other_instances(written.instance)
+}
+
+/// What brings the chunks older than `target` nearer to durability.
+fn next_step(inner: &mut Inner, target: u64) -> Step {
+    if inner.pending.has_unacknowledged_before(target) {
+        let last = inner.pending.unsent() == 1 && inner.pending.in_flight() == 0;
+        return match inner.pending.take_queued() {
+            Some(outgoing) => Step::Send(Box::new(outgoing), last),
+            None => Step::Wait,
+        };
+    }
+    if inner.pending.has_retained_before(target) { Step::Flush } else { Step::Done }
+}

@@ -1,0 +1,188 @@
+//! An open file: what `open` gives to one application.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nasd_types::{ByteRange, Rights};
+
+use crate::ClerkError;
+use crate::core::Core;
+use crate::file::FileState;
+use crate::grants::{Slot, Writer};
+use crate::latch::Seen;
+use crate::stream::Stream;
+use crate::wire::FileHandle;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenMode {
+    /// Data will be read.
+    pub read: bool,
+    /// Data will be written.
+    pub write: bool,
+}
+
+impl OpenMode {
+    /// For reading.
+    pub const READ: OpenMode = OpenMode { read: true, write: false };
+    /// For writing.
+    pub const WRITE: OpenMode = OpenMode { read: false, write: true };
+    /// For both.
+    pub const READ_WRITE: OpenMode = OpenMode { read: true, write: true };
+
+    /// The rights that this needs.
+    pub(crate) fn rights(self) -> Rights {
+        let mut rights = Rights::empty();
+        if self.read {
+            rights |= Rights::READ;
+        }
+        if self.write {
+            rights |= Rights::WRITE;
+        }
+        rights
+    }
+}
+
+/// Who reads, and how he has been reading.
+pub(crate) struct Reader {
+    pub(crate) slot: Arc<Slot>,
+    /// Names the blocks that were read ahead for him.
+    pub(crate) owner: u64,
+    pub(crate) stream: Mutex<Stream>,
+}
+
+/// A file that somebody has open. Any number of threads may use it.
+///
+/// Dropping it without `close` loses no data: what was written is flushed in the background; but
+/// nobody is told of a failure.
+pub struct OpenFile {
+    core: Arc<Core>,
+    file: Arc<FileState>,
+    mode: OpenMode,
+    reader: Reader,
+    seen: Mutex<Seen>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(core: Arc<Core>, file: Arc<FileState>, mode: OpenMode, slot: Arc<Slot>) -> Self {
+        let seen = Mutex::new(file.lock().errors.at_open());
+        let reader = Reader { slot, owner: core.new_owner(), stream: Mutex::default() };
+        OpenFile { core, file, mode, reader, seen }
+    }
+
+    /// The file.
+    pub fn handle(&self) -> FileHandle {
+        self.file.handle
+    }
+
+    /// What it was opened for.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+
+    /// Length in bytes as this clerk knows it, its own writes included.
+    pub fn size(&self) -> u64 {
+        self.file.lock().size()
+    }
+
+    /// Tells the clerk that the file will be read from start to end.
+    pub fn expect_sequential(&self) {
+        let mut stream = self.reader.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        *stream = Stream::sequential();
+    }
+
+    /// Reads into `into`; returns how many bytes, fewer than asked only at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`, and whatever the drive or the manager says.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, ClerkError> {
+        self.check_mode(self.mode.read)?;
+        self.file.read(&self.core, &self.reader, offset, into)
+    }
+
+    /// Shows up to `length` bytes to `use_data`, without copying them where that can be. `scratch`
+    /// grows to `length` when it is needed, and may be used again.
+    ///
+    /// # Errors
+    ///
+    /// As `read`.
+    pub fn read_with<R>(
+        &self,
+        offset: u64,
+        length: usize,
+        scratch: &mut Vec<u8>,
+        use_data: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, ClerkError> {
+        self.check_mode(self.mode.read)?;
+        let range = ByteRange::new(offset, length as u64);
+        self.file.read_with(&self.core, &self.reader, range, scratch, use_data)
+    }
+
+    /// Takes all of `data`; it reaches the drive later, at the latest with `sync` or `close`.
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`, `TooLarge`, a failure of an earlier write that nobody was told of yet,
+    /// or one of this write after earlier ones have failed.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), ClerkError> {
+        self.check_mode(self.mode.write)?;
+        self.check_errors()?;
+        let writer = Writer(Arc::clone(&self.reader.slot));
+        let mut offset = offset;
+        for part in data.chunks(FileState::WRITE_BYTES) {
+            if let Err(error) = self.file.write(&self.core, &writer, offset, part) {
+                // It is told now, and need not be told again.
+                let _ = self.check_errors();
+                return Err(error);
+            }
+            offset = offset.saturating_add(part.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Makes everything written to the file so far durable (fsync).
+    ///
+    /// # Errors
+    ///
+    /// A failure of any write since the last time one was told, once.
+    pub fn sync(&self) -> Result<(), ClerkError> {
+        // The failure, if any, is in the latch, where it is found once for each open file.
+        let _ = self.file.sync(&self.core);
+        self.check_errors()
+    }
+
+    /// What close does: for a file open for writing, as `sync`. May be called many times, as
+    /// descriptors are duplicated.
+    ///
+    /// # Errors
+    ///
+    /// As `sync`.
+    pub fn close(&self) -> Result<(), ClerkError> {
+        if self.mode.write { self.sync() } else { Ok(()) }
+    }
+
+    /// The file has no name any more, and this was its last opening: what is not durable is
+    /// forgotten.
+    pub fn discard(&self) {
+        self.file.discard(&self.core);
+    }
+
+    fn check_mode(&self, allowed: bool) -> Result<(), ClerkError> {
+        if allowed { Ok(()) } else { Err(ClerkError::NotOpenForThis) }
+    }
+
+    fn check_errors(&self) -> Result<(), ClerkError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.file.lock().errors.check(&mut seen);
+        if outcome.is_err() {
+            self.core.forget_failed(self.file.handle);
+        }
+        outcome
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.file.lock().fetched.drop_owner(self.reader.owner);
+    }
+}

@@ -1,0 +1,246 @@
+//! Reads: own unflushed writes first, then what was read ahead, then the drive.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use nasd_types::ByteRange;
+
+use crate::ClerkError;
+use crate::buffers::BUFFER_BYTES;
+use crate::core::Core;
+use crate::fetched::{FetchId, Found, Slice};
+use crate::file::{FileState, Inner};
+use crate::grants::Slot;
+use crate::open_file::Reader;
+use crate::pending::Piece;
+
+/// What a reader has found out under the file's lock.
+struct Plan {
+    /// Own unflushed bytes of the range; they go over whatever the drive has.
+    overlay: Vec<Piece>,
+    /// End of all own unflushed bytes: the file is at least that long.
+    pending_end: u64,
+    /// Blocks to be fetched ahead.
+    fetches: Vec<(FetchId, u64)>,
+    /// The whole answer, when one block that was read ahead holds it.
+    whole: Option<Slice>,
+}
+
+impl FileState {
+    /// Reads up to `length` bytes and shows them to `use_data`; fewer only at the end of the file.
+    /// `scratch` is where they are put together when they do not lie together anyway.
+    pub(crate) fn read_with<R>(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        range: ByteRange,
+        scratch: &mut Vec<u8>,
+        use_data: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, ClerkError> {
+        let plan = self.plan(core, reader, range);
+        self.submit_fetches(core, reader, &plan.fetches);
+        if let Some(slice) = &plan.whole {
+            return Ok(use_data(slice.data()));
+        }
+        let length = range.length as usize;
+        if scratch.len() < length {
+            scratch.resize(length, 0);
+        }
+        let filled = self.assemble(core, reader, &plan, range, &mut scratch[..length])?;
+        Ok(use_data(&scratch[..filled]))
+    }
+
+    /// As `read_with`, into the reader's own memory.
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, ClerkError> {
+        let range = ByteRange::new(offset, into.len() as u64);
+        let into = &mut into[..range.length as usize];
+        let plan = self.plan(core, reader, range);
+        self.submit_fetches(core, reader, &plan.fetches);
+        if let Some(slice) = &plan.whole {
+            into.copy_from_slice(slice.data());
+            return Ok(into.len());
+        }
+        self.assemble(core, reader, &plan, range, into)
+    }
+
+    /// Looks at what there is, and plans what to fetch ahead.
+    fn plan(&self, core: &Core, reader: &Reader, range: ByteRange) -> Plan {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        let size = inner.size();
+        let overlay = inner.pending.overlay(range);
+        let pending_end = inner.pending.end();
+        let mut fetches = Vec::new();
+        // The parts of a long read go to the drive side by side.
+        if range.length > BUFFER_BYTES as u64 && range.offset < size {
+            let known = range.intersection(&ByteRange::new(0, size));
+            fetches = inner.fetched.plan(known, reader.owner, &core.buffers, now);
+        }
+        let mut stream = reader.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let advice = stream.advance(range, size);
+        if advice.restart {
+            inner.fetched.drop_owner(reader.owner);
+        } else if !inner.fetched.is_empty() {
+            // Not what this very read is about to use.
+            let passed = stream.consumed_before().min(range.offset);
+            inner.fetched.drop_before(reader.owner, passed);
+        }
+        drop(stream);
+        if !advice.fetch.is_empty() {
+            let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
+            fetches.extend(ahead);
+        }
+        let whole = if overlay.is_empty() { take_whole(&mut inner, range, now) } else { None };
+        Plan { overlay, pending_end, fetches, whole }
+    }
+
+    fn submit_fetches(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        fetches: &[(FetchId, u64)],
+    ) {
+        for &(id, offset) in fetches {
+            let (core, file) = (Arc::clone(core), Arc::clone(self));
+            let slot = Arc::clone(&reader.slot);
+            self.lane.fetchers.submit(move || file.fetch(&core, &slot, id, offset));
+        }
+    }
+
+    /// Fetches a planned block, unless somebody else does or it is not wanted any more.
+    fn fetch(self: &Arc<Self>, core: &Arc<Core>, slot: &Arc<Slot>, id: FetchId, offset: u64) {
+        let mut inner = self.lock();
+        let answers = inner.answers();
+        let Some(mut fetch) = inner.fetched.take(id, offset) else { return };
+        drop(inner);
+        let into = &mut fetch.buffer[..fetch.length];
+        let outcome = core.with_grant(slot, |grant| core.objects.read(grant, offset, into));
+        let mut inner = self.lock();
+        let length = match outcome {
+            Ok(outcome) => {
+                inner.note_size(outcome.logical_size, answers);
+                Some(outcome.length)
+            }
+            Err(error) => {
+                // Whoever needs the block will ask the drive and be told.
+                tracing::debug!(%error, handle = ?self.handle, offset, "read-ahead failed");
+                None
+            }
+        };
+        inner.fetched.finish(fetch, length, Instant::now());
+        drop(inner);
+        self.notify();
+    }
+
+    /// Puts the answer together. Returns its length.
+    fn assemble(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        plan: &Plan,
+        range: ByteRange,
+        into: &mut [u8],
+    ) -> Result<usize, ClerkError> {
+        let length = into.len();
+        let mut filled = if covers(&plan.overlay, range) {
+            length
+        } else {
+            self.fill(core, reader, range.offset, into)?
+        };
+        let pending_length = plan.pending_end.saturating_sub(range.offset);
+        let end = filled.max(usize::try_from(pending_length).unwrap_or(usize::MAX).min(length));
+        // Between the drive's end of the file and our own there is a hole.
+        into[filled..end].fill(0);
+        filled = end;
+        for piece in &plan.overlay {
+            let part = piece.range().intersection(&range);
+            let from = (part.offset - piece.offset) as usize;
+            let to = (part.offset - range.offset) as usize;
+            let count = part.length as usize;
+            into[to..to + count].copy_from_slice(&piece.data()[from..from + count]);
+        }
+        Ok(filled)
+    }
+
+    /// Fills `into` from blocks read ahead and from the drive, up to the drive's end of the file.
+    fn fill(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        reader: &Reader,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, ClerkError> {
+        let mut filled = 0;
+        while filled < into.len() {
+            let at = offset + filled as u64;
+            let mut inner = self.lock();
+            match inner.fetched.find(at, into.len() - filled, Instant::now()) {
+                Found::Ready(slice) => {
+                    let data = slice.data();
+                    inner.fetched.consume(at, data.len());
+                    drop(inner);
+                    into[filled..filled + data.len()].copy_from_slice(data);
+                    filled += data.len();
+                }
+                Found::Fetching => drop(self.wait(inner)),
+                Found::Queued(id, block) => {
+                    drop(inner);
+                    self.fetch(core, &reader.slot, id, block);
+                }
+                Found::Gap(_)
+                    if filled > 0 && inner.ends_before(at, core.settings.attribute_ttl) =>
+                {
+                    break;
+                }
+                Found::Gap(next) => {
+                    let answers = inner.answers();
+                    drop(inner);
+                    let room = usize::try_from(next - at).unwrap_or(usize::MAX);
+                    let count = room.min(into.len() - filled).min(BUFFER_BYTES);
+                    let part = &mut into[filled..filled + count];
+                    let outcome = core
+                        .with_grant(&reader.slot, |grant| core.objects.read(grant, at, part))?;
+                    self.lock().note_size(outcome.logical_size, answers);
+                    filled += outcome.length.min(count);
+                    if outcome.length < count {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// The whole range, when one block that was read ahead holds it.
+fn take_whole(inner: &mut Inner, range: ByteRange, now: Instant) -> Option<Slice> {
+    let length = usize::try_from(range.length).ok()?;
+    if inner.fetched.is_empty() || length == 0 {
+        return None;
+    }
+    match inner.fetched.find(range.offset, length, now) {
+        Found::Ready(slice) if slice.data().len() == length => {
+            inner.fetched.consume(range.offset, length);
+            Some(slice)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the pieces, which are in order and do not overlap, hold every byte of the range.
+fn covers(pieces: &[Piece], range: ByteRange) -> bool {
+    let mut at = range.offset;
+    for piece in pieces {
+        if piece.offset > at {
+            return false;
+        }
+        at = piece.range().end();
+    }
+    at >= range.end() && !pieces.is_empty()
+}

@@ -1,0 +1,246 @@
+//! The cell over the network: the manager by TLS, the drives by TCP.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
+use nasd_transport::ClientTls;
+use nasd_types::{Attributes, DriveId};
+
+use crate::ClerkError;
+use crate::backend::{Grant, Names, Objects};
+use crate::clerk::Clerk;
+use crate::settings::Settings;
+use crate::wire::{
+    Caller, CellStatus, DirectoryPage, File, FileHandle, Name, ReadOutcome, RenameFlags,
+    SetFileAttributes, SpaceInformation, Volume, Written,
+};
+
+/// Where a volume is, and who asks for it.
+#[derive(Clone, Debug)]
+pub struct ClerkOptions {
+    /// The file manager, `HOST:PORT`.
+    pub manager: String,
+    /// This host's or user's certificate, and the cell's authority.
+    pub tls: ClientTls,
+    /// The volume's name.
+    pub volume: Name,
+    /// Who asks for the volume.
+    pub caller: Arc<Caller>,
+    /// How long to wait for the manager at first. Later, `Settings::deadline` holds.
+    pub connect_deadline: Duration,
+    /// Connections to each drive.
+    pub connections_per_drive: usize,
+    /// Limits and times.
+    pub settings: Settings,
+}
+
+impl ClerkOptions {
+    /// Defaults for all but what nobody can guess.
+    pub fn new(
+        manager: impl Into<String>,
+        tls: ClientTls,
+        volume: Name,
+        caller: Arc<Caller>,
+    ) -> Self {
+        ClerkOptions {
+            manager: manager.into(),
+            tls,
+            volume,
+            caller,
+            connect_deadline: Duration::from_secs(15),
+            connections_per_drive: 2,
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl Clerk {
+    /// A clerk on a volume of a cell over the network.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the manager does not answer within `connect_deadline`; what it says about
+    /// the volume.
+    pub fn connect(options: &ClerkOptions) -> Result<Clerk, ClerkError> {
+        let connect = ConnectOptions {
+            connections: options.connections_per_drive,
+            retry: RetryPolicy {
+                deadline: options.settings.deadline,
+                ..RetryPolicy::default()
+            },
+            ..ConnectOptions::default()
+        };
+        let client = ManagerClient::tls(&options.manager, options.tls.clone(), &connect);
+        let first = client.with_retry(RetryPolicy::within(options.connect_deadline));
+        first.volume(&options.caller, options.volume.as_bytes())?;
+        let names = RemoteNames { client, volume: options.volume.clone() };
+        let drives = RemoteDrives { connect, drives: RwLock::default() };
+        Clerk::new(Arc::new(names), Arc::new(drives), &options.caller, options.settings.clone())
+    }
+}
+
+/// One volume at a file manager.
+struct RemoteNames {
+    client: ManagerClient,
+    volume: Name,
+}
+
+impl Names for RemoteNames {
+    fn volume(&self, caller: &Caller) -> Result<Volume, ClerkError> {
+        Ok(self.client.volume(caller, self.volume.as_bytes())?)
+    }
+
+    fn lookup(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<File, ClerkError> {
+        Ok(self.client.lookup(caller, dir, name.as_bytes())?)
+    }
+
+    fn getattr(&self, caller: &Caller, file: FileHandle) -> Result<File, ClerkError> {
+        Ok(self.client.getattr(caller, file)?)
+    }
+
+    fn setattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        changes: &SetFileAttributes,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.setattr(caller, file, changes)?)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.create(caller, dir, name.as_bytes(), mode, exclusive)?)
+    }
+
+    fn mkdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        mode: u32,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.mkdir(caller, dir, name.as_bytes(), mode)?)
+    }
+
+    fn symlink(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        target: &[u8],
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.symlink(caller, dir, name.as_bytes(), target)?)
+    }
+
+    fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+        Ok(self.client.unlink(caller, dir, name.as_bytes())?)
+    }
+
+    fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+        Ok(self.client.rmdir(caller, dir, name.as_bytes())?)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (FileHandle, &Name),
+        to: (FileHandle, &Name),
+        flags: RenameFlags,
+    ) -> Result<(), ClerkError> {
+        let from = (from.0, from.1.as_bytes());
+        Ok(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags)?)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.link(caller, file, dir, name.as_bytes())?)
+    }
+
+    fn readdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        cookie: u64,
+        max_entries: u32,
+    ) -> Result<DirectoryPage, ClerkError> {
+        Ok(self.client.readdir(caller, dir, cookie, max_entries)?)
+    }
+
+    fn space(&self, caller: &Caller) -> Result<SpaceInformation, ClerkError> {
+        Ok(self.client.space(caller, self.volume.as_bytes())?)
+    }
+
+    fn status(&self, caller: &Caller) -> Result<CellStatus, ClerkError> {
+        Ok(self.client.status(caller)?)
+    }
+}
+
+/// The drives of a volume.
+struct RemoteDrives {
+    connect: ConnectOptions,
+    drives: RwLock<HashMap<DriveId, DriveClient>>,
+}
+
+impl RemoteDrives {
+    fn client(&self, grant: &Grant) -> Result<DriveClient, ClerkError> {
+        let drive = grant.handle.drive;
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        drives.get(&drive).cloned().ok_or(ClerkError::UnknownDrive(drive))
+    }
+}
+
+impl Objects for RemoteDrives {
+    fn read(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<ReadOutcome, ClerkError> {
+        Ok(self.client(grant)?.read(&grant.authority, grant.handle.name(), offset, into)?)
+    }
+
+    fn write(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, ClerkError> {
+        let client = self.client(grant)?;
+        Ok(client.write(&grant.authority, grant.handle.name(), offset, data, durable)?)
+    }
+
+    fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
+        let objects = [grant.handle.object];
+        let client = self.client(grant)?;
+        Ok(client.flush(&grant.authority, grant.handle.partition, &objects)?.instance)
+    }
+
+    fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
+        Ok(self.client(grant)?.getattr(&grant.authority, grant.handle.name())?)
+    }
+
+    fn set_volume(&self, volume: &Volume) {
+        let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        for at in &volume.drives {
+            let moved = drives.get(&at.drive).is_none_or(|client| client.address() != at.address);
+            if moved {
+                let client = DriveClient::tcp(&at.address, Some(at.drive), &self.connect);
+                drives.insert(at.drive, client);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! How a clerk behaves: limits and times, with their defaults.
+
+use std::time::Duration;
+
+/// Limits and times of a clerk. The defaults are for a mount.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long an operation waits for a drive or the manager that is away, before it fails.
+    pub deadline: Duration,
+    /// How old attributes and names may be when they are used without asking.
+    pub attribute_ttl: Duration,
+    /// Bytes that may be written and not yet durable, for each drive.
+    pub unflushed_bytes_per_drive: u64,
+    /// Bytes of one file that may be written and not yet durable before a flush is begun.
+    pub flush_after_bytes: u64,
+    /// A file that has not been written for this long is flushed in the background.
+    pub flush_after_idle: Duration,
+    /// Bytes of buffers for read-ahead.
+    pub read_ahead_bytes: usize,
+    /// Requests that may be in flight to one drive for write-behind, and as many for read-ahead.
+    pub requests_per_drive: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            deadline: Duration::from_secs(600),
+            attribute_ttl: Duration::from_secs(1),
+            unflushed_bytes_per_drive: 128 << 20,
+            flush_after_bytes: 32 << 20,
+            flush_after_idle: Duration::from_secs(1),
+            read_ahead_bytes: 64 << 20,
+            requests_per_drive: 4,
+        }
+    }
+}

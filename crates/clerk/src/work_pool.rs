@@ -1,0 +1,155 @@
+//! A bounded pool of threads that starts them when there is work and ends them when there is none.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// A thread without work ends after this long.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs on at most a fixed number of threads, in order of submission.
+#[derive(Clone)]
+pub struct WorkPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    max_threads: usize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkPool {
+    /// A pool without threads yet.
+    pub fn new(name: impl Into<String>, max_threads: usize) -> Self {
+        let shared = Shared {
+            name: name.into(),
+            max_threads: max_threads.max(1),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        };
+        WorkPool { shared: Arc::new(shared) }
+    }
+
+    /// Queues a job. When the system gives no thread at all, the job runs here and now: callers
+    /// must not hold a lock that the job takes.
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.shared.lock();
+        state.queue.push_back(Box::new(job));
+        if state.idle >= state.queue.len() {
+            self.shared.wake.notify_one();
+        } else if state.threads < self.shared.max_threads {
+            self.start_thread(state);
+        }
+    }
+
+    fn start_thread(&self, mut state: MutexGuard<'_, State>) {
+        state.threads += 1;
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        let started =
+            thread::Builder::new().name(self.shared.name.clone()).spawn(move || run(&shared));
+        if let Err(error) = started {
+            tracing::warn!(%error, pool = self.shared.name, "no new thread");
+            let mut state = self.shared.lock();
+            state.threads -= 1;
+            let stranded = if state.threads == 0 { state.queue.pop_front() } else { None };
+            drop(state);
+            if let Some(job) = stranded {
+                job();
+            }
+        }
+    }
+
+    /// Ends idle threads; queued jobs still run.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.wake.notify_all();
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut state = shared.lock();
+    loop {
+        if let Some(job) = state.queue.pop_front() {
+            drop(state);
+            job();
+            state = shared.lock();
+            continue;
+        }
+        if state.closed {
+            break;
+        }
+        state.idle += 1;
+        let (woken, timeout) = shared
+            .wake
+            .wait_timeout(state, IDLE)
+            .unwrap_or_else(PoisonError::into_inner);
+        state = woken;
+        state.idle -= 1;
+        if timeout.timed_out() && state.queue.is_empty() {
+            break;
+        }
+    }
+    state.threads -= 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_side_by_side_up_to_the_limit() {
+        let pool = WorkPool::new("test", 3);
+        let meet = Arc::new(Barrier::new(3));
+        let done = Arc::new(Barrier::new(4));
+        for _ in 0..3 {
+            let (meet, done) = (Arc::clone(&meet), Arc::clone(&done));
+            pool.submit(move || {
+                meet.wait();
+                done.wait();
+            });
+        }
+        done.wait();
+        assert!(pool.shared.lock().threads <= 3);
+    }
+
+    #[test]
+    fn every_job_runs_even_after_close() {
+        let pool = WorkPool::new("test", 2);
+        let count = Arc::new(AtomicUsize::new(0));
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        for _ in 0..100 {
+            let (count, sender) = (Arc::clone(&count), sender.clone());
+            pool.submit(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                drop(sender);
+            });
+        }
+        pool.close();
+        drop(sender);
+        assert!(receiver.recv().is_err());
+        assert_eq!(count.load(Ordering::Relaxed), 100);
+    }
+}

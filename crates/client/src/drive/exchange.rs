@@ -1,0 +1,322 @@
+//! One request and its reply, sealed and checked; and the tries that a call is made of.
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use nasd_capability::{Digest, Nonce, procedure_bytes};
+use nasd_protocol::drive::{Operation, PROGRAM, Procedure, VERSION};
+use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, decode_result};
+use nasd_transport::{OpaqueAuth, OutgoingCall, Reply, ResultShape};
+use nasd_types::Protection;
+use nasd_xdr::{Decoder, to_bytes};
+
+use super::connection::DriveConnection;
+use super::{DriveClient, Shared};
+use crate::authority::Prepared;
+use crate::retry::Tries;
+use crate::{Authority, ClientError, TransportError};
+
+/// How often a call is sent again at once because the drive did not like its nonce. Twice is
+/// enough for honest clocks: once because the time was wrong, once because the sender was known.
+const MAX_FRESH_NONCES: u32 = 4;
+
+/// Why a try came to nothing.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// Another try may do better.
+    Transport(TransportError),
+    /// It will not.
+    Final(ClientError),
+}
+
+impl From<TransportError> for Failure {
+    fn from(error: TransportError) -> Self {
+        Failure::Transport(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Failure::Final(error)
+    }
+}
+
+/// A request, but for what differs from try to try.
+pub(super) struct Request<'a> {
+    procedure: Procedure,
+    arguments: Vec<u8>,
+    /// The bulk data of a write.
+    data: &'a [IoSlice<'a>],
+    /// Whether bulk data belongs to the request (even if there are no bytes of it).
+    carries_data: bool,
+    results: ResultShape,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn plain<Op: Operation>(arguments: &Op::Arguments) -> Self {
+        Request {
+            procedure: Op::PROCEDURE,
+            arguments: to_bytes(arguments),
+            data: &[],
+            carries_data: false,
+            results: ResultShape::Plain,
+        }
+    }
+
+    /// With bulk data, whose length word ends the arguments.
+    pub(super) fn sending<Op: Operation>(
+        arguments: &Op::Arguments,
+        data: &'a [IoSlice<'a>],
+    ) -> Self {
+        Request {
+            data,
+            carries_data: true,
+            ..Request::plain::<Op>(arguments)
+        }
+    }
+
+    /// Whose successful reply has bulk data after `head_bytes`.
+    pub(super) fn receiving<Op: Operation>(arguments: &Op::Arguments, head_bytes: usize) -> Self {
+        let results = ResultShape::DataAfter { head_bytes };
+        Request {
+            results,
+            ..Request::plain::<Op>(arguments)
+        }
+    }
+}
+
+/// A call that was answered with success.
+pub(super) struct Answer<T> {
+    pub(super) reply: T,
+    /// Bytes of bulk data received.
+    pub(super) data_length: usize,
+}
+
+/// A call that failed.
+pub(super) struct CallFailure {
+    pub(super) error: ClientError,
+    /// Whether an earlier try, one without a reply, may have been executed.
+    pub(super) ran_before: bool,
+}
+
+impl From<CallFailure> for ClientError {
+    fn from(failure: CallFailure) -> Self {
+        failure.error
+    }
+}
+
+impl DriveClient {
+    /// Makes a call, with as many tries as it takes and the policy allows.
+    pub(super) fn call<Op: Operation>(
+        &self,
+        authority: &Authority,
+        request: &Request<'_>,
+        into: &mut [u8],
+    ) -> Result<Answer<Op::Reply>, CallFailure> {
+        let mut tries = Tries::new(&self.retry, &*self.shared.host);
+        let mut fresh_nonces = 0;
+        let mut ran_before = false;
+        loop {
+            let timeout = tries.begin();
+            let error = match self.shared.attempt::<Op>(authority, request, into, timeout) {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(Status::Busy)) => TransportError::Busy,
+                Ok(Err(status))
+                    if status.needs_fresh_nonce() && fresh_nonces < MAX_FRESH_NONCES =>
+                {
+                    fresh_nonces += 1;
+                    continue;
+                }
+                Ok(Err(status)) => {
+                    return Err(CallFailure {
+                        error: of_status(status),
+                        ran_before,
+                    });
+                }
+                Err(Failure::Final(error)) => return Err(CallFailure { error, ran_before }),
+                Err(Failure::Transport(error)) => error,
+            };
+            ran_before |= error.may_have_run();
+            tries
+                .go_on_after(error, &self.shared.server, ran_before)
+                .map_err(|error| CallFailure { error, ran_before })?;
+        }
+    }
+}
+
+/// Whether a drive answers so before it knows by whom it is asked.
+fn is_told_to_anybody(status: Status) -> bool {
+    let about_the_request = [Status::BadArgument, Status::TooLarge, Status::Busy];
+    status.refusal().is_some() || about_the_request.contains(&status)
+}
+
+fn of_status(status: Status) -> ClientError {
+    match status.refusal() {
+        Some(_) => ClientError::Refused(status),
+        None => ClientError::Drive(status),
+    }
+}
+
+impl Shared {
+    /// One try. The inner result is what the drive answered.
+    fn attempt<Op: Operation>(
+        &self,
+        authority: &Authority,
+        request: &Request<'_>,
+        into: &mut [u8],
+        timeout: Duration,
+    ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
+        let connect_timeout = timeout.min(self.connect_timeout);
+        let lease = self
+            .pool
+            .lease(&*self.host, connect_timeout, || {
+                self.connect(connect_timeout)
+            })
+            .ok_or(TransportError::NoConnectionInTime)??;
+        let connection = &*lease.connection;
+        let Some(prepared) = authority.prepare(&connection.suites) else {
+            return Err(ClientError::NoCommonSuite {
+                server: self.address(),
+            }
+            .into());
+        };
+        let protection = authority.protection();
+        let nonce = connection.nonces.draw(self.clock.now(&*self.host));
+        let reply = send(
+            connection, prepared, protection, &nonce, request, into, timeout,
+        )?;
+        let received = into.get(..reply.data_length()).unwrap_or_default();
+        match self.open(prepared, protection, &nonce, request, &reply, received)? {
+            Ok(()) => self.decode::<Op>(&reply).map(Ok).map_err(Failure::Final),
+            Err((status, verifier)) => {
+                self.learn_from(status, &verifier, connection, &nonce)?;
+                Ok(Err(status))
+            }
+        }
+    }
+
+    /// Checks the reply's digest. The inner result is the reply's status.
+    fn open(
+        &self,
+        prepared: &Prepared,
+        protection: Protection,
+        nonce: &Nonce,
+        request: &Request<'_>,
+        reply: &Reply,
+        received: &[u8],
+    ) -> Result<Result<(), (Status, Verifier)>, ClientError> {
+        let results = reply.results();
+        let verifier = Verifier::from_opaque(&reply.verifier())
+            .map_err(|error| self.protocol_error(error.to_string()))?;
+        let status = decode_result::<(), Status>(&mut Decoder::new(results))
+            .map_err(|error| self.protocol_error(error.to_string()))?;
+        if protection.is_empty() {
+            return Ok(status.map_err(|status| (status, verifier)));
+        }
+        let receives_data = request.results != ResultShape::Plain && status.is_ok();
+        let covers_data = receives_data && protection.contains(Protection::INTEGRITY_DATA);
+        let data: Option<&[&[u8]]> = if covers_data { Some(&[received]) } else { None };
+        let digest = prepared
+            .keys
+            .reply(nonce, &verifier.nonce, &[results], data);
+        if digest == verifier.digest {
+            return Ok(status.map_err(|status| (status, verifier)));
+        }
+        match status {
+            // A drive that has not checked who asks has nobody whom it could prove anything to.
+            // Anybody may have sent this; so nothing follows from it but that the call fails.
+            Err(status) if is_told_to_anybody(status) && verifier.digest == Digest::ZERO => {
+                Ok(Err((status, verifier)))
+            }
+            _ => Err(ClientError::BadReplyDigest {
+                server: self.address(),
+            }),
+        }
+    }
+
+    /// Takes the clock from a refusal for a nonce's sake.
+    fn learn_from(
+        &self,
+        status: Status,
+        verifier: &Verifier,
+        connection: &DriveConnection,
+        nonce: &Nonce,
+    ) -> Result<(), ClientError> {
+        if !status.needs_fresh_nonce() {
+            return Ok(());
+        }
+        if status == Status::RefusedReplay {
+            connection.nonces.change_sender(nonce);
+        }
+        self.clock.learn(verifier.nonce.timestamp, &*self.host)
+    }
+
+    fn decode<Op: Operation>(&self, reply: &Reply) -> Result<Answer<Op::Reply>, ClientError> {
+        let mut input = Decoder::new(reply.results());
+        let result = decode_result::<Op::Reply, Status>(&mut input);
+        match result.and_then(|result| input.finish().map(|()| result)) {
+            Ok(Ok(decoded)) => Ok(Answer {
+                reply: decoded,
+                data_length: reply.data_length(),
+            }),
+            Ok(Err(status)) => Err(of_status(status)),
+            Err(error) => Err(self.protocol_error(error.to_string())),
+        }
+    }
+}
+
+/// Seals the request under the nonce and sends it.
+fn send(
+    connection: &DriveConnection,
+    prepared: &Prepared,
+    protection: Protection,
+    nonce: &Nonce,
+    request: &Request<'_>,
+    into: &mut [u8],
+    timeout: Duration,
+) -> Result<Reply, TransportError> {
+    let verifier = Verifier {
+        nonce: *nonce,
+        digest: seal(prepared, protection, nonce, request),
+    };
+    let call = OutgoingCall {
+        program: PROGRAM,
+        version: VERSION,
+        procedure: request.procedure.into(),
+        credential: OpaqueAuth {
+            flavor: AUTH_FLAVOR,
+            body: &prepared.credential,
+        },
+        verifier: OpaqueAuth {
+            flavor: AUTH_FLAVOR,
+            body: &verifier.to_body(),
+        },
+        arguments: &request.arguments,
+        data: request.data,
+        results: request.results,
+        timeout,
+    };
+    connection
+        .channel
+        .call(&call, into)
+        .map_err(TransportError::from)
+}
+
+fn seal(
+    prepared: &Prepared,
+    protection: Protection,
+    nonce: &Nonce,
+    request: &Request<'_>,
+) -> Digest {
+    if protection.is_empty() {
+        return Digest::ZERO;
+    }
+    let procedure = procedure_bytes(PROGRAM, VERSION, request.procedure.into());
+    let covered: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
+    if request.carries_data && protection.contains(Protection::INTEGRITY_DATA) {
+        let data: Vec<&[u8]> = request.data.iter().map(|slice| &**slice).collect();
+        prepared.keys.request(nonce, &covered, Some(&data))
+    } else {
+        prepared.keys.request(nonce, &covered, None)
+    }
+}

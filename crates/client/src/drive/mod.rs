@@ -1,0 +1,203 @@
+//! One drive, as a client sees it.
+
+mod connection;
+mod exchange;
+mod operations;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nasd_protocol::drive::DriveInformation;
+use nasd_transport::ClientOptions;
+use nasd_types::limits::MAX_TRANSFER_BYTES;
+use nasd_types::{DriveId, Timestamp};
+
+use crate::clock::DriveClock;
+use crate::pool::Pool;
+use crate::retry::Server;
+use crate::{ClientError, Connector, Host, RetryPolicy, SystemHost, TcpConnector};
+
+use connection::DriveConnection;
+use exchange::Failure;
+pub use operations::ReadOutcome;
+
+/// How a client connects to a server and goes on calling it.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Connections to the server, made as they are needed.
+    pub connections: usize,
+    /// Limits of each connection.
+    pub transport: ClientOptions,
+    /// How long calls wait for a server that is away.
+    pub retry: RetryPolicy,
+    /// How far a drive's clock may be from this host's before calls fail: it bounds for how long
+    /// somebody on the network could hold a request back ([`ClientError::ClockTooFar`]).
+    pub max_clock_offset: Duration,
+}
+
+impl Default for ConnectOptions {
+    /// Two connections, retries for a minute, clocks within ten minutes.
+    fn default() -> Self {
+        ConnectOptions {
+            connections: 2,
+            transport: ClientOptions::default(),
+            retry: RetryPolicy::default(),
+            max_clock_offset: Duration::from_secs(600),
+        }
+    }
+}
+
+/// One drive. Cheap to clone: clones share connections. See the crate for what it does.
+///
+/// # Retries
+///
+/// A call whose connection breaks is sent again until it is answered or the deadline has passed;
+/// every try has a nonce of its own. A try whose reply was lost may have been executed. Of the
+/// operations of a drive,
+/// * `read`, `getattr`, `flush` and `inquiry` can be executed twice without harm;
+/// * `write` and `setattr` set what they set once more, which shows only if somebody else changed
+///   the same bytes or attributes in between;
+/// * `remove` of an object that an earlier try may have removed counts as done;
+/// * `create` may leave an object that nobody knows of. Whoever needs to be sure lists the
+///   partition and removes what is not referred to.
+#[derive(Clone)]
+pub struct DriveClient {
+    shared: Arc<Shared>,
+    retry: RetryPolicy,
+}
+
+/// What the clones of a client share.
+struct Shared {
+    connector: Arc<dyn Connector>,
+    server: Server,
+    host: Arc<dyn Host>,
+    pool: Pool<DriveConnection, Failure>,
+    clock: DriveClock,
+    connect_timeout: Duration,
+    facts: Mutex<Facts>,
+}
+
+/// What is known of the drive.
+struct Facts {
+    /// Which drive it must be; the first one found if that was left open.
+    drive: Option<DriveId>,
+    /// What it told when it was last connected to.
+    information: Option<Arc<DriveInformation>>,
+}
+
+impl DriveClient {
+    /// The drive at `address` (`HOST:PORT`), which must be `drive` unless that is left open.
+    /// Nothing is sent before the first call.
+    pub fn tcp(
+        address: impl Into<String>,
+        drive: Option<DriveId>,
+        options: &ConnectOptions,
+    ) -> DriveClient {
+        let connector = TcpConnector::new(address, options.transport.clone());
+        Self::over(
+            Arc::new(connector),
+            Arc::new(SystemHost::new()),
+            drive,
+            options,
+        )
+    }
+
+    /// The drive that `connector` connects to, on any host.
+    pub fn over(
+        connector: Arc<dyn Connector>,
+        host: Arc<dyn Host>,
+        drive: Option<DriveId>,
+        options: &ConnectOptions,
+    ) -> DriveClient {
+        let shared = Shared {
+            server: Server::new(connector.address()),
+            connector,
+            host,
+            pool: Pool::new(options.connections),
+            clock: DriveClock::new(options.max_clock_offset),
+            connect_timeout: options.transport.connect_timeout,
+            facts: Mutex::new(Facts {
+                drive,
+                information: None,
+            }),
+        };
+        DriveClient {
+            shared: Arc::new(shared),
+            retry: options.retry,
+        }
+    }
+
+    /// The same drive, over the same connections, with another patience.
+    pub fn with_retry(&self, retry: RetryPolicy) -> DriveClient {
+        DriveClient {
+            shared: Arc::clone(&self.shared),
+            retry,
+        }
+    }
+
+    /// The drive's address.
+    pub fn address(&self) -> &str {
+        &self.shared.server.address
+    }
+
+    /// Which drive it is, if that was given or has been found out.
+    pub fn drive(&self) -> Option<DriveId> {
+        self.shared.facts().drive
+    }
+
+    /// What the drive told about itself when it was last connected to, if it ever was. For what it
+    /// tells now there is [`DriveClient::inquiry`].
+    pub fn information(&self) -> Option<Arc<DriveInformation>> {
+        self.shared.facts().information.clone()
+    }
+
+    /// The time on the drive's clock, as well as it is known without asking; this host's time of
+    /// day before the first call.
+    pub fn drive_time(&self) -> Timestamp {
+        self.shared.clock.now(&*self.shared.host)
+    }
+
+    /// Most data bytes of one read or write.
+    pub fn max_transfer(&self) -> usize {
+        self.shared.facts().max_transfer()
+    }
+}
+
+impl fmt::Debug for DriveClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DriveClient")
+            .field("address", &self.address())
+            .field("drive", &self.drive())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        // Each change is a single assignment, so that a panic elsewhere leaves nothing half done.
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn address(&self) -> String {
+        self.server.address.clone()
+    }
+
+    fn protocol_error(&self, why: impl Into<String>) -> ClientError {
+        ClientError::Protocol {
+            server: self.address(),
+            why: why.into(),
+        }
+    }
+}
+
+impl Facts {
+    fn max_transfer(&self) -> usize {
+        let told = self
+            .information
+            .as_ref()
+            .map(|information| information.max_transfer);
+        let told = told.and_then(|bytes| usize::try_from(bytes).ok());
+        told.unwrap_or(MAX_TRANSFER_BYTES).min(MAX_TRANSFER_BYTES)
+    }
+}

@@ -1,0 +1,264 @@
+//! The operations of a drive.
+
+use std::io::IoSlice;
+
+use nasd_protocol::drive::{
+    AttributesReply, Create, CreateArguments, Created, DriveInformation, Flush, FlushArguments,
+    Flushed, Getattr, GetattrArguments, Read, ReadArguments, Remove, RemoveArguments, Setattr,
+    SetattrArguments, Write, WriteArguments, Written,
+};
+use nasd_protocol::limits::MAX_FLUSH_OBJECTS;
+use nasd_protocol::{Region, Status, expand};
+use nasd_types::{Attributes, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
+
+use super::DriveClient;
+use super::exchange::{Failure, Request};
+use crate::retry::Tries;
+use crate::{Authority, ClientError, TransportError};
+
+/// Bytes of a successful read's results before its data: status, logical size, time and length.
+const READ_HEAD_BYTES: usize = 24;
+
+/// What a read brought, besides the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOutcome {
+    /// Bytes that were put at the start of the caller's buffer; fewer than it holds only where the
+    /// object ends.
+    pub length: usize,
+    /// The object's length.
+    pub logical_size: u64,
+    /// The object's file system data time.
+    pub fs_data_modify_time: Timestamp,
+}
+
+/// Each of these fails with any [`ClientError`] but those of the file manager.
+impl DriveClient {
+    /// Asks the drive who it is and what it can do.
+    pub fn inquiry(&self) -> Result<DriveInformation, ClientError> {
+        let mut tries = Tries::new(&self.retry, &*self.shared.host);
+        loop {
+            let timeout = tries.begin();
+            let error = match self.shared.ask(timeout) {
+                Ok(information) => return Ok(information),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Transport(error)) => error,
+            };
+            tries.go_on_after(error, &self.shared.server, false)?;
+        }
+    }
+
+    /// Makes an object with these attributes. See [`DriveClient`] for what a lost reply leaves.
+    pub fn create(
+        &self,
+        authority: &Authority,
+        partition: PartitionId,
+        initial: &SetAttributes,
+        durable: bool,
+    ) -> Result<Created, ClientError> {
+        let arguments = CreateArguments {
+            partition,
+            durable,
+            initial: initial.clone(),
+        };
+        let request = Request::plain::<Create>(&arguments);
+        Ok(self.call::<Create>(authority, &request, &mut [])?.reply)
+    }
+
+    /// Removes an object. An object that is missing after an earlier try was lost counts as
+    /// removed, if the drive says that it is missing: to holders of capabilities it only says that
+    /// the digest is wrong.
+    pub fn remove(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        durable: bool,
+    ) -> Result<(), ClientError> {
+        let request = Request::plain::<Remove>(&RemoveArguments { name, durable });
+        match self.call::<Remove>(authority, &request, &mut []) {
+            Ok(_) => Ok(()),
+            Err(failure) => match failure.error {
+                ClientError::Drive(Status::NoSuchObject) if failure.ran_before => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Reads the attributes.
+    pub fn getattr(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+    ) -> Result<Attributes, ClientError> {
+        let request = Request::plain::<Getattr>(&GetattrArguments { name });
+        let AttributesReply { attributes } =
+            self.call::<Getattr>(authority, &request, &mut [])?.reply;
+        Ok(attributes)
+    }
+
+    /// Changes some attributes; answers all of them.
+    pub fn setattr(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        changes: &SetAttributes,
+        durable: bool,
+    ) -> Result<Attributes, ClientError> {
+        let arguments = SetattrArguments {
+            name,
+            durable,
+            changes: changes.clone(),
+        };
+        let request = Request::plain::<Setattr>(&arguments);
+        let AttributesReply { attributes } =
+            self.call::<Setattr>(authority, &request, &mut [])?.reply;
+        Ok(attributes)
+    }
+
+    /// Reads from `offset` into the start of `into`, as much as that holds or as the object has.
+    pub fn read(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<ReadOutcome, ClientError> {
+        let regions = [Region::single(offset, into.len() as u64)];
+        self.read_regions(authority, name, &regions, into)
+    }
+
+    /// Reads the pieces of several regions, one after the other into the start of `into`, which
+    /// holds all of them. Nothing follows a piece that runs into the end of the object.
+    pub fn read_regions(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        regions: &[Region],
+        into: &mut [u8],
+    ) -> Result<ReadOutcome, ClientError> {
+        let total = self.check_regions(regions)?;
+        let into = into
+            .get_mut(..total)
+            .ok_or(ClientError::Drive(Status::BadArgument))?;
+        let arguments = ReadArguments {
+            name,
+            regions: regions.to_vec(),
+        };
+        let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
+        let answer = self.call::<Read>(authority, &request, into)?;
+        if answer.reply.data_length != answer.data_length {
+            return Err(self
+                .shared
+                .protocol_error("the length of the data is told twice"));
+        }
+        Ok(ReadOutcome {
+            length: answer.data_length,
+            logical_size: answer.reply.logical_size,
+            fs_data_modify_time: answer.reply.fs_data_modify_time,
+        })
+    }
+
+    /// Writes all of `data` at `offset`.
+    pub fn write(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, ClientError> {
+        self.write_vectored(authority, name, offset, &[IoSlice::new(data)], durable)
+    }
+
+    /// Writes all of `data`, joined, at `offset`.
+    pub fn write_vectored(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        offset: u64,
+        data: &[IoSlice<'_>],
+        durable: bool,
+    ) -> Result<Written, ClientError> {
+        let regions = [Region::single(offset, joined_length(data) as u64)];
+        self.write_regions(authority, name, &regions, data, durable)
+    }
+
+    /// Writes `data`, joined, to the pieces of several regions, which are together as long.
+    pub fn write_regions(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        regions: &[Region],
+        data: &[IoSlice<'_>],
+        durable: bool,
+    ) -> Result<Written, ClientError> {
+        let data_length = joined_length(data);
+        if self.check_regions(regions)? != data_length {
+            return Err(ClientError::Drive(Status::BadArgument));
+        }
+        let arguments = WriteArguments {
+            name,
+            durable,
+            regions: regions.to_vec(),
+            data_length,
+        };
+        let request = Request::sending::<Write>(&arguments, data);
+        let written = self.call::<Write>(authority, &request, &mut [])?.reply;
+        if written.length != data_length as u64 {
+            return Err(self.shared.protocol_error("a part of a write was written"));
+        }
+        Ok(written)
+    }
+
+    /// Makes objects durable, data and attributes; the whole partition if none is named.
+    pub fn flush(
+        &self,
+        authority: &Authority,
+        partition: PartitionId,
+        objects: &[ObjectId],
+    ) -> Result<Flushed, ClientError> {
+        if objects.len() > MAX_FLUSH_OBJECTS {
+            return Err(ClientError::TooLarge {
+                amount: objects.len(),
+                limit: MAX_FLUSH_OBJECTS,
+            });
+        }
+        let arguments = FlushArguments {
+            partition,
+            objects: objects.to_vec(),
+        };
+        let request = Request::plain::<Flush>(&arguments);
+        Ok(self.call::<Flush>(authority, &request, &mut [])?.reply)
+    }
+
+    /// Bytes of all pieces, if one request may have so many.
+    fn check_regions(&self, regions: &[Region]) -> Result<usize, ClientError> {
+        let limit = self.max_transfer();
+        let wanted = regions.iter().fold(0_u64, |sum, region| {
+            sum.saturating_add(region.length.saturating_mul(u64::from(region.count)))
+        });
+        if wanted > limit as u64 {
+            let amount = usize::try_from(wanted).unwrap_or(usize::MAX);
+            return Err(ClientError::TooLarge { amount, limit });
+        }
+        Ok(expand(regions).map_err(ClientError::Drive)?.total_bytes())
+    }
+}
+
+impl super::Shared {
+    fn ask(&self, timeout: std::time::Duration) -> Result<DriveInformation, Failure> {
+        let connect_timeout = timeout.min(self.connect_timeout);
+        let lease = self
+            .pool
+            .lease(&*self.host, connect_timeout, || {
+                self.connect(connect_timeout)
+            })
+            .ok_or(TransportError::NoConnectionInTime)??;
+        let information = self.greet(&*lease.connection.channel, timeout)?;
+        self.accept(&information)?;
+        Ok(information)
+    }
+}
+
+fn joined_length(data: &[IoSlice<'_>]) -> usize {
+    data.iter().map(|slice| slice.len()).sum()
+}

@@ -1,0 +1,229 @@
+//! How a call fails, by what the caller can do about it.
+
+use std::time::Duration;
+
+use nasd_protocol::{ManagerStatus, Status};
+use nasd_transport::{
+    AcceptStatus, BreakReason, ChannelError, Execution, FrameError, ReplyError, TlsError,
+};
+use nasd_types::{DriveId, Timestamp};
+use thiserror::Error;
+
+/// Why a call failed.
+#[derive(Clone, Debug, Error)]
+pub enum ClientError {
+    /// The drive did not accept the caller's authority. Nothing was done. Mostly a new capability
+    /// helps: see [`Status::needs_new_capability`].
+    #[error("the drive refused the request: {0}")]
+    Refused(Status),
+
+    /// The drive could not do what was asked; or the request is so wrong that it was not sent.
+    #[error("the drive answered: {0}")]
+    Drive(Status),
+
+    /// The file manager did not do what was asked.
+    #[error("the file manager answered: {0}")]
+    Manager(ManagerStatus),
+
+    /// An earlier try of this call got no reply and may have been executed; a later one was
+    /// answered with this status, which may be its own doing. (The name that `mkdir` finds taken
+    /// may be the directory that it made.) Look at the names involved to find out.
+    #[error("the connection was lost during the call, and then the file manager answered: {0}")]
+    Uncertain(ManagerStatus),
+
+    /// The server could not be reached, or did not answer, until the deadline.
+    #[error("{server} is away: gave up after {} s and {tries} tries: {last}", taken.as_secs())]
+    Unreachable {
+        /// Its address.
+        server: String,
+        /// How long the call took.
+        taken: Duration,
+        /// How often it was tried.
+        tries: u32,
+        /// Whether one of the tries may have been executed.
+        may_have_run: bool,
+        /// How the last try failed.
+        last: Box<TransportError>,
+    },
+
+    /// The two ends don't trust each other's certificates, or can't speak TLS with each other.
+    #[error("no secure connection to {server}: {source}")]
+    Untrusted {
+        /// Its address.
+        server: String,
+        /// What is wrong, and with whose certificate.
+        source: TlsError,
+    },
+
+    /// The server's answer makes no sense: another version, or another program. Whether the call
+    /// was executed is unknown.
+    #[error("{server} does not keep to the protocol: {why}")]
+    Protocol {
+        /// Its address.
+        server: String,
+        /// What is wrong.
+        why: String,
+    },
+
+    /// The reply was not made with the key of the request: it was altered, or made up, on its way.
+    /// Whether the request was executed is unknown.
+    #[error("the reply of {server} is forged or damaged: its digest is wrong")]
+    BadReplyDigest {
+        /// The drive's address.
+        server: String,
+    },
+
+    /// There is another drive at the address.
+    #[error("{server} is drive {found}, not {expected}: correct the cell's list of drives")]
+    WrongDrive {
+        /// The address.
+        server: String,
+        /// Which drive was meant.
+        expected: DriveId,
+        /// Which drive is there.
+        found: DriveId,
+    },
+
+    /// The drive's clock is so far from this host's that requests stamped by it could be misused.
+    #[error(
+        "the drive's clock is {} s from this host's: set both by NTP",
+        drive.distance_ns(*here) / Timestamp::SECOND_NS
+    )]
+    ClockTooFar {
+        /// The drive's clock.
+        drive: Timestamp,
+        /// This host's.
+        here: Timestamp,
+    },
+
+    /// The drive offers no suite of algorithms that this host can run, or not the one demanded.
+    #[error("{server} offers no suite of algorithms that can be used here")]
+    NoCommonSuite {
+        /// Its address.
+        server: String,
+    },
+
+    /// More than one request may carry. Nothing was sent.
+    #[error("{amount} in one request; the limit is {limit}: split it")]
+    TooLarge {
+        /// Bytes, or objects to flush.
+        amount: usize,
+        /// The most.
+        limit: usize,
+    },
+}
+
+impl ClientError {
+    /// What the drive answered, if it did.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            ClientError::Refused(status) | ClientError::Drive(status) => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// What the file manager answered, if it did.
+    pub fn manager_status(&self) -> Option<ManagerStatus> {
+        match self {
+            ClientError::Manager(status) | ClientError::Uncertain(status) => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Whether a new capability from the file manager may help.
+    pub fn needs_new_capability(&self) -> bool {
+        self.status().is_some_and(Status::needs_new_capability)
+    }
+
+    /// Whether the call, or an earlier try of it, may have taken effect although it failed.
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            ClientError::Unreachable { may_have_run, .. } => *may_have_run,
+            ClientError::Uncertain(_)
+            | ClientError::Protocol { .. }
+            | ClientError::BadReplyDigest { .. } => true,
+            // Faults of the drive and its medium may come in the middle of a write.
+            ClientError::Drive(status) => !status.is_callers_fault(),
+            ClientError::Manager(status) => !status.is_callers_fault(),
+            _ => false,
+        }
+    }
+}
+
+/// Why one try did not reach the server, or brought no answer.
+#[derive(Clone, Debug, Error)]
+pub enum TransportError {
+    /// The server's name has no address.
+    #[error("cannot find {address}: {why}")]
+    Resolve {
+        /// The name.
+        address: String,
+        /// What the system said.
+        why: String,
+    },
+    /// Another caller was making a connection, and it took too long.
+    #[error("no connection in time")]
+    NoConnectionInTime,
+    /// The connection failed.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// The server has too much to do.
+    #[error("the server is busy")]
+    Busy,
+    /// The file manager waits for a drive that is away.
+    #[error("the file manager waits for a drive that is away")]
+    DriveAway,
+}
+
+impl TransportError {
+    /// Whether the call may have been executed.
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            TransportError::Channel(error) => error.execution() == Execution::Possible,
+            TransportError::DriveAway => true,
+            _ => false,
+        }
+    }
+
+    /// The error to give up with at once, if trying again is no use.
+    pub(crate) fn hopeless(&self, server: &str) -> Option<ClientError> {
+        let TransportError::Channel(error) = self else {
+            return None;
+        };
+        let protocol = |why: String| ClientError::Protocol {
+            server: server.to_owned(),
+            why,
+        };
+        match error {
+            ChannelError::Connect { .. } | ChannelError::TimedOut { .. } => None,
+            ChannelError::Tls { source, .. } => untrusted(source, server),
+            ChannelError::Broken { reason, .. } => match reason.as_ref() {
+                BreakReason::Tls(source) => untrusted(source, server),
+                // The server died in the middle of a reply.
+                BreakReason::Protocol(FrameError::Truncated) => None,
+                BreakReason::Protocol(error) => Some(protocol(error.to_string())),
+                _ => None,
+            },
+            // A drive without room for a write answers so, as it can't prove anything without it.
+            ChannelError::Rejected {
+                reason: ReplyError::Rejected(AcceptStatus::SystemError),
+                ..
+            } => None,
+            ChannelError::Rejected { .. } => Some(protocol(error.to_string())),
+            ChannelError::TooLong { bytes, limit } => Some(ClientError::TooLarge {
+                amount: *bytes,
+                limit: *limit,
+            }),
+        }
+    }
+}
+
+fn untrusted(source: &TlsError, server: &str) -> Option<ClientError> {
+    match source {
+        TlsError::Interrupted { .. } => None,
+        _ => Some(ClientError::Untrusted {
+            server: server.to_owned(),
+            source: source.clone(),
+        }),
+    }
+}

@@ -1,0 +1,220 @@
+//! The operations of the file manager.
+
+use nasd_protocol::ManagerStatus;
+use nasd_protocol::limits::MAX_SYMLINK_BYTES;
+use nasd_protocol::manager::{
+    CellStatus, Create, CreateFileArguments, DirectoryPage, File, FileHandle, Getattr, Link,
+    LinkArguments, Lookup, LookupArguments, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments,
+    Rename, RenameArguments, RenameFlags, Rmdir, SetFileArguments, SetFileAttributes, Setattr,
+    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
+    Volume, VolumeOperation,
+};
+
+use super::calls::Repeated;
+use super::{Caller, ManagerClient};
+use crate::ClientError;
+
+/// Operations that make a name.
+const MAKES: Repeated = Repeated::Tells(&[ManagerStatus::Exists]);
+
+/// Operations that remove a name.
+const REMOVES: Repeated = Repeated::Tells(&[ManagerStatus::NotFound]);
+
+/// Each of these fails with any [`ClientError`] but those of drives. Names are bytes without a
+/// slash; one that is too long is refused here as the manager would refuse it.
+impl ManagerClient {
+    /// The volume's root, its drives, and the protection to use with them.
+    pub fn volume(&self, caller: &Caller, name: &[u8]) -> Result<Volume, ClientError> {
+        self.call::<VolumeOperation>(caller, &checked(name)?, Repeated::Harmless)
+    }
+
+    /// The file of that name.
+    pub fn lookup(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+    ) -> Result<File, ClientError> {
+        let arguments = LookupArguments {
+            directory,
+            name: checked(name)?,
+        };
+        self.call::<Lookup>(caller, &arguments, Repeated::Harmless)
+    }
+
+    /// A file's attributes, and a capability for it.
+    pub fn getattr(&self, caller: &Caller, file: FileHandle) -> Result<File, ClientError> {
+        self.call::<Getattr>(caller, &file, Repeated::Harmless)
+    }
+
+    /// Changes a file's attributes.
+    pub fn setattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        changes: &SetFileAttributes,
+    ) -> Result<File, ClientError> {
+        let arguments = SetFileArguments {
+            file,
+            changes: *changes,
+        };
+        self.call::<Setattr>(caller, &arguments, Repeated::Harmless)
+    }
+
+    /// Makes a regular file; without `exclusive`, what has the name already is as good.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<File, ClientError> {
+        let name = checked(name)?;
+        let arguments = CreateFileArguments {
+            directory,
+            name,
+            mode,
+            exclusive,
+        };
+        let repeated = if exclusive { MAKES } else { Repeated::Harmless };
+        self.call::<Create>(caller, &arguments, repeated)
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<File, ClientError> {
+        let arguments = MkdirArguments {
+            directory,
+            name: checked(name)?,
+            mode,
+        };
+        self.call::<Mkdir>(caller, &arguments, MAKES)
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<File, ClientError> {
+        if target.len() > MAX_SYMLINK_BYTES {
+            return Err(ClientError::Manager(ManagerStatus::NameTooLong));
+        }
+        let arguments = SymlinkArguments {
+            directory,
+            name: checked(name)?,
+            target: target.to_vec(),
+        };
+        self.call::<Symlink>(caller, &arguments, MAKES)
+    }
+
+    /// Removes a name that is not a directory's.
+    pub fn unlink(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+    ) -> Result<(), ClientError> {
+        let arguments = UnlinkArguments {
+            directory,
+            name: checked(name)?,
+        };
+        gone_is_done(self.call::<Unlink>(caller, &arguments, REMOVES))
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+    ) -> Result<(), ClientError> {
+        let arguments = UnlinkArguments {
+            directory,
+            name: checked(name)?,
+        };
+        gone_is_done(self.call::<Rmdir>(caller, &arguments, REMOVES))
+    }
+
+    /// Moves a name, over what has the new one unless the flags say otherwise.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: (FileHandle, &[u8]),
+        to: (FileHandle, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), ClientError> {
+        let arguments = RenameArguments {
+            from_directory: from.0,
+            from_name: checked(from.1)?,
+            to_directory: to.0,
+            to_name: checked(to.1)?,
+            flags,
+        };
+        const MOVES: Repeated = Repeated::Tells(&[ManagerStatus::NotFound, ManagerStatus::Exists]);
+        self.call::<Rename>(caller, &arguments, MOVES)
+    }
+
+    /// Gives a file another name.
+    pub fn link(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        directory: FileHandle,
+        name: &[u8],
+    ) -> Result<File, ClientError> {
+        let arguments = LinkArguments {
+            file,
+            directory,
+            name: checked(name)?,
+        };
+        self.call::<Link>(caller, &arguments, MAKES)
+    }
+
+    /// Entries behind `cookie`, from the first for 0.
+    pub fn readdir(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        cookie: u64,
+        max_entries: u32,
+    ) -> Result<DirectoryPage, ClientError> {
+        let arguments = ReaddirArguments {
+            directory,
+            cookie,
+            max_entries,
+        };
+        self.call::<Readdir>(caller, &arguments, Repeated::Harmless)
+    }
+
+    /// Space of a volume.
+    pub fn space(&self, caller: &Caller, volume: &[u8]) -> Result<SpaceInformation, ClientError> {
+        self.call::<Space>(caller, &checked(volume)?, Repeated::Harmless)
+    }
+
+    /// The state of the cell.
+    pub fn status(&self, caller: &Caller) -> Result<CellStatus, ClientError> {
+        self.call::<StatusOperation>(caller, &(), Repeated::Harmless)
+    }
+}
+
+fn checked(name: &[u8]) -> Result<Name, ClientError> {
+    Name::new(name).map_err(|_| ClientError::Manager(ManagerStatus::NameTooLong))
+}
+
+/// What was to be removed is not there: by an earlier try of the call, or by somebody else at the
+/// same time. Either way it is gone.
+fn gone_is_done(result: Result<(), ClientError>) -> Result<(), ClientError> {
+    match result {
+        Err(ClientError::Uncertain(ManagerStatus::NotFound)) => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,168 @@
+//! How long, and how often, a call is tried.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nasd_protocol::ManagerStatus;
+use tracing::{debug, info, warn};
+
+use crate::{ClientError, Host, TransportError};
+
+/// How long a call waits for a server that is away. It ends at most one `call_timeout` after the
+/// deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// A call is tried again until it has taken this long.
+    pub deadline: Duration,
+    /// How long one try may take; one that takes longer gives its connection up.
+    pub call_timeout: Duration,
+    /// How long to wait before the second try.
+    pub first_backoff: Duration,
+    /// Each wait is twice the one before, up to this.
+    pub longest_backoff: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// A minute, so that a drive can be restarted under its clients.
+    fn default() -> Self {
+        RetryPolicy {
+            deadline: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(30),
+            first_backoff: Duration::from_millis(10),
+            longest_backoff: Duration::from_secs(1),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// One try.
+    pub fn none() -> Self {
+        RetryPolicy {
+            deadline: Duration::ZERO,
+            ..RetryPolicy::default()
+        }
+    }
+
+    /// At most about `duration`, tries and waits together.
+    pub fn within(duration: Duration) -> Self {
+        let default = RetryPolicy::default();
+        let call_timeout = default.call_timeout.min(duration);
+        RetryPolicy {
+            deadline: duration,
+            call_timeout,
+            ..default
+        }
+    }
+}
+
+/// The tries of one call.
+pub(crate) struct Tries<'a> {
+    policy: &'a RetryPolicy,
+    host: &'a dyn Host,
+    started: Duration,
+    backoff: Duration,
+    /// How many were begun.
+    count: u32,
+}
+
+/// No try is worth making in less.
+const SHORTEST_TRY: Duration = Duration::from_millis(100);
+
+impl<'a> Tries<'a> {
+    pub(crate) fn new(policy: &'a RetryPolicy, host: &'a dyn Host) -> Self {
+        Tries {
+            policy,
+            host,
+            started: host.elapsed(),
+            backoff: policy.first_backoff,
+            count: 0,
+        }
+    }
+
+    /// How long the call has taken so far.
+    fn taken(&self) -> Duration {
+        self.host.elapsed().saturating_sub(self.started)
+    }
+
+    /// Begins a try and tells how long it may take. The first may take as long as any; later ones
+    /// end with the deadline.
+    pub(crate) fn begin(&mut self) -> Duration {
+        self.count += 1;
+        if self.count == 1 {
+            return self.policy.call_timeout;
+        }
+        let left = self.policy.deadline.saturating_sub(self.taken());
+        left.max(SHORTEST_TRY).min(self.policy.call_timeout)
+    }
+
+    /// Waits for the next try after one failed so; or tells how the call failed, if there is none.
+    pub(crate) fn go_on_after(
+        &mut self,
+        error: TransportError,
+        server: &Server,
+        may_have_run: bool,
+    ) -> Result<(), ClientError> {
+        let address = &server.address;
+        if let Some(error) = error.hopeless(address) {
+            return Err(error);
+        }
+        server.is_away(&error);
+        debug!(address, %error, tries = self.count, "a call failed");
+        if self.wait() {
+            return Ok(());
+        }
+        if let TransportError::DriveAway = error {
+            return Err(ClientError::Manager(ManagerStatus::Unavailable));
+        }
+        Err(ClientError::Unreachable {
+            server: address.clone(),
+            taken: self.taken(),
+            tries: self.count,
+            may_have_run,
+            last: Box::new(error),
+        })
+    }
+
+    /// Waits before the next try; `false`, without a wait, when there may be none.
+    fn wait(&mut self) -> bool {
+        let left = self.policy.deadline.saturating_sub(self.taken());
+        if left.is_zero() {
+            return false;
+        }
+        // Spread by a quarter either way, lest all clients of a drive come back at once.
+        let share = 768 + (self.host.random() % 512) as u32;
+        let wait = self.backoff * share / 1024;
+        self.host.sleep(wait.min(left));
+        self.backoff = (self.backoff * 2).min(self.policy.longest_backoff);
+        true
+    }
+}
+
+/// A server, and whether calls reach it: logged when that changes, not for each call.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: String,
+    away: AtomicBool,
+}
+
+impl Server {
+    pub(crate) fn new(address: &str) -> Self {
+        Server {
+            address: address.to_owned(),
+            away: AtomicBool::new(false),
+        }
+    }
+
+    /// A call was answered.
+    pub(crate) fn is_there(&self) {
+        if self.away.load(Ordering::Relaxed) && self.away.swap(false, Ordering::Relaxed) {
+            info!(server = self.address, "the server is back");
+        }
+    }
+
+    fn is_away(&self, error: &TransportError) {
+        if !self.away.swap(true, Ordering::Relaxed) {
+            warn!(server = self.address, %error, "the server is away; waiting for it");
+        }
+    }
+}

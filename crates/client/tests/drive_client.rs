@@ -1,0 +1,611 @@
+//! The drive client against a drive that authorizes as a real one does, over connections that
+//! fail, and against somebody who alters what they carry.
+
+mod support;
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nasd_capability::{Capability, SecretKey, Suite, capability_key};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_protocol::drive::Procedure;
+use nasd_protocol::manager::IssuedCapability;
+use nasd_protocol::{Region, Status};
+use nasd_types::{
+    AuditId, ByteRange, DriveId, ObjectId, ObjectName, Protection, Rights, SetAttributes, Timestamp,
+};
+
+use support::drive::{DRIVE, FakeDrive, OBJECT, PARTITION, manager, working_key};
+use support::{FakeHost, Fault, MORNING, options};
+
+const ARGS: Protection = Protection::INTEGRITY_ARGS;
+const DATA: Protection = ARGS.union(Protection::INTEGRITY_DATA);
+const CONTENTS: &[u8] = b"some object's data";
+
+fn setup() -> (Arc<FakeHost>, Arc<FakeDrive>, DriveClient) {
+    let host = FakeHost::new();
+    let drive = FakeDrive::new(&host);
+    let client = drive.client(&options());
+    (host, drive, client)
+}
+
+fn capability(rights: Rights) -> Capability {
+    Capability {
+        drive: DRIVE,
+        partition: PARTITION,
+        object: OBJECT.object,
+        region: ByteRange::ALL,
+        rights,
+        expires: MORNING.plus_ns(3600 * Timestamp::SECOND_NS),
+        audit_id: AuditId(1),
+        minimum_protection: ARGS,
+        key_epoch: 0,
+    }
+}
+
+fn holder(rights: Rights, access_control_version: u64) -> Authority {
+    let capability = capability(rights);
+    let key = capability_key(&working_key(), &capability, access_control_version);
+    Authority::capability(&IssuedCapability { capability, key }, ARGS)
+}
+
+fn read(client: &DriveClient, authority: &Authority) -> Result<Vec<u8>, ClientError> {
+    let mut into = [0; 100];
+    let outcome = client.read(authority, OBJECT, 0, &mut into)?;
+    assert_eq!(outcome.logical_size, CONTENTS.len() as u64);
+    Ok(into[..outcome.length].to_vec())
+}
+
+#[test]
+fn every_operation_with_every_protection_and_suite() {
+    for protection in [ARGS, DATA] {
+        for suite in Suite::available() {
+            let (_, drive, client) = setup();
+            let authority = manager(protection).with_suite(*suite);
+            let initial = SetAttributes::default();
+            let created = client
+                .create(&authority, PARTITION, &initial, true)
+                .expect("created");
+            let name = ObjectName {
+                partition: PARTITION,
+                object: created.object,
+            };
+            let slices = [IoSlice::new(b"hello, "), IoSlice::new(b"world")];
+            let written = client
+                .write_vectored(&authority, name, 3, &slices, false)
+                .expect("ok");
+            assert_eq!(
+                (written.length, written.logical_size, written.instance),
+                (12, 15, 1)
+            );
+            let mut into = [9; 5];
+            let outcome = client.read(&authority, name, 10, &mut into).expect("read");
+            assert_eq!((outcome.length, &into), (5, b"world"));
+            let attributes = client.getattr(&authority, name).expect("attributes");
+            assert_eq!(attributes.logical_size, 15);
+            client
+                .setattr(&authority, name, &initial, false)
+                .expect("set");
+            let flushed = client
+                .flush(&authority, PARTITION, &[name.object])
+                .expect("flushed");
+            assert_eq!(flushed.instance, 1);
+            client.remove(&authority, name, true).expect("removed");
+            let error = client.getattr(&authority, name).unwrap_err();
+            assert_eq!(error.status(), Some(Status::NoSuchObject));
+            assert_eq!(
+                drive.state().connections,
+                1,
+                "one caller needs one connection"
+            );
+        }
+    }
+}
+
+#[test]
+fn regions_are_read_and_written_in_their_order() {
+    let (_, drive, client) = setup();
+    let authority = manager(DATA);
+    let regions = [
+        Region {
+            offset: 0,
+            length: 2,
+            stride: 5,
+            count: 2,
+        },
+        Region::single(1, 1),
+    ];
+    let mut into = [0; 5];
+    let outcome = client
+        .read_regions(&authority, OBJECT, &regions, &mut into)
+        .expect("read");
+    assert_eq!((outcome.length, &into), (5, b"soobo"));
+    let data = [IoSlice::new(b"ABC"), IoSlice::new(b"DE")];
+    client
+        .write_regions(&authority, OBJECT, &regions, &data, false)
+        .expect("written");
+    assert_eq!(drive.state().objects[&OBJECT], b"AEme CDject's data");
+}
+
+#[test]
+fn reads_end_with_the_object() {
+    let (_, _, client) = setup();
+    for authority in [manager(DATA), holder(Rights::READ, 1)] {
+        let mut into = [0; 8];
+        let outcome = client
+            .read(&authority, OBJECT, 14, &mut into)
+            .expect("read");
+        assert_eq!((outcome.length, &into[..4]), (4, &b"data"[..]));
+        let outcome = client
+            .read(&authority, OBJECT, 1000, &mut into)
+            .expect("read");
+        assert_eq!((outcome.length, outcome.logical_size), (0, 18));
+        assert_eq!(
+            client
+                .read(&authority, OBJECT, 0, &mut [])
+                .expect("nothing")
+                .length,
+            0
+        );
+    }
+}
+
+#[test]
+fn payload_is_not_copied() {
+    let (_, drive, client) = setup();
+    let authority = manager(DATA);
+    let data = vec![7; 100_000];
+    client
+        .write(&authority, OBJECT, 0, &data, false)
+        .expect("written");
+    assert_eq!(drive.state().payload_at, Some(data.as_ptr() as usize));
+    let mut into = vec![0; 100_000];
+    client.read(&authority, OBJECT, 0, &mut into).expect("read");
+    assert_eq!(drive.state().payload_at, Some(into.as_ptr() as usize));
+    assert_eq!(into, data);
+}
+
+#[test]
+fn without_protection_nothing_is_proved() {
+    let (_, drive, client) = setup();
+    let minimum_protection = Protection::NONE;
+    let capability = Capability {
+        minimum_protection,
+        ..capability(Rights::READ)
+    };
+    let issued = IssuedCapability {
+        capability,
+        key: SecretKey::new([0; 32]),
+    };
+    let authority = Authority::capability(&issued, Protection::NONE);
+    assert_eq!(
+        read(&client, &authority).expect("on a drive that allows it"),
+        CONTENTS
+    );
+    drive.script.then(&[Fault::DataAltered]);
+    assert_ne!(
+        read(&client, &authority).expect("nothing is checked"),
+        CONTENTS
+    );
+}
+
+#[test]
+fn a_stale_capability_is_told_as_such() {
+    let (_, _, client) = setup();
+    let error = read(&client, &holder(Rights::WRITE, 1)).unwrap_err();
+    assert!(matches!(error, ClientError::Refused(Status::RefusedRights)));
+    let revoked = read(&client, &holder(Rights::READ, 0)).unwrap_err();
+    assert!(matches!(
+        revoked,
+        ClientError::Refused(Status::RefusedDigest)
+    ));
+    assert!(revoked.needs_new_capability() && !revoked.may_have_run());
+}
+
+// ---- clocks and nonces
+
+#[test]
+fn the_drives_clock_is_learned_from_inquiry() {
+    let (host, drive, client) = setup();
+    assert_eq!(client.drive_time(), MORNING);
+    drive.state().clock = MORNING.plus_ns(300 * Timestamp::SECOND_NS);
+    assert_eq!(read(&client, &manager(ARGS)).expect("read"), CONTENTS);
+    assert_eq!(drive.state().nonces.len(), 1, "no refusal");
+    host.pass(Duration::from_secs(5));
+    assert_eq!(
+        client.drive_time(),
+        MORNING.plus_ns(305 * Timestamp::SECOND_NS + 1_000)
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_is_learned_from_the_refusal() {
+    for offset_s in [-50_i64, 200] {
+        let (host, drive, client) = setup();
+        let authority = manager(ARGS);
+        read(&client, &authority).expect("read");
+        drive.state().clock = Timestamp(MORNING.0.wrapping_add_signed(offset_s * 1_000_000_000));
+        assert_eq!(read(&client, &authority).expect("read"), CONTENTS);
+        assert_eq!(drive.state().nonces.len(), 3, "one refusal");
+        assert!(
+            host.slept.lock().unwrap().is_empty(),
+            "a fresh nonce needs no wait"
+        );
+    }
+}
+
+#[test]
+fn a_restarted_drive_costs_one_refusal() {
+    let (_, drive, client) = setup();
+    let authority = manager(ARGS);
+    read(&client, &authority).expect("read");
+    drive.restart();
+    assert_eq!(read(&client, &authority).expect("read"), CONTENTS);
+    let nonces = drive.state().nonces.clone();
+    assert_eq!(nonces.len(), 3);
+    assert_ne!(nonces[1].sender(), nonces[2].sender());
+    let written = client
+        .write(&authority, OBJECT, 0, b"x", false)
+        .expect("written");
+    assert_eq!(written.instance, 2);
+    assert_eq!(drive.state().nonces.len(), 4);
+}
+
+#[test]
+fn the_new_instance_is_known_after_a_reconnect() {
+    let (_, drive, client) = setup();
+    let authority = manager(ARGS);
+    read(&client, &authority).expect("read");
+    assert_eq!(client.information().expect("connected").instance, 1);
+    drive.restart();
+    drive.script.then(&[Fault::Lost]);
+    read(&client, &authority).expect("read");
+    assert_eq!(client.information().expect("connected").instance, 2);
+    assert_eq!(client.inquiry().expect("asked").instance, 2);
+}
+
+#[test]
+fn forged_clocks_do_not_draw_requests_from_the_future() {
+    let (_, drive, client) = setup();
+    drive.state().clock = MORNING.plus_ns(3600 * Timestamp::SECOND_NS);
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    assert!(matches!(error, ClientError::ClockTooFar { .. }), "{error}");
+    assert!(drive.state().nonces.is_empty(), "nothing was signed");
+    assert!(error.to_string().contains("3600 s"));
+}
+
+#[test]
+fn endless_refusals_of_nonces_are_given_up() {
+    let (_, drive, client) = setup();
+    for status in [Status::RefusedSkew, Status::RefusedReplay] {
+        let forged = Fault::Forged(u32::from(status));
+        drive.script.then(&vec![forged; 5]);
+        let error = read(&client, &manager(ARGS)).unwrap_err();
+        assert_eq!(error.status(), Some(status));
+    }
+    assert_eq!(read(&client, &manager(ARGS)).expect("read"), CONTENTS);
+}
+
+// ---- replies that were altered
+
+#[test]
+fn altered_replies_are_found_out() {
+    let faults = [
+        Fault::ResultsAltered,
+        Fault::DigestMissing,
+        Fault::Forged(u32::from(Status::NoSuchObject)),
+        Fault::OldReply,
+    ];
+    for fault in faults {
+        for protection in [ARGS, DATA] {
+            let (_, drive, client) = setup();
+            let authority = manager(protection);
+            read(&client, &authority).expect("read");
+            drive.script.then(std::slice::from_ref(&fault));
+            let error = read(&client, &authority).unwrap_err();
+            assert!(
+                matches!(error, ClientError::BadReplyDigest { .. }),
+                "{fault:?}: {error}"
+            );
+            assert!(error.may_have_run());
+            read(&client, &authority).expect("the next is all right");
+        }
+    }
+}
+
+#[test]
+fn altered_data_are_found_out_where_asked_for() {
+    let (_, drive, client) = setup();
+    drive.script.then(&[Fault::DataAltered, Fault::DataAltered]);
+    let error = read(&client, &manager(DATA)).unwrap_err();
+    assert!(matches!(error, ClientError::BadReplyDigest { .. }));
+    assert_ne!(
+        read(&client, &manager(ARGS)).expect("only the arguments are covered"),
+        CONTENTS
+    );
+}
+
+#[test]
+fn a_forged_refusal_is_a_refusal_and_no_more() {
+    let (_, drive, client) = setup();
+    drive
+        .script
+        .then(&[Fault::Forged(u32::from(Status::RefusedExpired))]);
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    assert!(error.needs_new_capability());
+    drive
+        .script
+        .then(&[Fault::Forged(u32::from(Status::TooLarge))]);
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    assert!(
+        matches!(error, ClientError::Drive(Status::TooLarge)),
+        "{error}"
+    );
+    drive.script.then(&[Fault::Forged(4711)]);
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
+}
+
+// ---- connections
+
+#[test]
+fn another_drive_at_the_address_is_told() {
+    let (host, drive, client) = setup();
+    read(&client, &manager(ARGS)).expect("read");
+    drive.state().id = DriveId(0xbad);
+    drive.script.then(&[Fault::Lost]);
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    let found = match error {
+        ClientError::WrongDrive {
+            expected, found, ..
+        } => (expected, found),
+        other => panic!("{other}"),
+    };
+    assert_eq!(found, (DRIVE, DriveId(0xbad)));
+    drive.state().id = DRIVE;
+    host.pass(Duration::from_secs(1));
+    read(&client, &manager(ARGS)).expect("the right one is back");
+}
+
+#[test]
+fn a_lost_connection_is_made_anew_and_every_try_has_a_nonce_of_its_own() {
+    let (host, drive, client) = setup();
+    let authority = manager(DATA);
+    drive.script.then(&[
+        Fault::Refused,
+        Fault::Refused,
+        Fault::ReplyLost,
+        Fault::Lost,
+    ]);
+    assert_eq!(read(&client, &authority).expect("read"), CONTENTS);
+    let nonces = &drive.state().nonces;
+    assert_eq!(nonces.len(), 2);
+    assert_ne!(nonces[0], nonces[1]);
+    assert_eq!(
+        drive
+            .state
+            .try_lock()
+            .map(|state| state.connections)
+            .unwrap_or(3),
+        3
+    );
+    let slept = host.slept.lock().unwrap();
+    assert_eq!(slept.len(), 4);
+    assert!(slept.windows(2).all(|pair| pair[0] < pair[1]), "{slept:?}");
+}
+
+#[test]
+fn a_drive_that_stays_away_is_given_up_at_the_deadline() {
+    let (host, drive, client) = setup();
+    drive.script.then(&vec![Fault::Refused; 1000]);
+    let started = host.wall_clock_ns();
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    let took = host.wall_clock_ns() - started;
+    assert!((1_000_000_000..1_100_000_000).contains(&took), "{took}");
+    match error {
+        ClientError::Unreachable {
+            tries,
+            may_have_run,
+            server,
+            ..
+        } => {
+            assert!((5..20).contains(&tries), "{tries}");
+            assert!(!may_have_run);
+            assert_eq!(server, "drive.test:2049");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_hanging_drive_is_given_up_one_time_out_after_the_deadline() {
+    let (host, drive, client) = setup();
+    let retry = RetryPolicy::within(Duration::from_secs(2));
+    drive.script.then(&vec![Fault::TimedOut; 1000]);
+    let error = read(&client.with_retry(retry), &manager(ARGS)).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ClientError::Unreachable {
+                may_have_run: true,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(host.wall_clock_ns() - MORNING.0 <= 4_200_000_000);
+}
+
+#[test]
+fn nonsense_is_not_asked_for_again() {
+    let (_, drive, client) = setup();
+    drive.script.then(&[Fault::Garbage]);
+    let error = read(&client, &manager(ARGS)).unwrap_err();
+    assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
+    assert_eq!(drive.state().executed.len(), 1);
+    read(&client, &manager(ARGS)).expect("over another connection");
+}
+
+#[test]
+fn a_busy_drive_is_asked_again() {
+    let (host, drive, client) = setup();
+    drive.state().answers = vec![Status::Busy, Status::Busy];
+    read(&client, &manager(ARGS)).expect("read");
+    assert_eq!(host.slept.lock().unwrap().len(), 2);
+    drive.state().answers = vec![Status::NoSpace];
+    let error = client
+        .write(&manager(ARGS), OBJECT, 0, b"x", false)
+        .unwrap_err();
+    assert!(matches!(error, ClientError::Drive(Status::NoSpace)));
+}
+
+#[test]
+fn a_drive_without_room_is_asked_again() {
+    let (host, drive, client) = setup();
+    drive
+        .script
+        .then(&[Fault::ServerFailed, Fault::Forged(u32::from(Status::Busy))]);
+    client
+        .write(&manager(DATA), OBJECT, 0, b"x", false)
+        .expect("written");
+    assert_eq!(host.slept.lock().unwrap().len(), 2);
+    assert_eq!(drive.state().connections, 1, "the connection is all right");
+}
+
+// ---- operations that are executed twice
+
+#[test]
+fn an_object_removed_by_a_lost_try_counts_as_removed() {
+    let (_, drive, client) = setup();
+    drive.script.then(&[Fault::ReplyLost]);
+    client
+        .remove(&manager(ARGS), OBJECT, true)
+        .expect("removed");
+    assert_eq!(
+        drive.state().executed,
+        [Procedure::Remove, Procedure::Remove]
+    );
+    let again = client.remove(&manager(ARGS), OBJECT, true).unwrap_err();
+    assert_eq!(again.status(), Some(Status::NoSuchObject));
+    // A try that was certainly not executed proves nothing.
+    drive.script.then(&[Fault::Lost]);
+    assert!(client.remove(&manager(ARGS), OBJECT, true).is_err());
+}
+
+#[test]
+fn writes_are_written_again() {
+    let (_, drive, client) = setup();
+    drive.script.then(&[Fault::ReplyLost, Fault::TimedOut]);
+    let patient = client.with_retry(RetryPolicy::default());
+    patient
+        .write(&manager(DATA), OBJECT, 0, b"SOME", true)
+        .expect("written");
+    assert_eq!(drive.state().executed.len(), 3);
+    assert!(drive.state().objects[&OBJECT].starts_with(b"SOME object"));
+}
+
+#[test]
+fn no_patience_means_one_try() {
+    let (host, drive, client) = setup();
+    let client = client.with_retry(RetryPolicy::none());
+    drive.script.then(&[Fault::ReplyLost]);
+    let error = client.create(&manager(ARGS), PARTITION, &SetAttributes::default(), true);
+    assert!(error.unwrap_err().may_have_run());
+    assert_eq!(drive.state().executed.len(), 1);
+    assert!(host.slept.lock().unwrap().is_empty());
+}
+
+// ---- limits and suites
+
+#[test]
+fn what_is_too_large_is_not_sent() {
+    let (_, drive, client) = setup();
+    drive.state().max_transfer = 8192;
+    client.inquiry().expect("asked");
+    assert_eq!(client.max_transfer(), 8192);
+    let authority = manager(ARGS);
+    let limit = 8192;
+    let error = client
+        .write(&authority, OBJECT, 0, &[0; 8193], false)
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ClientError::TooLarge {
+                amount: 8193,
+                limit: 8192
+            }
+        ),
+        "{error}"
+    );
+    let error = client
+        .read(&authority, OBJECT, 0, &mut vec![0; limit + 1])
+        .unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { .. }));
+    let error = client
+        .flush(&authority, PARTITION, &[ObjectId(64); 1025])
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        ClientError::TooLarge {
+            amount: 1025,
+            limit: 1024
+        }
+    ));
+    let huge = [Region {
+        offset: 0,
+        length: u64::MAX,
+        stride: u64::MAX,
+        count: u32::MAX,
+    }];
+    let error = client
+        .read_regions(&authority, OBJECT, &huge, &mut [])
+        .unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { .. }));
+    let regions = [Region::single(0, 10)];
+    assert!(
+        client
+            .read_regions(&authority, OBJECT, &regions, &mut [0; 9])
+            .is_err()
+    );
+    assert!(
+        client
+            .write_regions(&authority, OBJECT, &regions, &[], false)
+            .is_err()
+    );
+    assert!(drive.state().executed.is_empty());
+}
+
+#[test]
+fn suites_are_agreed_upon() {
+    let (_, drive, client) = setup();
+    drive.state().suites = vec![Suite::Blake3];
+    read(&client, &manager(ARGS)).expect("with what the drive has");
+    let error = read(&client, &manager(ARGS).with_suite(Suite::Aegis)).unwrap_err();
+    assert!(matches!(error, ClientError::NoCommonSuite { .. }));
+}
+
+#[test]
+fn many_threads_share_two_connections() {
+    let (_, drive, _) = setup();
+    let client = drive.client(&ConnectOptions::default());
+    let authority = manager(ARGS);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    assert_eq!(read(&client, &authority).expect("read"), CONTENTS);
+                }
+            });
+        }
+    });
+    let state = drive.state();
+    assert!(
+        (1..=2).contains(&state.connections),
+        "{}",
+        state.connections
+    );
+    assert_eq!(state.executed.len(), 1600);
+    assert_eq!(state.nonces.len(), 1600, "no request was refused");
+}

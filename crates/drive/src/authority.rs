@@ -1,0 +1,231 @@
+//! From the bytes of a call to the proof that it may be executed.
+//!
+//! The order of the checks is that of `nasd_capability::authorize`; this module gives it what it
+//! needs: the decoded header, the clock, the keys (step 11) and the access control version.
+
+use std::sync::Arc;
+
+use nasd_capability::{
+    Access, Admission, Authorized, Capability, Digest, DigestKeys, DriveRules, Nonce, Refusal,
+    Suite, admit, capability_key, procedure_bytes,
+};
+use nasd_protocol::auth::AuthError;
+use nasd_protocol::{Credential, CredentialKey, Verifier};
+use nasd_store::StoreError;
+use nasd_transport::CallHead;
+use nasd_types::{ObjectId, ObjectName, Timestamp};
+
+use crate::Drive;
+use crate::counters::Holder;
+use crate::key_cache::KeyName;
+
+/// A call whose security header is understood, and nothing more.
+#[derive(Debug)]
+pub(crate) struct Claimed<'a> {
+    pub(crate) credential: Credential,
+    pub(crate) verifier: Verifier,
+    procedure: [u8; 12],
+    credential_body: &'a [u8],
+    /// The arguments without bulk data.
+    arguments: &'a [u8],
+}
+
+/// Proof that a call may be executed, and what its reply is sealed with.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) authorized: Authorized,
+    /// `None` with NO_PROTECTION.
+    pub(crate) keys: Option<Arc<DigestKeys>>,
+    pub(crate) holder: Holder,
+}
+
+/// Why a call may not be executed.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// It is refused.
+    Refused(Refusal),
+    /// Whether it may could not be found out.
+    Failed(StoreError),
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Denied::Refused(refusal)
+    }
+}
+
+impl From<StoreError> for Denied {
+    fn from(error: StoreError) -> Self {
+        Denied::Failed(error)
+    }
+}
+
+impl<'a> Claimed<'a> {
+    /// Decodes the header of a call whose arguments (without bulk data) are `arguments`.
+    pub(crate) fn new(head: &CallHead<'a>, arguments: &'a [u8]) -> Result<Self, AuthError> {
+        Ok(Claimed {
+            credential: Credential::from_opaque(&head.credential)?,
+            verifier: Verifier::from_opaque(&head.verifier)?,
+            procedure: procedure_bytes(head.program, head.version, head.procedure),
+            credential_body: head.credential.body,
+            arguments,
+        })
+    }
+
+    fn covered(&self) -> [&[u8]; 3] {
+        [&self.procedure, self.credential_body, self.arguments]
+    }
+
+    fn holder(&self) -> Holder {
+        match self.credential.key {
+            CredentialKey::Capability(_) => Holder::Capability,
+            _ => Holder::Key,
+        }
+    }
+
+    pub(crate) fn nonce(&self) -> &Nonce {
+        &self.verifier.nonce
+    }
+}
+
+impl Drive {
+    /// Steps 1-10: what can be told from the request alone.
+    pub(crate) fn admit(
+        &self,
+        claimed: &Claimed<'_>,
+        access: &Access<'_>,
+        now: Timestamp,
+    ) -> Result<Admission, Refusal> {
+        let rules = DriveRules {
+            drive: self.identity.drive,
+            suites: Suite::available(),
+            minimum_protection: self.options.minimum_protection,
+        };
+        let claim = claimed.credential.claim();
+        admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
+    }
+
+    /// Steps 11-13. `data` is the bulk data of a write, in order.
+    pub(crate) fn verify(
+        &self,
+        claimed: &Claimed<'_>,
+        admission: Admission,
+        data: Option<&[&[u8]]>,
+        now: Timestamp,
+    ) -> Result<Grant, Denied> {
+        let holder = claimed.holder();
+        let found = if admission.needs_digest() {
+            self.find_keys(claimed)?
+        } else {
+            Found::NONE
+        };
+        let authorized = admission.verify(
+            found.keys.as_deref(),
+            &claimed.covered(),
+            data,
+            &claimed.verifier.digest,
+            &self.window,
+            now,
+        )?;
+        if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
+            self.keys.keep(name, keys);
+        }
+        Ok(Grant {
+            authorized,
+            keys: found.keys,
+            holder,
+        })
+    }
+
+    /// Step 11, and the look-up of step 12.
+    fn find_keys(&self, claimed: &Claimed<'_>) -> Result<Found, Denied> {
+        let key = claimed.credential.key;
+        // `admit` has checked that the suite is known.
+        let suite = claimed.credential.suite().ok_or(Refusal::Suite)?;
+        let secret;
+        let (secret, access_control_version) = match &key {
+            CredentialKey::Capability(capability) => {
+                let working = self.ring.working_key(capability)?;
+                let Some(version) = self.access_control_version(capability)? else {
+                    return Ok(Found::NONE);
+                };
+                let name = KeyName {
+                    key,
+                    access_control_version: version,
+                    suite,
+                };
+                if let Some(keys) = self.keys.find(&name) {
+                    return Ok(Found {
+                        keys: Some(keys),
+                        new_name: None,
+                    });
+                }
+                secret = capability_key(working, capability, version);
+                (&secret, version)
+            }
+            direct => {
+                let secret = self.ring.direct_key(direct)?;
+                let name = KeyName {
+                    key,
+                    access_control_version: 0,
+                    suite,
+                };
+                if let Some(keys) = self.keys.find(&name) {
+                    return Ok(Found {
+                        keys: Some(keys),
+                        new_name: None,
+                    });
+                }
+                (secret, 0)
+            }
+        };
+        let keys = Arc::new(DigestKeys::new(secret, suite));
+        let name = KeyName {
+            key,
+            access_control_version,
+            suite,
+        };
+        Ok(Found {
+            keys: Some(keys),
+            new_name: Some(name),
+        })
+    }
+
+    /// The version that a capability's key depends on; `None` when its object does not exist.
+    /// Where there is no object that could have one, it is 0.
+    fn access_control_version(&self, capability: &Capability) -> Result<Option<u64>, StoreError> {
+        let object = capability.object;
+        if object == ObjectId(0) || is_synthetic(object) {
+            return Ok(Some(0));
+        }
+        self.store.access_control_version(ObjectName {
+            partition: capability.partition,
+            object,
+        })
+    }
+}
+
+/// Whether the object is made up by the drive when it is read, rather than kept by the store.
+pub(crate) fn is_synthetic(object: ObjectId) -> bool {
+    matches!(
+        object,
+        ObjectId::DRIVE_CONTROL | ObjectId::PARTITION_CONTROL | ObjectId::PARTITION_CONTENTS
+    )
+}
+
+struct Found {
+    /// `None` when there is no object, so that no digest can be right.
+    keys: Option<Arc<DigestKeys>>,
+    /// Under which name to keep them, if they were not kept already.
+    new_name: Option<KeyName>,
+}
+
+impl Found {
+    const NONE: Found = Found {
+        keys: None,
+        new_name: None,
+    };
+}
+
+/// What a reply's verifier has with NO_PROTECTION and in refusals.
+pub(crate) const NO_DIGEST: Digest = Digest::ZERO;

@@ -1,0 +1,55 @@
+//! `flush`: make objects, or a whole partition, durable.
+
+use nasd_capability::{Access, KeyKinds, Target};
+use nasd_protocol::Status;
+use nasd_protocol::drive::{Flush, FlushArguments, Flushed};
+use nasd_types::{ObjectName, Rights};
+
+use super::{Context, Perform};
+use crate::Drive;
+use crate::authority::is_synthetic;
+use crate::reply::Done;
+use crate::status::status_of;
+
+impl Perform for Flush {
+    fn access(arguments: &FlushArguments) -> Access<'_> {
+        Access {
+            target: Target::Objects(arguments.partition, &arguments.objects),
+            rights: Rights::FLUSH,
+            bytes: None,
+            keys: KeyKinds::OBJECT,
+        }
+    }
+
+    fn perform(
+        drive: &Drive,
+        arguments: FlushArguments,
+        _context: &Context<'_>,
+    ) -> Result<Done<Flushed>, Status> {
+        let FlushArguments { partition, objects } = arguments;
+        if !drive.ring.has_partition(partition) {
+            return Err(Status::NoSuchPartition);
+        }
+        if objects.is_empty() {
+            // All partitions are as cheap as one: most of the cost is the one durable commit.
+            drive.store.flush_all().map_err(|error| status_of(&error))?;
+        } else {
+            let names: Vec<ObjectName> = objects
+                .into_iter()
+                .filter(|object| !is_synthetic(*object))
+                .map(|object| ObjectName { partition, object })
+                .collect();
+            drive.flush(&names)?;
+        }
+        Ok(Done::plain(Flushed {
+            instance: drive.instance,
+        }))
+    }
+}
+
+impl Drive {
+    /// Makes these objects durable.
+    pub(crate) fn flush(&self, names: &[ObjectName]) -> Result<(), Status> {
+        self.store.flush(names).map_err(|error| status_of(&error))
+    }
+}

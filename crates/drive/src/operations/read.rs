@@ -1,0 +1,127 @@
+//! `read`: data of an object, sent from where it lies in the cache.
+
+use nasd_capability::Access;
+use nasd_protocol::drive::{Read, ReadArguments, ReadData};
+use nasd_protocol::{Pieces, Status};
+use nasd_types::{ByteRange, ObjectName, Rights, Timestamp};
+use nasd_xdr::from_bytes;
+
+use super::{Context, Perform, control, on_object};
+use crate::Drive;
+use crate::authority::is_synthetic;
+use crate::reply::{Done, ReplyData};
+use crate::status::status_of;
+
+impl Perform for Read {
+    fn access(arguments: &ReadArguments) -> Access<'_> {
+        // Regions without a meaning are told to those with authority alone, by `perform`.
+        let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
+        on_object(arguments.name, Rights::READ, bytes)
+    }
+
+    fn perform(
+        drive: &Drive,
+        arguments: ReadArguments,
+        context: &Context<'_>,
+    ) -> Result<Done<ReadData>, Status> {
+        let pieces = arguments.pieces()?;
+        let found = if is_synthetic(arguments.name.object) {
+            read_synthetic(drive, arguments.name, &pieces, context.now)?
+        } else {
+            read_stored(drive, arguments.name, &pieces)?
+        };
+        let data_length = found.data.iter().map(|piece| piece.as_ref().len()).sum();
+        drive.counters.read.add(context.grant.holder, data_length);
+        let Found {
+            logical_size,
+            fs_data_modify_time,
+            data,
+        } = found;
+        let reply = ReadData {
+            logical_size,
+            fs_data_modify_time,
+            data_length,
+        };
+        Ok(Done {
+            reply,
+            data: Some(data),
+        })
+    }
+}
+
+struct Found {
+    logical_size: u64,
+    fs_data_modify_time: Timestamp,
+    data: Vec<ReplyData>,
+}
+
+/// Reads up to and with the first piece that runs into the end of the object.
+fn read_stored(drive: &Drive, name: ObjectName, pieces: &Pieces<'_>) -> Result<Found, Status> {
+    let mut found: Option<Found> = None;
+    for range in pieces.iter() {
+        let read = drive
+            .store
+            .read(name, range)
+            .map_err(|error| status_of(&error))?;
+        let ends = (read.len() as u64) < range.length;
+        let segments = read.segments.into_iter().map(ReplyData::Frame);
+        match &mut found {
+            Some(found) => found.data.extend(segments),
+            None => {
+                let (logical_size, fs_data_modify_time) =
+                    (read.logical_size, read.fs_data_modify_time);
+                let data = segments.collect();
+                found = Some(Found {
+                    logical_size,
+                    fs_data_modify_time,
+                    data,
+                });
+            }
+        }
+        if ends {
+            break;
+        }
+    }
+    // `expand` refuses a list of no pieces.
+    found.ok_or(Status::BadArgument)
+}
+
+fn read_synthetic(
+    drive: &Drive,
+    name: ObjectName,
+    pieces: &Pieces<'_>,
+    now: Timestamp,
+) -> Result<Found, Status> {
+    let contents = control::contents(drive, name, now)?;
+    let logical_size = contents.len() as u64;
+    let data = pieces
+        .within(logical_size)
+        // The ranges lie within the contents, whose length is a `usize`.
+        .map(|range| contents[range.offset as usize..range.end() as usize].to_vec())
+        .map(ReplyData::Bytes)
+        .collect();
+    Ok(Found {
+        logical_size,
+        fs_data_modify_time: now,
+        data,
+    })
+}
+
+/// Whether a read must wait for the medium.
+pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
+    let Ok(arguments) = from_bytes::<ReadArguments>(bytes) else {
+        return false;
+    };
+    if is_synthetic(arguments.name.object) {
+        return false;
+    }
+    let is_cached = |range: ByteRange| drive.store.is_cached(arguments.name, range);
+    match arguments.pieces() {
+        Ok(pieces) => match pieces.contiguous() {
+            Some(range) => !is_cached(range),
+            // Looking each of many pieces up twice would cost more than a hand-over.
+            None => true,
+        },
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,38 @@
+//! `setattr`: change some of an object's attributes.
+
+use nasd_capability::Access;
+use nasd_protocol::Status;
+use nasd_protocol::drive::{AttributesReply, Setattr, SetattrArguments};
+use nasd_types::Rights;
+
+use super::{Context, Perform, on_object, refuse_synthetic};
+use crate::Drive;
+use crate::reply::Done;
+use crate::status::status_of;
+
+impl Perform for Setattr {
+    fn access(arguments: &SetattrArguments) -> Access<'_> {
+        on_object(arguments.name, Rights::SETATTR, None)
+    }
+
+    fn perform(
+        drive: &Drive,
+        arguments: SetattrArguments,
+        context: &Context<'_>,
+    ) -> Result<Done<AttributesReply>, Status> {
+        let SetattrArguments {
+            name,
+            durable,
+            changes,
+        } = arguments;
+        refuse_synthetic(name)?;
+        let attributes = drive
+            .store
+            .setattr(name, &changes, context.now)
+            .map_err(|error| status_of(&error))?;
+        if durable {
+            drive.flush(&[name])?;
+        }
+        Ok(Done::plain(AttributesReply { attributes }))
+    }
+}

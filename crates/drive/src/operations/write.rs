@@ -1,0 +1,260 @@
+//! `write`: data of an object, kept where it was received.
+//!
+//! A write is looked at twice. When its arguments have come, `receive` makes all checks that can be
+//! made without the data, and finds buffers. When its data have come, `execute` makes the others,
+//! if any, and applies it. Until every check has passed nothing is changed but buffers.
+
+use nasd_capability::Access;
+use nasd_protocol::drive::{WriteArguments, Written};
+use nasd_protocol::{Pieces, Status};
+use nasd_store::{StoreError, WriteData};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
+use nasd_types::{ByteRange, ObjectName, Rights, Timestamp};
+use nasd_xdr::{Decoder, XdrDecode, XdrError};
+
+use super::{on_object, refuse_synthetic};
+use crate::Drive;
+use crate::authority::{Claimed, Grant};
+use crate::incoming::{Buffer, Checked, Incoming};
+use crate::reply::{Done, ReplyData};
+use crate::status::status_of;
+
+/// Up to so many bytes a copy is cheaper than a frame of 64 KiB that is mostly empty.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// From so many bytes on, receiving the next call meanwhile is worth a hand-over.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Decides where the data goes.
+pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
+    let mut input = Decoder::new(call.arguments);
+    let arguments = match WriteArguments::decode(&mut input) {
+        Ok(arguments) => arguments,
+        Err(XdrError::Truncated { missing }) if !call.complete => {
+            return Receive::More {
+                at_least: call.arguments.len().saturating_add(missing),
+            };
+        }
+        // `execute` finds the same error.
+        Err(_) => return Receive::Discard { head_bytes: 0 },
+    };
+    let head_bytes = input.position();
+    match prepare(drive, call.head, &call.arguments[..head_bytes], arguments) {
+        Some(payload) => Receive::Data {
+            head_bytes,
+            payload,
+        },
+        // `execute` makes the same checks, and answers.
+        None => Receive::Discard { head_bytes },
+    }
+}
+
+/// Checks what can be checked and finds buffers; `None` if either fails.
+fn prepare(
+    drive: &Drive,
+    head: &CallHead<'_>,
+    bytes: &[u8],
+    arguments: WriteArguments,
+) -> Option<Incoming> {
+    let now = drive.environment.now();
+    let claimed = Claimed::new(head, bytes).ok()?;
+    let admission = drive.admit(&claimed, &access(&arguments), now).ok()?;
+    if admission.covers_data() {
+        let room = drive.unverified.take(arguments.data_length)?;
+        let buffer = buffer_for(drive, &arguments).ok()?;
+        return Some(Incoming {
+            arguments,
+            buffer,
+            checked: Checked::Admitted(admission, room),
+        });
+    }
+    // The buffer first: a nonce passes only once, so that nothing may fail after the digest.
+    let buffer = buffer_for(drive, &arguments).ok()?;
+    let grant = drive.verify(&claimed, admission, None, now).ok()?;
+    Some(Incoming {
+        arguments,
+        buffer,
+        checked: Checked::Granted(grant),
+    })
+}
+
+/// Regions without a meaning are told to those with authority alone, by `apply`.
+fn access(arguments: &WriteArguments) -> Access<'static> {
+    let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
+    on_object(arguments.name, Rights::WRITE, bytes)
+}
+
+fn buffer_for(drive: &Drive, arguments: &WriteArguments) -> Result<Buffer, StoreError> {
+    let length = arguments.data_length;
+    if length <= SMALL_BYTES {
+        return Ok(Buffer::Small(vec![0; length]));
+    }
+    match arguments
+        .pieces()
+        .ok()
+        .and_then(|pieces| pieces.contiguous())
+    {
+        Some(range) => drive
+            .store
+            .frames_for_write(range.offset, length)
+            .map(Buffer::InPlace),
+        None => drive.store.frames_for_write(0, length).map(Buffer::Joined),
+    }
+}
+
+/// Whether a write may wait for the medium, or is long enough that others should not wait for it.
+pub(crate) fn may_block(payload: Option<&Incoming>) -> bool {
+    payload.is_some_and(|incoming| {
+        incoming.arguments.durable || incoming.arguments.data_length >= LARGE_BYTES
+    })
+}
+
+/// Executes a call whose data have come, or were thrown away.
+pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
+    let claimed = match Claimed::new(call.head, call.arguments) {
+        Ok(claimed) => claimed,
+        Err(error) => return Answer::Denied(error.auth_status()),
+    };
+    let now = drive.environment.now();
+    match call.payload {
+        Some(incoming) => execute_received(drive, &claimed, incoming, now),
+        None => execute_without_data(drive, &claimed, call.arguments, now),
+    }
+}
+
+fn execute_received(
+    drive: &Drive,
+    claimed: &Claimed<'_>,
+    incoming: Incoming,
+    now: Timestamp,
+) -> Answer<ReplyData> {
+    let Incoming {
+        arguments,
+        buffer,
+        checked,
+    } = incoming;
+    let grant = match checked {
+        Checked::Granted(grant) => grant,
+        Checked::Admitted(admission, room) => {
+            let verified = drive.verify(claimed, admission, Some(&buffer.slices()), now);
+            drop(room);
+            match verified {
+                Ok(grant) => grant,
+                Err(denied) => return drive.deny(claimed, &denied, now),
+            }
+        }
+    };
+    let done = apply(drive, &arguments, buffer, &grant, now);
+    drive.seal(&grant, done.map(Done::plain))
+}
+
+/// Finds out why the data were thrown away.
+fn execute_without_data(
+    drive: &Drive,
+    claimed: &Claimed<'_>,
+    bytes: &[u8],
+    now: Timestamp,
+) -> Answer<ReplyData> {
+    let Ok(arguments) = WriteArguments::decode(&mut Decoder::new(bytes)) else {
+        return Answer::Rejected(AcceptStatus::GarbageArguments);
+    };
+    let admission = match drive.admit(claimed, &access(&arguments), now) {
+        Ok(admission) => admission,
+        Err(refusal) => return drive.refuse(claimed, refusal, now),
+    };
+    if admission.covers_data() {
+        // There was no room. Without the data nobody can be told so in a way that he can trust.
+        return Answer::Rejected(AcceptStatus::SystemError);
+    }
+    match drive.verify(claimed, admission, None, now) {
+        Ok(grant) => drive.seal::<Written>(&grant, Err(why_no_buffer(drive, &arguments))),
+        Err(denied) => drive.deny(claimed, &denied, now),
+    }
+}
+
+/// The status of a write that had authority but got no buffer.
+fn why_no_buffer(drive: &Drive, arguments: &WriteArguments) -> Status {
+    match buffer_for(drive, arguments) {
+        // It was busy, and is not any more.
+        Ok(_) => Status::Busy,
+        Err(error) => status_of(&error),
+    }
+}
+
+/// Writes the data. The call is authorized.
+fn apply(
+    drive: &Drive,
+    arguments: &WriteArguments,
+    buffer: Buffer,
+    grant: &Grant,
+    now: Timestamp,
+) -> Result<Written, Status> {
+    let name = arguments.name;
+    refuse_synthetic(name)?;
+    let pieces = arguments.pieces()?;
+    let written = match buffer {
+        Buffer::InPlace(frames) => {
+            let offset = frames.offset();
+            drive
+                .store
+                .write(name, offset, WriteData::Frames(frames), now)
+        }
+        Buffer::Small(bytes) => write_pieces(drive, name, &pieces, &[&bytes], now),
+        Buffer::Joined(frames) => write_pieces(drive, name, &pieces, &frames.slices(), now),
+    };
+    let written = written.map_err(|error| status_of(&error))?;
+    drive
+        .counters
+        .written
+        .add(grant.holder, arguments.data_length);
+    if arguments.durable {
+        drive.flush(&[name])?;
+    }
+    Ok(Written {
+        instance: drive.instance,
+        length: arguments.data_length as u64,
+        logical_size: written.logical_size,
+        fs_data_modify_time: written.fs_data_modify_time,
+    })
+}
+
+/// Writes the bytes of `slices`, joined, to the pieces. Each part is applied as a whole; a failure
+/// leaves those before it applied.
+fn write_pieces(
+    drive: &Drive,
+    name: ObjectName,
+    pieces: &Pieces<'_>,
+    slices: &[&[u8]],
+    now: Timestamp,
+) -> Result<nasd_store::Written, StoreError> {
+    let mut slices = slices.iter().copied();
+    let mut slice: &[u8] = slices.next().unwrap_or_default();
+    let mut last = None;
+    for mut range in pieces.iter() {
+        loop {
+            if slice.is_empty() {
+                slice = slices.next().unwrap_or_default();
+            }
+            let count = usize::try_from(range.length)
+                .unwrap_or(usize::MAX)
+                .min(slice.len());
+            let (part, rest) = slice.split_at(count);
+            last = Some(
+                drive
+                    .store
+                    .write(name, range.offset, WriteData::Slice(part), now)?,
+            );
+            slice = rest;
+            range = ByteRange::new(range.offset + count as u64, range.length - count as u64);
+            // `WriteArguments::pieces` has checked that there are as many bytes as the pieces take.
+            if range.is_empty() || count == 0 {
+                break;
+            }
+        }
+    }
+    match last {
+        Some(written) => Ok(written),
+        // There is always a piece; it may be empty.
+        None => drive.store.write(name, 0, WriteData::Slice(&[]), now),
+    }
+}

@@ -1,0 +1,55 @@
+//! How a drive is run.
+
+use std::time::Duration;
+
+use nasd_capability::WindowOptions;
+use nasd_transport::ServerOptions;
+use nasd_types::Protection;
+
+/// How a drive is run; the defaults suit most.
+#[derive(Clone, Debug)]
+pub struct DriveOptions {
+    /// The weakest protection that the drive accepts in capabilities and requests. Less than
+    /// `INTEGRITY_ARGS` is for networks on which nobody can be an enemy.
+    pub minimum_protection: Protection,
+    /// How far clocks may be apart, and how many senders are remembered against replay.
+    pub window: WindowOptions,
+    /// Most keys that are kept derived: about 400 bytes each.
+    pub cached_keys: usize,
+    /// Most bytes of data that are being received, by all connections together, for requests whose
+    /// digest can be checked only when all data has come (INTEGRITY_DATA). It keeps those who have
+    /// no key from using the cache up.
+    pub unverified_bytes: usize,
+    /// How much dirty data is written back at a time, in bytes.
+    pub write_back_bytes: u64,
+    /// How long the thread that writes back waits for dirty data before it looks around.
+    pub write_back_patience: Duration,
+    /// What `inquiry` tells as the vendor; at most 64 bytes, as the next two.
+    pub vendor: String,
+    /// What `inquiry` tells as the model.
+    pub model: String,
+    /// What `inquiry` tells as the version of the software.
+    pub revision: String,
+    /// Limits of connections.
+    pub server: ServerOptions,
+}
+
+impl Default for DriveOptions {
+    fn default() -> Self {
+        DriveOptions {
+            minimum_protection: Protection::INTEGRITY_ARGS,
+            window: WindowOptions::default(),
+            cached_keys: 16 << 10,
+            unverified_bytes: 64 << 20,
+            write_back_bytes: 16 << 20,
+            write_back_patience: Duration::from_millis(500),
+            vendor: "NASD".to_owned(),
+            model: "software drive".to_owned(),
+            revision: env!("CARGO_PKG_VERSION").to_owned(),
+            server: ServerOptions {
+                name: "nasd-drive".to_owned(),
+                ..ServerOptions::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Replies: results behind a verifier that proves where they come from.
+
+use nasd_capability::{Nonce, Refusal};
+use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, encode_result};
+use nasd_store::Segment;
+use nasd_transport::{AcceptStatus, Answer, ReplyVerifier};
+use nasd_types::{Protection, Timestamp};
+use nasd_xdr::{Encoder, XdrEncode};
+
+use crate::Drive;
+use crate::authority::{Claimed, Denied, Grant, NO_DIGEST};
+use crate::status::status_of;
+
+/// A piece of bulk data on its way to the socket.
+#[derive(Debug)]
+pub enum ReplyData {
+    /// In a frame of the cache.
+    Frame(Segment),
+    /// Made for this reply.
+    Bytes(Vec<u8>),
+}
+
+impl AsRef<[u8]> for ReplyData {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            ReplyData::Frame(segment) => segment,
+            ReplyData::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// What an operation answers.
+#[derive(Debug)]
+pub(crate) struct Done<T> {
+    pub(crate) reply: T,
+    /// Bulk data that follows the reply; `None` for operations that have none.
+    pub(crate) data: Option<Vec<ReplyData>>,
+}
+
+impl<T> Done<T> {
+    /// Of an operation without bulk data.
+    pub(crate) fn plain(reply: T) -> Self {
+        Done { reply, data: None }
+    }
+}
+
+impl Drive {
+    /// The reply to a call that was authorized.
+    pub(crate) fn seal<T: XdrEncode>(
+        &self,
+        grant: &Grant,
+        done: Result<Done<T>, Status>,
+    ) -> Answer<ReplyData> {
+        let mut out = Encoder::with_capacity(64);
+        let data = match done {
+            Ok(Done { reply, data }) => {
+                encode_result::<T, Status>(&Ok(reply), &mut out);
+                data
+            }
+            Err(status) => {
+                encode_result::<(), Status>(&Err(status), &mut out);
+                None
+            }
+        };
+        let results = out.into_bytes();
+        let nonce = self.nonces.draw(self.environment.now());
+        let digest = match &grant.keys {
+            Some(keys) => {
+                let covers = grant
+                    .authorized
+                    .protection()
+                    .contains(Protection::INTEGRITY_DATA);
+                let covered = data.as_ref().filter(|_| covers).map(|data| slices(data));
+                keys.reply(
+                    grant.authorized.nonce(),
+                    &nonce,
+                    &[&results],
+                    covered.as_deref(),
+                )
+            }
+            None => NO_DIGEST,
+        };
+        let verifier = verifier(&Verifier { nonce, digest });
+        Answer::Results {
+            verifier,
+            results,
+            data: data.unwrap_or_default(),
+        }
+    }
+
+    /// The reply to a call that was not authorized.
+    pub(crate) fn deny(
+        &self,
+        claimed: &Claimed<'_>,
+        denied: &Denied,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
+        match denied {
+            Denied::Refused(refusal) => self.refuse(claimed, *refusal, now),
+            Denied::Failed(error) => {
+                // The status could not be proved, and so would be taken for an enemy's.
+                let status = status_of(error);
+                tracing::error!(%error, ?status, "no authority could be checked");
+                Answer::Rejected(AcceptStatus::SystemError)
+            }
+        }
+    }
+
+    /// A refusal proves nothing, as the drive can't tell whom it is talking to; it has the drive's
+    /// clock, with which the next nonce will pass.
+    pub(crate) fn refuse(
+        &self,
+        claimed: &Claimed<'_>,
+        refusal: Refusal,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
+        self.counters.count_refusal();
+        tracing::debug!(%refusal, credential = ?claimed.credential, "refused");
+        let timestamp = self.window.clock_for(now, claimed.nonce());
+        let unique = self.nonces.draw(now).unique;
+        let verifier = verifier(&Verifier {
+            nonce: Nonce { timestamp, unique },
+            digest: NO_DIGEST,
+        });
+        let mut out = Encoder::with_capacity(4);
+        encode_result::<(), Status>(&Err(refusal.into()), &mut out);
+        Answer::Results {
+            verifier,
+            results: out.into_bytes(),
+            data: Vec::new(),
+        }
+    }
+}
+
+fn slices(data: &[ReplyData]) -> Vec<&[u8]> {
+    data.iter().map(AsRef::as_ref).collect()
+}
+
+fn verifier(verifier: &Verifier) -> ReplyVerifier {
+    ReplyVerifier {
+        flavor: AUTH_FLAVOR,
+        body: verifier.to_body().to_vec(),
+    }
+}

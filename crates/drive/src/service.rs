@@ -1,0 +1,52 @@
+//! The drive as a service of the transport: which call goes to which operation.
+
+use nasd_protocol::drive::{PROGRAM, Procedure, VERSION};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service};
+
+use crate::Drive;
+use crate::incoming::Incoming;
+use crate::operations::{self, write};
+use crate::reply::ReplyData;
+
+impl Service for Drive {
+    type Payload = Incoming;
+    type Segment = ReplyData;
+
+    fn receive(&self, call: &Arriving<'_>) -> Receive<Incoming> {
+        match procedure_of(call.head) {
+            Ok(Procedure::Write) => write::receive(self, call),
+            _ => Receive::Whole,
+        }
+    }
+
+    fn may_block(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> bool {
+        match procedure_of(head) {
+            Ok(Procedure::Write) => write::may_block(payload),
+            Ok(procedure) => operations::may_block(self, procedure, arguments),
+            Err(_) => false,
+        }
+    }
+
+    fn execute(&self, call: Call<'_, Incoming>) -> Answer<ReplyData> {
+        self.counters.count_request();
+        match procedure_of(call.head) {
+            Ok(Procedure::Write) => write::execute(self, call),
+            Ok(procedure) => operations::execute(self, procedure, call.head, call.arguments),
+            Err(status) => Answer::Rejected(status),
+        }
+    }
+}
+
+/// Which of the drive's procedures is called, if any.
+fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {
+    if head.program != PROGRAM {
+        return Err(AcceptStatus::ProgramUnavailable);
+    }
+    if head.version != VERSION {
+        return Err(AcceptStatus::ProgramMismatch {
+            low: VERSION,
+            high: VERSION,
+        });
+    }
+    Procedure::try_from(head.procedure).map_err(|_| AcceptStatus::ProcedureUnavailable)
+}

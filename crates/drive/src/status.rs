@@ -1,0 +1,28 @@
+//! What the store's errors are on the wire.
+
+use nasd_protocol::Status;
+use nasd_store::StoreError;
+
+/// The status of a failure. What is the caller's affair is only answered; what is the drive's or the
+/// medium's is logged here too, which is the one place that all of it passes.
+pub(crate) fn status_of(error: &StoreError) -> Status {
+    let status = match error {
+        StoreError::NoSuchPartition(_) => Status::NoSuchPartition,
+        StoreError::NoSuchObject(_) => Status::NoSuchObject,
+        StoreError::TooLarge { .. } => Status::TooLarge,
+        StoreError::NoSpace(_) => Status::NoSpace,
+        StoreError::Busy => Status::Busy,
+        StoreError::Corrupt { .. } | StoreError::Damaged(_) => Status::Corrupt,
+        StoreError::Medium(_) => Status::MediumError,
+        StoreError::ReadOnly(_) => Status::ReadOnly,
+        _ => Status::DriveFault,
+    };
+    match status {
+        Status::Corrupt | Status::MediumError | Status::ReadOnly | Status::DriveFault => {
+            tracing::error!(%error, "an operation failed");
+        }
+        Status::NoSpace | Status::Busy => tracing::debug!(%error, "an operation failed"),
+        _ => {}
+    }
+    status
+}

@@ -1,0 +1,440 @@
+//! A drive over real sockets with a clock that tests set, and a client that can lie.
+#![allow(dead_code)] // Each test binary uses its own part.
+
+use std::io::IoSlice;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nasd_capability::{
+    Capability, Digest, DigestKeys, Nonce, NonceSource, SecretKey, Suite, capability_key,
+    procedure_bytes,
+};
+use nasd_device::{BlockDevice, MemoryDevice};
+use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_protocol::drive::{
+    CreateArguments, Created, PROGRAM, Procedure, READ_RESULT_HEAD_BYTES, VERSION, WriteArguments,
+    Written,
+};
+use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result};
+use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
+use nasd_transport::{
+    Channel, ChannelError, ClientOptions, Connection, OpaqueAuth, OutgoingCall, ResultShape,
+};
+use nasd_types::{
+    AuditId, ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
+    SetAttributes, Timestamp,
+};
+use nasd_xdr::{Decoder, XdrDecode, XdrEncode, to_bytes};
+
+pub const DRIVE: DriveId = DriveId(0xd1);
+pub const PARTITION: PartitionId = PartitionId(1);
+pub const OTHER_PARTITION: PartitionId = PartitionId(2);
+pub const EPOCH: u32 = 7;
+pub const SECOND: u64 = Timestamp::SECOND_NS;
+/// When the drive is started, by its clock.
+pub const START: u64 = 1_700_000_000 * SECOND;
+
+pub fn key_of(number: u8) -> [u8; 32] {
+    [number; 32]
+}
+
+pub const DRIVE_KEY: u8 = 1;
+pub const PARTITION_KEY: u8 = 2;
+pub const WORKING_KEY: u8 = 3;
+
+fn partition(id: PartitionId, offset: u8) -> PartitionFormat {
+    PartitionFormat {
+        id,
+        quota_bytes: u64::MAX,
+        partition_key: StoredKey::new(key_of(PARTITION_KEY + offset)),
+        working_key: StoredKey::new(key_of(WORKING_KEY + offset)),
+        key_epoch: EPOCH,
+    }
+}
+
+pub fn format_options() -> FormatOptions {
+    FormatOptions {
+        drive: DRIVE,
+        cell: CellId([0xce; 16]),
+        drive_key: StoredKey::new(key_of(DRIVE_KEY)),
+        partitions: vec![partition(PARTITION, 0), partition(OTHER_PARTITION, 10)],
+        metadata_bytes: None,
+        now: Timestamp(START - SECOND),
+    }
+}
+
+pub fn new_device() -> Arc<dyn BlockDevice> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(192 << 20).unwrap());
+    Store::format(Arc::clone(&device), &format_options()).unwrap();
+    device
+}
+
+/// A drive, and what is needed to talk to it as anybody.
+pub struct TestDrive {
+    pub server: Option<DriveServer>,
+    pub clock: Arc<AtomicU64>,
+    pub channel: Connection,
+    nonces: NonceSource,
+}
+
+impl TestDrive {
+    pub fn new() -> TestDrive {
+        TestDrive::with(DriveOptions::default())
+    }
+
+    pub fn with(options: DriveOptions) -> TestDrive {
+        TestDrive::on(new_device(), options, START)
+    }
+
+    /// On a device that is formatted. The clock stands a minute after the start.
+    pub fn on(device: Arc<dyn BlockDevice>, options: DriveOptions, start: u64) -> TestDrive {
+        let clock = Arc::new(AtomicU64::new(start));
+        let random = AtomicU64::new(start);
+        let drives_clock = Arc::clone(&clock);
+        let environment = Environment::new(
+            move || Timestamp(drives_clock.load(Ordering::Relaxed)),
+            move || random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
+        );
+        let open = OpenOptions {
+            cache_bytes: 64 << 20,
+            ..OpenOptions::default()
+        };
+        let store = Store::open(device, &open).unwrap();
+        let drive = Drive::new(store, options, environment).unwrap();
+        let server = DriveServer::start(drive, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+        clock.fetch_add(60 * SECOND, Ordering::Relaxed);
+        let channel = Connection::tcp(server.address(), &ClientOptions::default()).unwrap();
+        TestDrive {
+            server: Some(server),
+            clock,
+            channel,
+            nonces: NonceSource::new(start),
+        }
+    }
+
+    pub fn server(&self) -> &DriveServer {
+        self.server.as_ref().unwrap()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.clock.load(Ordering::Relaxed))
+    }
+
+    pub fn advance(&self, nanoseconds: u64) {
+        self.clock.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub fn fresh_nonce(&self) -> Nonce {
+        self.nonces.draw(self.now())
+    }
+
+    /// Sends a request and checks what can be checked of the reply.
+    pub fn ask(&self, request: &Request<'_>) -> Result<Answered, ChannelError> {
+        self.ask_over(&self.channel, request)
+    }
+
+    pub fn ask_over(
+        &self,
+        channel: &dyn Channel,
+        request: &Request<'_>,
+    ) -> Result<Answered, ChannelError> {
+        let nonce = request.nonce.unwrap_or_else(|| self.fresh_nonce());
+        let sealed = request.seal(nonce);
+        let mut into = vec![0; 5 << 20];
+        let call = OutgoingCall {
+            program: PROGRAM,
+            version: VERSION,
+            procedure: request.procedure.into(),
+            credential: OpaqueAuth {
+                flavor: AUTH_FLAVOR,
+                body: &sealed.credential,
+            },
+            verifier: OpaqueAuth {
+                flavor: AUTH_FLAVOR,
+                body: &sealed.verifier,
+            },
+            arguments: &sealed.arguments,
+            data: &[IoSlice::new(&sealed.data)],
+            results: if request.procedure == Procedure::Read {
+                ResultShape::DataAfter {
+                    head_bytes: READ_RESULT_HEAD_BYTES,
+                }
+            } else {
+                ResultShape::Plain
+            },
+            timeout: Duration::from_secs(20),
+        };
+        let reply = channel.call(&call, &mut into)?;
+        into.truncate(reply.data_length());
+        let verifier = Verifier::from_opaque(&reply.verifier()).unwrap();
+        let results = reply.results().to_vec();
+        let status = decode_result::<(), Status>(&mut Decoder::new(&results))
+            .unwrap()
+            .err();
+        let covers_data = request.procedure == Procedure::Read
+            && status.is_none()
+            && request.protection.contains(Protection::INTEGRITY_DATA);
+        let slices: &[&[u8]] = &[&into];
+        let digest = request.signer.keys(request.suite).map(|keys| {
+            keys.reply(
+                &nonce,
+                &verifier.nonce,
+                &[&results],
+                covers_data.then_some(slices),
+            )
+        });
+        let proved = digest == Some(verifier.digest);
+        Ok(Answered {
+            status,
+            verifier,
+            proved,
+            results,
+            data: into,
+        })
+    }
+
+    /// The status of a request that must be refused, which must prove nothing.
+    pub fn refused(&self, request: &Request<'_>) -> Status {
+        let answered = self.ask(request).unwrap();
+        assert_eq!(
+            answered.verifier.digest,
+            Digest::ZERO,
+            "{:?}",
+            answered.status
+        );
+        assert_eq!(answered.results.len(), 4);
+        answered.status.expect("it must be refused")
+    }
+
+    /// An empty object, made with the working key.
+    pub fn new_object(&self) -> ObjectName {
+        let arguments = CreateArguments {
+            partition: PARTITION,
+            durable: false,
+            initial: SetAttributes {
+                access_control_version: Some(5),
+                ..SetAttributes::default()
+            },
+        };
+        let created: Created = self
+            .ask(&Request::new(
+                Procedure::Create,
+                &arguments,
+                Signer::working(),
+            ))
+            .unwrap()
+            .take();
+        ObjectName {
+            partition: PARTITION,
+            object: created.object,
+        }
+    }
+
+    pub fn write(&self, name: ObjectName, offset: u64, data: &[u8]) -> Written {
+        let arguments = WriteArguments::single(name, offset, data.len(), false);
+        let request = Request::new(Procedure::Write, &arguments, Signer::working());
+        self.ask(&Request { data, ..request }).unwrap().take()
+    }
+
+    /// An object with contents.
+    pub fn object_with(&self, data: &[u8]) -> ObjectName {
+        let name = self.new_object();
+        self.write(name, 0, data);
+        name
+    }
+
+    /// A capability for everything on an object made by `new_object`, for an hour.
+    pub fn capability(&self, name: ObjectName) -> Capability {
+        Capability {
+            drive: DRIVE,
+            partition: name.partition,
+            object: name.object,
+            region: ByteRange::ALL,
+            rights: Rights::all(),
+            expires: self.now().plus_ns(3600 * SECOND),
+            audit_id: AuditId(99),
+            minimum_protection: Protection::INTEGRITY_ARGS,
+            key_epoch: EPOCH,
+        }
+    }
+}
+
+/// Whom a request claims to be, and which key it is really made with.
+#[derive(Clone)]
+pub struct Signer {
+    pub claimed: CredentialKey,
+    /// `None` makes no digest.
+    pub secret: Option<SecretKey>,
+}
+
+impl Signer {
+    pub fn working() -> Signer {
+        let claimed = CredentialKey::WorkingCurrent(PARTITION);
+        Signer {
+            claimed,
+            secret: Some(SecretKey::new(key_of(WORKING_KEY))),
+        }
+    }
+
+    pub fn key(claimed: CredentialKey, number: u8) -> Signer {
+        Signer {
+            claimed,
+            secret: Some(SecretKey::new(key_of(number))),
+        }
+    }
+
+    /// As the file manager mints it, for objects of access control version 5.
+    pub fn capability(capability: &Capability) -> Signer {
+        Signer::minted(capability, capability, 5)
+    }
+
+    /// Shows `shown`, with the key of `minted`.
+    pub fn minted(shown: &Capability, minted: &Capability, version: u64) -> Signer {
+        let working = SecretKey::new(key_of(WORKING_KEY));
+        let secret = capability_key(&working, minted, version);
+        Signer {
+            claimed: CredentialKey::Capability(*shown),
+            secret: Some(secret),
+        }
+    }
+
+    fn keys(&self, suite: Suite) -> Option<DigestKeys> {
+        self.secret
+            .as_ref()
+            .map(|secret| DigestKeys::new(secret, suite))
+    }
+}
+
+/// Changes bytes after they were sealed.
+pub type Tamper<'a> = Option<&'a dyn Fn(&mut Vec<u8>)>;
+
+/// A request; tests change what they are about.
+#[derive(Clone)]
+pub struct Request<'a> {
+    pub procedure: Procedure,
+    pub arguments: Vec<u8>,
+    pub data: &'a [u8],
+    pub signer: Signer,
+    pub suite: Suite,
+    /// What the credential says instead.
+    pub suite_number: Option<u32>,
+    pub protection: Protection,
+    pub nonce: Option<Nonce>,
+    pub tamper_credential: Tamper<'a>,
+    pub tamper_verifier: Tamper<'a>,
+    pub tamper_arguments: Tamper<'a>,
+    pub tamper_data: Tamper<'a>,
+}
+
+struct Sealed {
+    credential: Vec<u8>,
+    verifier: Vec<u8>,
+    arguments: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl<'a> Request<'a> {
+    pub fn new(procedure: Procedure, arguments: &impl XdrEncode, signer: Signer) -> Self {
+        Request {
+            procedure,
+            arguments: to_bytes(arguments),
+            data: &[],
+            signer,
+            suite: Suite::preferred(),
+            suite_number: None,
+            protection: Protection::INTEGRITY_ARGS,
+            nonce: None,
+            tamper_credential: None,
+            tamper_verifier: None,
+            tamper_arguments: None,
+            tamper_data: None,
+        }
+    }
+
+    fn seal(&self, nonce: Nonce) -> Sealed {
+        let mut credential = Credential::new(self.signer.claimed, self.suite, self.protection);
+        if let Some(number) = self.suite_number {
+            credential.suite_number = number;
+        }
+        let mut credential = credential.to_body();
+        let mut arguments = self.arguments.clone();
+        let mut data = self.data.to_vec();
+        let procedure = procedure_bytes(PROGRAM, VERSION, self.procedure.into());
+        let covers_data = self.procedure == Procedure::Write
+            && self.protection.contains(Protection::INTEGRITY_DATA);
+        let slices: &[&[u8]] = &[self.data];
+        let digest = match self.signer.keys(self.suite) {
+            Some(keys) if !self.protection.is_empty() => keys.request(
+                &nonce,
+                &[&procedure, &credential, &arguments],
+                covers_data.then_some(slices),
+            ),
+            _ => Digest::ZERO,
+        };
+        let mut verifier = Verifier { nonce, digest }.to_body().to_vec();
+        for (tamper, bytes) in [
+            (self.tamper_credential, &mut credential),
+            (self.tamper_verifier, &mut verifier),
+            (self.tamper_arguments, &mut arguments),
+            (self.tamper_data, &mut data),
+        ] {
+            if let Some(tamper) = tamper {
+                tamper(bytes);
+            }
+        }
+        Sealed {
+            credential,
+            verifier,
+            arguments,
+            data,
+        }
+    }
+}
+
+/// A reply.
+#[derive(Debug)]
+pub struct Answered {
+    /// `None` is success.
+    pub status: Option<Status>,
+    pub verifier: Verifier,
+    /// Whether the digest is right.
+    pub proved: bool,
+    pub results: Vec<u8>,
+    pub data: Vec<u8>,
+}
+
+impl Answered {
+    /// The reply of a request that must succeed.
+    pub fn take<T: XdrDecode>(&self) -> T {
+        let mut input = Decoder::new(&self.results);
+        let reply = decode_result::<T, Status>(&mut input).unwrap();
+        input.finish().unwrap();
+        let reply = reply.expect("it must succeed");
+        assert!(
+            self.proved || self.verifier.digest == Digest::ZERO,
+            "the digest is wrong"
+        );
+        reply
+    }
+
+    /// The status of a request that has authority and fails all the same.
+    pub fn failed(&self) -> Status {
+        assert!(self.proved, "{:?} is not proved", self.status);
+        self.status.expect("it must fail")
+    }
+}
+
+pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
+    (0..length as u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 7 ^ seed) as u8)
+        .collect()
+}
+
+pub fn object(number: u64) -> ObjectName {
+    ObjectName {
+        partition: PARTITION,
+        object: ObjectId(number),
+    }
+}

@@ -1,0 +1,242 @@
+//! Bytes that no client sends: the drive goes on serving.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::*;
+use nasd_capability::Suite;
+use nasd_drive::DriveOptions;
+use nasd_protocol::drive::{PROGRAM, Procedure, ReadArguments, VERSION, WriteArguments};
+use nasd_protocol::{AUTH_FLAVOR, Credential, Verifier};
+use nasd_rpc::{CallHead, OpaqueAuth};
+use nasd_transport::{ChannelError, ClientOptions, Connection, ReplyError, ServerOptions};
+use nasd_types::Protection;
+use nasd_xdr::to_bytes;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+fn impatient() -> DriveOptions {
+    let server = ServerOptions {
+        peer_timeout: Duration::from_millis(600),
+        ..DriveOptions::default().server
+    };
+    DriveOptions {
+        server,
+        ..DriveOptions::default()
+    }
+}
+
+fn assert_serving(drive: &TestDrive) {
+    let channel = Connection::tcp(drive.server().address(), &ClientOptions::default()).unwrap();
+    let arguments = ReadArguments::single(object(4), 0, 10);
+    let request = Request::new(Procedure::Read, &arguments, Signer::working());
+    let answered = drive.ask_over(&channel, &request).unwrap();
+    assert_eq!(answered.status, None);
+}
+
+/// A record that makes sense up to its digest.
+fn record(drive: &TestDrive, procedure: u32, arguments: &[u8], protection: Protection) -> Vec<u8> {
+    let credential =
+        Credential::new(Signer::working().claimed, Suite::preferred(), protection).to_body();
+    let nonce = drive.fresh_nonce();
+    let verifier = Verifier {
+        nonce,
+        ..Verifier::NONE
+    }
+    .to_body();
+    let head = CallHead {
+        xid: 1,
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        credential: OpaqueAuth {
+            flavor: AUTH_FLAVOR,
+            body: &credential,
+        },
+        verifier: OpaqueAuth {
+            flavor: AUTH_FLAVOR,
+            body: &verifier,
+        },
+    };
+    let mut message = to_bytes(&head);
+    message.extend_from_slice(arguments);
+    let mut bytes = (message.len() as u32 | 1 << 31).to_be_bytes().to_vec();
+    bytes.extend_from_slice(&message);
+    bytes
+}
+
+fn raw(drive: &TestDrive) -> TcpStream {
+    let socket = TcpStream::connect(drive.server().address()).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    socket
+}
+
+/// Sends and reads until the drive has closed the connection.
+fn send_all(drive: &TestDrive, bytes: &[u8]) {
+    let mut socket = raw(drive);
+    // The drive may close before everything is out.
+    let _ = socket.write_all(bytes);
+    let _ = socket.shutdown(Shutdown::Write);
+    let _ = socket.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn random_calls_never_stop_the_drive() {
+    let drive = TestDrive::new();
+    let name = object(4);
+    let write = [
+        to_bytes(&WriteArguments::single(name, 0, 64, false)),
+        vec![9; 64],
+    ]
+    .concat();
+    let read = to_bytes(&ReadArguments::single(name, 0, 64));
+    let mut random = Random(20);
+    for round in 0..2000 {
+        let procedure = random.below(10) as u32;
+        let protection = if round % 2 == 0 {
+            Protection::INTEGRITY_ARGS
+        } else {
+            Protection::SUPPORTED
+        };
+        let mut bytes = match random.below(4) {
+            0 => record(&drive, 7, &write, protection),
+            1 => record(&drive, 6, &read, protection),
+            2 => {
+                let arguments: Vec<u8> = (0..4 * random.below(60))
+                    .map(|_| random.next() as u8)
+                    .collect();
+                record(&drive, procedure, &arguments, protection)
+            }
+            _ => {
+                // Small numbers make more sense to decoders than large ones.
+                let arguments: Vec<u8> = (0..random.below(60))
+                    .flat_map(|_| (random.below(5) as u32).to_be_bytes())
+                    .collect();
+                record(&drive, procedure, &arguments, protection)
+            }
+        };
+        for _ in 0..random.below(4) {
+            let at = 4 + random.below(bytes.len() - 4);
+            bytes[at] = random.next() as u8;
+        }
+        if random.below(10) == 0 {
+            bytes.truncate(random.below(bytes.len()));
+        }
+        send_all(&drive, &bytes);
+    }
+    assert_serving(&drive);
+}
+
+#[test]
+fn oversized_and_truncated_frames_leave_the_drive_serving() {
+    let drive = TestDrive::with(impatient());
+    for bytes in [
+        vec![0xff; 100],
+        vec![0; 100],
+        (0x8100_0000_u32).to_be_bytes().to_vec(),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+    ] {
+        send_all(&drive, &bytes);
+    }
+    let arguments = to_bytes(&WriteArguments::single(object(4), 0, 4 << 20, false));
+    let head = record(&drive, 7, &arguments, Protection::SUPPORTED);
+    for cut in 0..head.len() {
+        send_all(&drive, &head[..cut]);
+    }
+    assert_serving(&drive);
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_garbage() {
+    let drive = TestDrive::new();
+    for procedure in 2..9_u32 {
+        let procedure = Procedure::try_from(procedure).unwrap();
+        let mut request = Request::new(
+            procedure,
+            &ReadArguments::single(object(4), 0, 1),
+            Signer::working(),
+        );
+        request.arguments = vec![0xff; 36];
+        let result = drive.ask(&request);
+        assert!(
+            matches!(
+                result,
+                Err(ChannelError::Rejected { reason: ReplyError::Rejected(status), .. })
+                    if status == nasd_transport::AcceptStatus::GarbageArguments
+            ),
+            "{procedure:?}: {result:?}"
+        );
+    }
+    assert_serving(&drive);
+}
+
+#[test]
+fn writers_without_a_key_cannot_hold_the_cache() {
+    let drive = TestDrive::with(DriveOptions {
+        unverified_bytes: 8 << 20,
+        ..impatient()
+    });
+    let arguments = to_bytes(&WriteArguments::single(object(4), 0, 4 << 20, false));
+    // A write of 4 MiB whose data never comes.
+    let mut call = record(&drive, 7, &arguments, Protection::SUPPORTED);
+    let length = (call.len() - 4 + (4 << 20)) as u32;
+    call[..4].copy_from_slice(&(length | 1 << 31).to_be_bytes());
+    let stuck: Vec<_> = (0..20)
+        .map(|_| {
+            let mut socket = raw(&drive);
+            socket.write_all(&call).unwrap();
+            socket
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(200));
+    // 64 MiB of cache would be full of them. Those who prove themselves without the data go on.
+    let begin = Instant::now();
+    let data = pattern(1, 4 << 20);
+    let name = drive.object_with(&data);
+    let arguments = ReadArguments::single(name, 0, 4 << 20);
+    let request = Request::new(Procedure::Read, &arguments, Signer::working());
+    assert!(drive.ask(&request).unwrap().data == data);
+    assert!(
+        begin.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        begin.elapsed()
+    );
+    // And the stuck ones are cut off.
+    for mut socket in stuck {
+        let _ = socket.read_to_end(&mut Vec::new());
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begin.elapsed()
+    );
+    let write = Request {
+        data: &data,
+        protection: Protection::SUPPORTED,
+        ..Request::new(
+            Procedure::Write,
+            &WriteArguments::single(name, 0, data.len(), false),
+            Signer::working(),
+        )
+    };
+    assert_eq!(drive.ask(&write).unwrap().status, None);
+}

@@ -1,0 +1,179 @@
+//! What a manager is told at its start. Where it comes from (files, arguments) is not its affair.
+
+use std::time::Duration;
+
+use nasd_capability::SecretKey;
+use nasd_protocol::limits::{MAX_ADDRESS_BYTES, MAX_DRIVES};
+use nasd_protocol::manager::Name;
+use nasd_types::{CellId, DriveId, PartitionId, Protection};
+use thiserror::Error;
+
+use crate::namespace::RootOptions;
+
+/// A manager's configuration. [`ManagerConfig::new`] has the defaults.
+#[derive(Clone, Debug)]
+pub struct ManagerConfig {
+    /// The cell.
+    pub cell: CellId,
+    /// The volume's name.
+    pub volume: Name,
+    /// The drive whose First Object holds the volume record, and which has the intent log and the
+    /// root. Must stay the same for the volume's life.
+    pub home: DriveId,
+    /// The volume's drives.
+    pub drives: Vec<DriveConfig>,
+    /// What clients are told to protect their requests with, the least with which capabilities may
+    /// be used, and what the manager protects its own requests with.
+    pub protection: Protection,
+    /// How long a capability is good, at least.
+    pub capability_lifetime: Duration,
+    /// The root directory, when the volume is made.
+    pub root: RootOptions,
+    /// How long a call waits for a drive that is away. Less than clients wait for one answer.
+    pub patience: Duration,
+    /// How long it waits where there is another way, or others wait meanwhile.
+    pub short_patience: Duration,
+    /// Connections to each drive.
+    pub drive_connections: usize,
+    /// Memory for directories, in bytes.
+    pub directory_cache_bytes: usize,
+    /// How many files' records are kept in memory.
+    pub record_cache_entries: usize,
+    /// How often free space is asked for, and deferred work tried again.
+    pub housekeeping_interval: Duration,
+}
+
+/// One of the volume's drives.
+#[derive(Clone, Debug)]
+pub struct DriveConfig {
+    /// Its name.
+    pub id: DriveId,
+    /// Where it answers, `HOST:PORT`; clients are told the same.
+    pub address: String,
+    /// Small, stable, unique in the cell.
+    pub index: u32,
+    /// The volume's partition.
+    pub partition: PartitionId,
+    /// The partition's current working key.
+    pub working_key: SecretKey,
+    /// Its number.
+    pub key_epoch: u32,
+}
+
+/// A configuration that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// No drives, or too many.
+    #[error("a volume has 1 to {MAX_DRIVES} drives, not {0}")]
+    DriveCount(usize),
+    /// Two drives with the same name or index.
+    #[error("drive {0} is there twice, or shares its index with another")]
+    Duplicate(DriveId),
+    /// An address that clients could not be told.
+    #[error("the address of drive {0} has more than {MAX_ADDRESS_BYTES} bytes")]
+    Address(DriveId),
+    /// The home is none of the drives.
+    #[error("the volume's home, drive {0}, is not among its drives")]
+    Home(DriveId),
+    /// Options that can't go together, or that this version does not know.
+    #[error("the protection options make no sense: {0:?}")]
+    Protection(Protection),
+    /// A capability must outlive the request it is for.
+    #[error("capabilities must be good for a second at least")]
+    Lifetime,
+}
+
+impl ManagerConfig {
+    /// A configuration with the defaults: arguments protected, capabilities for ten minutes, ten
+    /// seconds of patience, 64 MiB of directories.
+    pub fn new(cell: CellId, volume: Name, home: DriveId, drives: Vec<DriveConfig>) -> Self {
+        ManagerConfig {
+            cell,
+            volume,
+            home,
+            drives,
+            protection: Protection::INTEGRITY_ARGS,
+            capability_lifetime: Duration::from_secs(600),
+            root: RootOptions::default(),
+            patience: Duration::from_secs(10),
+            short_patience: Duration::from_secs(1),
+            drive_connections: 2,
+            directory_cache_bytes: 64 << 20,
+            record_cache_entries: 1 << 16,
+            housekeeping_interval: Duration::from_secs(5),
+        }
+    }
+
+    /// Checks what can be checked without the drives.
+    ///
+    /// # Errors
+    /// The first thing that makes no sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.drives.is_empty() || self.drives.len() > MAX_DRIVES {
+            return Err(ConfigError::DriveCount(self.drives.len()));
+        }
+        for (position, drive) in self.drives.iter().enumerate() {
+            let twin = |other: &DriveConfig| other.id == drive.id || other.index == drive.index;
+            if self.drives[..position].iter().any(twin) {
+                return Err(ConfigError::Duplicate(drive.id));
+            }
+            if drive.address.len() > MAX_ADDRESS_BYTES {
+                return Err(ConfigError::Address(drive.id));
+            }
+        }
+        if !self.drives.iter().any(|drive| drive.id == self.home) {
+            return Err(ConfigError::Home(self.home));
+        }
+        let known = Protection::SUPPORTED.contains(self.protection);
+        if !known || !self.protection.is_meaningful() {
+            return Err(ConfigError::Protection(self.protection));
+        }
+        if self.capability_lifetime < Duration::from_secs(1) {
+            return Err(ConfigError::Lifetime);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(drives: &[(u64, u32)]) -> ManagerConfig {
+        let drive = |(id, index): &(u64, u32)| DriveConfig {
+            id: DriveId(*id),
+            address: "localhost:1".to_owned(),
+            index: *index,
+            partition: PartitionId(1),
+            working_key: SecretKey::new([1; 32]),
+            key_epoch: 1,
+        };
+        let volume = Name::new("home").unwrap();
+        let drives = drives.iter().map(drive).collect();
+        ManagerConfig::new(CellId::default(), volume, DriveId(1), drives)
+    }
+
+    #[test]
+    fn senseless_configurations_are_refused() {
+        assert_eq!(config(&[(1, 0), (2, 1)]).check(), Ok(()));
+        assert_eq!(config(&[]).check(), Err(ConfigError::DriveCount(0)));
+        assert_eq!(
+            config(&[(1, 0), (1, 1)]).check(),
+            Err(ConfigError::Duplicate(DriveId(1)))
+        );
+        assert_eq!(
+            config(&[(1, 0), (2, 0)]).check(),
+            Err(ConfigError::Duplicate(DriveId(2)))
+        );
+        assert_eq!(
+            config(&[(2, 0)]).check(),
+            Err(ConfigError::Home(DriveId(1)))
+        );
+        let mut alone = config(&[(1, 0)]);
+        alone.protection = Protection::INTEGRITY_DATA;
+        assert!(matches!(alone.check(), Err(ConfigError::Protection(_))));
+        let mut brief = config(&[(1, 0)]);
+        brief.capability_lifetime = Duration::ZERO;
+        assert_eq!(brief.check(), Err(ConfigError::Lifetime));
+    }
+}

@@ -1,0 +1,153 @@
+//! Makes the capabilities that ride on answers.
+//!
+//! * Region: all of the object; the rights are those of [`crate::permission::rights`].
+//! * Expiry: the configured lifetime from now on the drive's clock, rounded up to the next eighth
+//!   of the lifetime. So a caller who asks again soon gets the same capability, and the drive,
+//!   which keeps the keys it derived, need not derive another.
+//! * Audit identifier: the caller's uid in the upper 32 bits, the number of its host's certificate
+//!   ([`crate::caller::peer_number`]) in the lower 32.
+//! * Minimum protection: as configured.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_protocol::manager::{FileHandle, IssuedCapability};
+use nasd_types::{AuditId, ByteRange, DriveId, Protection, Rights, Timestamp};
+
+use crate::caller::Caller;
+
+/// What capabilities for one drive's partition are minted with.
+#[derive(Clone, Debug)]
+pub struct MintKey {
+    /// The drive.
+    pub drive: DriveId,
+    /// The partition's current working key.
+    pub working_key: SecretKey,
+    /// Its number.
+    pub key_epoch: u32,
+}
+
+/// How capabilities are minted.
+#[derive(Clone, Debug)]
+pub struct MintOptions {
+    /// How long a capability is good, at least; at most an eighth longer.
+    pub lifetime: Duration,
+    /// The weakest protection with which it may be used.
+    pub minimum_protection: Protection,
+}
+
+/// Mints.
+#[derive(Debug)]
+pub(crate) struct Mint {
+    keys: HashMap<DriveId, MintKey>,
+    lifetime_ns: u64,
+    minimum_protection: Protection,
+}
+
+impl Mint {
+    pub(crate) fn new(keys: Vec<MintKey>, options: &MintOptions) -> Self {
+        Mint {
+            keys: keys.into_iter().map(|key| (key.drive, key)).collect(),
+            lifetime_ns: u64::try_from(options.lifetime.as_nanos()).unwrap_or(u64::MAX),
+            minimum_protection: options.minimum_protection,
+        }
+    }
+
+    /// A capability for the caller; `None` for a drive that is not of this volume.
+    pub(crate) fn issue(
+        &self,
+        handle: FileHandle,
+        access_control_version: u64,
+        rights: Rights,
+        caller: &Caller,
+        drive_time: Timestamp,
+    ) -> Option<IssuedCapability> {
+        let key = self.keys.get(&handle.drive)?;
+        let capability = Capability {
+            drive: handle.drive,
+            partition: handle.partition,
+            object: handle.object,
+            region: ByteRange::ALL,
+            rights,
+            expires: self.expiry(drive_time),
+            audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
+            minimum_protection: self.minimum_protection,
+            key_epoch: key.key_epoch,
+        };
+        let key = capability_key(&key.working_key, &capability, access_control_version);
+        Some(IssuedCapability { capability, key })
+    }
+
+    fn expiry(&self, now: Timestamp) -> Timestamp {
+        let end = now.plus_ns(self.lifetime_ns);
+        let step = (self.lifetime_ns / 8).max(1);
+        Timestamp(end.0.checked_next_multiple_of(step).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_types::{ObjectId, PartitionId};
+
+    fn mint() -> Mint {
+        let key = MintKey {
+            drive: DriveId(7),
+            working_key: SecretKey::new([9; 32]),
+            key_epoch: 3,
+        };
+        let options = MintOptions {
+            lifetime: Duration::from_secs(600),
+            minimum_protection: Protection::INTEGRITY_ARGS,
+        };
+        Mint::new(vec![key], &options)
+    }
+
+    fn handle(drive: u64) -> FileHandle {
+        FileHandle {
+            drive: DriveId(drive),
+            partition: PartitionId(1),
+            object: ObjectId(70),
+        }
+    }
+
+    #[test]
+    fn the_key_is_the_drives() {
+        let caller = Caller {
+            uid: 1000,
+            gid: 100,
+            groups: Vec::new(),
+            peer: 0xaabb_ccdd,
+        };
+        let now = Timestamp(5_000_000_000_000);
+        let issued = mint()
+            .issue(handle(7), 4, Rights::READ, &caller, now)
+            .unwrap();
+        assert_eq!(issued.capability.audit_id, AuditId(0x0000_03e8_aabb_ccdd));
+        assert_eq!(issued.capability.region, ByteRange::ALL);
+        assert_eq!(issued.capability.key_epoch, 3);
+        assert_eq!(
+            issued.key,
+            capability_key(&SecretKey::new([9; 32]), &issued.capability, 4)
+        );
+        assert!(
+            mint()
+                .issue(handle(8), 4, Rights::READ, &caller, now)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn expiry_is_in_steps_and_never_early() {
+        let mint = mint();
+        let step = 75 * Timestamp::SECOND_NS;
+        for now in [0, 1, step - 1, step, 123_456_789_012_345] {
+            let expiry = mint.expiry(Timestamp(now)).0;
+            assert!(expiry >= now + 600 * Timestamp::SECOND_NS);
+            assert!(expiry < now + 600 * Timestamp::SECOND_NS + step);
+            assert_eq!(expiry % step, 0);
+        }
+        assert_eq!(mint.expiry(Timestamp(u64::MAX - 1)), Timestamp::MAX);
+    }
+}

@@ -1,0 +1,296 @@
+//! `rename`: within a directory by one write where one block holds it all, else by the intent log.
+
+use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
+
+use super::commit::{NotCommitted, remove_entry_step, set_entry_step, set_record_step};
+use super::contents::Target;
+use super::lookup::require_name;
+use super::{ATTEMPTS, Namespace, Outcome};
+use crate::caller::Caller;
+use crate::file_record::FileRecord;
+use crate::intent::Step;
+use crate::locks::{Mode, Wants};
+use crate::objects::Wait;
+use crate::permission::{self, EXECUTE, WRITE};
+
+/// More directories above each other than any path can name; a circle, that is.
+const MAX_DEPTH: usize = 1 << 16;
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+struct Place<'a> {
+    directory: FileHandle,
+    name: &'a [u8],
+}
+
+/// What was seen before the locks were taken.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    source: Target,
+    victim: Option<Target>,
+    /// The new directory and all above it, if a directory moves to another one.
+    above: Vec<FileHandle>,
+}
+
+/// What came of one attempt.
+enum Attempt {
+    Done,
+    /// Done, but for this object, which nothing names any more.
+    Removed(FileHandle),
+    /// Others have changed what it looked at.
+    Again,
+    NotCommitted(NotCommitted),
+}
+
+/// The records that count, read under the locks.
+struct Records {
+    source: FileRecord,
+    victim: Option<FileRecord>,
+}
+
+impl Namespace {
+    /// Moves a name, over what has the new name if that can be.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        (from_directory, from_name): (FileHandle, &[u8]),
+        (to_directory, to_name): (FileHandle, &[u8]),
+        flags: RenameFlags,
+    ) -> Outcome<()> {
+        let special = |name: &[u8]| matches!(name, b"." | b"..");
+        if !flags.is_meaningful() || special(from_name) || special(to_name) {
+            return Err(ManagerStatus::Invalid);
+        }
+        require_name(from_name)?;
+        require_name(to_name)?;
+        let from = Place {
+            directory: from_directory,
+            name: from_name,
+        };
+        let to = Place {
+            directory: to_directory,
+            name: to_name,
+        };
+        for _ in 0..ATTEMPTS {
+            let Some(seen) = self.look_before_rename(caller, from, to, flags)? else {
+                return Ok(());
+            };
+            match self.try_rename(caller, from, to, &seen)? {
+                Attempt::Done => return Ok(()),
+                Attempt::Removed(object) => {
+                    self.reap(object, Wait::Brief);
+                    return Ok(());
+                }
+                Attempt::Again => {}
+                Attempt::NotCommitted(error) => {
+                    if self.after_failed_commit(error)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Err(ManagerStatus::Unavailable)
+    }
+
+    /// Looks at all that takes part, one lock at a time. `None` if nothing is to be done: both
+    /// names are the same file's.
+    fn look_before_rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: RenameFlags,
+    ) -> Outcome<Option<Seen>> {
+        let source = self.search(caller, from.directory, from.name)?;
+        let source = source.ok_or(ManagerStatus::NotFound)?;
+        let victim = self.search(caller, to.directory, to.name)?;
+        if victim.is_some() && flags.is_no_replace() {
+            return Err(ManagerStatus::Exists);
+        }
+        if victim.is_some_and(|victim| victim.handle == source.handle) {
+            return Ok(None);
+        }
+        match self.preload(source.handle) {
+            Ok(_) | Err(ManagerStatus::Stale) => {}
+            Err(status) => return Err(status),
+        }
+        if let Some(victim) = victim {
+            self.look_at(victim)?;
+        }
+        let moves = source.file_type == FileType::Directory && from.directory != to.directory;
+        let above = if moves {
+            self.above(to.directory)?
+        } else {
+            Vec::new()
+        };
+        if above.contains(&source.handle) {
+            return Err(ManagerStatus::Invalid);
+        }
+        Ok(Some(Seen {
+            source,
+            victim,
+            above,
+        }))
+    }
+
+    /// A directory and all above it, up to the root.
+    fn above(&self, directory: FileHandle) -> Outcome<Vec<FileHandle>> {
+        let mut above = vec![directory];
+        let mut last = directory;
+        while last != self.root() {
+            last = self.parent(last)?;
+            above.push(last);
+            if above.len() > MAX_DEPTH {
+                tracing::error!("directories lie in a circle");
+                return Err(ManagerStatus::Io);
+            }
+        }
+        Ok(above)
+    }
+
+    fn try_rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        seen: &Seen,
+    ) -> Outcome<Attempt> {
+        let _held = self.hold(wants(from, to, seen))?;
+        let unchanged = self.find(from.directory, from.name)? == Some(seen.source)
+            && self.find(to.directory, to.name)? == seen.victim
+            && (seen.above.is_empty() || self.above(to.directory)? == seen.above);
+        if !unchanged {
+            return Ok(Attempt::Again);
+        }
+        let records = self.check_rename(caller, from, to, seen)?;
+        let removed = match (seen.victim, records.victim) {
+            (Some(victim), Some(record)) if record.is_directory() || record.links == 1 => {
+                Some(victim.handle)
+            }
+            _ => None,
+        };
+        let in_one_directory = from.directory == to.directory;
+        let loses_one_of_many_names = records.victim.is_some() && removed.is_none();
+        if in_one_directory
+            && !loses_one_of_many_names
+            && self.rename_in_one_block(from.directory, from.name, to.name)?
+        {
+            return Ok(match removed {
+                Some(victim) => {
+                    self.doom(victim);
+                    Attempt::Removed(victim)
+                }
+                None => Attempt::Done,
+            });
+        }
+        Ok(
+            match self.commit(steps(from, to, seen, &records, removed)) {
+                Ok(()) => Attempt::Done,
+                Err(error) => Attempt::NotCommitted(error),
+            },
+        )
+    }
+
+    /// Whether the directory holds both names in one block, so that one write has done it.
+    fn rename_in_one_block(&self, directory: FileHandle, from: &[u8], to: &[u8]) -> Outcome<bool> {
+        let mut possible = true;
+        self.change_directory(directory, Wait::Patient, |contents| {
+            let change = contents.plan_rename(from, to);
+            possible = change.is_some();
+            Ok(change)
+        })
+        .map_err(|error| error.status)?;
+        Ok(possible)
+    }
+
+    /// Checks the rules; the caller holds all locks.
+    fn check_rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        seen: &Seen,
+    ) -> Outcome<Records> {
+        let (old, new) = (
+            self.directory_record(from.directory)?,
+            self.directory_record(to.directory)?,
+        );
+        let source = self
+            .record_if_any(seen.source.handle)?
+            .ok_or(ManagerStatus::Io)?;
+        permission::require(&old, caller, WRITE | EXECUTE)?;
+        permission::require_removable(&old, &source, caller)?;
+        permission::require(&new, caller, WRITE | EXECUTE)?;
+        let mut victim = None;
+        if let Some(target) = seen.victim {
+            victim = self.record_if_any(target.handle)?;
+            if let Some(record) = &victim {
+                permission::require_removable(&new, record, caller)?;
+            }
+            match (
+                source.is_directory(),
+                target.file_type == FileType::Directory,
+            ) {
+                (true, false) => return Err(ManagerStatus::NotDirectory),
+                (false, true) => return Err(ManagerStatus::IsDirectory),
+                (true, true) if victim.is_some() => self.require_empty(target.handle)?,
+                _ => {}
+            }
+        }
+        if source.is_directory() && from.directory != to.directory {
+            // Its `..` changes.
+            permission::require(&source, caller, WRITE)?;
+        }
+        Ok(Records { source, victim })
+    }
+}
+
+fn wants(from: Place<'_>, to: Place<'_>, seen: &Seen) -> Wants {
+    let mut wants = Wants::new().write(from.directory).write(to.directory);
+    wants = match seen.above.is_empty() {
+        true => wants.read(seen.source.handle),
+        false => wants
+            .write(seen.source.handle)
+            .position(seen.source.handle, Mode::Exclusive),
+    };
+    for directory in &seen.above {
+        wants = wants.position(*directory, Mode::Shared);
+    }
+    match seen.victim {
+        Some(victim) => wants.write(victim.handle),
+        None => wants,
+    }
+}
+
+fn steps(
+    from: Place<'_>,
+    to: Place<'_>,
+    seen: &Seen,
+    records: &Records,
+    removed: Option<FileHandle>,
+) -> Vec<Step> {
+    let source = seen.source;
+    let mut steps = vec![
+        set_entry_step(to.directory, to.name, source.handle, source.file_type),
+        remove_entry_step(from.directory, from.name, source.handle),
+    ];
+    if source.file_type == FileType::Directory && from.directory != to.directory {
+        let moved = FileRecord {
+            parent: Some(to.directory),
+            ..records.source
+        };
+        steps.push(set_record_step(source.handle, &moved));
+    }
+    match (removed, seen.victim, records.victim) {
+        (Some(object), _, _) => steps.push(Step::RemoveObject { object }),
+        (None, Some(victim), Some(record)) => {
+            let record = FileRecord {
+                links: record.links - 1,
+                ..record
+            };
+            steps.push(set_record_step(victim.handle, &record));
+        }
+        _ => {}
+    }
+    steps
+}

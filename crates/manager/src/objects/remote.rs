@@ -1,0 +1,253 @@
+//! Objects at drives, over the network.
+//!
+//! The manager acts by the partition's current working key: so the drives count its traffic as
+//! that of a holder of keys, apart from the data that clients move by their capabilities.
+//!
+//! A call waits for a drive that is away as long as its [`Wait`] says. When one has waited in
+//! vain, the next ones wait briefly until the drive answers again: calls that need it fail soon,
+//! and the others don't queue up behind them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_protocol::Status;
+use nasd_protocol::drive::{DriveControl, PartitionControl};
+use nasd_protocol::manager::FileHandle;
+use nasd_types::{
+    Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
+};
+use nasd_xdr::{XdrDecode, from_bytes};
+
+use super::{NewObject, ObjectError, ObjectStore, Wait};
+use crate::config::ManagerConfig;
+
+/// Enough for the control objects with as many partitions as there may be.
+const CONTROL_BYTES: usize = 64 << 10;
+
+struct Drive {
+    patient: DriveClient,
+    brief: DriveClient,
+    authority: Authority,
+    partition: PartitionId,
+    /// A patient call has waited in vain, and none was answered since.
+    is_away: AtomicBool,
+}
+
+/// The volume's drives.
+pub struct RemoteDrives {
+    drives: BTreeMap<DriveId, Drive>,
+}
+
+impl std::fmt::Debug for RemoteDrives {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.drives.keys()).finish()
+    }
+}
+
+impl RemoteDrives {
+    /// The drives of a configuration. Nothing is sent before the first call.
+    pub fn new(config: &ManagerConfig) -> RemoteDrives {
+        let options = ConnectOptions {
+            connections: config.drive_connections,
+            retry: RetryPolicy::within(config.patience),
+            ..ConnectOptions::default()
+        };
+        let brief = RetryPolicy::within(config.short_patience);
+        let drive = |drive: &crate::config::DriveConfig| {
+            let patient = DriveClient::tcp(drive.address.clone(), Some(drive.id), &options);
+            let key = drive.working_key.clone();
+            let drive_state = Drive {
+                brief: patient.with_retry(brief),
+                patient,
+                authority: working_authority(drive.partition, key, config.protection),
+                partition: drive.partition,
+                is_away: AtomicBool::new(false),
+            };
+            (drive.id, drive_state)
+        };
+        RemoteDrives {
+            drives: config.drives.iter().map(drive).collect(),
+        }
+    }
+
+    fn on<T>(
+        &self,
+        drive: DriveId,
+        wait: Wait,
+        call: impl FnOnce(&DriveClient, &Authority, PartitionId) -> Result<T, ClientError>,
+    ) -> Result<T, ObjectError> {
+        let drive = self.drives.get(&drive).ok_or(ObjectError::NoSuchObject)?;
+        let patient = wait == Wait::Patient && !drive.is_away.load(Ordering::Relaxed);
+        let client = if patient {
+            &drive.patient
+        } else {
+            &drive.brief
+        };
+        let result = call(client, &drive.authority, drive.partition).map_err(object_error);
+        match &result {
+            Err(ObjectError::Unavailable { .. }) if patient => {
+                drive.is_away.store(true, Ordering::Relaxed);
+            }
+            Err(ObjectError::Unavailable { .. }) => {}
+            _ => drive.is_away.store(false, Ordering::Relaxed),
+        }
+        result
+    }
+
+    fn read_control<T: XdrDecode>(
+        &self,
+        drive: DriveId,
+        object: ObjectId,
+    ) -> Result<T, ObjectError> {
+        let data = self.on(drive, Wait::Brief, |client, authority, partition| {
+            let mut data = vec![0; CONTROL_BYTES.min(client.max_transfer())];
+            let name = ObjectName { partition, object };
+            let outcome = client.read(authority, name, 0, &mut data)?;
+            data.truncate(outcome.length);
+            Ok(data)
+        })?;
+        from_bytes(&data).map_err(|error| ObjectError::Fault(format!("control object: {error}")))
+    }
+}
+
+fn working_authority(
+    partition: PartitionId,
+    key: nasd_capability::SecretKey,
+    protection: Protection,
+) -> Authority {
+    // Whatever clients are told: who can alter the manager's requests can alter the name space.
+    Authority::working_key(partition, key, protection | Protection::INTEGRITY_ARGS)
+}
+
+fn object_error(error: ClientError) -> ObjectError {
+    match &error {
+        ClientError::Drive(Status::NoSuchObject | Status::NoSuchPartition) => {
+            ObjectError::NoSuchObject
+        }
+        ClientError::Drive(Status::NoSpace) => ObjectError::NoSpace,
+        ClientError::Drive(Status::ReadOnly) => ObjectError::ReadOnly,
+        ClientError::Unreachable { may_have_run, .. } => ObjectError::Unavailable {
+            reason: error.to_string(),
+            maybe_done: *may_have_run,
+        },
+        _ if !error.may_have_run() => ObjectError::Refused(error.to_string()),
+        _ => ObjectError::Fault(error.to_string()),
+    }
+}
+
+impl ObjectStore for RemoteDrives {
+    fn drives(&self) -> Vec<DriveId> {
+        self.drives.keys().copied().collect()
+    }
+
+    fn partition(&self, drive: DriveId) -> Option<PartitionId> {
+        self.drives.get(&drive).map(|drive| drive.partition)
+    }
+
+    fn create(
+        &self,
+        drive: DriveId,
+        initial: &SetAttributes,
+        durable: bool,
+        wait: Wait,
+    ) -> Result<NewObject, ObjectError> {
+        self.on(drive, wait, |client, authority, partition| {
+            let created = client.create(authority, partition, initial, durable)?;
+            let handle = FileHandle {
+                drive,
+                partition,
+                object: created.object,
+            };
+            Ok(NewObject {
+                handle,
+                attributes: created.attributes,
+            })
+        })
+    }
+
+    fn remove(&self, object: FileHandle, durable: bool, wait: Wait) -> Result<(), ObjectError> {
+        self.on(object.drive, wait, |client, authority, _| {
+            client.remove(authority, object.name(), durable)
+        })
+    }
+
+    fn getattr(&self, object: FileHandle, wait: Wait) -> Result<Attributes, ObjectError> {
+        self.on(object.drive, wait, |client, authority, _| {
+            client.getattr(authority, object.name())
+        })
+    }
+
+    fn setattr(
+        &self,
+        object: FileHandle,
+        changes: &SetAttributes,
+        wait: Wait,
+    ) -> Result<Attributes, ObjectError> {
+        self.on(object.drive, wait, |client, authority, _| {
+            client.setattr(authority, object.name(), changes, true)
+        })
+    }
+
+    fn read(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        length: u64,
+        wait: Wait,
+    ) -> Result<Vec<u8>, ObjectError> {
+        let mut data = Vec::new();
+        while (data.len() as u64) < length {
+            let start = data.len();
+            let (wanted, got) = self.on(object.drive, wait, |client, authority, _| {
+                let left = usize::try_from(length).unwrap_or(usize::MAX) - start;
+                let wanted = left.min(client.max_transfer());
+                data.resize(start + wanted, 0);
+                let at = offset + start as u64;
+                let outcome = client.read(authority, object.name(), at, &mut data[start..])?;
+                Ok((wanted, outcome.length))
+            })?;
+            data.truncate(start + got);
+            if got < wanted {
+                break;
+            }
+        }
+        Ok(data)
+    }
+
+    fn write(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        data: &[u8],
+        wait: Wait,
+    ) -> Result<(), ObjectError> {
+        self.on(object.drive, wait, |client, authority, _| {
+            client
+                .write(authority, object.name(), offset, data, true)
+                .map(|_| ())
+        })
+    }
+
+    fn flush(&self, object: FileHandle, wait: Wait) -> Result<(), ObjectError> {
+        self.on(object.drive, wait, |client, authority, partition| {
+            client
+                .flush(authority, partition, &[object.object])
+                .map(|_| ())
+        })
+    }
+
+    fn drive_control(&self, drive: DriveId) -> Result<DriveControl, ObjectError> {
+        self.read_control(drive, ObjectId::DRIVE_CONTROL)
+    }
+
+    fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError> {
+        self.read_control(drive, ObjectId::PARTITION_CONTROL)
+    }
+
+    fn drive_time(&self, drive: DriveId) -> Timestamp {
+        self.drives
+            .get(&drive)
+            .map_or(Timestamp::default(), |drive| drive.patient.drive_time())
+    }
+}

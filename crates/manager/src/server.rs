@@ -1,0 +1,215 @@
+//! A manager that is being served: its drives, its sockets and its thread for housekeeping.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nasd_protocol::manager::DriveAddress;
+use nasd_transport::{Server, ServerOptions, ServerTls};
+use nasd_types::Timestamp;
+use nasd_types::limits::MAX_HEAD_BYTES;
+use thiserror::Error;
+
+use crate::config::{ConfigError, ManagerConfig};
+use crate::mint::{MintKey, MintOptions};
+use crate::namespace::{Namespace, NamespaceOptions, StartError};
+use crate::objects::ObjectStore;
+use crate::objects::remote::RemoteDrives;
+use crate::service::{ManagerService, ServiceFacts};
+
+/// Calls of one connection under way at a time. Those that wait for a drive that is away take one
+/// each; the others must find one free.
+const MAX_OUTSTANDING: usize = 128;
+
+/// Why a manager could not be started.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// The configuration makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The volume can't be served.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The listener can't be used, or a thread not started.
+    #[error("cannot serve: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A running manager. Dropping it stops it without grace; nothing is lost by that, since all that
+/// it has answered is on the drives.
+pub struct ManagerServer {
+    namespace: Arc<Namespace>,
+    server: Server,
+    address: SocketAddr,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    housekeeping: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for ManagerServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManagerServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ManagerServer {
+    /// Opens the volume, making it at the first start, and serves it on `listener`. Waits for the
+    /// volume's home up to the configured patience. Returns when it serves.
+    ///
+    /// Without `tls`, whoever reaches the listener is believed to be whom it says it is, and reads
+    /// the keys of capabilities off the wire: for tests and for networks without strangers.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn start(
+        config: &ManagerConfig,
+        listener: TcpListener,
+        tls: Option<ServerTls>,
+    ) -> Result<ManagerServer, ServerError> {
+        config.check()?;
+        let objects: Arc<dyn ObjectStore> = Arc::new(RemoteDrives::new(config));
+        ManagerServer::over(objects, config, listener, tls)
+    }
+
+    /// The same over any objects.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn over(
+        objects: Arc<dyn ObjectStore>,
+        config: &ManagerConfig,
+        listener: TcpListener,
+        tls: Option<ServerTls>,
+    ) -> Result<ManagerServer, ServerError> {
+        if tls.is_none() {
+            tracing::warn!("serving without TLS: callers are believed whatever they say");
+        }
+        let namespace = Namespace::open(Arc::clone(&objects), namespace_options(config))?;
+        let namespace = Arc::new(namespace);
+        let service = ManagerService::new(Arc::clone(&namespace), objects, facts(config));
+        let options = ServerOptions {
+            name: "nasd-manager".to_owned(),
+            max_outstanding: MAX_OUTSTANDING,
+            max_record_bytes: MAX_HEAD_BYTES,
+            ..ServerOptions::default()
+        };
+        let server = Server::start(listener, tls, Arc::new(service), options)?;
+        let address = server.address();
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let interval = config.housekeeping_interval;
+        let housekeeping = start_housekeeping(Arc::clone(&namespace), Arc::clone(&stop), interval)?;
+        tracing::info!(%address, volume = %config.volume, "serving");
+        Ok(ManagerServer {
+            namespace,
+            server,
+            address,
+            stop,
+            housekeeping: Some(housekeeping),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The name space that it serves.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Connections that are open now.
+    pub fn connections(&self) -> usize {
+        self.server.connections()
+    }
+
+    /// Stops: accepts nothing more, and lets calls that have been received finish within `grace`.
+    /// Whether all had finished.
+    pub fn shut_down(mut self, grace: Duration) -> bool {
+        let finished = self.server.shut_down(grace);
+        self.stop_housekeeping();
+        finished
+    }
+
+    fn stop_housekeeping(&mut self) {
+        let (stopping, changed) = &*self.stop;
+        *stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        changed.notify_all();
+        if let Some(thread) = self.housekeeping.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the housekeeping thread had panicked");
+        }
+    }
+}
+
+impl Drop for ManagerServer {
+    fn drop(&mut self) {
+        self.stop_housekeeping();
+    }
+}
+
+fn start_housekeeping(
+    namespace: Arc<Namespace>,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    interval: Duration,
+) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new()
+        .name("nasd-house".to_owned())
+        .spawn(move || {
+            let (stopping, changed) = &*stop;
+            loop {
+                let stopped = stopping.lock().unwrap_or_else(PoisonError::into_inner);
+                let (stopped, _) = changed
+                    .wait_timeout_while(stopped, interval, |stopped| !*stopped)
+                    .unwrap_or_else(PoisonError::into_inner);
+                if *stopped {
+                    return;
+                }
+                drop(stopped);
+                namespace.keep_house();
+            }
+        })
+}
+
+fn namespace_options(config: &ManagerConfig) -> NamespaceOptions {
+    let key = |drive: &crate::config::DriveConfig| MintKey {
+        drive: drive.id,
+        working_key: drive.working_key.clone(),
+        key_epoch: drive.key_epoch,
+    };
+    NamespaceOptions {
+        cell: config.cell,
+        volume: config.volume.as_bytes().to_vec(),
+        home: config.home,
+        root: config.root,
+        keys: config.drives.iter().map(key).collect(),
+        mint: MintOptions {
+            lifetime: config.capability_lifetime,
+            minimum_protection: config.protection,
+        },
+        directory_cache_bytes: config.directory_cache_bytes,
+        record_cache_entries: config.record_cache_entries,
+    }
+}
+
+fn facts(config: &ManagerConfig) -> ServiceFacts {
+    let address = |drive: &crate::config::DriveConfig| DriveAddress {
+        drive: drive.id,
+        address: drive.address.clone(),
+        index: drive.index,
+    };
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    ServiceFacts {
+        cell: config.cell,
+        volume: config.volume.clone(),
+        drives: config.drives.iter().map(address).collect(),
+        protection: config.protection,
+        started: Timestamp::from_parts(now.as_secs(), now.subsec_nanos()),
+    }
+}

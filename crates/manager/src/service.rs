@@ -1,0 +1,286 @@
+//! The manager's program as a service of the transport: who calls, which operation, what answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nasd_protocol::encode_result;
+use nasd_protocol::manager::{
+    CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mkdir,
+    Name, Operation, PROGRAM, Procedure, Readdir, Rename, Rmdir, Setattr, Space, StatusOperation,
+    Symlink, Unlink, VERSION, Volume, VolumeOperation,
+};
+use nasd_rpc::{AUTH_SYS, AuthSys};
+use nasd_transport::{
+    AcceptStatus, Answer, Arriving, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
+    ReplyVerifier, Service,
+};
+use nasd_types::limits::MAX_HEAD_BYTES;
+use nasd_types::{CellId, Protection, Timestamp};
+use nasd_xdr::{Encoder, from_bytes, to_bytes};
+
+use crate::caller::Caller;
+use crate::namespace::{Namespace, Outcome};
+use crate::objects::ObjectStore;
+
+/// Bytes of a record around its credentials and arguments, or around its results: the record
+/// mark, the words of the head, and the lengths of two empty verifiers.
+const CALL_FRAME_BYTES: u64 = 4 + 24 + 16;
+const REPLY_FRAME_BYTES: u64 = 4 + 12 + 8 + 4;
+
+/// What the status answer needs besides the name space.
+#[derive(Clone, Debug)]
+pub struct ServiceFacts {
+    /// The cell.
+    pub cell: CellId,
+    /// The volume's name.
+    pub volume: Name,
+    /// The drives as clients are told of them.
+    pub drives: Vec<DriveAddress>,
+    /// Protection options that clients should use.
+    pub protection: Protection,
+    /// When the manager was started, by its own clock.
+    pub started: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+/// The service.
+pub struct ManagerService {
+    namespace: Arc<Namespace>,
+    objects: Arc<dyn ObjectStore>,
+    facts: ServiceFacts,
+    counters: Counters,
+}
+
+type Reply = Answer<Vec<u8>>;
+
+impl ManagerService {
+    /// A service of a name space over these drives.
+    pub fn new(
+        namespace: Arc<Namespace>,
+        objects: Arc<dyn ObjectStore>,
+        facts: ServiceFacts,
+    ) -> ManagerService {
+        ManagerService {
+            namespace,
+            objects,
+            facts,
+            counters: Counters::default(),
+        }
+    }
+
+    fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
+        let procedure = match procedure_of(head) {
+            Ok(Procedure::Null) => return results(Vec::new()),
+            Ok(procedure) => procedure,
+            Err(status) => return Answer::Rejected(status),
+        };
+        let caller = match caller_of(head, peer) {
+            Ok(caller) => caller,
+            Err(status) => return Answer::Denied(status),
+        };
+        self.dispatch(procedure, &caller, arguments)
+    }
+
+    fn dispatch(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
+        let names = &*self.namespace;
+        match procedure {
+            Procedure::Null => results(Vec::new()),
+            Procedure::Volume => {
+                run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
+            }
+            Procedure::Lookup => run::<Lookup>(arguments, |lookup| {
+                names.lookup(caller, lookup.directory, lookup.name.as_bytes())
+            }),
+            Procedure::Getattr => run::<Getattr>(arguments, |file| names.getattr(caller, file)),
+            Procedure::Setattr => run::<Setattr>(arguments, |set| {
+                names.setattr(caller, set.file, &set.changes)
+            }),
+            Procedure::Create => run::<Create>(arguments, |new| {
+                let name = new.name.as_bytes();
+                names.create(caller, new.directory, name, new.mode, new.exclusive)
+            }),
+            Procedure::Mkdir => run::<Mkdir>(arguments, |new| {
+                names.mkdir(caller, new.directory, new.name.as_bytes(), new.mode)
+            }),
+            Procedure::Symlink => run::<Symlink>(arguments, |new| {
+                names.symlink(caller, new.directory, new.name.as_bytes(), &new.target)
+            }),
+            Procedure::Unlink => run::<Unlink>(arguments, |old| {
+                names.unlink(caller, old.directory, old.name.as_bytes())
+            }),
+            Procedure::Rmdir => run::<Rmdir>(arguments, |old| {
+                names.rmdir(caller, old.directory, old.name.as_bytes())
+            }),
+            Procedure::Rename => run::<Rename>(arguments, |rename| {
+                let from = (rename.from_directory, rename.from_name.as_bytes());
+                let to = (rename.to_directory, rename.to_name.as_bytes());
+                names.rename(caller, from, to, rename.flags)
+            }),
+            Procedure::Link => run::<Link>(arguments, |link| {
+                names.link(caller, link.file, link.directory, link.name.as_bytes())
+            }),
+            Procedure::Readdir => run::<Readdir>(arguments, |read| {
+                names.readdir(caller, read.directory, read.cookie, read.max_entries)
+            }),
+            Procedure::Space => run::<Space>(arguments, |name| {
+                self.require_volume(&name)?;
+                names.space()
+            }),
+            Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
+        }
+    }
+
+    /// The empty name stands for the only volume that there is.
+    fn require_volume(&self, name: &Name) -> Outcome<()> {
+        let asked = name.as_bytes();
+        let known = asked.is_empty() || *name == self.facts.volume;
+        if known {
+            Ok(())
+        } else {
+            Err(ManagerStatus::NotFound)
+        }
+    }
+
+    fn volume(&self, caller: &Caller, name: &Name) -> Outcome<Volume> {
+        self.require_volume(name)?;
+        Ok(Volume {
+            cell: self.facts.cell,
+            name: self.facts.volume.clone(),
+            root: self.namespace.getattr(caller, self.namespace.root())?,
+            drives: self.facts.drives.clone(),
+            protection: self.facts.protection,
+        })
+    }
+
+    /// The state of the cell, every drive asked at the same time, so that those that are away
+    /// delay the answer once.
+    fn status(&self) -> CellStatus {
+        let drives = std::thread::scope(|scope| {
+            let ask = |drive: &DriveAddress| {
+                let (id, objects) = (drive.drive, &self.objects);
+                (
+                    drive.clone(),
+                    scope.spawn(move || objects.drive_control(id).ok()),
+                )
+            };
+            let asked: Vec<_> = self.facts.drives.iter().map(ask).collect();
+            let told = asked.into_iter().map(|(drive, answer)| {
+                let control = answer.join().ok().flatten();
+                let reachable = control.is_some();
+                DriveStatus {
+                    drive: drive.drive,
+                    address: drive.address,
+                    reachable,
+                    control,
+                }
+            });
+            told.collect()
+        });
+        let status = CellStatus {
+            cell: self.facts.cell,
+            volume: self.facts.volume.clone(),
+            started: self.facts.started,
+            drives,
+            file_data_bytes: Namespace::FILE_DATA_BYTES,
+            client_bytes_received: self.counters.received_bytes.load(Ordering::Relaxed),
+            client_bytes_sent: self.counters.sent_bytes.load(Ordering::Relaxed),
+            requests: self.counters.requests.load(Ordering::Relaxed),
+        };
+        fit(status)
+    }
+}
+
+/// Leaves the lists of partitions out where the answer would not fit a record's head.
+fn fit(mut status: CellStatus) -> CellStatus {
+    if to_bytes(&status).len() > MAX_HEAD_BYTES - 1024 {
+        let controls = status
+            .drives
+            .iter_mut()
+            .filter_map(|drive| drive.control.as_mut());
+        controls.for_each(|control| control.partitions.clear());
+    }
+    status
+}
+
+impl Service for ManagerService {
+    type Payload = NoPayload;
+    type Segment = Vec<u8>;
+
+    fn receive(&self, _call: &Arriving<'_>) -> Receive<NoPayload> {
+        Receive::Whole
+    }
+
+    fn may_block(&self, head: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> bool {
+        // Whatever needs a drive may have to wait for it.
+        !matches!(procedure_of(head), Ok(Procedure::Null) | Err(_))
+    }
+
+    fn execute(&self, call: Call<'_, NoPayload>) -> Reply {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let credentials = call.head.credential.body.len() + call.head.verifier.body.len();
+        let received = CALL_FRAME_BYTES + (credentials + call.arguments.len()) as u64;
+        self.counters
+            .received_bytes
+            .fetch_add(received, Ordering::Relaxed);
+        let answer = self.answer(call.head, call.arguments, call.peer);
+        let sent = match &answer {
+            Answer::Results { results, .. } => results.len() as u64,
+            Answer::Rejected(_) | Answer::Denied(_) => 0,
+        };
+        self.counters
+            .sent_bytes
+            .fetch_add(REPLY_FRAME_BYTES + sent, Ordering::Relaxed);
+        answer
+    }
+}
+
+fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {
+    if head.program != PROGRAM {
+        return Err(AcceptStatus::ProgramUnavailable);
+    }
+    if head.version != VERSION {
+        return Err(AcceptStatus::ProgramMismatch {
+            low: VERSION,
+            high: VERSION,
+        });
+    }
+    Procedure::try_from(head.procedure).map_err(|_| AcceptStatus::ProcedureUnavailable)
+}
+
+fn caller_of(head: &CallHead<'_>, peer: &Peer) -> Result<Caller, AuthStatus> {
+    if head.credential.flavor != AUTH_SYS {
+        return Err(AuthStatus::TooWeak);
+    }
+    let credential =
+        AuthSys::from_body(head.credential.body).map_err(|_| AuthStatus::BadCredential)?;
+    Caller::new(&credential, peer.identity.as_ref()).map_err(|error| {
+        tracing::warn!(peer = %peer.address, %error, "refused a caller");
+        AuthStatus::TooWeak
+    })
+}
+
+fn run<Op: Operation>(
+    arguments: &[u8],
+    operation: impl FnOnce(Op::Arguments) -> Outcome<Op::Reply>,
+) -> Reply {
+    let Ok(arguments) = from_bytes::<Op::Arguments>(arguments) else {
+        return Answer::Rejected(AcceptStatus::GarbageArguments);
+    };
+    let mut out = Encoder::new();
+    encode_result(&operation(arguments), &mut out);
+    results(out.into_bytes())
+}
+
+fn results(results: Vec<u8>) -> Reply {
+    Answer::Results {
+        verifier: ReplyVerifier::default(),
+        results,
+        data: Vec::new(),
+    }
+}

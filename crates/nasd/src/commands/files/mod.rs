@@ -1,0 +1,156 @@
+//! `nasd ls|cat|cp|rm|mkdir|stat`: files without a mount. Paths of the cell are `VOLUME:/path`.
+
+mod copy;
+mod list;
+mod path;
+mod remove;
+
+pub use copy::cp;
+pub use list::{ls, stat};
+pub use path::CellPath;
+pub use remove::rm;
+
+use super::Outcome;
+use crate::cell::Cell;
+use crate::session::{COMMAND_DEADLINE, caller, connect};
+use nasd_clerk::{Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode};
+use std::error::Error;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Entries asked for at a time.
+const PAGE_ENTRIES: u32 = 1024;
+/// Bytes read or written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Mode of files that are made without a model.
+const FILE_MODE: u32 = 0o644;
+/// Mode of directories that are made without a model.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// A volume and who works on it.
+pub struct Session {
+    clerk: Arc<Clerk>,
+    caller: Arc<Caller>,
+    volume: String,
+}
+
+impl Session {
+    /// Connects to the cell.
+    fn open(cell: &Cell) -> Result<Self, Box<dyn Error>> {
+        let clerk = connect(cell, COMMAND_DEADLINE)?;
+        Ok(Session { clerk, caller: caller(), volume: cell.config.volume.clone() })
+    }
+
+    /// A path of this volume, from the command line.
+    fn path(&self, text: &str) -> Result<CellPath, String> {
+        CellPath::parse(text)
+            .ok_or_else(|| format!("`{text}` is no path of the cell: write VOLUME:/path"))?
+            .of_volume(&self.volume)
+    }
+
+    fn resolve(&self, path: &CellPath) -> Result<Entry, Box<dyn Error>> {
+        self.clerk.resolve(&self.caller, path.as_bytes(), true).map_err(|error| at(path, error))
+    }
+
+    /// The directory that a path's last name is in.
+    fn parent(&self, path: &CellPath) -> Result<(FileHandle, Name), Box<dyn Error>> {
+        let (parent, name) = path.split().ok_or_else(|| format!("{path} is the root"))?;
+        Ok((self.resolve(&parent)?.handle, name))
+    }
+
+    /// All entries of a directory.
+    fn entries(&self, directory: FileHandle) -> Result<Vec<DirectoryEntry>, ClerkError> {
+        let (mut entries, mut cookie) = (Vec::new(), 0);
+        loop {
+            let page = self.clerk.readdir(&self.caller, directory, cookie, PAGE_ENTRIES)?;
+            cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
+            let is_last = page.end || page.entries.is_empty();
+            let ordinary = |entry: &DirectoryEntry| !matches!(entry.name.as_bytes(), b"." | b"..");
+            entries.extend(page.entries.into_iter().filter(ordinary));
+            if is_last {
+                return Ok(entries);
+            }
+        }
+    }
+}
+
+/// An error with the path that it is about.
+fn at(path: &CellPath, error: ClerkError) -> Box<dyn Error> {
+    format!("{path}: {error}").into()
+}
+
+fn is_missing(error: &ClerkError) -> bool {
+    matches!(error, ClerkError::Manager(ManagerStatus::NotFound))
+}
+
+/// `nasd cat`.
+///
+/// # Errors
+/// A path that is no file, or whose data can't be read.
+pub fn cat(cell: &Cell, paths: &[String]) -> Outcome {
+    let session = Session::open(cell)?;
+    let mut output = std::io::stdout().lock();
+    for text in paths {
+        let path = session.path(text)?;
+        let entry = session.resolve(&path)?;
+        let (file, _) = session
+            .clerk
+            .open_known(&session.caller, &entry, OpenMode::READ)
+            .map_err(|error| at(&path, error))?;
+        file.expect_sequential();
+        let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], 0);
+        loop {
+            let length = file.read(offset, &mut buffer).map_err(|error| at(&path, error))?;
+            if length == 0 {
+                break;
+            }
+            if let Err(error) = output.write_all(&buffer[..length]) {
+                // A reader that has seen enough is no failure.
+                let enough = error.kind() == std::io::ErrorKind::BrokenPipe;
+                return if enough { Ok(()) } else { Err(error.into()) };
+            }
+            offset += length as u64;
+        }
+    }
+    Ok(())
+}
+
+/// `nasd mkdir`.
+///
+/// # Errors
+/// A name that exists (without `parents`), or a parent that does not (without `parents`).
+pub fn mkdir(cell: &Cell, paths: &[String], parents: bool) -> Outcome {
+    let session = Session::open(cell)?;
+    for text in paths {
+        let path = session.path(text)?;
+        if parents {
+            session.make_parents(&path)?;
+        } else {
+            let (parent, name) = session.parent(&path)?;
+            session
+                .clerk
+                .mkdir(&session.caller, parent, &name, DIRECTORY_MODE)
+                .map_err(|error| at(&path, error))?;
+        }
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Makes a directory and those above it that do not exist; returns it.
+    fn make_parents(&self, path: &CellPath) -> Result<Entry, Box<dyn Error>> {
+        match self.clerk.resolve(&self.caller, path.as_bytes(), true) {
+            Ok(entry) => return Ok(entry),
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(at(path, error)),
+        }
+        let Some((parent, name)) = path.split() else { return self.resolve(path) };
+        let parent = self.make_parents(&parent)?.handle;
+        match self.clerk.mkdir(&self.caller, parent, &name, DIRECTORY_MODE) {
+            Ok(entry) => Ok(entry),
+            // Somebody else made it meanwhile.
+            Err(ClerkError::Manager(ManagerStatus::Exists)) => self.resolve(path),
+            Err(error) => Err(at(path, error)),
+        }
+    }
+}

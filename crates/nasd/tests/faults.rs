@@ -1,0 +1,170 @@
+//! What a user fears: processes that die under a mount, a manager that is away, a full drive.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+use support::{CellOptions, TestCell, finish, make_tree, noise, scratch, shell, signal, wait_until};
+
+#[test]
+fn what_was_synced_survives_the_kill_of_everything() {
+    let mut cell = TestCell::start(&CellOptions::default());
+    let source = scratch();
+    make_tree(source.path(), 400);
+    shell("cp -a \"$1\" \"$2\" && sync", &[source.path(), &cell.path("tree")]);
+    let synced = File::create(cell.path("synced")).unwrap();
+    synced.write_all_at(&noise(3, 5 << 20), 0).unwrap();
+    synced.sync_all().unwrap();
+    fs::rename(cell.path("synced"), cell.path("renamed")).unwrap();
+    fs::remove_dir_all(cell.path("tree/d7")).unwrap();
+    shell("chmod 600 \"$1\"", &[&cell.path("renamed")]);
+
+    cell.kill_everything();
+    drop(synced);
+    cell.restart();
+    assert!(fs::read(cell.path("renamed")).unwrap() == noise(3, 5 << 20));
+    shell("test $(stat -c %a \"$1\") = 600", &[&cell.path("renamed")]);
+    fs::remove_dir_all(source.path().join("d7")).unwrap();
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+    // And it goes on.
+    fs::write(cell.path("after"), "x").unwrap();
+    assert_eq!(fs::read_to_string(cell.path("after")).unwrap(), "x");
+}
+
+#[test]
+fn a_drive_killed_during_tar_is_waited_for() {
+    let cell = TestCell::start(&CellOptions::default());
+    let source = scratch();
+    make_tree(source.path(), 1_000);
+    fs::write(source.path().join("big"), noise(9, 96 << 20)).unwrap();
+    shell("cp -a \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+    // Cold for this kernel: through the drives again.
+    shell("sync; echo 3 > /proc/sys/vm/drop_caches", &[]);
+
+    let archive = cell.directory.path().join("out.tar");
+    let mut command = std::process::Command::new("tar");
+    command.arg("-cf").arg(&archive).arg("-C").arg(cell.path("tree")).arg(".");
+    let mut tar = command.spawn().unwrap();
+    for round in 0..4 {
+        std::thread::sleep(Duration::from_millis(150));
+        let drive = cell.member(if round % 2 == 0 { "drive-1.img" } else { "drive-2.img" });
+        signal(drive, "KILL");
+        wait_until("the drive is back", || {
+            cell.members().iter().filter(|(_, line)| line.contains("drive serve")).count() == 2
+        });
+    }
+    let status = support::wait_for_exit(&mut tar);
+    assert!(status.success(), "tar: {status}");
+    let unpacked = scratch();
+    shell("tar -xf \"$1\" -C \"$2\"", &[&archive, unpacked.path()]);
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), unpacked.path()]);
+}
+
+#[test]
+fn a_drive_killed_under_a_writer_loses_nothing() {
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    let mut file = File::create(&path).unwrap();
+    let bytes = noise(11, 48 << 20);
+    for (index, part) in bytes.chunks(1 << 20).enumerate() {
+        file.write_all(part).unwrap();
+        if index % 12 == 6 {
+            signal(cell.member("drive-1.img"), "KILL");
+            signal(cell.member("drive-2.img"), "KILL");
+            wait_until("both drives are back", || {
+                cell.members().iter().filter(|(_, line)| line.contains("drive serve")).count() == 2
+            });
+        }
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    shell("echo 3 > /proc/sys/vm/drop_caches", &[]);
+    assert!(fs::read(&path).unwrap() == bytes, "acknowledged data was lost");
+}
+
+#[test]
+fn an_open_file_goes_on_without_the_manager() {
+    let cell = TestCell::start(&CellOptions::default());
+    let path = cell.path("file");
+    fs::write(&path, noise(1, 2 << 20)).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    // Stopped rather than killed: it would be restarted at once, and a stopped manager proves
+    // more, since calls to it would hang.
+    let manager = cell.member("manager serve");
+    signal(manager, "STOP");
+
+    let started = Instant::now();
+    let worker = std::thread::spawn(move || {
+        for round in 0..50_u64 {
+            let offset = round * 40_000;
+            file.write_all_at(&noise(round, 30_000), offset).unwrap();
+            file.sync_data().unwrap();
+            let mut back = vec![0; 30_000];
+            file.read_exact_at(&mut back, offset).unwrap();
+            assert!(back == noise(round, 30_000));
+        }
+    });
+    wait_until("the file was used without the manager", || worker.is_finished());
+    assert!(started.elapsed() < Duration::from_secs(60));
+    signal(manager, "CONT");
+    worker.join().unwrap();
+    // The close may tell the manager; with it back, all works.
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2 << 20);
+    fs::write(cell.path("another"), "x").unwrap();
+}
+
+#[test]
+fn a_manager_that_dies_is_restarted_and_nothing_is_lost() {
+    let cell = TestCell::start(&CellOptions::default());
+    for round in 0..3 {
+        fs::write(cell.path(&format!("before-{round}")), noise(round, 10_000)).unwrap();
+        signal(cell.member("manager serve"), "KILL");
+        fs::write(cell.path(&format!("during-{round}")), noise(round, 10_000)).unwrap();
+    }
+    for round in 0..3 {
+        for name in ["before", "during"] {
+            let path = cell.path(&format!("{name}-{round}"));
+            assert!(fs::read(&path).unwrap() == noise(round, 10_000), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_full_cell_says_so_and_keeps_what_it_has() {
+    let cell =
+        TestCell::start(&CellOptions { drives: 1, size: "96M", cache: "16M" });
+    fs::write(cell.path("keep"), noise(5, 3 << 20)).unwrap();
+    let mut file = File::create(cell.path("fill")).unwrap();
+    let part = noise(6, 1 << 20);
+    let error = (0..200).find_map(|_| {
+        file.write_all(&part).and_then(|()| file.sync_data()).err()
+    });
+    let error = error.expect("200 MiB do not fit into 96 MiB");
+    assert_eq!(error.raw_os_error(), Some(28), "ENOSPC, not {error}");
+    drop(file);
+    assert!(fs::read(cell.path("keep")).unwrap() == noise(5, 3 << 20));
+    // Room comes back when the file goes.
+    fs::remove_file(cell.path("fill")).unwrap();
+    wait_until("there is room again", || {
+        fs::write(cell.path("again"), noise(8, 20 << 20)).is_ok()
+    });
+    assert!(fs::read(cell.path("again")).unwrap() == noise(8, 20 << 20));
+}
+
+#[test]
+fn a_mount_whose_process_was_killed_is_replaced() {
+    let cell = TestCell::start(&CellOptions::default());
+    fs::write(cell.path("file"), "kept").unwrap();
+    signal(cell.member("mount"), "KILL");
+    wait_until("the mount is back", || {
+        fs::read_to_string(cell.path("file")).is_ok_and(|text| text == "kept")
+    });
+    let output = finish({
+        let mut command = std::process::Command::new("ls");
+        command.arg(cell.mountpoint());
+        command
+    });
+    assert!(output.status.success());
+}

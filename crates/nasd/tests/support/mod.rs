@@ -1,0 +1,301 @@
+//! A whole cell for a test: the real binary, real processes, real sockets, a real mount.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything: a hang must fail a test, not stop the suite.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The binary under test.
+pub fn nasd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nasd"));
+    command.env_remove("NASD_CELL").stdin(Stdio::null());
+    command
+}
+
+/// A new directory on the disk that the build uses: device files need room and O_DIRECT.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A cell in a directory of its own; stopped and removed at the end.
+pub struct TestCell {
+    pub directory: tempfile::TempDir,
+    up: Option<Child>,
+}
+
+/// How a test's cell differs from the usual one.
+pub struct CellOptions {
+    pub drives: u32,
+    pub size: &'static str,
+    pub cache: &'static str,
+}
+
+impl Default for CellOptions {
+    fn default() -> Self {
+        CellOptions { drives: 2, size: "512M", cache: "32M" }
+    }
+}
+
+impl TestCell {
+    /// Creates, starts and mounts a cell.
+    pub fn start(options: &CellOptions) -> Self {
+        let mut cell = TestCell { directory: scratch(), up: None };
+        std::fs::create_dir(cell.mountpoint()).unwrap();
+        let (drives, port) = (options.drives.to_string(), free_ports(options.drives + 1));
+        let port = port.to_string();
+        cell.up(&[
+            "--drives", &drives, "--size", options.size, "--cache", options.cache, "--base-port",
+            &port,
+        ]);
+        cell
+    }
+
+    /// Starts the cell again after it was stopped or killed.
+    pub fn restart(&mut self) {
+        self.up(&[]);
+    }
+
+    fn up(&mut self, arguments: &[&str]) {
+        assert!(self.up.is_none(), "the cell runs already");
+        let mut command = nasd();
+        command.arg("up").arg(self.cell()).args(arguments).arg("--mount").arg(self.mountpoint());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        if !line.starts_with("ready") {
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            let _ = child.wait();
+            panic!("the cell did not start:\n{errors}");
+        }
+        self.up = Some(child);
+    }
+
+    /// The cell's directory.
+    pub fn cell(&self) -> PathBuf {
+        self.directory.path().join("cell")
+    }
+
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.directory.path().join("mnt")
+    }
+
+    /// A path on the mount.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.mountpoint().join(name)
+    }
+
+    /// `nasd` with this cell.
+    pub fn nasd<I: AsRef<OsStr>>(&self, arguments: &[I]) -> Output {
+        let mut command = nasd();
+        command.args(arguments).arg("--cell").arg(self.cell());
+        finish(command)
+    }
+
+    /// Stops it as a user would, and checks that it ends well.
+    pub fn stop(&mut self) {
+        let Some(mut up) = self.up.take() else { return };
+        signal(up.id(), "TERM");
+        let status = wait_for_exit(&mut up);
+        let mut errors = String::new();
+        let _ = up.stderr.take().unwrap().read_to_string(&mut errors);
+        assert!(status.success(), "stopping the cell: {status}\n{errors}");
+    }
+
+    /// Kills every process of the cell at once, so that none can do anything first.
+    pub fn kill_everything(&mut self) {
+        let mut up = self.up.take().expect("a running cell");
+        // Stopped, the supervisor can't restart what dies, nor do its children hear of its death
+        // before their own.
+        signal(up.id(), "STOP");
+        for (pid, _) in self.members_of(up.id()) {
+            signal(pid, "KILL");
+        }
+        signal(up.id(), "KILL");
+        wait_for_exit(&mut up);
+    }
+
+    /// Process numbers and command lines of the cell's members.
+    pub fn members(&self) -> Vec<(u32, String)> {
+        self.members_of(self.up.as_ref().expect("a running cell").id())
+    }
+
+    /// The process whose command line has `part` in it.
+    pub fn member(&self, part: &str) -> u32 {
+        let members = self.members();
+        let found = members.iter().find(|(_, line)| line.contains(part));
+        found.unwrap_or_else(|| panic!("no member {part} in {members:?}")).0
+    }
+
+    fn members_of(&self, parent: u32) -> Vec<(u32, String)> {
+        let mut members = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let after_name = stat.rsplit(") ").next().unwrap_or_default();
+            if after_name.split(' ').nth(1) == Some(&parent.to_string()) {
+                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                let line = String::from_utf8_lossy(&line).replace('\0', " ");
+                members.push((pid, line));
+            }
+        }
+        members
+    }
+}
+
+impl Drop for TestCell {
+    fn drop(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            if std::thread::panicking() {
+                self.print_logs();
+            }
+            signal(up.id(), "TERM");
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while up.try_wait().unwrap().is_none() {
+                if Instant::now() > deadline {
+                    let _ = up.kill();
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        // A mount that a killed process left would keep the directory.
+        let _ = Command::new("umount").arg("-l").arg(self.mountpoint()).stderr(Stdio::null()).status();
+    }
+}
+
+impl TestCell {
+    fn print_logs(&self) {
+        for entry in std::fs::read_dir(self.cell().join("log")).into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(20)..];
+            eprintln!("--- {}\n{}", entry.path().display(), tail.join("\n"));
+        }
+    }
+}
+
+/// A first port so that `count` ports from it are free now.
+pub fn free_ports(count: u32) -> u16 {
+    'search: loop {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = first.local_addr().unwrap().port();
+        if u32::from(port) + count >= 65535 {
+            continue;
+        }
+        for next in 1..count as u16 {
+            if TcpListener::bind(("127.0.0.1", port + next)).is_err() {
+                continue 'search;
+            }
+        }
+        return port;
+    }
+}
+
+/// Sends a signal to a process that the test started.
+pub fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+}
+
+/// Waits for a child, but not for ever.
+pub fn wait_for_exit(child: &mut Child) -> std::process::ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "process {} does not end", child.id());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until something is true, but not for ever.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs a command to its end, but not for ever.
+pub fn finish(mut command: Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let errors = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        err.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let output = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        out.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let status = wait_for_exit(&mut child);
+    Output { status, stdout: output.join().unwrap(), stderr: errors.join().unwrap() }
+}
+
+/// Runs a command that must succeed, and gives what it printed.
+pub fn run(program: &str, arguments: &[&OsStr]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let output = finish(command);
+    assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A shell line that must succeed; `$1`, `$2` … are the paths.
+pub fn shell(line: &str, paths: &[&Path]) -> String {
+    let mut arguments: Vec<&OsStr> = vec!["-ec".as_ref(), line.as_ref(), "sh".as_ref()];
+    arguments.extend(paths.iter().map(|path| path.as_os_str()));
+    run("sh", &arguments)
+}
+
+/// Everything that a command printed.
+pub fn text(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{} {out}{err}", output.status)
+}
+
+/// Bytes that no compression or zero detection makes special; the same for the same seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// A tree of many small files of many shapes.
+pub fn make_tree(root: &Path, files: usize) {
+    for index in 0..files {
+        let folder = root.join(format!("d{}", index % 40)).join(format!("e{}", index % 7));
+        std::fs::create_dir_all(&folder).unwrap();
+        let length = [0, 1, 100, 4095, 4096, 4097, 20_000, 70_000][index % 8] + index % 3;
+        let file = folder.join(format!("file-{index}"));
+        std::fs::write(&file, noise(index as u64, length)).unwrap();
+        if index % 50 == 0 {
+            std::os::unix::fs::symlink(format!("file-{index}"), folder.join(format!("l{index}")))
+                .unwrap();
+        }
+        if index % 97 == 0 {
+            std::fs::hard_link(&file, folder.join(format!("h{index}"))).unwrap();
+        }
+    }
+}

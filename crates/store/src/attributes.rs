@@ -1,0 +1,315 @@
+//! Operations on objects that move no data: create, remove, getattr, setattr, list.
+//!
+//! What they do to Table 5 of CMU-CS-97-118: `create` sets every time to now. `setattr` moves
+//! attribute_modify_time, and fs_attribute_modify_time unless that is set; changing logical_size
+//! moves data_modify_time, and fs_data_modify_time unless that is set. A write (see `write`) moves
+//! data_modify_time and fs_data_modify_time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
+use nasd_types::{
+    Attributes, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp,
+};
+
+use crate::flush::Request;
+use crate::metadata::record::LOGICAL_BLOCKS_MAX;
+use crate::object::{Body, Object, initial_record};
+use crate::space::Demand;
+use crate::{NoSpace, Store, StoreError};
+
+/// Small records that an object's record is worth, as far as room for them goes.
+const RECORDS_PER_OBJECT: u64 = 8;
+
+/// Dirty objects from which on a create helps to write back.
+const DIRTY_OBJECTS_MAX: usize = 8192;
+
+/// How often a change makes room and tries again.
+const ATTEMPTS: usize = 8;
+
+fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
+    let size = changes.logical_size.unwrap_or_default();
+    if size > MAX_OBJECT_BYTES {
+        let limit = MAX_OBJECT_BYTES;
+        return Err(StoreError::TooLarge { what: "an object", bytes: size, limit });
+    }
+    let blocks = changes.blocks_allocated.unwrap_or_default();
+    if blocks > LOGICAL_BLOCKS_MAX {
+        let bytes = blocks.saturating_mul(BLOCK_BYTES as u64);
+        let limit = MAX_OBJECT_BYTES;
+        return Err(StoreError::TooLarge { what: "a reservation", bytes, limit });
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Creates an object with the attributes that `initial` gives. The identifier is new: it was
+    /// never given out before, not even by a create that a crash undid.
+    pub fn create(
+        &self,
+        partition: PartitionId,
+        initial: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<(ObjectId, Attributes), StoreError> {
+        self.partition(partition)?;
+        self.writable()?;
+        check_sizes(initial)?;
+        if self.table.dirty_count() >= DIRTY_OBJECTS_MAX {
+            self.write_back(self.cache.dirty_limit() / 4)?;
+        }
+        let record = initial_record(initial, now);
+        let charge = record.blocks_reserved;
+        self.promise_create(partition, charge)?;
+        let identifier = match self.take_identifier() {
+            Ok(identifier) => identifier,
+            Err(error) => {
+                self.metadata.capacity.release(RECORDS_PER_OBJECT);
+                self.accounts().charge(partition, charge, 0);
+                return Err(error);
+            }
+        };
+        let name = ObjectName { partition, object: identifier };
+        let object = Arc::new(Object::created(name, record, charge));
+        let attributes = {
+            let mut body = object.write();
+            body.promised_records += RECORDS_PER_OBJECT;
+            self.table.insert_created(object.clone());
+            self.table.register(&object, &mut body);
+            body.attributes()
+        };
+        self.accounts().count_objects(partition, 1);
+        Ok((identifier, attributes))
+    }
+
+    fn promise_create(&self, partition: PartitionId, charge: u64) -> Result<(), StoreError> {
+        let demand = Demand { charge_before: 0, charge_after: charge, dirty: 0 };
+        for _ in 0..ATTEMPTS {
+            match self.promise(partition, demand, RECORDS_PER_OBJECT) {
+                Ok(()) => return Ok(()),
+                Err(lacking) => self.make_room(lacking)?,
+            }
+        }
+        Err(StoreError::NoSpace(NoSpace::Data))
+    }
+
+    fn take_identifier(&self) -> Result<ObjectId, StoreError> {
+        loop {
+            if let Some(identifier) = self.identifiers.take() {
+                return Ok(identifier);
+            }
+            self.run_flush(Request { identifiers: true, ..Request::default() })?;
+        }
+    }
+
+    /// Promises blocks and records together, or neither.
+    pub(crate) fn promise(
+        &self,
+        partition: PartitionId,
+        demand: Demand,
+        records: u64,
+    ) -> Result<(), NoSpace> {
+        if !self.metadata.capacity.promise(records) {
+            return Err(NoSpace::Metadata);
+        }
+        let promised = self.accounts().promise(partition, demand);
+        if promised.is_err() {
+            self.metadata.capacity.release(records);
+        }
+        promised
+    }
+
+    /// Removes an object with its data.
+    pub fn remove(&self, name: ObjectName) -> Result<(), StoreError> {
+        self.writable()?;
+        let object = self.object(name)?;
+        let mut body = object.write();
+        if body.removed {
+            return Err(StoreError::NoSuchObject(name));
+        }
+        body.removed = true;
+        object.publish(&body);
+        self.drop_cached(&object, &mut body, 0);
+        self.accounts().count_objects(name.partition, -1);
+        if body.in_tree {
+            // Its blocks are free when the removal is durable; a flush sees to that.
+            self.table.register(&object, &mut body);
+        } else {
+            self.table.unregister(&mut body);
+            self.settle_charge(&object, &mut body, 0);
+            self.metadata.capacity.release(std::mem::take(&mut body.promised_records));
+            self.table.forget(name);
+        }
+        Ok(())
+    }
+
+    /// Drops cached blocks from `first` on, with the promises made for dirty ones.
+    pub(crate) fn drop_cached(&self, object: &Object, body: &mut Body, first: u64) {
+        let dropped = self.cache.frames(object).cut(first);
+        body.fresh -= dropped.fresh;
+        self.accounts().forget_dirty(dropped.dirty);
+    }
+
+    /// Charges the object for exactly what it has and will have.
+    pub(crate) fn settle_charge(&self, object: &Object, body: &mut Body, charge: u64) {
+        self.accounts().charge(object.name.partition, body.charge, charge);
+        body.charge = charge;
+    }
+
+    /// An object's attributes.
+    pub fn getattr(&self, name: ObjectName) -> Result<Attributes, StoreError> {
+        let object = self.object(name)?;
+        let body = object.read();
+        if body.removed {
+            return Err(StoreError::NoSuchObject(name));
+        }
+        Ok(body.attributes())
+    }
+
+    /// The attribute that the authority check needs: `Ok(None)` when there is no such object (or
+    /// partition). Takes no lock that a transfer holds.
+    pub fn access_control_version(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
+        match self.object(name) {
+            Ok(object) => Ok(object.access_control_version()),
+            Err(StoreError::NoSuchObject(_) | StoreError::NoSuchPartition(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes the attributes that `changes` gives; returns all of them afterwards.
+    pub fn setattr(
+        &self,
+        name: ObjectName,
+        changes: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Attributes, StoreError> {
+        self.writable()?;
+        check_sizes(changes)?;
+        let object = self.object(name)?;
+        for _ in 0..ATTEMPTS {
+            // Had before the lock: whoever waits for memory must not hold one.
+            let spare = self.allocate_frames(1)?;
+            let mut body = object.write();
+            if body.removed {
+                return Err(StoreError::NoSuchObject(name));
+            }
+            match self.try_setattr(&object, &mut body, changes, now, spare)? {
+                Ok(attributes) => return Ok(attributes),
+                Err(lacking) => {
+                    drop(body);
+                    self.make_room(lacking)?;
+                }
+            }
+        }
+        Err(StoreError::NoSpace(NoSpace::Data))
+    }
+
+    fn try_setattr(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        changes: &SetAttributes,
+        now: Timestamp,
+        spare: Vec<nasd_device::Frame>,
+    ) -> Result<Result<Attributes, NoSpace>, StoreError> {
+        let old_reservation = body.record.blocks_reserved;
+        if let Some(blocks) = changes.blocks_allocated
+            && let Err(lacking) = self.reserve(object, body, blocks)
+        {
+            return Ok(Err(lacking));
+        }
+        let old_size = body.record.logical_size;
+        let new_size = changes.logical_size.unwrap_or(old_size);
+        if new_size < old_size {
+            let truncated = self.truncate(object, body, new_size, spare);
+            if !matches!(truncated, Ok(Ok(()))) {
+                // All or nothing: the reservation goes back to what it was, if it still can.
+                let _ = self.reserve(object, body, old_reservation);
+                return truncated.map(|outcome| outcome.map(|()| body.attributes()));
+            }
+        }
+        let record = &mut body.record;
+        record.logical_size = new_size;
+        if new_size != old_size {
+            record.data_modify_time = now;
+            record.fs_data_modify_time = now;
+        }
+        record.attribute_modify_time = now;
+        record.fs_attribute_modify_time = changes.fs_attribute_modify_time.unwrap_or(now);
+        if let Some(time) = changes.fs_data_modify_time {
+            record.fs_data_modify_time = time;
+        }
+        if let Some(version) = changes.access_control_version {
+            record.access_control_version = version;
+        }
+        if let Some(nearby) = changes.nearby_object {
+            record.nearby_object = nearby;
+        }
+        if let Some(bytes) = &changes.fs_specific {
+            record.fs_specific = bytes.clone();
+        }
+        object.publish(body);
+        self.table.register(object, body);
+        Ok(Ok(body.attributes()))
+    }
+
+    fn reserve(&self, object: &Object, body: &mut Body, blocks: u64) -> Result<(), NoSpace> {
+        let before = std::mem::replace(&mut body.record.blocks_reserved, blocks);
+        let charge = body.charge_with(0);
+        let demand = Demand { charge_before: body.charge, charge_after: charge, dirty: 0 };
+        match self.accounts().promise(object.name.partition, demand) {
+            Ok(()) => {
+                body.charge = charge;
+                Ok(())
+            }
+            Err(lacking) => {
+                body.record.blocks_reserved = before;
+                Err(lacking)
+            }
+        }
+    }
+
+    /// Cuts the object's data off at `size`. What is left of the last block gets zeros behind it, so
+    /// that the old bytes do not come back when the object grows again.
+    fn truncate(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        size: u64,
+        spare: Vec<nasd_device::Frame>,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        if let Err(lacking) = self.clear_tail(object, body, size, spare)? {
+            return Ok(Err(lacking));
+        }
+        let first_dead = size.div_ceil(BLOCK_BYTES as u64);
+        self.drop_cached(object, body, first_dead);
+        // Whatever the tree has from there on, or will have from the flush under way, is dead.
+        if first_dead < body.mapped_end {
+            body.cut = Some(body.cut.map_or(first_dead, |cut| cut.min(first_dead)));
+        }
+        Ok(Ok(()))
+    }
+
+    /// Up to `most` objects of a partition with identifiers from `from` on, in ascending order.
+    pub fn list(
+        &self,
+        partition: PartitionId,
+        from: ObjectId,
+        most: usize,
+    ) -> Result<Vec<ObjectId>, StoreError> {
+        self.partition(partition)?;
+        let mut removed = BTreeSet::new();
+        let mut present = BTreeSet::new();
+        // Whatever is not in the tree as it is now is in memory. What leaves memory while this goes
+        // on is in the tree by then, which is asked last.
+        for object in self.table.all_of(partition) {
+            let set = if object.read().removed { &mut removed } else { &mut present };
+            set.insert(object.name.object);
+        }
+        let in_tree = self.metadata.list(partition, from, most.saturating_add(removed.len()))?;
+        let mut found: BTreeSet<ObjectId> = in_tree.into_iter().collect();
+        found.retain(|object| !removed.contains(object));
+        found.extend(present.range(from..));
+        Ok(found.into_iter().take(most).collect())
+    }
+}

@@ -1,0 +1,121 @@
+//! What can go wrong, by whose fault it is and by what the caller can do about it.
+
+use nasd_device::DeviceError;
+use nasd_types::{ObjectName, PartitionId};
+
+/// Why an operation on an open store failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The caller's: the drive has no such partition.
+    #[error("there is no partition {0}")]
+    NoSuchPartition(PartitionId),
+    /// The caller's: the partition has no such object, or no longer.
+    #[error("there is no object {0}")]
+    NoSuchObject(ObjectName),
+    /// The caller's: a transfer or an object above a limit.
+    #[error("{what} of {bytes} bytes is above the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// What is allowed, in bytes.
+        limit: u64,
+    },
+    /// The caller's: frames that were laid out for one offset are written at another.
+    #[error("data was received for offset {expected} and is written at {found}")]
+    Misplaced {
+        /// The offset that the frames were asked for.
+        expected: u64,
+        /// The offset of the write.
+        found: u64,
+    },
+    /// Nobody's: the partition's quota, the data blocks or the metadata region are used up.
+    #[error("no space left: {0}")]
+    NoSpace(NoSpace),
+    /// Nobody's: all frames of the cache are in use by transfers; the caller may try again.
+    #[error("all buffers are in use")]
+    Busy,
+    /// The medium's: a data block does not match its checksum.
+    #[error("object {object} is corrupt: block {block} does not match its checksum")]
+    Corrupt {
+        /// The object.
+        object: ObjectName,
+        /// The block within the object (in units of 4 KiB).
+        block: u64,
+    },
+    /// The medium's: a metadata record is not what this version writes.
+    #[error("metadata is damaged: {0}")]
+    Damaged(String),
+    /// The medium's: the device failed a transfer.
+    #[error(transparent)]
+    Medium(#[from] DeviceError),
+    /// The medium's: a write or sync failed before, and the store takes no more changes.
+    #[error("the store is read-only since a write to the device failed: {0}")]
+    ReadOnly(String),
+}
+
+/// What ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoSpace {
+    /// The partition's quota.
+    #[error("the quota of partition {0} is used up")]
+    Quota(PartitionId),
+    /// The drive's data blocks.
+    #[error("the drive is full")]
+    Data,
+    /// The metadata region.
+    #[error("the drive's metadata region is full")]
+    Metadata,
+}
+
+/// Why a device could not be opened as a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Nothing on the device says that it is a NASD drive.
+    #[error("the device is not formatted as a NASD drive")]
+    NotNasd,
+    /// Written by another version of the format.
+    #[error("the device has format version {found}, and this program understands {supported}")]
+    WrongVersion {
+        /// What the device says.
+        found: u32,
+        /// What this program reads and writes.
+        supported: u32,
+    },
+    /// A NASD drive whose superblocks or metadata can't be trusted.
+    #[error("the drive is damaged: {0}")]
+    Damaged(String),
+    /// The options make no sense.
+    #[error("bad option: {0}")]
+    Options(String),
+    /// The device failed a transfer.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// Why a device could not be formatted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The device has too few bytes.
+    #[error("the device has {bytes} bytes; a drive needs at least {needed}")]
+    TooSmall {
+        /// What it has.
+        bytes: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// The options make no sense.
+    #[error("bad option: {0}")]
+    Options(String),
+    /// The metadata region could not be made.
+    #[error("cannot make the metadata region: {0}")]
+    Metadata(String),
+    /// The device failed a transfer.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}

@@ -1,0 +1,278 @@
+//! One flush, from taking the objects to letting them go.
+//!
+//! 1. *Take* each object, with its body locked: its attributes, its cuts, its dirty blocks. From here
+//!    on changes count for the next flush. Since every write is made with the body locked, the flush
+//!    has each write wholly or not at all.
+//! 2. *Write* the dirty blocks to free places, and sync.
+//! 3. *Commit* the tree: cuts, new extents in place of old ones, records of objects. The tree syncs.
+//! 4. *Let go*: what was written is clean, what was replaced is free.
+//!
+//! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
+//! takes other places. If a sync or the commit fails, nobody can tell what the medium has, and the
+//! store takes no more changes.
+
+use std::sync::Arc;
+
+use nasd_device::WriteRequest;
+use nasd_types::ObjectId;
+use nasd_types::ObjectName;
+use nasd_types::limits::BLOCK_BYTES;
+
+use super::Request;
+use super::place::{Placement, block_count, place};
+use crate::frames::{Captured, FRAME_BLOCKS};
+use crate::free_map::Run;
+use crate::metadata::TreeError;
+use crate::metadata::record::ObjectRecord;
+use crate::object::Object;
+use crate::{NoSpace, Store, StoreError};
+
+/// An object that a flush has taken.
+struct Taken {
+    object: Arc<Object>,
+    record: ObjectRecord,
+    removed: bool,
+    was_in_tree: bool,
+    cut: Option<u64>,
+    mapped_end_before: u64,
+    promised_records: u64,
+    hint: Option<u64>,
+    frames: Vec<Captured>,
+    places: Vec<Run>,
+}
+
+impl Store {
+    /// Flushes what is asked for; how many blocks were written.
+    pub(super) fn run_batch(&self, request: &Request) -> Result<u64, StoreError> {
+        self.writable()?;
+        let mut taken = self.take(request);
+        let limit = self.identifiers.wanted_limit().filter(|_| {
+            request.identifiers || !taken.is_empty()
+        });
+        if taken.is_empty() && limit.is_none() {
+            return Ok(0);
+        }
+        let placements = match self.write_data(&mut taken) {
+            Ok(placements) => placements,
+            Err(error) => {
+                self.put_back(taken);
+                return Err(error);
+            }
+        };
+        let blocks = taken.iter().map(|taken| block_count(&taken.frames)).sum();
+        match self.commit(&mut taken, placements, limit) {
+            Ok(freed) => {
+                if let Some(limit) = limit {
+                    self.identifiers.committed(limit);
+                }
+                self.let_go(taken, &freed);
+                Ok(blocks)
+            }
+            Err(error) => {
+                self.latch(&error);
+                self.put_back(taken);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Writes the limit of identifiers that gives back those not given out.
+    pub(crate) fn give_back_identifiers(&self) -> Result<(), StoreError> {
+        let mut transaction = self.metadata.begin()?;
+        transaction.put_object_limit(self.identifiers.lowest_limit())?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Takes the objects that the request names and that are dirty.
+    fn take(&self, request: &Request) -> Vec<Taken> {
+        let mut objects = Vec::new();
+        if request.all {
+            objects = self.table.dirty();
+        } else {
+            objects.extend(request.objects.iter().filter_map(|name| self.table.get(*name).ok()));
+            if request.bytes > 0 {
+                objects.extend(self.longest_dirty(request.bytes));
+            }
+        }
+        // In order of names, as the tree has them; those named twice are dirty only once.
+        objects.sort_by_key(|object| object.name);
+        objects.iter().filter_map(|object| self.take_object(object)).collect()
+    }
+
+    fn longest_dirty(&self, bytes: u64) -> Vec<Arc<Object>> {
+        let mut left = bytes;
+        let mut objects = Vec::new();
+        for object in self.table.dirty() {
+            let dirty = self.cache.frames(&object).dirty_blocks() * BLOCK_BYTES as u64;
+            objects.push(object);
+            // An object without dirty data costs a record.
+            left = left.saturating_sub(dirty.max(512));
+            if left == 0 {
+                break;
+            }
+        }
+        objects
+    }
+
+    fn take_object(&self, object: &Arc<Object>) -> Option<Taken> {
+        let mut body = object.write();
+        if !self.table.unregister(&mut body) {
+            return None;
+        }
+        let frames = self.cache.frames(object).capture();
+        let mapped_end_before = body.mapped_end;
+        let was_in_tree = body.in_tree;
+        body.in_tree = true;
+        body.fresh_writing = std::mem::take(&mut body.fresh);
+        body.cut_writing = body.cut.take();
+        if let Some(cut) = body.cut_writing {
+            body.mapped_end = body.mapped_end.min(cut);
+        }
+        if let Some(last) = frames.last() {
+            let behind = FRAME_BLOCKS as u64 - u64::from(last.blocks.leading_zeros());
+            body.mapped_end = body.mapped_end.max(last.number * FRAME_BLOCKS as u64 + behind);
+        }
+        Some(Taken {
+            object: object.clone(),
+            record: body.record.clone(),
+            removed: body.removed,
+            was_in_tree,
+            cut: body.cut_writing,
+            mapped_end_before,
+            promised_records: std::mem::take(&mut body.promised_records),
+            hint: body.placed_end,
+            frames,
+            places: Vec::new(),
+        })
+    }
+
+    /// Writes all dirty blocks and makes them durable.
+    fn write_data(&self, taken: &mut [Taken]) -> Result<Vec<Placement>, StoreError> {
+        for one in taken.iter_mut() {
+            let blocks = block_count(&one.frames);
+            if blocks == 0 {
+                continue;
+            }
+            let hint = self.placement_hint(one)?;
+            let places = self.accounts().allocate(blocks, hint);
+            // A free block was promised for every dirty one.
+            debug_assert!(places.is_some());
+            one.places = places.ok_or(StoreError::NoSpace(NoSpace::Data))?;
+        }
+        let mut requests: Vec<WriteRequest<'_>> = Vec::new();
+        let placements: Vec<Placement> = taken
+            .iter()
+            .map(|one| place(&one.frames, &one.places, &self.geometry, &mut requests))
+            .collect();
+        if requests.is_empty() {
+            return Ok(placements);
+        }
+        self.device.write_batch(&requests)?;
+        drop(requests);
+        if let Err(error) = self.device.sync() {
+            // A second sync could succeed without what the first one lost.
+            self.latch(&error);
+            return Err(error.into());
+        }
+        Ok(placements)
+    }
+
+    /// Where an object's blocks should go: behind those placed last, else behind its last extent,
+    /// else behind its neighbour's.
+    fn placement_hint(&self, one: &Taken) -> Result<Option<u64>, StoreError> {
+        if one.hint.is_some() {
+            return Ok(one.hint);
+        }
+        let name = one.object.name;
+        if one.was_in_tree
+            && let Some(end) = self.last_end(name)?
+        {
+            return Ok(Some(end));
+        }
+        match one.record.nearby_object {
+            ObjectId(0) => Ok(None),
+            nearby => self.last_end(ObjectName { object: nearby, ..name }),
+        }
+    }
+
+    fn last_end(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
+        let last = self.metadata.last_extent(name)?;
+        Ok(last.map(|extent| extent.physical + extent.blocks()))
+    }
+
+    fn commit(
+        &self,
+        taken: &mut [Taken],
+        placements: Vec<Placement>,
+        limit: Option<u64>,
+    ) -> Result<Vec<Run>, TreeError> {
+        let mut transaction = self.metadata.begin()?;
+        for (one, placement) in taken.iter_mut().zip(placements) {
+            let name = one.object.name;
+            if one.removed {
+                transaction.remove_object(name)?;
+                continue;
+            }
+            let mut gone = match one.cut {
+                Some(first) => transaction.cut(name, first)?,
+                None => 0,
+            };
+            if !placement.extents.is_empty() {
+                gone += transaction.replace(name, placement.extents)?;
+            }
+            let used = one.record.blocks_used + block_count(&one.frames);
+            one.record.blocks_used = used.checked_sub(gone).ok_or_else(|| {
+                TreeError::Damaged(format!("object {name} has more blocks than it should"))
+            })?;
+            transaction.put_object(name, &one.record)?;
+        }
+        if let Some(limit) = limit {
+            transaction.put_object_limit(limit)?;
+        }
+        transaction.commit()
+    }
+
+    /// What was taken is durable: clean, and charged for what it is.
+    fn let_go(&self, taken: Vec<Taken>, freed: &[Run]) {
+        self.accounts().free(freed);
+        for one in taken {
+            let mut body = one.object.write();
+            self.cache.frames(&one.object).written(&one.frames);
+            body.fresh_writing = 0;
+            body.cut_writing = None;
+            self.metadata.capacity.release(one.promised_records);
+            if one.removed {
+                self.settle_charge(&one.object, &mut body, 0);
+                self.table.forget(one.object.name);
+                continue;
+            }
+            body.record.blocks_used = one.record.blocks_used;
+            body.placed_end = one.places.last().map(Run::end).or(body.placed_end);
+            let charge = body.charge_with(0);
+            self.settle_charge(&one.object, &mut body, charge);
+        }
+    }
+
+    /// What was taken was not written: it is dirty again, and its places are free.
+    fn put_back(&self, taken: Vec<Taken>) {
+        for one in taken {
+            let mut body = one.object.write();
+            let back = self.cache.frames(&one.object).revert(&one.frames);
+            // Blocks that have places gave their promise of a free one up for them; for others it
+            // still stands, even for those that were cut off or written again meanwhile.
+            if one.places.is_empty() {
+                self.accounts().forget_dirty(block_count(&one.frames) - back.dirty);
+            } else {
+                self.accounts().take_back(&one.places, back.dirty);
+            }
+            body.fresh_writing = 0;
+            body.fresh += back.fresh;
+            body.cut = [body.cut, body.cut_writing.take()].into_iter().flatten().min();
+            body.mapped_end = body.mapped_end.max(one.mapped_end_before);
+            body.in_tree = one.was_in_tree;
+            body.promised_records += one.promised_records;
+            self.table.register(&one.object, &mut body);
+        }
+    }
+}

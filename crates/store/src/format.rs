@@ -1,0 +1,87 @@
+//! Making an empty store.
+//!
+//! The superblocks go last, each with its own sync: until the first of them is durable the device
+//! is not a NASD drive, and from then on everything else is there.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use nasd_device::{AlignedBuffer, BlockDevice, DeviceError};
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes};
+
+use crate::geometry::Geometry;
+use crate::metadata::record::PartitionRecord;
+use crate::metadata::{InitialRecords, Metadata};
+use crate::object::initial_record;
+use crate::superblock::{SUPERBLOCK_OFFSETS, Superblock, write_place};
+use crate::{FormatError, FormatOptions, PartitionFormat, PartitionKeys, Store, WorkingKey};
+
+/// Most partitions of a drive (`NASD_MAX_PARTITIONS` of specs/nasd.x).
+const PARTITIONS_MAX: usize = 1024;
+
+impl Store {
+    /// Makes an empty store on `device`; whatever was there is lost.
+    pub fn format(
+        device: Arc<dyn BlockDevice>,
+        options: &FormatOptions,
+    ) -> Result<(), FormatError> {
+        check_partitions(&options.partitions)?;
+        let geometry = Geometry::plan(device.capacity(), options.metadata_bytes)?;
+        wipe(&*device, &geometry)?;
+        let partitions = options.partitions.iter().map(|p| (p.id, partition_record(p))).collect();
+        let first = initial_record(&SetAttributes::default(), options.now);
+        let objects = options.partitions.iter().map(|p| (first_object(p.id), first.clone()));
+        let records = InitialRecords {
+            drive_key: &options.drive_key,
+            object_limit: ObjectId::FIRST_DYNAMIC.0,
+            partitions,
+            objects: objects.collect(),
+        };
+        Metadata::create(device.clone(), &geometry, &records)
+            .map_err(|error| FormatError::Metadata(error.to_string()))?;
+        let superblock = Superblock {
+            sequence: 1,
+            drive: options.drive,
+            cell: options.cell,
+            formatted: options.now,
+            geometry,
+        };
+        let block = superblock.encode();
+        (0..SUPERBLOCK_OFFSETS.len()).try_for_each(|place| write_place(&*device, place, &block))?;
+        Ok(())
+    }
+}
+
+fn first_object(partition: PartitionId) -> ObjectName {
+    ObjectName { partition, object: ObjectId::FIRST_OBJECT }
+}
+
+fn check_partitions(partitions: &[PartitionFormat]) -> Result<(), FormatError> {
+    if partitions.len() > PARTITIONS_MAX {
+        return Err(FormatError::Options(format!("more than {PARTITIONS_MAX} partitions")));
+    }
+    let distinct: BTreeSet<PartitionId> = partitions.iter().map(|p| p.id).collect();
+    if distinct.len() < partitions.len() {
+        return Err(FormatError::Options("two partitions have the same number".to_owned()));
+    }
+    Ok(())
+}
+
+fn partition_record(partition: &PartitionFormat) -> PartitionRecord {
+    let current =
+        WorkingKey { epoch: partition.key_epoch, key: partition.working_key.clone() };
+    let keys =
+        PartitionKeys { partition: partition.partition_key.clone(), current, previous: None };
+    PartitionRecord { quota_bytes: partition.quota_bytes, keys }
+}
+
+/// Makes the device durably not a NASD drive, and the start of the metadata region empty.
+fn wipe(device: &dyn BlockDevice, geometry: &Geometry) -> Result<(), DeviceError> {
+    let zeros = AlignedBuffer::zeroed(BLOCK_BYTES);
+    for offset in SUPERBLOCK_OFFSETS.into_iter().chain([geometry.metadata_offset]) {
+        device.write(offset, &[IoSlice::new(&zeros)])?;
+    }
+    device.sync()
+}

@@ -1,0 +1,490 @@
+//! The cached frames of one object: what is valid, what is dirty, what is being written.
+//!
+//! A frame holds 16 blocks, each of which is valid or not. A valid block is *clean* (as on the
+//! medium), *dirty* (newer), or *being written* (a flush has taken it, and until its commit the
+//! medium has nothing that could be read instead). A frame with dirty blocks or blocks being written
+//! is pinned: it is not given up.
+//!
+//! Frames are shared with whoever reads them. A write changes a frame only when nobody shares it,
+//! and otherwise puts another one in its place. So a reader, a socket, or a flush that holds a frame
+//! sees it as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use nasd_device::{FRAME_BYTES, Frame};
+use nasd_types::limits::BLOCK_BYTES;
+
+/// Blocks of a frame.
+pub(crate) const FRAME_BLOCKS: usize = FRAME_BYTES / BLOCK_BYTES;
+
+/// A set of blocks of one frame: bit `i` is block `i`.
+pub(crate) type BlockSet = u16;
+
+const _: () = assert!(FRAME_BLOCKS == BlockSet::BITS as usize);
+
+/// How often a frame's uses are counted before it came up for eviction.
+const HEAT_MAX: u8 = 3;
+
+/// The blocks that a range of bytes of a frame touches.
+pub(crate) fn touched(range: &Range<usize>) -> BlockSet {
+    set(range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES))
+}
+
+/// The blocks that lie wholly within a range of bytes of a frame.
+pub(crate) fn covered(range: &Range<usize>) -> BlockSet {
+    set(range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES)
+}
+
+/// The set of the blocks of a range.
+pub(crate) fn set(blocks: Range<usize>) -> BlockSet {
+    if blocks.start >= blocks.end {
+        return 0;
+    }
+    let below = |block: usize| ((1u32 << block) - 1) as BlockSet;
+    below(blocks.end) & !below(blocks.start)
+}
+
+/// The runs of consecutive blocks of a set.
+pub(crate) fn runs(set: BlockSet) -> impl Iterator<Item = Range<usize>> {
+    let mut left = set;
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let start = left.trailing_zeros() as usize;
+        let length = (left >> start).trailing_ones() as usize;
+        left &= !self::set(start..start + length);
+        Some(start..start + length)
+    })
+}
+
+/// The bytes of a block of a frame.
+pub(crate) fn block_bytes(block: usize) -> Range<usize> {
+    block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES
+}
+
+#[derive(Debug)]
+struct Slot {
+    frame: Arc<Frame>,
+    valid: BlockSet,
+    dirty: BlockSet,
+    writing: BlockSet,
+    /// Dirty blocks that replace nothing on the medium.
+    fresh: BlockSet,
+    /// Blocks that were used since the frame came in, or since its heat last rose.
+    used: BlockSet,
+    heat: u8,
+    stamp: u64,
+}
+
+/// The cached frames of one object, by number.
+#[derive(Debug, Default)]
+pub(crate) struct FrameMap {
+    slots: BTreeMap<u64, Slot>,
+    /// Frames with dirty blocks.
+    dirty: BTreeSet<u64>,
+    /// Frames with dirty blocks or blocks being written.
+    pinned: usize,
+}
+
+/// What the cache has of one frame.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) number: u64,
+    pub(crate) frame: Option<Arc<Frame>>,
+    pub(crate) valid: BlockSet,
+}
+
+/// Which blocks of a frame are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct States {
+    pub(crate) valid: BlockSet,
+    pub(crate) dirty: BlockSet,
+    pub(crate) writing: BlockSet,
+}
+
+/// A frame that came in and has to be made known to the eviction policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewSlot {
+    pub(crate) number: u64,
+    pub(crate) stamp: u64,
+}
+
+/// Bytes for one frame.
+pub(crate) enum Payload<'a> {
+    /// They lie in a frame, at their place.
+    Frame(Frame),
+    /// They are to be copied; the frame is for when there is none yet, or it is shared.
+    Copy(&'a [u8], Frame),
+}
+
+/// Contents of blocks that a write covers only in part and that are not in the cache, by block
+/// within the frame. Blocks that are not here are zeros.
+pub(crate) type Edges = BTreeMap<usize, Box<[u8; BLOCK_BYTES]>>;
+
+/// One frame's part of a write.
+pub(crate) struct FrameWrite<'a> {
+    pub(crate) number: u64,
+    /// The bytes of the frame that are written.
+    pub(crate) range: Range<usize>,
+    pub(crate) payload: Payload<'a>,
+    pub(crate) edges: Edges,
+    /// Blocks that become dirty and replace nothing on the medium.
+    pub(crate) fresh: BlockSet,
+}
+
+/// Blocks of one frame that a flush has taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Captured {
+    pub(crate) number: u64,
+    pub(crate) frame: Arc<Frame>,
+    pub(crate) blocks: BlockSet,
+    pub(crate) fresh: BlockSet,
+}
+
+/// How many blocks were dropped, by what they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub(crate) dirty: u64,
+    pub(crate) fresh: u64,
+}
+
+impl Slot {
+    fn is_pinned(&self) -> bool {
+        self.dirty | self.writing != 0
+    }
+
+    /// Notes a use. Blocks used for the first time do not count: reading a frame in small pieces
+    /// from one end to the other is one use, not many.
+    fn touch(&mut self, blocks: BlockSet) {
+        if self.used & blocks != 0 {
+            self.heat = (self.heat + 1).min(HEAT_MAX);
+            self.used = blocks;
+        } else {
+            self.used |= blocks;
+        }
+    }
+}
+
+fn copy_blocks(from: &[u8; FRAME_BYTES], into: &mut [u8; FRAME_BYTES], blocks: BlockSet) {
+    for run in runs(blocks) {
+        let bytes = run.start * BLOCK_BYTES..run.end * BLOCK_BYTES;
+        into[bytes.clone()].copy_from_slice(&from[bytes]);
+    }
+}
+
+/// What of a block lies before and behind a range of bytes.
+fn outside(block: usize, range: &Range<usize>) -> [Range<usize>; 2] {
+    let bytes = block_bytes(block);
+    [bytes.start..range.start.clamp(bytes.start, bytes.end),
+     range.end.clamp(bytes.start, bytes.end)..bytes.end]
+}
+
+impl FrameMap {
+    /// Frames with dirty blocks or blocks being written.
+    pub(crate) fn pinned(&self) -> usize {
+        self.pinned
+    }
+
+    /// Whether nothing is cached.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether the frame that came in with this stamp is still there.
+    pub(crate) fn has(&self, number: u64, stamp: u64) -> bool {
+        self.slots.get(&number).is_some_and(|slot| slot.stamp == stamp)
+    }
+
+    /// Number of dirty blocks.
+    pub(crate) fn dirty_blocks(&self) -> u64 {
+        let dirty = self.dirty.iter().filter_map(|number| self.slots.get(number));
+        dirty.map(|slot| u64::from(slot.dirty.count_ones())).sum()
+    }
+
+    /// What there is of a frame, of which `wanted` is being used.
+    pub(crate) fn view(&mut self, number: u64, wanted: BlockSet) -> View {
+        match self.slots.get_mut(&number) {
+            None => View { number, frame: None, valid: 0 },
+            Some(slot) => {
+                slot.touch(wanted);
+                View { number, frame: Some(slot.frame.clone()), valid: slot.valid }
+            }
+        }
+    }
+
+    /// Which blocks of a frame are in which state.
+    pub(crate) fn states(&self, number: u64) -> States {
+        self.slots.get(&number).map_or(States::default(), |slot| States {
+            valid: slot.valid,
+            dirty: slot.dirty,
+            writing: slot.writing,
+        })
+    }
+
+    /// Adds blocks that were read from the medium to what `have` shows of the frame. That is still
+    /// as it was, but the cache may have given some of it up since, or may have got more.
+    pub(crate) fn fill(
+        &mut self,
+        have: &View,
+        mut frame: Frame,
+        loaded: BlockSet,
+        stamp: u64,
+    ) -> (View, Option<NewSlot>) {
+        let number = have.number;
+        let slot = self.slots.get_mut(&number);
+        let valid = slot.as_ref().map_or(0, |slot| slot.valid);
+        if let Some(slot) = &slot {
+            copy_blocks(&slot.frame, &mut frame, valid);
+        }
+        if let Some(seen) = &have.frame {
+            copy_blocks(seen, &mut frame, have.valid & !valid & !loaded);
+        }
+        let frame = Arc::new(frame);
+        let valid = valid | have.valid | loaded;
+        let view = View { number, frame: Some(frame.clone()), valid };
+        if let Some(slot) = slot {
+            slot.frame = frame;
+            slot.valid = valid;
+            slot.touch(loaded);
+            return (view, None);
+        }
+        let slot = Slot {
+            frame,
+            valid,
+            dirty: 0,
+            writing: 0,
+            fresh: 0,
+            used: loaded,
+            heat: 0,
+            stamp,
+        };
+        self.slots.insert(number, slot);
+        (view, Some(NewSlot { number, stamp }))
+    }
+
+    /// Puts written bytes into the cache. Returns what has to be made known to the policy.
+    pub(crate) fn write(&mut self, write: FrameWrite<'_>, stamp: u64) -> Option<NewSlot> {
+        let FrameWrite { number, range, payload, edges, fresh } = write;
+        let blocks = touched(&range);
+        self.dirty.insert(number);
+        let Some(slot) = self.slots.get_mut(&number) else {
+            let mut frame = payload.into_frame(&range);
+            complete(&mut frame, None, &range, &edges);
+            let slot = Slot {
+                frame: Arc::new(frame),
+                valid: blocks,
+                dirty: blocks,
+                writing: 0,
+                fresh,
+                used: blocks,
+                heat: 0,
+                stamp,
+            };
+            self.slots.insert(number, slot);
+            self.pinned += 1;
+            return Some(NewSlot { number, stamp });
+        };
+        if !slot.is_pinned() {
+            self.pinned += 1;
+        }
+        slot.put(payload, &range, &edges);
+        slot.valid |= blocks;
+        slot.dirty |= blocks;
+        slot.fresh |= fresh;
+        slot.touch(blocks);
+        None
+    }
+
+    /// Takes every dirty block for a flush.
+    pub(crate) fn capture(&mut self) -> Vec<Captured> {
+        let numbers = std::mem::take(&mut self.dirty);
+        let mut captured = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let Some(slot) = self.slots.get_mut(&number) else { continue };
+            debug_assert!(slot.writing == 0, "one flush at a time");
+            captured.push(Captured {
+                number,
+                frame: slot.frame.clone(),
+                blocks: slot.dirty,
+                fresh: slot.fresh,
+            });
+            slot.writing = slot.dirty;
+            slot.dirty = 0;
+            slot.fresh = 0;
+        }
+        captured
+    }
+
+    /// A flush has written what it took.
+    pub(crate) fn written(&mut self, captured: &[Captured]) {
+        for frame in captured {
+            let Some(slot) = self.slots.get_mut(&frame.number) else { continue };
+            let was_pinned = slot.is_pinned();
+            slot.writing = 0;
+            if was_pinned && !slot.is_pinned() {
+                self.pinned -= 1;
+            }
+        }
+    }
+
+    /// A flush has failed to write what it took: it is dirty again. Returns how many blocks are
+    /// that were not dirty anyway, and how many of all replace nothing on the medium.
+    pub(crate) fn revert(&mut self, captured: &[Captured]) -> Dropped {
+        let mut back = Dropped::default();
+        for frame in captured {
+            let Some(slot) = self.slots.get_mut(&frame.number) else { continue };
+            // What was cut off meanwhile is not being written any more.
+            let again = slot.writing & frame.blocks;
+            back.dirty += u64::from((again & !slot.dirty).count_ones());
+            back.fresh += u64::from((again & frame.fresh).count_ones());
+            slot.dirty |= again;
+            slot.fresh |= again & frame.fresh;
+            slot.writing = 0;
+            if slot.dirty != 0 {
+                self.dirty.insert(frame.number);
+            }
+        }
+        back
+    }
+
+    /// Drops every block from `first` on.
+    pub(crate) fn cut(&mut self, first: u64) -> Dropped {
+        let mut dropped = Dropped::default();
+        let number = first / FRAME_BLOCKS as u64;
+        let mut behind = self.slots.split_off(&number);
+        let within = (first % FRAME_BLOCKS as u64) as usize;
+        if within > 0
+            && let Some(mut slot) = behind.remove(&number)
+        {
+            let gone = set(within..FRAME_BLOCKS);
+            self.pinned -= usize::from(slot.is_pinned());
+            dropped.count(slot.dirty & gone, slot.fresh & gone);
+            slot.valid &= !gone;
+            slot.dirty &= !gone;
+            slot.writing &= !gone;
+            slot.fresh &= !gone;
+            self.pinned += usize::from(slot.is_pinned());
+            if slot.dirty == 0 {
+                self.dirty.remove(&number);
+            }
+            self.slots.insert(number, slot);
+        }
+        for (number, slot) in behind {
+            dropped.count(slot.dirty, slot.fresh);
+            self.pinned -= usize::from(slot.is_pinned());
+            self.dirty.remove(&number);
+        }
+        dropped
+    }
+
+    /// Judges the frame that came in with this stamp, and gives it up if nothing speaks for it.
+    /// The frame itself is returned, to be dropped when no lock is held.
+    pub(crate) fn judge(&mut self, number: u64, stamp: u64) -> Judged {
+        let Some(slot) = self.slots.get_mut(&number).filter(|slot| slot.stamp == stamp) else {
+            return Judged::Gone;
+        };
+        if slot.is_pinned() {
+            return Judged::Pinned;
+        }
+        if slot.heat > 0 {
+            slot.heat -= 1;
+            return Judged::Used;
+        }
+        match self.slots.remove(&number) {
+            Some(slot) => Judged::Evicted(slot.frame),
+            None => Judged::Gone,
+        }
+    }
+}
+
+/// What becomes of a frame that came up for eviction.
+pub(crate) enum Judged {
+    /// It is not there any more.
+    Gone,
+    /// It has dirty blocks, or blocks being written.
+    Pinned,
+    /// It was used.
+    Used,
+    /// It was given up.
+    Evicted(Arc<Frame>),
+}
+
+impl Dropped {
+    fn count(&mut self, dirty: BlockSet, fresh: BlockSet) {
+        self.dirty += u64::from(dirty.count_ones());
+        self.fresh += u64::from(fresh.count_ones());
+    }
+}
+
+impl Payload<'_> {
+    /// A frame that has the bytes at their place, and anything elsewhere.
+    fn into_frame(self, range: &Range<usize>) -> Frame {
+        match self {
+            Payload::Frame(frame) => frame,
+            Payload::Copy(bytes, mut frame) => {
+                frame[range.clone()].copy_from_slice(bytes);
+                frame
+            }
+        }
+    }
+
+    fn bytes<'b>(&'b self, range: &Range<usize>) -> &'b [u8] {
+        match self {
+            Payload::Frame(frame) => &frame[range.clone()],
+            Payload::Copy(bytes, _) => bytes,
+        }
+    }
+}
+
+/// Fills what a new frame lacks: of blocks that are written in part the rest, and every other
+/// valid block of the frame that it replaces.
+fn complete(new: &mut Frame, old: Option<&Slot>, range: &Range<usize>, edges: &Edges) {
+    let old_valid = old.map_or(0, |slot| slot.valid);
+    let partial = touched(range) & !covered(range);
+    for block in runs(partial).flatten() {
+        for bytes in outside(block, range) {
+            match (old, edges.get(&block)) {
+                (Some(slot), _) if old_valid & set(block..block + 1) != 0 => {
+                    new[bytes.clone()].copy_from_slice(&slot.frame[bytes]);
+                }
+                (_, Some(contents)) => {
+                    let from = bytes.start - block * BLOCK_BYTES;
+                    new[bytes.clone()].copy_from_slice(&contents[from..][..bytes.len()]);
+                }
+                (_, None) => new[bytes].fill(0),
+            }
+        }
+    }
+    if let Some(slot) = old {
+        copy_blocks(&slot.frame, new, old_valid & !touched(range));
+    }
+}
+
+impl Slot {
+    /// Puts written bytes into the slot: into its frame when nobody shares that and less is copied
+    /// that way, otherwise by a new frame.
+    fn put(&mut self, payload: Payload<'_>, range: &Range<usize>, edges: &Edges) {
+        let blocks = touched(range);
+        let others = (self.valid & !blocks).count_ones() as usize * BLOCK_BYTES;
+        let copy_in = match &payload {
+            Payload::Frame(_) => range.len() < others,
+            Payload::Copy(..) => true,
+        };
+        if copy_in && let Some(frame) = Arc::get_mut(&mut self.frame) {
+            for block in runs(blocks & !covered(range) & !self.valid).flatten() {
+                match edges.get(&block) {
+                    Some(contents) => frame[block_bytes(block)].copy_from_slice(&contents[..]),
+                    None => frame[block_bytes(block)].fill(0),
+                }
+            }
+            frame[range.clone()].copy_from_slice(payload.bytes(range));
+            return;
+        }
+        let mut frame = payload.into_frame(range);
+        complete(&mut frame, Some(self), range, edges);
+        self.frame = Arc::new(frame);
+    }
+}

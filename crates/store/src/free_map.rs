@@ -1,0 +1,301 @@
+//! The free map: which data blocks are free, and which of them a new run gets. Pure: no I/O.
+//!
+//! Free blocks are kept as maximal runs, by place and by size. The map is not stored: it is
+//! rebuilt when the store opens, from the extents, which are all that is not free.
+//!
+//! Strategy, in this order:
+//!
+//! 1. *Where the caller hints.* If the hinted block begins a free run or lies within one, the new
+//!    run starts there, whether or not it is long enough: a file that grows stays in one piece.
+//! 2. *Next fit for large requests.* From where the last large request ended, the first run that
+//!    is long enough, if one of the next few is. Streams lie one after the other, and short runs
+//!    are left to small requests.
+//! 3. *Best fit* otherwise: the shortest run that is long enough.
+//! 4. When no run is long enough, the longest there is, and again for the rest.
+//!
+//! Excluded: defragmentation, and any promise about how many pieces a request is cut into.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Requests of at least this many blocks (256 KiB) are placed by next fit.
+const LARGE_BLOCKS: u64 = 64;
+
+/// Runs that next fit looks at before it gives way to best fit.
+const NEXT_FIT_STEPS: usize = 32;
+
+/// Data blocks that lie one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Run {
+    /// The first.
+    pub(crate) start: u64,
+    /// How many; never zero.
+    pub(crate) blocks: u64,
+}
+
+impl Run {
+    /// The block behind the last.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.blocks
+    }
+}
+
+/// Which data blocks are free.
+#[derive(Debug)]
+pub(crate) struct FreeMap {
+    total: u64,
+    /// Length of each free run by its first block. No two runs touch.
+    by_start: BTreeMap<u64, u64>,
+    /// The same runs as (length, first block).
+    by_length: BTreeSet<(u64, u64)>,
+    free: u64,
+    cursor: u64,
+}
+
+impl FreeMap {
+    /// All of `total` blocks free.
+    pub(crate) fn new(total: u64) -> FreeMap {
+        let mut map = FreeMap {
+            total,
+            by_start: BTreeMap::new(),
+            by_length: BTreeSet::new(),
+            free: 0,
+            cursor: 0,
+        };
+        if total > 0 {
+            map.insert(Run { start: 0, blocks: total });
+            map.free = total;
+        }
+        map
+    }
+
+    /// How many blocks are free.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free
+    }
+
+    fn insert(&mut self, run: Run) {
+        self.by_start.insert(run.start, run.blocks);
+        self.by_length.insert((run.blocks, run.start));
+    }
+
+    fn remove(&mut self, run: Run) {
+        self.by_start.remove(&run.start);
+        self.by_length.remove(&(run.blocks, run.start));
+    }
+
+    /// The free run that `block` lies in.
+    fn run_at(&self, block: u64) -> Option<Run> {
+        let (&start, &blocks) = self.by_start.range(..=block).next_back()?;
+        let run = Run { start, blocks };
+        (block < run.end()).then_some(run)
+    }
+
+    /// Takes `taken`, which lies within the free run `run`.
+    fn carve(&mut self, run: Run, taken: Run) {
+        self.remove(run);
+        if run.start < taken.start {
+            self.insert(Run { start: run.start, blocks: taken.start - run.start });
+        }
+        if taken.end() < run.end() {
+            self.insert(Run { start: taken.end(), blocks: run.end() - taken.end() });
+        }
+        self.free -= taken.blocks;
+    }
+
+    /// Marks a run as in use; whether all of it was free and on the device.
+    pub(crate) fn claim(&mut self, run: Run) -> bool {
+        match self.run_at(run.start) {
+            Some(free) if run.blocks > 0 && run.end() <= free.end() => {
+                self.carve(free, run);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Marks a run as free; whether none of it was.
+    pub(crate) fn release(&mut self, run: Run) -> bool {
+        if run.blocks == 0 || run.end() > self.total {
+            return false;
+        }
+        let next = self.by_start.range(run.start..).next().map(|(&start, &blocks)| Run {
+            start,
+            blocks,
+        });
+        let previous = self.by_start.range(..run.start).next_back().map(|(&start, &blocks)| Run {
+            start,
+            blocks,
+        });
+        if next.is_some_and(|next| next.start < run.end())
+            || previous.is_some_and(|previous| previous.end() > run.start)
+        {
+            return false;
+        }
+        let mut merged = run;
+        if let Some(previous) = previous.filter(|previous| previous.end() == run.start) {
+            self.remove(previous);
+            merged = Run { start: previous.start, blocks: previous.blocks + merged.blocks };
+        }
+        if let Some(next) = next.filter(|next| next.start == run.end()) {
+            self.remove(next);
+            merged.blocks += next.blocks;
+        }
+        self.insert(merged);
+        self.free += run.blocks;
+        true
+    }
+
+    /// Takes `blocks` blocks in as few runs as the strategy gives, or `None` when there are not
+    /// that many.
+    pub(crate) fn allocate(&mut self, blocks: u64, hint: Option<u64>) -> Option<Vec<Run>> {
+        if blocks > self.free {
+            return None;
+        }
+        let mut left = blocks;
+        let mut taken = Vec::new();
+        let mut hint = hint;
+        while left > 0 {
+            let (run, start) = self.choose(left, hint.take())?;
+            let piece = Run { start, blocks: left.min(run.end() - start) };
+            self.carve(run, piece);
+            if blocks >= LARGE_BLOCKS {
+                self.cursor = piece.end();
+            }
+            left -= piece.blocks;
+            taken.push(piece);
+        }
+        Some(taken)
+    }
+
+    /// A free run for `blocks` blocks, and where in it to begin.
+    fn choose(&self, blocks: u64, hint: Option<u64>) -> Option<(Run, u64)> {
+        if let Some(hint) = hint
+            && let Some(run) = self.run_at(hint)
+        {
+            return Some((run, hint));
+        }
+        if blocks >= LARGE_BLOCKS
+            && let Some(run) = self.next_fit(blocks)
+        {
+            return Some((run, run.start));
+        }
+        let best = self.by_length.range((blocks, 0)..).next();
+        let &(length, start) = best.or_else(|| self.by_length.last())?;
+        Some((Run { start, blocks: length }, start))
+    }
+
+    fn next_fit(&self, blocks: u64) -> Option<Run> {
+        let from_cursor = self.by_start.range(self.cursor..);
+        let from_start = self.by_start.range(..self.cursor);
+        from_cursor
+            .chain(from_start)
+            .take(NEXT_FIT_STEPS)
+            .map(|(&start, &blocks)| Run { start, blocks })
+            .find(|run| run.blocks >= blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(start: u64, blocks: u64) -> Run {
+        Run { start, blocks }
+    }
+
+    #[test]
+    fn a_hint_is_followed_even_into_a_short_run() {
+        let mut map = FreeMap::new(100);
+        assert!(map.claim(run(0, 10)) && map.claim(run(15, 10)));
+        assert_eq!(map.allocate(8, Some(10)), Some(vec![run(10, 5), run(25, 3)]));
+        assert_eq!(map.allocate(4, Some(50)), Some(vec![run(50, 4)]));
+        // Block 5 is in use: no hint at all, so the shortest run (28 to 50) has it.
+        assert_eq!(map.allocate(1, Some(5)), Some(vec![run(28, 1)]));
+    }
+
+    #[test]
+    fn small_requests_fill_the_shortest_hole() {
+        let mut map = FreeMap::new(1000);
+        assert!(map.claim(run(0, 1000)));
+        for hole in [run(10, 5), run(100, 3), run(200, 50)] {
+            assert!(map.release(hole));
+        }
+        assert_eq!(map.allocate(3, None), Some(vec![run(100, 3)]));
+        assert_eq!(map.allocate(4, None), Some(vec![run(10, 4)]));
+    }
+
+    #[test]
+    fn large_requests_go_on_where_the_last_one_ended() {
+        let mut map = FreeMap::new(10_000);
+        assert_eq!(map.allocate(100, None), Some(vec![run(0, 100)]));
+        assert_eq!(map.allocate(100, None), Some(vec![run(100, 100)]));
+        assert!(map.release(run(0, 100)));
+        assert_eq!(map.allocate(100, None), Some(vec![run(200, 100)]));
+    }
+
+    #[test]
+    fn a_request_is_cut_only_when_no_run_is_long_enough() {
+        let mut map = FreeMap::new(100);
+        assert!(map.claim(run(40, 10)));
+        assert_eq!(map.allocate(80, None), Some(vec![run(50, 50), run(0, 30)]));
+        assert_eq!(map.allocate(11, None), None);
+        assert_eq!(map.free_blocks(), 10);
+    }
+
+    #[test]
+    fn what_is_not_free_is_not_claimed_and_what_is_free_not_released() {
+        let mut map = FreeMap::new(100);
+        assert!(!map.claim(run(95, 6)) && !map.claim(run(200, 1)));
+        assert!(map.claim(run(50, 10)));
+        assert!(!map.claim(run(45, 6)) && !map.claim(run(55, 1)) && !map.claim(run(59, 2)));
+        assert!(!map.release(run(49, 2)) && !map.release(run(59, 2)) && !map.release(run(99, 2)));
+        assert!(map.release(run(55, 5)));
+        assert!(!map.release(run(54, 2)));
+        assert!(map.release(run(50, 5)));
+        assert_eq!(map.by_start.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_bitmap(operations in prop::collection::vec(
+            (0..3u8, 1..120u64, prop::option::of(0..300u64)), 1..200,
+        )) {
+            let mut map = FreeMap::new(300);
+            let mut used = [false; 300];
+            let mut held: Vec<Run> = Vec::new();
+            for (kind, blocks, hint) in operations {
+                if kind > 0 {
+                    let free = used.iter().filter(|used| !**used).count() as u64;
+                    let taken = map.allocate(blocks, hint);
+                    prop_assert_eq!(taken.is_some(), blocks <= free);
+                    let taken = taken.unwrap_or_default();
+                    if taken.len() > 0 {
+                        prop_assert_eq!(taken.iter().map(|run| run.blocks).sum::<u64>(), blocks);
+                    }
+                    for piece in taken {
+                        for block in piece.start..piece.end() {
+                            prop_assert!(!std::mem::replace(&mut used[block as usize], true));
+                        }
+                        held.push(piece);
+                    }
+                } else if !held.is_empty() {
+                    let piece = held.swap_remove(blocks as usize % held.len());
+                    prop_assert!(map.release(piece));
+                    for block in piece.start..piece.end() {
+                        used[block as usize] = false;
+                    }
+                }
+                let free = used.iter().filter(|used| !**used).count() as u64;
+                prop_assert_eq!(map.free_blocks(), free);
+                prop_assert_eq!(map.by_start.len(), map.by_length.len());
+                let mut end = None;
+                for (&start, &blocks) in &map.by_start {
+                    prop_assert!(blocks > 0 && end.is_none_or(|end| start > end));
+                    prop_assert!((start..start + blocks).all(|block| !used[block as usize]));
+                    end = Some(start + blocks);
+                }
+            }
+        }
+    }
+}

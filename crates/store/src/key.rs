@@ -1,0 +1,50 @@
+//! Keys as the store keeps them: bytes that it neither uses nor shows.
+
+use std::fmt;
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+
+/// A secret key of the hierarchy of CMU-CS-97-118, Table 6. Wiped when dropped, never printed.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct StoredKey([u8; KEY_BYTES]);
+
+impl StoredKey {
+    /// Takes the key's bytes.
+    pub fn new(bytes: [u8; KEY_BYTES]) -> StoredKey {
+        StoredKey(bytes)
+    }
+
+    /// The key's bytes, for whoever computes with them.
+    pub fn expose(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StoredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredKey(..)")
+    }
+}
+
+/// A working key and its epoch, which capabilities name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkingKey {
+    /// Counts the partition's working keys.
+    pub epoch: u32,
+    /// The key.
+    pub key: StoredKey,
+}
+
+/// The keys of one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionKeys {
+    /// Sets the working keys.
+    pub partition: StoredKey,
+    /// Makes and checks capabilities.
+    pub current: WorkingKey,
+    /// Still checks capabilities made before the last change of keys.
+    pub previous: Option<WorkingKey>,
+}

@@ -1,0 +1,98 @@
+//! How full the metadata region is: decides, before anything is promised, whether the tree can
+//! take it.
+//!
+//! The tree is copy-on-write. A transaction that touches every page of a tree of `t` pages needs
+//! `t` new ones while the old `t` are still held, and `t` more may be waiting to be released from
+//! the transaction before. So a tree of at most a quarter of the region always has room for any
+//! transaction, and the limit on what may be promised is that quarter.
+//!
+//! The tree's size is measured by walking it, which is not for every write. In between it is
+//! estimated from above: each new record splits at most one page. When the estimate reaches the
+//! limit, the caller measures again; only if the tree really is that large is the region full.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The tree may fill one part in this many of the region.
+const SHARE: u64 = 4;
+
+/// Records that fit a page when pages are split in the worst way, for records promised but not
+/// yet written: small ones (48 bytes of key and extent) in a page one third full.
+const PROMISED_RECORDS_PER_PAGE: u64 = 16;
+
+/// Keeps the estimate.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    limit: u64,
+    /// Pages of the tree when it was measured, and one for each record added since.
+    pages: AtomicU64,
+    /// Whether nothing was added since the tree was measured.
+    exact: AtomicBool,
+    /// Records promised and not yet added.
+    promised: AtomicU64,
+}
+
+impl Capacity {
+    /// For a region of `region_pages` pages.
+    pub(crate) fn new(region_pages: u64) -> Capacity {
+        Capacity {
+            limit: region_pages / SHARE,
+            pages: AtomicU64::new(0),
+            exact: AtomicBool::new(false),
+            promised: AtomicU64::new(0),
+        }
+    }
+
+    /// The tree was measured to have `pages` pages.
+    pub(crate) fn measured(&self, pages: u64) {
+        self.pages.store(pages, Ordering::Relaxed);
+        self.exact.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether measuring again would tell nothing new.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact.load(Ordering::Relaxed)
+    }
+
+    /// A transaction was committed that added `records` records (net of those it removed, if that is
+    /// positive).
+    pub(crate) fn added(&self, records: u64) {
+        self.pages.fetch_add(records, Ordering::Relaxed);
+        self.exact.store(false, Ordering::Relaxed);
+    }
+
+    /// Promises room for `records` more records; whether there is.
+    pub(crate) fn promise(&self, records: u64) -> bool {
+        let promised = self.promised.fetch_add(records, Ordering::Relaxed) + records;
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages + promised.div_ceil(PROMISED_RECORDS_PER_PAGE) <= self.limit {
+            return true;
+        }
+        self.release(records);
+        false
+    }
+
+    /// Takes back what was promised, because it was added or will not be.
+    pub(crate) fn release(&self, records: u64) {
+        let before = self.promised.fetch_sub(records, Ordering::Relaxed);
+        debug_assert!(before >= records, "released {records} of {before} promised records");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_end_at_the_limit_and_come_back() {
+        let capacity = Capacity::new(400);
+        capacity.measured(90);
+        assert!(capacity.promise(160));
+        assert!(!capacity.promise(1));
+        capacity.release(160);
+        capacity.added(10);
+        assert!(!capacity.promise(1));
+        capacity.measured(95);
+        assert!(capacity.promise(80));
+        assert!(!capacity.promise(1));
+    }
+}

@@ -1,0 +1,343 @@
+//! The metadata region as the tree's file: aligned, bounded, buffered until the tree syncs.
+//!
+//! Three things keep the tree from ever failing for a reason that is not the medium's:
+//!
+//! * *Its file has the region's full size from the start.* The tree would grow its file by
+//!   doubling, and a doubling that does not fit latches it for good. But it takes the size of the
+//!   file that it finds for the size of its space, so the region reports its full length. Whether
+//!   another page is to be had is decided before, by `capacity`.
+//! * *Its file does not shrink.* The tree gives back free space at the end of its file, half at a
+//!   time, after which the next doubling might not fit. A few pages of ballast at the very end
+//!   (see `ballast`) stop it. A region of several tree regions has no need of them: between whole
+//!   tree regions the file grows one by one, and below that a doubling fits in any case.
+//! * *It never sees a failed write.* Written pages wait in memory until the tree syncs, where they
+//!   go out sorted and in few large pieces. When that fails, the region remembers the failure,
+//!   keeps the pages, and takes no more to the device: the tree goes on serving reads of a state
+//!   that is consistent, and the store, which asks for [`Region::failure`] after each commit,
+//!   accepts no more changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use nasd_device::{AlignedBuffer, BlockDevice, DeviceError, WriteRequest};
+use nasd_types::limits::BLOCK_BYTES;
+use redb::StorageBackend;
+
+use crate::geometry::Geometry;
+
+const PAGE: u64 = BLOCK_BYTES as u64;
+
+/// Pages that may wait for a sync before some are written out early.
+const PENDING_PAGES_MAX: usize = 4096;
+
+/// The metadata region of one open device.
+pub(crate) struct Region {
+    device: Arc<dyn BlockDevice>,
+    start: u64,
+    bytes: u64,
+    /// Length of the file as the tree knows it; zero until it was made.
+    length: AtomicU64,
+    /// Pages written and not yet on the device, by number within the region.
+    pending: RwLock<BTreeMap<u64, Arc<AlignedBuffer>>>,
+    failure: OnceLock<String>,
+}
+
+/// What the tree is opened with: a handle on the region.
+#[derive(Clone)]
+pub(crate) struct RegionBackend(pub(crate) Arc<Region>);
+
+impl Region {
+    /// The region of a device that has a tree in it.
+    pub(crate) fn existing(device: Arc<dyn BlockDevice>, geometry: &Geometry) -> Arc<Region> {
+        Region::new(device, geometry, geometry.metadata_bytes)
+    }
+
+    /// The region of a device that is being formatted: the tree finds an empty file.
+    pub(crate) fn fresh(device: Arc<dyn BlockDevice>, geometry: &Geometry) -> Arc<Region> {
+        Region::new(device, geometry, 0)
+    }
+
+    fn new(device: Arc<dyn BlockDevice>, geometry: &Geometry, length: u64) -> Arc<Region> {
+        Arc::new(Region {
+            device,
+            start: geometry.metadata_offset,
+            bytes: geometry.metadata_bytes,
+            length: AtomicU64::new(length),
+            pending: RwLock::new(BTreeMap::new()),
+            failure: OnceLock::new(),
+        })
+    }
+
+    /// Pages of the region.
+    pub(crate) fn pages(&self) -> u64 {
+        self.bytes / PAGE
+    }
+
+    /// Why a write or sync failed, if one did.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    fn fail(&self, error: &DeviceError) {
+        tracing::error!(%error, "writing metadata failed; the store becomes read-only");
+        // Only the first failure is kept: it is the cause of the others.
+        let _ = self.failure.set(error.to_string());
+    }
+
+    fn check(&self, offset: u64, length: usize) -> io::Result<()> {
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "access outside of the metadata region",
+            )),
+        }
+    }
+
+    fn read_pages(&self, first: u64, into: &mut AlignedBuffer) -> io::Result<()> {
+        self.device
+            .read(self.start + first * PAGE, &mut [IoSliceMut::new(into)])
+            .map_err(io::Error::other)
+    }
+
+    /// Copies pages that wait in memory; which ones there were.
+    fn copy_pending(&self, first: u64, into: &mut [u8]) -> Vec<u64> {
+        let pages = into.len() as u64 / PAGE;
+        let pending = self.pending.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = Vec::new();
+        for (&page, bytes) in pending.range(first..first + pages) {
+            let at = ((page - first) * PAGE) as usize;
+            into[at..at + BLOCK_BYTES].copy_from_slice(bytes);
+            found.push(page);
+        }
+        found
+    }
+
+    /// The current contents of whole pages.
+    fn load(&self, first: u64, pages: u64) -> io::Result<AlignedBuffer> {
+        let mut buffer = AlignedBuffer::zeroed((pages * PAGE) as usize);
+        let found = self.copy_pending(first, &mut buffer);
+        if found.len() as u64 == pages {
+            return Ok(buffer);
+        }
+        // Memory was looked at before the device: a page that was written out in between is on
+        // the device by now, and one that was in memory is as good as what the device has.
+        let mut from_device = AlignedBuffer::zeroed((pages * PAGE) as usize);
+        self.read_pages(first, &mut from_device)?;
+        for page in found {
+            let at = ((page - first) * PAGE) as usize;
+            from_device[at..at + BLOCK_BYTES].copy_from_slice(&buffer[at..at + BLOCK_BYTES]);
+        }
+        Ok(from_device)
+    }
+
+    fn store(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let first = offset / PAGE;
+        let pages = (offset + data.len() as u64).div_ceil(PAGE) - first;
+        let whole = offset.is_multiple_of(PAGE) && data.len().is_multiple_of(BLOCK_BYTES);
+        let mut buffer = if whole {
+            AlignedBuffer::zeroed(data.len())
+        } else {
+            self.load(first, pages)?
+        };
+        let at = (offset - first * PAGE) as usize;
+        buffer[at..at + data.len()].copy_from_slice(data);
+        let waiting = {
+            let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
+            if pages == 1 {
+                pending.insert(first, Arc::new(buffer));
+            } else {
+                for (page, bytes) in (first..).zip(buffer.chunks_exact(BLOCK_BYTES)) {
+                    let mut copy = AlignedBuffer::zeroed(BLOCK_BYTES);
+                    copy.copy_from_slice(bytes);
+                    pending.insert(page, Arc::new(copy));
+                }
+            }
+            pending.len()
+        };
+        if waiting > PENDING_PAGES_MAX && self.failure.get().is_none() {
+            self.write_out();
+        }
+        Ok(())
+    }
+
+    /// Writes every waiting page to the device; whether that went well.
+    fn write_out(&self) -> bool {
+        let snapshot: Vec<(u64, Arc<AlignedBuffer>)> = {
+            let pending = self.pending.read().unwrap_or_else(PoisonError::into_inner);
+            pending.iter().map(|(&page, bytes)| (page, bytes.clone())).collect()
+        };
+        let mut requests: Vec<WriteRequest<'_>> = Vec::new();
+        let mut next_page = None;
+        for (page, bytes) in &snapshot {
+            match requests.last_mut() {
+                Some(request) if next_page == Some(*page) => request.from.push(IoSlice::new(bytes)),
+                _ => requests.push(WriteRequest {
+                    offset: self.start + page * PAGE,
+                    from: vec![IoSlice::new(bytes)],
+                }),
+            }
+            next_page = Some(page + 1);
+        }
+        if let Err(error) = self.device.write_batch(&requests) {
+            self.fail(&error);
+            return false;
+        }
+        let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
+        for (page, written) in &snapshot {
+            // A page that was written again meanwhile stays.
+            if pending.get(page).is_some_and(|now| Arc::ptr_eq(now, written)) {
+                pending.remove(page);
+            }
+        }
+        true
+    }
+}
+
+impl StorageBackend for RegionBackend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.length.load(Ordering::Acquire))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.check(offset, out.len())?;
+        let first = offset / PAGE;
+        let pages = (offset + out.len() as u64).div_ceil(PAGE) - first;
+        let buffer = self.0.load(first, pages)?;
+        let at = (offset - first * PAGE) as usize;
+        out.copy_from_slice(&buffer[at..at + out.len()]);
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        let region = &self.0;
+        if length > region.bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the metadata region is full",
+            ));
+        }
+        // The first size that the tree gives its file makes the file, at its full size.
+        let made = region.length.load(Ordering::Acquire) > 0;
+        let length = if made { length } else { region.bytes };
+        region.length.store(length, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let region = &self.0;
+        if region.failure.get().is_some() || !region.write_out() {
+            return Ok(());
+        }
+        if let Err(error) = region.device.sync() {
+            region.fail(&error);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.check(offset, data.len())?;
+        self.0.store(offset, data)
+    }
+}
+
+impl fmt::Debug for RegionBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RegionBackend({} bytes of {:?})", self.0.bytes, self.0.device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_device::{FaultPlan, FaultyDevice};
+
+    fn region() -> (Arc<FaultyDevice>, RegionBackend) {
+        let capacity = 8 << 20;
+        let device = Arc::new(FaultyDevice::zeroed(capacity));
+        let geometry = Geometry::plan(capacity, None).unwrap();
+        let region = Region::fresh(device.clone(), &geometry);
+        (device, RegionBackend(region))
+    }
+
+    fn read(backend: &RegionBackend, offset: u64, length: usize) -> Vec<u8> {
+        let mut out = vec![0; length];
+        backend.read(offset, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn unaligned_writes_keep_their_neighbours() {
+        let (device, backend) = region();
+        backend.write(0, &[1; 8192]).unwrap();
+        backend.sync_data().unwrap();
+        backend.write(4000, &[2; 200]).unwrap();
+        assert_eq!(read(&backend, 3999, 202), [&[1][..], &[2; 200], &[1]].concat());
+        backend.sync_data().unwrap();
+        assert_eq!(read(&backend, 3999, 202), [&[1][..], &[2; 200], &[1]].concat());
+        let image = device.live_image();
+        assert_eq!(image[(1 << 20) + 4000], 2);
+        assert_eq!(image[(1 << 20) + 4200], 1);
+    }
+
+    #[test]
+    fn neighbouring_pages_leave_in_one_write_at_the_sync() {
+        let (device, backend) = region();
+        for page in [7, 3, 5, 4, 9] {
+            backend.write(page * 4096, &[page as u8; 4096]).unwrap();
+        }
+        assert_eq!(device.writes(), 0);
+        backend.sync_data().unwrap();
+        assert_eq!((device.writes(), device.syncs()), (3, 1));
+        for page in [3, 4, 5, 7, 9] {
+            assert_eq!(read(&backend, page * 4096, 1), [page as u8]);
+        }
+    }
+
+    #[test]
+    fn the_length_is_the_regions_once_the_file_is_made() {
+        let (_, backend) = region();
+        let bytes = backend.0.bytes;
+        assert_eq!(backend.len().unwrap(), 0);
+        backend.set_len(4096).unwrap();
+        assert_eq!(backend.len().unwrap(), bytes);
+        assert_eq!(backend.set_len(bytes + 1).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        backend.write(bytes - 1, &[1]).unwrap();
+        backend.write(bytes, &[1]).unwrap_err();
+        backend.write(u64::MAX, &[1]).unwrap_err();
+        backend.read(bytes - 1, &mut [0; 2]).unwrap_err();
+    }
+
+    #[test]
+    fn a_failed_sync_is_remembered_and_hidden_from_the_tree() {
+        let (device, backend) = region();
+        backend.write(0, &[1; 4096]).unwrap();
+        device.set_plan(FaultPlan { failing_writes: vec![0], ..FaultPlan::default() });
+        backend.sync_data().unwrap();
+        assert!(backend.0.failure().unwrap().contains("planned fault"));
+        assert_eq!(read(&backend, 0, 1), [1]);
+        backend.write(0, &[2; 4096]).unwrap();
+        backend.sync_data().unwrap();
+        assert_eq!(read(&backend, 0, 1), [2]);
+        assert_eq!(device.live_image()[1 << 20], 0, "nothing reaches the device any more");
+    }
+
+    #[test]
+    fn many_pages_leave_before_the_sync() {
+        let capacity = 64 << 20;
+        let device = Arc::new(FaultyDevice::zeroed(capacity));
+        let geometry = Geometry::plan(capacity, Some(32 << 20)).unwrap();
+        let backend = RegionBackend(Region::fresh(device.clone(), &geometry));
+        for page in 0..backend.0.pages() {
+            backend.write(page * 4096, &page.to_le_bytes().repeat(512)).unwrap();
+        }
+        assert!(device.writes() > 0 && device.syncs() == 0);
+        assert!(backend.0.pending.read().unwrap().len() <= PENDING_PAGES_MAX);
+        for page in 0..backend.0.pages() {
+            assert_eq!(read(&backend, page * 4096, 8), page.to_le_bytes());
+        }
+    }
+}

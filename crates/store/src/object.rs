@@ -1,0 +1,191 @@
+//! An object in memory: its attributes as they are now, what of that is not durable yet, and its
+//! cached frames.
+//!
+//! Every change is made here first. The metadata tree only ever has the state of the last commit; an
+//! object whose state differs from that is *dirty* and registered with the table (see `table`) until
+//! a flush takes it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{Attributes, ObjectId, ObjectName, SetAttributes, Timestamp};
+
+use crate::frames::FrameMap;
+use crate::metadata::record::ObjectRecord;
+
+/// An object that was created or looked up.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) name: ObjectName,
+    /// Copy of the attribute, to be had without waiting for a transfer.
+    access_control_version: AtomicU64,
+    /// Copy of `Body::removed`.
+    removed: AtomicBool,
+    body: RwLock<Body>,
+    /// Locked through `Cache::frames`.
+    pub(crate) frames: Mutex<FrameMap>,
+}
+
+/// What is locked shared for as long as data is read from the medium, and alone for changes.
+#[derive(Debug)]
+pub(crate) struct Body {
+    /// Attributes. `blocks_used` is what the last commit left.
+    pub(crate) record: ObjectRecord,
+    /// The object is no more.
+    pub(crate) removed: bool,
+    /// The tree has a record of it, or will have when the flush under way ends.
+    pub(crate) in_tree: bool,
+    /// Its place among the dirty objects, if it is one.
+    pub(crate) registered: Option<u64>,
+    /// Dirty blocks that replace nothing on the medium.
+    pub(crate) fresh: u64,
+    /// The same, of those that a flush has taken.
+    pub(crate) fresh_writing: u64,
+    /// Blocks from here on that the tree has are dead: cut off since the last flush took the object.
+    pub(crate) cut: Option<u64>,
+    /// The same, cut off before the flush under way took it.
+    pub(crate) cut_writing: Option<u64>,
+    /// No block from here on is in the tree.
+    pub(crate) mapped_end: u64,
+    /// What it is charged in `Space`, in blocks.
+    pub(crate) charge: u64,
+    /// Records promised in the metadata region and not yet taken by a flush.
+    pub(crate) promised_records: u64,
+    /// The data block behind the one that was placed last: where to go on.
+    pub(crate) placed_end: Option<u64>,
+}
+
+impl Object {
+    /// An object that the tree has.
+    pub(crate) fn loaded(name: ObjectName, record: ObjectRecord) -> Object {
+        let mapped_end = match record.blocks_used {
+            0 => 0,
+            _ => record.logical_size.div_ceil(BLOCK_BYTES as u64),
+        };
+        let charge = record.blocks_reserved.max(record.blocks_used);
+        Object::new(name, Body { mapped_end, charge, ..Body::absent(record) }.in_tree())
+    }
+
+    /// An object that was created just now.
+    pub(crate) fn created(name: ObjectName, record: ObjectRecord, charge: u64) -> Object {
+        Object::new(name, Body { charge, ..Body::absent(record) })
+    }
+
+    fn new(name: ObjectName, body: Body) -> Object {
+        Object {
+            name,
+            access_control_version: AtomicU64::new(body.record.access_control_version),
+            removed: AtomicBool::new(false),
+            body: RwLock::new(body),
+            frames: Mutex::new(FrameMap::default()),
+        }
+    }
+
+    /// Locks the body shared.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Body> {
+        // A panic while the body was locked leaves it as consistent as each of its statements.
+        self.body.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the body shared if that is possible at once.
+    pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, Body>> {
+        self.body.try_read().ok()
+    }
+
+    /// Locks the body alone.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Body> {
+        self.body.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attribute of that name, or `None` when the object was removed.
+    pub(crate) fn access_control_version(&self) -> Option<u64> {
+        if self.removed.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(self.access_control_version.load(Ordering::Acquire))
+    }
+
+    /// Copies what can be had without the lock, after a change of `body`.
+    pub(crate) fn publish(&self, body: &Body) {
+        self.access_control_version.store(body.record.access_control_version, Ordering::Release);
+        self.removed.store(body.removed, Ordering::Release);
+    }
+}
+
+impl Body {
+    fn absent(record: ObjectRecord) -> Body {
+        Body {
+            record,
+            removed: false,
+            in_tree: false,
+            registered: None,
+            fresh: 0,
+            fresh_writing: 0,
+            cut: None,
+            cut_writing: None,
+            mapped_end: 0,
+            charge: 0,
+            promised_records: 0,
+            placed_end: None,
+        }
+    }
+
+    fn in_tree(mut self) -> Body {
+        self.in_tree = true;
+        self
+    }
+
+    /// What the object has to be charged if `fresh` more blocks became fresh.
+    pub(crate) fn charge_with(&self, fresh: u64) -> u64 {
+        let blocks = self.record.blocks_used + self.fresh + self.fresh_writing + fresh;
+        self.record.blocks_reserved.max(blocks)
+    }
+
+    /// Blocks of the tree that count as the object's end here: those in front of every cut.
+    pub(crate) fn live_end(&self) -> u64 {
+        let cut = self.cut.unwrap_or(u64::MAX).min(self.cut_writing.unwrap_or(u64::MAX));
+        self.mapped_end.min(cut)
+    }
+
+    /// The attributes as `getattr` tells them.
+    pub(crate) fn attributes(&self) -> Attributes {
+        let record = &self.record;
+        let blocks_used = record.blocks_used + self.fresh + self.fresh_writing;
+        Attributes {
+            access_control_version: record.access_control_version,
+            nearby_object: record.nearby_object,
+            copied_object: record.copied_object,
+            logical_size: record.logical_size,
+            blocks_allocated: record.blocks_reserved.max(blocks_used),
+            blocks_used,
+            block_size: BLOCK_BYTES as u32,
+            create_time: record.create_time,
+            data_modify_time: record.data_modify_time,
+            attribute_modify_time: record.attribute_modify_time,
+            fs_data_modify_time: record.fs_data_modify_time,
+            fs_attribute_modify_time: record.fs_attribute_modify_time,
+            fs_specific: record.fs_specific.clone(),
+        }
+    }
+}
+
+/// The attributes that a new object starts with.
+pub(crate) fn initial_record(initial: &SetAttributes, now: Timestamp) -> ObjectRecord {
+    ObjectRecord {
+        access_control_version: initial.access_control_version.unwrap_or_default(),
+        nearby_object: initial.nearby_object.unwrap_or_default(),
+        copied_object: ObjectId::default(),
+        logical_size: initial.logical_size.unwrap_or_default(),
+        blocks_reserved: initial.blocks_allocated.unwrap_or_default(),
+        blocks_used: 0,
+        create_time: now,
+        data_modify_time: now,
+        attribute_modify_time: now,
+        fs_data_modify_time: initial.fs_data_modify_time.unwrap_or(now),
+        fs_attribute_modify_time: initial.fs_attribute_modify_time.unwrap_or(now),
+        fs_specific: initial.fs_specific.clone().unwrap_or_else(|| {
+            Box::new([0; nasd_types::FS_SPECIFIC_BYTES])
+        }),
+    }
+}

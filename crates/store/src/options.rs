@@ -1,0 +1,99 @@
+//! What a store is formatted and opened with, and what it tells about itself.
+
+use std::time::Duration;
+
+use nasd_types::{CellId, DriveId, PartitionId, Timestamp};
+
+use crate::StoredKey;
+
+/// What `format` writes.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// The drive's name, drawn at random by the caller.
+    pub drive: DriveId,
+    /// The installation it belongs to.
+    pub cell: CellId,
+    /// The drive key (Table 6).
+    pub drive_key: StoredKey,
+    /// The partitions; each starts with one empty object, `ObjectId::FIRST_OBJECT`.
+    pub partitions: Vec<PartitionFormat>,
+    /// Bytes of the metadata region; `None` chooses by the size of the device.
+    pub metadata_bytes: Option<u64>,
+    /// The time of formatting.
+    pub now: Timestamp,
+}
+
+/// One partition to format.
+#[derive(Clone, Debug)]
+pub struct PartitionFormat {
+    /// Its number on the drive.
+    pub id: PartitionId,
+    /// Most bytes that its objects may take, in whole blocks; `u64::MAX` is no quota.
+    pub quota_bytes: u64,
+    /// Sets the working keys.
+    pub partition_key: StoredKey,
+    /// Makes and checks capabilities.
+    pub working_key: StoredKey,
+    /// The epoch of `working_key`.
+    pub key_epoch: u32,
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Memory for data: cache, and transfers under way. A transfer may take a quarter of it, so
+    /// with less than 17 MiB the largest ones are refused as too large.
+    pub cache_bytes: usize,
+    /// Memory for pages of the metadata tree.
+    pub metadata_cache_bytes: usize,
+    /// How long a transfer waits for buffers before it is answered with `Busy`.
+    pub buffer_patience: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            cache_bytes: 256 << 20,
+            metadata_cache_bytes: 32 << 20,
+            buffer_patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Who a drive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The drive's name.
+    pub drive: DriveId,
+    /// The installation it belongs to.
+    pub cell: CellId,
+}
+
+/// The drive's space. All three count data blocks; `used_bytes + free_bytes` may be less than the
+/// capacity, by what objects have reserved and what writes still under way were promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What objects can take in all.
+    pub capacity_bytes: u64,
+    /// What objects hold on the device.
+    pub used_bytes: u64,
+    /// What a writer could still store.
+    pub free_bytes: u64,
+    /// Memory for data.
+    pub cache_bytes: u64,
+}
+
+/// One partition's space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionSpace {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Most that its objects may take; `u64::MAX` is no quota.
+    pub quota_bytes: u64,
+    /// What its objects hold, have reserved, or were promised.
+    pub used_bytes: u64,
+    /// What a writer could still store: what is left of the quota and of the drive.
+    pub free_bytes: u64,
+    /// How many objects there are.
+    pub objects: u64,
+}

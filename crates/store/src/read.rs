@@ -1,0 +1,173 @@
+//! Reading data: from the cache where it is there, from the medium into the cache otherwise.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use nasd_device::{FRAME_BYTES, Frame};
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{ByteRange, ObjectName};
+
+use crate::frames::{BlockSet, FRAME_BLOCKS, View, set, touched};
+use crate::medium::{Load, mapped_blocks};
+use crate::object::{Body, Object};
+use crate::{ReadData, Segment, Store, StoreError};
+
+/// One frame's part of a range of bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct FramePart {
+    pub(crate) number: u64,
+    /// The bytes of the frame.
+    pub(crate) range: Range<usize>,
+}
+
+/// Cuts a range of an object into frames.
+pub(crate) fn frame_parts(offset: u64, length: usize) -> impl Iterator<Item = FramePart> {
+    let first = offset / FRAME_BYTES as u64;
+    (first..)
+        .zip(crate::data::ranges(offset, length))
+        .map(|(number, range)| FramePart { number, range })
+}
+
+impl Store {
+    /// Reads what `range` has in common with the object.
+    pub fn read(&self, name: ObjectName, range: ByteRange) -> Result<ReadData, StoreError> {
+        let object = self.object(name)?;
+        let mut spare: Vec<Frame> = Vec::new();
+        loop {
+            let body = object.read();
+            if body.removed {
+                return Err(StoreError::NoSuchObject(name));
+            }
+            let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
+            self.check_transfer("a read", range.length)?;
+            let length = range.length as usize;
+            let mut views = self.views(&object, range.offset, length);
+            let lacking = match self.fill(&object, &body, &range, &mut views, &mut spare)? {
+                Filled::All => {
+                    return Ok(ReadData {
+                        segments: segments(&views, range.offset, length),
+                        logical_size: body.record.logical_size,
+                        fs_data_modify_time: body.record.fs_data_modify_time,
+                    });
+                }
+                Filled::Lacking(count) => count,
+            };
+            drop(body);
+            drop(views);
+            spare.extend(self.allocate_frames(lacking)?);
+        }
+    }
+
+    /// Whether `read` would answer without touching the device, as far as can be told quickly.
+    pub fn is_cached(&self, name: ObjectName, range: ByteRange) -> bool {
+        let Ok(object) = self.table.get(name) else { return false };
+        let Some(body) = object.try_read() else { return false };
+        let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
+        if range.length > self.transfer_limit() as u64 {
+            return false;
+        }
+        let mapped = range.offset < body.live_end() * BLOCK_BYTES as u64;
+        let frames = self.cache.frames(&object);
+        frame_parts(range.offset, range.length as usize).all(|part| {
+            let wanted = touched(&part.range);
+            !mapped || frames.states(part.number).valid & wanted == wanted
+        })
+    }
+
+    fn views(&self, object: &Object, offset: u64, length: usize) -> Vec<View> {
+        let mut frames = self.cache.frames(object);
+        frame_parts(offset, length)
+            .map(|part| frames.view(part.number, touched(&part.range)))
+            .collect()
+    }
+
+    /// Loads what the views lack and the medium has. Needs a spare frame for each frame that it
+    /// loads blocks of, and says how many more if there are not enough.
+    fn fill(
+        &self,
+        object: &Arc<Object>,
+        body: &Body,
+        range: &ByteRange,
+        views: &mut [View],
+        spare: &mut Vec<Frame>,
+    ) -> Result<Filled, StoreError> {
+        let parts = || frame_parts(range.offset, range.length as usize);
+        let missing: Vec<BlockSet> = parts()
+            .zip(&*views)
+            .map(|(part, view)| touched(&part.range) & !view.valid)
+            .collect();
+        let Some((from, to)) = bounds(views, &missing) else { return Ok(Filled::All) };
+        let to = to.min(body.live_end());
+        if from >= to {
+            return Ok(Filled::All);
+        }
+        let extents = self.metadata.extents(object.name, from, to)?;
+        let wanted: Vec<(usize, BlockSet)> = views
+            .iter()
+            .zip(missing)
+            .map(|(view, missing)| missing & mapped_blocks(view.number, &extents))
+            .enumerate()
+            .filter(|(_, blocks)| *blocks != 0)
+            .collect();
+        if spare.len() < wanted.len() {
+            return Ok(Filled::Lacking(wanted.len() - spare.len()));
+        }
+        let mut loads: Vec<Load> = wanted
+            .iter()
+            .zip(spare.drain(..wanted.len()))
+            .map(|(&(index, blocks), frame)| Load { number: views[index].number, blocks, frame })
+            .collect();
+        self.load(object.name, &mut loads, &extents)?;
+        let mut new_slots = Vec::new();
+        {
+            let mut frames = self.cache.frames(object);
+            for ((index, _), load) in wanted.into_iter().zip(loads) {
+                let stamp = self.cache.stamp();
+                let (view, new) = frames.fill(&views[index], load.frame, load.blocks, stamp);
+                views[index] = view;
+                new_slots.extend(new);
+            }
+        }
+        self.cache.admit(object, &new_slots);
+        Ok(Filled::All)
+    }
+}
+
+enum Filled {
+    /// Every block that is not valid in the views now is a hole.
+    All,
+    /// So many spare frames are lacking.
+    Lacking(usize),
+}
+
+/// The blocks of the object from the first to behind the last that is missing.
+fn bounds(views: &[View], missing: &[BlockSet]) -> Option<(u64, u64)> {
+    let mut blocks = views.iter().zip(missing).filter(|(_, missing)| **missing != 0);
+    let (first, lowest) = blocks.next()?;
+    let (last, highest) = blocks.next_back().unwrap_or((first, lowest));
+    let from = first.number * FRAME_BLOCKS as u64 + u64::from(lowest.trailing_zeros());
+    let to = (last.number + 1) * FRAME_BLOCKS as u64 - u64::from(highest.leading_zeros());
+    Some((from, to))
+}
+
+/// The bytes of a range out of the views of its frames; what is not valid is zeros.
+fn segments(views: &[View], offset: u64, length: usize) -> Vec<Segment> {
+    let mut found = Vec::with_capacity(views.len());
+    for (part, view) in frame_parts(offset, length).zip(views) {
+        let mut start = part.range.start;
+        while start < part.range.end {
+            let block = start / BLOCK_BYTES;
+            let valid = view.valid & set(block..block + 1) != 0;
+            // To the end of the run of blocks that are valid, or are not.
+            let same = if valid { view.valid } else { !view.valid };
+            let blocks = (u32::from(same) >> block).trailing_ones() as usize;
+            let end = part.range.end.min((block + blocks) * BLOCK_BYTES);
+            found.push(match &view.frame {
+                Some(frame) if valid => Segment::of_frame(frame.clone(), start..end),
+                _ => Segment::of_zeros(end - start),
+            });
+            start = end;
+        }
+    }
+    found
+}

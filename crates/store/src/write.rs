@@ -1,0 +1,317 @@
+//! Writing data into the cache, with its space promised. Nothing here touches the medium, except to
+//! read the rest of a block that is written in part.
+
+use std::sync::Arc;
+
+use nasd_device::{FRAME_BYTES, Frame, zeros};
+use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
+use nasd_types::{ObjectName, Timestamp};
+
+use crate::frames::{
+    BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, block_bytes, covered, touched,
+};
+use crate::medium::mapped_blocks;
+use crate::metadata::record::Extent;
+use crate::object::{Body, Object};
+use crate::read::{FramePart, frame_parts};
+use crate::space::Demand;
+use crate::{IncomingFrames, NoSpace, Store, StoreError, WriteData, Written};
+
+/// How often a write makes room and tries again.
+const ATTEMPTS: usize = 32;
+
+/// Records beyond one a block that a run of written blocks may take, because it cuts an extent in
+/// two, or two short.
+const RECORDS_PER_WRITE: u64 = 2;
+
+/// Bytes to be put into the cache, cut into frames.
+struct Payloads<'a> {
+    offset: u64,
+    length: usize,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Frames(Vec<Frame>),
+    /// The bytes, and a spare frame for each that they reach.
+    Copy(&'a [u8], Vec<Frame>),
+}
+
+/// What one frame of a write will do.
+struct Plan {
+    part: FramePart,
+    edges: Edges,
+    fresh: BlockSet,
+    newly_dirty: u64,
+}
+
+impl Store {
+    /// Frames to receive `length` bytes into that will be written at `offset`. May wait for memory
+    /// by writing dirty data back.
+    pub fn frames_for_write(
+        &self,
+        offset: u64,
+        length: usize,
+    ) -> Result<IncomingFrames, StoreError> {
+        self.check_transfer("a write", length as u64)?;
+        check_end(offset, length)?;
+        let frames = self.allocate_frames(frame_parts(offset, length).count())?;
+        Ok(IncomingFrames { offset, length, frames })
+    }
+
+    /// Writes `data` at `offset`: all of it or nothing. What is accepted has its space promised;
+    /// it is durable after a flush.
+    pub fn write(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        data: WriteData<'_>,
+        now: Timestamp,
+    ) -> Result<Written, StoreError> {
+        let length = data.len();
+        self.writable()?;
+        self.check_transfer("a write", length as u64)?;
+        let end = check_end(offset, length)?;
+        let object = self.object(name)?;
+        let mut payloads = self.payloads(offset, data)?;
+        self.help_write_back()?;
+        let mut lacking = NoSpace::Data;
+        for _ in 0..ATTEMPTS {
+            let mut body = object.write();
+            if body.removed {
+                return Err(StoreError::NoSuchObject(name));
+            }
+            payloads = match self.put(&object, &mut body, payloads)? {
+                Put::Done => {
+                    let record = &mut body.record;
+                    if length > 0 {
+                        record.logical_size = record.logical_size.max(end);
+                        record.data_modify_time = now;
+                        record.fs_data_modify_time = now;
+                        self.table.register(&object, &mut body);
+                    }
+                    return Ok(Written {
+                        logical_size: body.record.logical_size,
+                        fs_data_modify_time: body.record.fs_data_modify_time,
+                    });
+                }
+                Put::Lacking(what, payloads) => {
+                    lacking = what;
+                    payloads
+                }
+            };
+            drop(body);
+            self.make_room(lacking)?;
+        }
+        Err(StoreError::NoSpace(lacking))
+    }
+
+    fn payloads<'a>(
+        &self,
+        offset: u64,
+        data: WriteData<'a>,
+    ) -> Result<Payloads<'a>, StoreError> {
+        let length = data.len();
+        let source = match data {
+            WriteData::Frames(incoming) if incoming.offset != offset => {
+                return Err(StoreError::Misplaced { expected: incoming.offset, found: offset });
+            }
+            WriteData::Frames(incoming) => Source::Frames(incoming.frames),
+            WriteData::Slice(bytes) => {
+                let count = frame_parts(offset, length).count();
+                Source::Copy(bytes, self.allocate_frames(count)?)
+            }
+        };
+        Ok(Payloads { offset, length, source })
+    }
+
+    /// A writer who finds too much dirty writes some back before it adds to it.
+    fn help_write_back(&self) -> Result<(), StoreError> {
+        let limit = self.cache.dirty_limit();
+        while self.cache.dirty_bytes() > limit {
+            self.write_back(limit / 4)?;
+        }
+        Ok(())
+    }
+
+    /// Puts bytes into the cache, or says what is lacking and gives them back.
+    fn put<'a>(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        payloads: Payloads<'a>,
+    ) -> Result<Put<'a>, StoreError> {
+        if payloads.length == 0 {
+            return Ok(Put::Done);
+        }
+        let plans = self.plan(object, body, payloads.offset, payloads.length)?;
+        let dirty = plans.iter().map(|plan| plan.newly_dirty).sum();
+        let fresh = plans.iter().map(|plan| u64::from(plan.fresh.count_ones())).sum();
+        let charge = body.charge_with(fresh);
+        let demand = Demand { charge_before: body.charge, charge_after: charge, dirty };
+        let records = if dirty > 0 { dirty + RECORDS_PER_WRITE } else { 0 };
+        if let Err(lacking) = self.promise(object.name.partition, demand, records) {
+            return Ok(Put::Lacking(lacking, payloads));
+        }
+        body.charge = charge;
+        body.fresh += fresh;
+        body.promised_records += records;
+        let mut new_slots = Vec::new();
+        {
+            let mut frames = self.cache.frames(object);
+            let Payloads { offset, length, source } = payloads;
+            for (plan, payload) in plans.into_iter().zip(source.into_payloads(offset, length)) {
+                let Plan { part, edges, fresh, .. } = plan;
+                let FramePart { number, range } = part;
+                let write = FrameWrite { number, range, payload, edges, fresh };
+                new_slots.extend(frames.write(write, self.cache.stamp()));
+            }
+        }
+        self.cache.admit(object, &new_slots);
+        Ok(Put::Done)
+    }
+
+    /// Finds out what a write changes: which blocks become dirty, which of them replace nothing, and
+    /// what else is in blocks that are written in part.
+    fn plan(
+        &self,
+        object: &Arc<Object>,
+        body: &Body,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<Plan>, StoreError> {
+        let from = offset / BLOCK_BYTES as u64;
+        let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64).min(body.live_end());
+        let extents = self.metadata_extents(object, from, to)?;
+        let mut plans = Vec::new();
+        for part in frame_parts(offset, length) {
+            // Dirty blocks and blocks being written stay so for as long as the body is locked;
+            // clean ones may be given up at any time.
+            let states = self.cache.frames(object).states(part.number);
+            let newly_dirty = touched(&part.range) & !states.dirty;
+            let mapped = mapped_blocks(part.number, &extents);
+            plans.push(Plan {
+                edges: self.edges(object, body, &part)?,
+                fresh: newly_dirty & !states.writing & !mapped,
+                newly_dirty: u64::from(newly_dirty.count_ones()),
+                part,
+            });
+        }
+        Ok(plans)
+    }
+
+    fn metadata_extents(
+        &self,
+        object: &Object,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Extent>, StoreError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        Ok(self.metadata.extents(object.name, from, to)?)
+    }
+
+    /// The contents of blocks that are written in part. Those that are zeros are left out.
+    fn edges(
+        &self,
+        object: &Arc<Object>,
+        body: &Body,
+        part: &FramePart,
+    ) -> Result<Edges, StoreError> {
+        let mut edges = Edges::new();
+        let partial = touched(&part.range) & !covered(&part.range);
+        for within in crate::frames::runs(partial).flatten() {
+            let block = part.number * FRAME_BLOCKS as u64 + within as u64;
+            let start = block * BLOCK_BYTES as u64;
+            // What lies behind the end of the object is zeros.
+            let keeps_head = part.range.start > within * BLOCK_BYTES;
+            let write_end = part.number * FRAME_BYTES as u64 + part.range.end as u64;
+            let old_end = body.record.logical_size;
+            if start >= old_end || (!keeps_head && write_end >= old_end) {
+                continue;
+            }
+            if let Some(contents) = self.block(object, body, block)? {
+                edges.insert(within, contents);
+            }
+        }
+        Ok(edges)
+    }
+
+    /// The contents of one block, from wherever it is; `None` is a hole.
+    fn block(
+        &self,
+        object: &Arc<Object>,
+        body: &Body,
+        block: u64,
+    ) -> Result<Option<Box<[u8; BLOCK_BYTES]>>, StoreError> {
+        let number = block / FRAME_BLOCKS as u64;
+        let within = (block % FRAME_BLOCKS as u64) as usize;
+        let bit = crate::frames::set(within..within + 1);
+        let view = self.cache.frames(object).view(number, 0);
+        if let Some(frame) = view.frame.filter(|_| view.valid & bit != 0) {
+            let mut contents = Box::new([0; BLOCK_BYTES]);
+            contents.copy_from_slice(&frame[block_bytes(within)]);
+            return Ok(Some(contents));
+        }
+        if block >= body.live_end() {
+            return Ok(None);
+        }
+        self.load_block(object.name, block)
+    }
+
+    /// Puts zeros behind `size` in the last block of an object that is cut off there.
+    pub(crate) fn clear_tail(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        size: u64,
+        spare: Vec<Frame>,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        let within = (size % BLOCK_BYTES as u64) as usize;
+        if within == 0 || self.block(object, body, size / BLOCK_BYTES as u64)?.is_none() {
+            return Ok(Ok(()));
+        }
+        let length = BLOCK_BYTES - within;
+        let source = Source::Copy(&zeros()[..length], spare);
+        match self.put(object, body, Payloads { offset: size, length, source })? {
+            Put::Done => Ok(Ok(())),
+            Put::Lacking(lacking, _) => Ok(Err(lacking)),
+        }
+    }
+}
+
+enum Put<'a> {
+    Done,
+    Lacking(NoSpace, Payloads<'a>),
+}
+
+impl<'a> Source<'a> {
+    /// One payload for each frame, in order.
+    fn into_payloads(self, offset: u64, length: usize) -> Vec<Payload<'a>> {
+        match self {
+            Source::Frames(frames) => frames.into_iter().map(Payload::Frame).collect(),
+            Source::Copy(bytes, spare) => {
+                let mut rest = bytes;
+                crate::data::ranges(offset, length)
+                    .zip(spare)
+                    .map(|(range, frame)| {
+                        let (now, later) = rest.split_at(range.len());
+                        rest = later;
+                        Payload::Copy(now, frame)
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
+fn check_end(offset: u64, length: usize) -> Result<u64, StoreError> {
+    match offset.checked_add(length as u64) {
+        Some(end) if end <= MAX_OBJECT_BYTES => Ok(end),
+        end => {
+            let bytes = end.unwrap_or(u64::MAX);
+            Err(StoreError::TooLarge { what: "an object", bytes, limit: MAX_OBJECT_BYTES })
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Both ends together: pipelining, bulk data both ways, order, time-outs, shutdown.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use nasd_transport::{
+    BreakReason, Channel, ChannelError, ClientOptions, Connection, Execution, FrameError,
+    ReplyError, ResultShape, ServerOptions,
+};
+
+#[test]
+fn bulk_data_of_every_small_length_and_some_large_ones() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    let large = [4095, 4096, 65_536, 65_537, 1 << 20, (4 << 20) - 1, 4 << 20];
+    for length in (0..40).chain(1990..2060).chain(large) {
+        read(&channel, length).unwrap();
+        write(&channel, 7, length).unwrap();
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn replies_of_many_threads_find_their_callers() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let channel = &channel;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for round in 0..200 {
+                    match random.below(4) {
+                        0 => read(channel, random.below(200_000)).unwrap(),
+                        1 => write(channel, thread as u32, random.below(100_000)).unwrap(),
+                        2 => {
+                            let milliseconds = random.below(3) as u32;
+                            sleep(channel, milliseconds).unwrap();
+                        }
+                        _ => {
+                            let text = [thread.to_be_bytes(), u64::to_be_bytes(round)].concat();
+                            assert_eq!(echo(channel, &text).unwrap(), text);
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_slow_call_does_not_hold_up_a_quick_one() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| sleep(&channel, 1500));
+        std::thread::sleep(Duration::from_millis(100));
+        let begin = Instant::now();
+        echo(&channel, b"quick---").unwrap();
+        assert!(
+            begin.elapsed() < Duration::from_millis(1000),
+            "it waited for the slow call"
+        );
+        slow.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn outstanding_calls_are_limited_and_all_are_answered() {
+    let options = ServerOptions {
+        max_outstanding: 2,
+        ..ServerOptions::default()
+    };
+    let server = start(options);
+    let client = ClientOptions {
+        max_outstanding: 5,
+        ..ClientOptions::default()
+    };
+    let channel = Connection::tcp(server.address(), &client).unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| sleep(&channel, 100).unwrap());
+        }
+    });
+    // Two at a time: six rounds of 100 ms.
+    assert!(
+        begin.elapsed() >= Duration::from_millis(590),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn a_call_times_out_and_the_others_end() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    let finished = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                sleep(&channel, 1200).unwrap();
+                finished.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let begin = Instant::now();
+        let arguments = 1000_u32.to_be_bytes();
+        let asked = Asked {
+            procedure: SLEEP,
+            arguments: &arguments,
+            timeout_ms: 200,
+            ..Asked::default()
+        };
+        let error = ask(&channel, &asked, &mut []).unwrap_err();
+        assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
+        assert_eq!(error.execution(), Execution::Possible);
+        assert!(
+            begin.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            begin.elapsed()
+        );
+        assert!(!channel.is_open());
+        let error = echo(&channel, b"").unwrap_err();
+        assert_eq!(error.execution(), Execution::Never, "{error}");
+    });
+    assert_eq!(finished.into_inner(), 3);
+}
+
+#[test]
+fn a_lone_reader_times_out_on_time() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    let arguments = 1500_u32.to_be_bytes();
+    let asked = Asked {
+        procedure: SLEEP,
+        arguments: &arguments,
+        timeout_ms: 50,
+        ..Asked::default()
+    };
+    let begin = Instant::now();
+    let error = ask(&channel, &asked, &mut []).unwrap_err();
+    assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
+    assert!(
+        begin.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn more_data_than_the_callers_buffer_breaks_the_channel() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    let mut into = [0; 100];
+    let arguments = 101_u32.to_be_bytes();
+    let asked = Asked {
+        procedure: READ,
+        arguments: &arguments,
+        results: ResultShape::DataAfter { head_bytes: 4 },
+        ..Asked::default()
+    };
+    let error = ask(&channel, &asked, &mut into).unwrap_err();
+    let ChannelError::Broken {
+        reason, execution, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!(*execution, Execution::Possible);
+    assert!(
+        matches!(
+            **reason,
+            BreakReason::Protocol(FrameError::DataTooLong {
+                announced: 101,
+                room: 100
+            })
+        ),
+        "{error}"
+    );
+    assert_eq!(into, [0; 100]);
+}
+
+#[test]
+fn rejections_are_told_and_leave_the_channel_open() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    let asked = Asked {
+        procedure: 99,
+        ..Asked::default()
+    };
+    let error = ask(&channel, &asked, &mut []).unwrap_err();
+    assert!(matches!(
+        error,
+        ChannelError::Rejected {
+            reason: ReplyError::Rejected(_),
+            ..
+        }
+    ));
+    assert_eq!(error.execution(), Execution::Never);
+    let error = ask(
+        &channel,
+        &Asked {
+            procedure: PANIC,
+            ..asked
+        },
+        &mut [],
+    )
+    .unwrap_err();
+    assert_eq!(error.execution(), Execution::Possible, "{error}");
+    assert!(error.to_string().contains("server failed"), "{error}");
+    assert_eq!(echo(&channel, b"abcd").unwrap(), b"abcd");
+}
+
+#[test]
+fn data_that_the_service_does_not_want_are_thrown_away() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    for length in [0, 1, 5000, 3 << 20] {
+        let arguments = write_arguments(1, length);
+        let data = pattern(1, length);
+        let asked = Asked {
+            procedure: DISCARD,
+            arguments: &arguments,
+            data: &data,
+            ..Asked::default()
+        };
+        assert_eq!(ask(&channel, &asked, &mut []).unwrap().results(), [0; 4]);
+    }
+}
+
+#[test]
+fn a_call_above_the_limit_is_not_sent() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    let data = vec![0; 5 << 20];
+    let arguments = write_arguments(0, data.len());
+    let asked = Asked {
+        procedure: WRITE,
+        arguments: &arguments,
+        data: &data,
+        ..Asked::default()
+    };
+    let error = ask(&channel, &asked, &mut []).unwrap_err();
+    assert!(matches!(error, ChannelError::TooLong { .. }), "{error}");
+    assert!(channel.is_open());
+}
+
+#[test]
+fn a_stopped_server_finishes_what_it_has_received() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| sleep(&channel, 700)))
+            .collect();
+        std::thread::sleep(Duration::from_millis(200));
+        let begin = Instant::now();
+        assert!(
+            server.shut_down(Duration::from_secs(10)),
+            "not all calls finished"
+        );
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
+        for call in calls {
+            call.join()
+                .unwrap()
+                .expect("the call was received before the end");
+        }
+    });
+    assert_eq!(server.connections(), 0);
+    let error = Connection::tcp(server.address(), &ClientOptions::default()).unwrap_err();
+    assert!(matches!(error, ChannelError::Connect { .. }), "{error}");
+}
+
+#[test]
+fn a_stop_without_grace_fails_pending_calls() {
+    let server = start(ServerOptions::default());
+    let channel = connect(&server);
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| sleep(&channel, 3000)))
+            .collect();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!server.shut_down(Duration::from_millis(50)));
+        for call in calls {
+            let error = call.join().unwrap().unwrap_err();
+            assert!(matches!(error, ChannelError::Broken { .. }), "{error}");
+            assert_eq!(error.execution(), Execution::Possible);
+        }
+    });
+}
+
+#[test]
+fn an_idle_connection_that_the_server_closed_is_found_out_before_a_call() {
+    let options = ServerOptions {
+        idle_timeout: Duration::from_millis(300),
+        ..ServerOptions::default()
+    };
+    let server = start(options);
+    let channel = connect(&server);
+    echo(&channel, b"").unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(server.connections(), 0);
+    let error = echo(&channel, b"").unwrap_err();
+    assert_eq!(error.execution(), Execution::Never, "{error}");
+}
+
+#[test]
+fn connections_of_many_short_lives_leave_nothing_behind() {
+    let server = Arc::new(start(ServerOptions::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let channel = connect(&server);
+                    echo(&channel, b"hello---").unwrap();
+                }
+            });
+        }
+    });
+    let begin = Instant::now();
+    while server.connections() > 0 && begin.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(server.connections(), 0);
+}
