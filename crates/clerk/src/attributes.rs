@@ -2,9 +2,11 @@
 //!
 //! The manager tells all attributes; the drive tells length, use and times by itself, and 256
 //! bytes that only the manager reads. So the drive's answer is enough as long as those bytes have
-//! not changed since the manager told: each change of them moves the drive's
-//! `fs_attribute_modify_time`, and what the manager tells as `change_time` is at least that time
-//! as it stood. A later one means that the manager must be asked.
+//! not changed since the manager told. Each change of them moves the drive's
+//! `fs_attribute_modify_time`, and the manager tells as `change_time` the later of that time and
+//! the data's, as they stood when it asked. So a later time than that means that the manager must
+//! be asked again. A directory's links come from its data, so there the data must not have changed
+//! either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nasd_types::{Attributes, Timestamp};
 
-use crate::wire::{FileAttributes, FileHandle};
+use crate::wire::{FileAttributes, FileHandle, FileType};
 
 /// Files whose attributes are kept at most.
 const MAX_KNOWN: usize = 1 << 16;
@@ -22,7 +24,8 @@ struct Known {
     attributes: FileAttributes,
     /// Change time when the manager told: newer attribute changes are not in here.
     told: Timestamp,
-    /// The drive's time of the last attribute change, once it has told.
+    /// The drive's time of the last change that only the manager can tell of, once the drive has
+    /// told it.
     stamp: Option<Timestamp>,
     /// When the request was made that told; `None` when that is known to be out of date.
     fetched: Option<Instant>,
@@ -76,7 +79,11 @@ impl AttributeCache {
     ) -> Option<FileAttributes> {
         let mut known = self.lock();
         let entry = known.get_mut(&handle)?;
-        let changed = drive.fs_attribute_modify_time;
+        let changed_at = drive.fs_attribute_modify_time.max(drive.data_modify_time);
+        let changed = match entry.attributes.file_type {
+            FileType::Directory => changed_at,
+            FileType::Regular | FileType::Symlink => drive.fs_attribute_modify_time,
+        };
         if entry.stamp.map_or(changed > entry.told, |stamp| changed != stamp) {
             return None;
         }
@@ -85,7 +92,7 @@ impl AttributeCache {
         attributes.size = drive.logical_size;
         attributes.used_bytes = drive.blocks_used.saturating_mul(u64::from(drive.block_size));
         attributes.modify_time = drive.fs_data_modify_time;
-        attributes.change_time = attributes.change_time.max(drive.fs_data_modify_time);
+        attributes.change_time = changed_at;
         entry.fetched = Some(asked);
         Some(entry.attributes)
     }
@@ -103,7 +110,6 @@ mod tests {
     use nasd_types::{DriveId, FS_SPECIFIC_BYTES, ObjectId, PartitionId};
 
     use super::*;
-    use crate::wire::FileType;
 
     const HANDLE: FileHandle =
         FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(70) };
@@ -153,6 +159,18 @@ mod tests {
         assert_eq!((merged.modify_time, merged.change_time), (Timestamp(50), Timestamp(50)));
         assert!(cache.merge(HANDLE, &drive(10, 9), now).is_some());
         assert!(cache.merge(HANDLE, &drive(11, 9), now).is_none(), "a chmod by somebody");
+    }
+
+    #[test]
+    fn only_the_manager_tells_of_a_directory_that_has_changed() {
+        let cache = AttributeCache::default();
+        let now = Instant::now();
+        let directory = FileAttributes { file_type: FileType::Directory, ..told(50) };
+        cache.told(HANDLE, &directory, now);
+        assert!(cache.merge(HANDLE, &drive(10, 9), now).is_some());
+        let mut newer = drive(10, 9);
+        newer.data_modify_time = Timestamp(51);
+        assert!(cache.merge(HANDLE, &newer, now).is_none(), "a mkdir by somebody");
     }
 
     #[test]

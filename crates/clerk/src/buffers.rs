@@ -1,6 +1,7 @@
-//! A bounded pool of buffers for read-ahead.
+//! Buffers of a mebibyte that are used again: a fresh one costs page faults and zeroing.
 //!
-//! A fresh buffer of a mebibyte costs page faults and zeroing; these are used again instead.
+//! `BufferPool` lends buffers for read-ahead and bounds how many there are; `SpareBuffers` keeps
+//! those of write-behind, which are bounded elsewhere (`budget`).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,6 +72,34 @@ impl Drop for Buffer {
     }
 }
 
+/// Spare buffers kept at most.
+const MAX_SPARE: usize = 32;
+
+/// Empty vectors with room for `BUFFER_BYTES`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpareBuffers {
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl SpareBuffers {
+    /// An empty vector with room for `BUFFER_BYTES`.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Keeps a vector for later, if it has the room.
+    pub(crate) fn give(&self, mut bytes: Vec<u8>) {
+        if bytes.capacity() >= BUFFER_BYTES {
+            bytes.clear();
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            if spare.len() < MAX_SPARE {
+                spare.push(bytes);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +112,18 @@ mod tests {
         assert!(pool.try_take().is_none());
         drop(first);
         assert!(pool.try_take().is_some());
+    }
+
+    #[test]
+    fn spare_buffers_are_used_again() {
+        let spare = SpareBuffers::default();
+        let mut bytes = spare.take();
+        bytes.push(1);
+        let place = bytes.as_ptr();
+        spare.give(bytes);
+        spare.give(vec![1, 2, 3]);
+        let again = spare.take();
+        assert!(again.is_empty() && again.as_ptr() == place);
+        assert!(spare.take().capacity() >= BUFFER_BYTES);
     }
 }

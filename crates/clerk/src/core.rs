@@ -11,7 +11,7 @@ use crate::ClerkError;
 use crate::attributes::AttributeCache;
 use crate::backend::{Grant, Names, Objects};
 use crate::budget::Budget;
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, SpareBuffers};
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
 use crate::settings::Settings;
@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) grants: Grants,
     pub(crate) attributes: AttributeCache,
     pub(crate) buffers: BufferPool,
+    /// Buffers of write-behind to be used again.
+    spare: SpareBuffers,
     lanes: Mutex<HashMap<DriveId, Arc<Lane>>>,
     files: Mutex<HashMap<FileHandle, Weak<FileState>>>,
     dirty: Mutex<Dirty>,
@@ -89,6 +91,7 @@ impl Core {
             grants: Grants::default(),
             attributes: AttributeCache::default(),
             buffers: BufferPool::new(settings.read_ahead_bytes),
+            spare: SpareBuffers::default(),
             lanes: Mutex::default(),
             files: Mutex::default(),
             dirty: Mutex::default(),
@@ -145,7 +148,7 @@ impl Core {
         if files.len() >= SWEEP_FILES && files.len().is_multiple_of(SWEEP_FILES) {
             files.retain(|_, file| file.strong_count() > 0);
         }
-        let file = Arc::new(FileState::new(handle, self.lane(handle.drive)));
+        let file = Arc::new(FileState::new(handle, self.lane(handle.drive), self.spare.clone()));
         files.insert(handle, Arc::downgrade(&file));
         file
     }

@@ -15,7 +15,7 @@ use nasd_types::ByteRange;
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::ClerkError;
-use crate::buffers::BUFFER_BYTES;
+use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::core::{Core, Lane};
 use crate::fetched::Fetched;
 use crate::grants::Writer;
@@ -103,9 +103,9 @@ enum Step {
 
 impl FileState {
     /// The state of a file that nobody has touched.
-    pub(crate) fn new(handle: FileHandle, lane: Arc<Lane>) -> Self {
+    pub(crate) fn new(handle: FileHandle, lane: Arc<Lane>, spare: SpareBuffers) -> Self {
         let inner = Inner {
-            pending: Pending::new(),
+            pending: Pending::new(spare),
             fetched: Fetched::default(),
             errors: ErrorLatch::default(),
             drive_size: 0,

@@ -43,4 +43,3 @@ pub use settings::Settings;
 pub use walk::{Walk, WalkItem};
 pub use nasd_types::Timestamp;
 pub use wire::*;
-pub use work_pool::WorkPool;

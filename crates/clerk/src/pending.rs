@@ -14,13 +14,15 @@ use std::sync::Arc;
 
 use nasd_types::ByteRange;
 
+use crate::buffers::{BUFFER_BYTES, SpareBuffers};
+
 /// Chunks end at multiples of this many bytes, so that drives receive aligned requests.
-pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
+pub(crate) const CHUNK_BYTES: u64 = BUFFER_BYTES as u64;
 
 /// Filling chunks of one file; another one makes the oldest of them leave.
 const MAX_FILLING: usize = 8;
 
-/// A first write at least this long gets a buffer of a whole chunk at once.
+/// A chunk of at least this many bytes gets a buffer of a whole chunk at once.
 const EAGER_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,14 +93,15 @@ pub(crate) struct Pending<W> {
     in_flight: Index,
     /// How many chunks each instance of the drive has acknowledged, not durably.
     retained: BTreeMap<u64, usize>,
+    spare: SpareBuffers,
 }
 
 /// (identifier, offset) of the chunks in one state: the oldest is first.
 type Index = BTreeSet<(u64, u64)>;
 
 impl<W: Clone + PartialEq> Pending<W> {
-    /// Nothing written.
-    pub(crate) fn new() -> Self {
+    /// Nothing written. Large buffers come from `spare` and go back there.
+    pub(crate) fn new(spare: SpareBuffers) -> Self {
         Pending {
             chunks: BTreeMap::new(),
             next_id: 0,
@@ -108,6 +111,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             queued: Index::new(),
             in_flight: Index::new(),
             retained: BTreeMap::new(),
+            spare,
         }
     }
 
@@ -212,12 +216,10 @@ impl<W: Clone + PartialEq> Pending<W> {
         if !self.append(offset, data, writer) {
             let id = self.next_id;
             self.next_id += 1;
-            let capacity = if data.len() >= EAGER_BYTES {
-                (CHUNK_BYTES - offset % CHUNK_BYTES) as usize
-            } else {
-                data.len()
+            let mut bytes = match data.len() {
+                EAGER_BYTES.. => self.spare.take(),
+                small => Vec::with_capacity(small),
             };
-            let mut bytes = Vec::with_capacity(capacity);
             bytes.extend_from_slice(data);
             let length = bytes.len();
             let chunk = Chunk {
@@ -262,6 +264,11 @@ impl<W: Clone + PartialEq> Pending<W> {
         }
         let bytes = Arc::make_mut(&mut chunk.bytes);
         bytes.truncate(chunk.start + chunk.length);
+        if bytes.len() + data.len() > bytes.capacity().max(EAGER_BYTES) {
+            let mut larger = self.spare.take();
+            larger.extend_from_slice(bytes);
+            *bytes = larger;
+        }
         bytes.extend_from_slice(data);
         chunk.length += data.len();
         self.held_bytes += data.len() as u64;
@@ -339,6 +346,15 @@ impl<W: Clone + PartialEq> Pending<W> {
         Some(chunk)
     }
 
+    /// Removes a chunk for good. Its buffer can be used again unless somebody still reads it.
+    fn forget(&mut self, offset: u64) {
+        if let Some(chunk) = self.remove(offset)
+            && let Ok(bytes) = Arc::try_unwrap(chunk.bytes)
+        {
+            self.spare.give(bytes);
+        }
+    }
+
     /// Forgets the bytes of `range`, which newer ones replace or a truncation removed. Nothing of
     /// it may be in flight.
     pub(crate) fn cut(&mut self, range: ByteRange) {
@@ -390,7 +406,7 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// Gives up the bytes of a write that failed for good.
     pub(crate) fn drop_failed(&mut self, sent: &Outgoing<W>) {
         debug_assert!(self.in_flight.contains(&(sent.id, sent.piece.offset)));
-        self.remove(sent.piece.offset);
+        self.forget(sent.piece.offset);
     }
 
     /// The drive runs as `instance`: what another instance acknowledged must be sent again.
@@ -410,14 +426,14 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// instance acknowledged before is durable.
     pub(crate) fn release(&mut self, instance: u64, mark: u64) {
         for offset in self.retained_where(|theirs, count| theirs == instance && count <= mark) {
-            self.remove(offset);
+            self.forget(offset);
         }
     }
 
     /// A flush failed for good: what was acknowledged up to `mark` is given up.
     pub(crate) fn give_up(&mut self, mark: u64) {
         for offset in self.retained_where(|_, count| count <= mark) {
-            self.remove(offset);
+            self.forget(offset);
         }
     }
 
@@ -440,7 +456,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             .map(|(offset, _)| *offset)
             .collect();
         for offset in doomed {
-            self.remove(offset);
+            self.forget(offset);
         }
     }
 

@@ -12,7 +12,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs on at most a fixed number of threads, in order of submission.
 #[derive(Clone)]
-pub struct WorkPool {
+pub(crate) struct WorkPool {
     shared: Arc<Shared>,
 }
 
@@ -39,7 +39,7 @@ impl Shared {
 
 impl WorkPool {
     /// A pool without threads yet.
-    pub fn new(name: impl Into<String>, max_threads: usize) -> Self {
+    pub(crate) fn new(name: impl Into<String>, max_threads: usize) -> Self {
         let shared = Shared {
             name: name.into(),
             max_threads: max_threads.max(1),
@@ -51,7 +51,7 @@ impl WorkPool {
 
     /// Queues a job. When the system gives no thread at all, the job runs here and now: callers
     /// must not hold a lock that the job takes.
-    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.lock();
         state.queue.push_back(Box::new(job));
         if state.idle >= state.queue.len() {
@@ -80,7 +80,7 @@ impl WorkPool {
     }
 
     /// Ends idle threads; queued jobs still run.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.wake.notify_all();
     }

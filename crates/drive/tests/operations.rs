@@ -1,4 +1,5 @@
 //! What authorized operations do, through the real client.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
 

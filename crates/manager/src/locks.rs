@@ -1,8 +1,11 @@
 //! Locks on files and directories, taken all at once and in one order.
 //!
-//! An operation names what it reads and what it changes and gets all of it together, in the order
-//! of handles, so that no two operations can wait for each other in a circle. Nobody asks for
-//! more while holding some. A waiting writer goes before later readers.
+//! An operation names what it reads and what it changes, and gets all of it together. While one of
+//! its locks is not to be had it waits for that one and holds none of the others: whoever holds it
+//! may be waiting for a drive that is away, and the other files have nothing to do with that. An
+//! operation that finds one lock or another taken time and again takes them in the order of
+//! handles at last, waiting for each; as all do that in the same order, and nobody asks for more
+//! while holding some, nobody waits in a circle. A waiting writer goes before later readers.
 //!
 //! Each handle has two locks:
 //! * [`Aspect::Contents`]: the file's record, and what a directory contains;
@@ -15,6 +18,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use nasd_protocol::manager::FileHandle;
+
+/// How often an operation lets go of what it has before it insists.
+const POLITE_ROUNDS: usize = 32;
 
 /// Which of a handle's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +127,22 @@ impl Lock {
         }
     }
 
+    fn try_take(&self, mode: Mode) -> bool {
+        let mut state = self.state();
+        match mode {
+            Mode::Shared if state.writer || state.waiting_writers > 0 => false,
+            Mode::Shared => {
+                state.readers += 1;
+                true
+            }
+            Mode::Exclusive if state.writer || state.readers > 0 => false,
+            Mode::Exclusive => {
+                state.writer = true;
+                true
+            }
+        }
+    }
+
     fn release(&self, mode: Mode) {
         let mut state = self.state();
         match mode {
@@ -148,19 +170,44 @@ pub(crate) struct Held<'a> {
 impl LockTable {
     /// Takes all that is wanted; waits as long as it takes.
     pub(crate) fn hold(&self, wants: Wants) -> Held<'_> {
+        let wanted = wants.ordered();
+        let mut taken = None;
+        for _ in 0..POLITE_ROUNDS {
+            let mut held = Held {
+                table: self,
+                locks: Vec::with_capacity(wanted.len()),
+            };
+            if let Some(position) = taken {
+                held.take(wanted[position]);
+            }
+            let others = (0..wanted.len()).filter(|position| Some(*position) != taken);
+            taken = others
+                .into_iter()
+                .find(|position| !held.try_take(wanted[*position]));
+            if taken.is_none() {
+                return held;
+            }
+        }
         let mut held = Held {
             table: self,
-            locks: Vec::new(),
+            locks: Vec::with_capacity(wanted.len()),
         };
-        for (key, mode) in wants.ordered() {
-            let lock = {
-                let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-                Arc::clone(locks.entry(key).or_default())
-            };
-            lock.take(mode);
-            held.locks.push((key, mode, lock));
-        }
+        wanted.into_iter().for_each(|want| held.take(want));
         held
+    }
+
+    fn lock(&self, key: Key) -> Arc<Lock> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(key).or_default())
+    }
+
+    /// Takes a lock that nobody holds or waits for out of the table.
+    fn tidy(&self, key: Key, lock: &Arc<Lock>) {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        // The table's reference and the caller's: nobody else has found it, and nobody can now.
+        if Arc::strong_count(lock) == 2 {
+            locks.remove(&key);
+        }
     }
 
     #[cfg(test)]
@@ -169,19 +216,30 @@ impl LockTable {
     }
 }
 
+impl Held<'_> {
+    fn take(&mut self, (key, mode): (Key, Mode)) {
+        let lock = self.table.lock(key);
+        lock.take(mode);
+        self.locks.push((key, mode, lock));
+    }
+
+    fn try_take(&mut self, (key, mode): (Key, Mode)) -> bool {
+        let lock = self.table.lock(key);
+        let taken = lock.try_take(mode);
+        if taken {
+            self.locks.push((key, mode, lock));
+        } else {
+            self.table.tidy(key, &lock);
+        }
+        taken
+    }
+}
+
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         for (key, mode, lock) in self.locks.drain(..) {
             lock.release(mode);
-            let mut locks = self
-                .table
-                .locks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            // The table's reference and ours: nobody else has found it, and nobody can now.
-            if Arc::strong_count(&lock) == 2 {
-                locks.remove(&key);
-            }
+            self.table.tidy(key, &lock);
         }
     }
 }
@@ -236,6 +294,21 @@ mod tests {
         assert_eq!(ordered.len(), 2);
         assert!(ordered.iter().all(|(_, mode)| *mode == Mode::Exclusive));
         assert_eq!(ordered[0].0.0, file(1));
+    }
+
+    #[test]
+    fn nothing_is_held_while_waiting() {
+        let table = LockTable::default();
+        let busy = table.hold(Wants::new().write(file(2)));
+        std::thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| drop(table.hold(Wants::new().write(file(1)).write(file(2)))));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            drop(table.hold(Wants::new().write(file(1))));
+            assert!(!waiter.is_finished());
+            drop(busy);
+        });
+        assert_eq!(table.len(), 0);
     }
 
     #[test]

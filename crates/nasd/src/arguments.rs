@@ -161,7 +161,8 @@ pub struct MountArguments {
     #[arg(long)]
     pub detach: bool,
     /// Options, separated by commas: `timeout=SECONDS` (how long to wait for a drive that is away
-    /// before an I/O error), `ro`.
+    /// before an I/O error; default 600), ro, rw, allow_other, private, suid, nosuid, exec, noexec,
+    /// cached, direct (around the kernel's page cache), threads=N.
     #[arg(short = 'o', value_delimiter = ',')]
     pub options: Vec<String>,
 }

@@ -178,8 +178,10 @@ fn copy_blocks(from: &[u8; FRAME_BYTES], into: &mut [u8; FRAME_BYTES], blocks: B
 /// What of a block lies before and behind a range of bytes.
 fn outside(block: usize, range: &Range<usize>) -> [Range<usize>; 2] {
     let bytes = block_bytes(block);
-    [bytes.start..range.start.clamp(bytes.start, bytes.end),
-     range.end.clamp(bytes.start, bytes.end)..bytes.end]
+    [
+        bytes.start..range.start.clamp(bytes.start, bytes.end),
+        range.end.clamp(bytes.start, bytes.end)..bytes.end,
+    ]
 }
 
 impl FrameMap {
@@ -195,33 +197,48 @@ impl FrameMap {
 
     /// Whether the frame that came in with this stamp is still there.
     pub(crate) fn has(&self, number: u64, stamp: u64) -> bool {
-        self.slots.get(&number).is_some_and(|slot| slot.stamp == stamp)
+        self.slots
+            .get(&number)
+            .is_some_and(|slot| slot.stamp == stamp)
     }
 
     /// Number of dirty blocks.
     pub(crate) fn dirty_blocks(&self) -> u64 {
-        let dirty = self.dirty.iter().filter_map(|number| self.slots.get(number));
+        let dirty = self
+            .dirty
+            .iter()
+            .filter_map(|number| self.slots.get(number));
         dirty.map(|slot| u64::from(slot.dirty.count_ones())).sum()
     }
 
     /// What there is of a frame, of which `wanted` is being used.
     pub(crate) fn view(&mut self, number: u64, wanted: BlockSet) -> View {
         match self.slots.get_mut(&number) {
-            None => View { number, frame: None, valid: 0 },
+            None => View {
+                number,
+                frame: None,
+                valid: 0,
+            },
             Some(slot) => {
                 slot.touch(wanted);
-                View { number, frame: Some(slot.frame.clone()), valid: slot.valid }
+                View {
+                    number,
+                    frame: Some(slot.frame.clone()),
+                    valid: slot.valid,
+                }
             }
         }
     }
 
     /// Which blocks of a frame are in which state.
     pub(crate) fn states(&self, number: u64) -> States {
-        self.slots.get(&number).map_or(States::default(), |slot| States {
-            valid: slot.valid,
-            dirty: slot.dirty,
-            writing: slot.writing,
-        })
+        self.slots
+            .get(&number)
+            .map_or(States::default(), |slot| States {
+                valid: slot.valid,
+                dirty: slot.dirty,
+                writing: slot.writing,
+            })
     }
 
     /// Adds blocks that were read from the medium to what `have` shows of the frame. That is still
@@ -244,7 +261,11 @@ impl FrameMap {
         }
         let frame = Arc::new(frame);
         let valid = valid | have.valid | loaded;
-        let view = View { number, frame: Some(frame.clone()), valid };
+        let view = View {
+            number,
+            frame: Some(frame.clone()),
+            valid,
+        };
         if let Some(slot) = slot {
             slot.frame = frame;
             slot.valid = valid;
@@ -267,7 +288,13 @@ impl FrameMap {
 
     /// Puts written bytes into the cache. Returns what has to be made known to the policy.
     pub(crate) fn write(&mut self, write: FrameWrite<'_>, stamp: u64) -> Option<NewSlot> {
-        let FrameWrite { number, range, payload, edges, fresh } = write;
+        let FrameWrite {
+            number,
+            range,
+            payload,
+            edges,
+            fresh,
+        } = write;
         let blocks = touched(&range);
         self.dirty.insert(number);
         let Some(slot) = self.slots.get_mut(&number) else {
@@ -303,7 +330,9 @@ impl FrameMap {
         let numbers = std::mem::take(&mut self.dirty);
         let mut captured = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let Some(slot) = self.slots.get_mut(&number) else { continue };
+            let Some(slot) = self.slots.get_mut(&number) else {
+                continue;
+            };
             debug_assert!(slot.writing == 0, "one flush at a time");
             captured.push(Captured {
                 number,
@@ -321,7 +350,9 @@ impl FrameMap {
     /// A flush has written what it took.
     pub(crate) fn written(&mut self, captured: &[Captured]) {
         for frame in captured {
-            let Some(slot) = self.slots.get_mut(&frame.number) else { continue };
+            let Some(slot) = self.slots.get_mut(&frame.number) else {
+                continue;
+            };
             let was_pinned = slot.is_pinned();
             slot.writing = 0;
             if was_pinned && !slot.is_pinned() {
@@ -335,7 +366,9 @@ impl FrameMap {
     pub(crate) fn revert(&mut self, captured: &[Captured]) -> Dropped {
         let mut back = Dropped::default();
         for frame in captured {
-            let Some(slot) = self.slots.get_mut(&frame.number) else { continue };
+            let Some(slot) = self.slots.get_mut(&frame.number) else {
+                continue;
+            };
             // What was cut off meanwhile is not being written any more.
             let again = slot.writing & frame.blocks;
             back.dirty += u64::from((again & !slot.dirty).count_ones());
@@ -383,7 +416,11 @@ impl FrameMap {
     /// Judges the frame that came in with this stamp, and gives it up if nothing speaks for it.
     /// The frame itself is returned, to be dropped when no lock is held.
     pub(crate) fn judge(&mut self, number: u64, stamp: u64) -> Judged {
-        let Some(slot) = self.slots.get_mut(&number).filter(|slot| slot.stamp == stamp) else {
+        let Some(slot) = self
+            .slots
+            .get_mut(&number)
+            .filter(|slot| slot.stamp == stamp)
+        else {
             return Judged::Gone;
         };
         if slot.is_pinned() {

@@ -31,7 +31,5 @@ mod write;
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};
 pub use key::{KEY_BYTES, PartitionKeys, StoredKey, WorkingKey};
-pub use options::{
-    FormatOptions, Identity, OpenOptions, PartitionFormat, PartitionSpace, Space,
-};
+pub use options::{FormatOptions, Identity, OpenOptions, PartitionFormat, PartitionSpace, Space};
 pub use store::{Store, WriteBack};

@@ -29,7 +29,10 @@ pub(crate) fn mapped_blocks(number: u64, extents: &[Extent]) -> BlockSet {
     let end = base + FRAME_BLOCKS as u64;
     let first = extents.partition_point(|extent| extent.end() <= base);
     let mut blocks = 0;
-    for extent in extents[first..].iter().take_while(|extent| extent.logical < end) {
+    for extent in extents[first..]
+        .iter()
+        .take_while(|extent| extent.logical < end)
+    {
         let from = extent.logical.max(base) - base;
         let to = extent.end().min(end) - base;
         blocks |= set(from as usize..to as usize);
@@ -65,7 +68,10 @@ impl Store {
                 let piece = IoSliceMut::new(piece);
                 if next_physical != Some(physical) || requests.is_empty() {
                     let offset = self.geometry.byte_of(physical);
-                    requests.push(ReadRequest { offset, into: Vec::new() });
+                    requests.push(ReadRequest {
+                        offset,
+                        into: Vec::new(),
+                    });
                 }
                 if let Some(request) = requests.last_mut() {
                     request.into.push(piece);
@@ -75,7 +81,9 @@ impl Store {
         }
         self.device.read_batch(&mut requests)?;
         drop(requests);
-        loads.iter().try_for_each(|load| verify(name, load, extents))
+        loads
+            .iter()
+            .try_for_each(|load| verify(name, load, extents))
     }
 
     /// Reads one block; `None` is a hole.
@@ -85,12 +93,18 @@ impl Store {
         block: u64,
     ) -> Result<Option<Box<[u8; BLOCK_BYTES]>>, StoreError> {
         let extents = self.metadata.extents(name, block, block + 1)?;
-        let Some(extent) = extents.first() else { return Ok(None) };
+        let Some(extent) = extents.first() else {
+            return Ok(None);
+        };
         let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
         let offset = self.geometry.byte_of(extent.physical);
-        self.device.read(offset, &mut [IoSliceMut::new(&mut buffer)])?;
+        self.device
+            .read(offset, &mut [IoSliceMut::new(&mut buffer)])?;
         if extent.checksums.first() != Some(&checksum(&buffer)) {
-            return Err(StoreError::Corrupt { object: name, block });
+            return Err(StoreError::Corrupt {
+                object: name,
+                block,
+            });
         }
         let mut contents = Box::new([0; BLOCK_BYTES]);
         contents.copy_from_slice(&buffer);
@@ -100,11 +114,7 @@ impl Store {
 
 /// Cuts a set of blocks of a frame where it goes from one extent to the next, and tells where each
 /// piece lies on the device.
-fn pieces(
-    base: u64,
-    blocks: BlockSet,
-    extents: &[Extent],
-) -> Vec<(std::ops::Range<usize>, u64)> {
+fn pieces(base: u64, blocks: BlockSet, extents: &[Extent]) -> Vec<(std::ops::Range<usize>, u64)> {
     let mut found = Vec::new();
     for run in runs(blocks) {
         let mut start = run.start;
@@ -130,7 +140,10 @@ fn verify(name: ObjectName, load: &Load, extents: &[Extent]) -> Result<(), Store
             .map(|extent| extent.checksums[(block - extent.logical) as usize]);
         if expected != Some(checksum(&load.frame[block_bytes(within)])) {
             tracing::error!(object = %name, block, "a data block does not match its checksum");
-            return Err(StoreError::Corrupt { object: name, block });
+            return Err(StoreError::Corrupt {
+                object: name,
+                block,
+            });
         }
     }
     Ok(())

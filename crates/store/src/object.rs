@@ -64,12 +64,26 @@ impl Object {
             _ => record.logical_size.div_ceil(BLOCK_BYTES as u64),
         };
         let charge = record.blocks_reserved.max(record.blocks_used);
-        Object::new(name, Body { mapped_end, charge, ..Body::absent(record) }.in_tree())
+        Object::new(
+            name,
+            Body {
+                mapped_end,
+                charge,
+                ..Body::absent(record)
+            }
+            .in_tree(),
+        )
     }
 
     /// An object that was created just now.
     pub(crate) fn created(name: ObjectName, record: ObjectRecord, charge: u64) -> Object {
-        Object::new(name, Body { charge, ..Body::absent(record) })
+        Object::new(
+            name,
+            Body {
+                charge,
+                ..Body::absent(record)
+            },
+        )
     }
 
     fn new(name: ObjectName, body: Body) -> Object {
@@ -108,7 +122,8 @@ impl Object {
 
     /// Copies what can be had without the lock, after a change of `body`.
     pub(crate) fn publish(&self, body: &Body) {
-        self.access_control_version.store(body.record.access_control_version, Ordering::Release);
+        self.access_control_version
+            .store(body.record.access_control_version, Ordering::Release);
         self.removed.store(body.removed, Ordering::Release);
     }
 }
@@ -144,7 +159,10 @@ impl Body {
 
     /// Blocks of the tree that count as the object's end here: those in front of every cut.
     pub(crate) fn live_end(&self) -> u64 {
-        let cut = self.cut.unwrap_or(u64::MAX).min(self.cut_writing.unwrap_or(u64::MAX));
+        let cut = self
+            .cut
+            .unwrap_or(u64::MAX)
+            .min(self.cut_writing.unwrap_or(u64::MAX));
         self.mapped_end.min(cut)
     }
 
@@ -184,8 +202,9 @@ pub(crate) fn initial_record(initial: &SetAttributes, now: Timestamp) -> ObjectR
         attribute_modify_time: now,
         fs_data_modify_time: initial.fs_data_modify_time.unwrap_or(now),
         fs_attribute_modify_time: initial.fs_attribute_modify_time.unwrap_or(now),
-        fs_specific: initial.fs_specific.clone().unwrap_or_else(|| {
-            Box::new([0; nasd_types::FS_SPECIFIC_BYTES])
-        }),
+        fs_specific: initial
+            .fs_specific
+            .clone()
+            .unwrap_or_else(|| Box::new([0; nasd_types::FS_SPECIFIC_BYTES])),
     }
 }

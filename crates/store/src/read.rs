@@ -60,8 +60,12 @@ impl Store {
 
     /// Whether `read` would answer without touching the device, as far as can be told quickly.
     pub fn is_cached(&self, name: ObjectName, range: ByteRange) -> bool {
-        let Ok(object) = self.table.get(name) else { return false };
-        let Some(body) = object.try_read() else { return false };
+        let Ok(object) = self.table.get(name) else {
+            return false;
+        };
+        let Some(body) = object.try_read() else {
+            return false;
+        };
         let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
         if range.length > self.transfer_limit() as u64 {
             return false;
@@ -96,7 +100,9 @@ impl Store {
             .zip(&*views)
             .map(|(part, view)| touched(&part.range) & !view.valid)
             .collect();
-        let Some((from, to)) = bounds(views, &missing) else { return Ok(Filled::All) };
+        let Some((from, to)) = bounds(views, &missing) else {
+            return Ok(Filled::All);
+        };
         let to = to.min(body.live_end());
         if from >= to {
             return Ok(Filled::All);
@@ -115,7 +121,11 @@ impl Store {
         let mut loads: Vec<Load> = wanted
             .iter()
             .zip(spare.drain(..wanted.len()))
-            .map(|(&(index, blocks), frame)| Load { number: views[index].number, blocks, frame })
+            .map(|(&(index, blocks), frame)| Load {
+                number: views[index].number,
+                blocks,
+                frame,
+            })
             .collect();
         self.load(object.name, &mut loads, &extents)?;
         let mut new_slots = Vec::new();
@@ -142,7 +152,10 @@ enum Filled {
 
 /// The blocks of the object from the first to behind the last that is missing.
 fn bounds(views: &[View], missing: &[BlockSet]) -> Option<(u64, u64)> {
-    let mut blocks = views.iter().zip(missing).filter(|(_, missing)| **missing != 0);
+    let mut blocks = views
+        .iter()
+        .zip(missing)
+        .filter(|(_, missing)| **missing != 0);
     let (first, lowest) = blocks.next()?;
     let (last, highest) = blocks.next_back().unwrap_or((first, lowest));
     let from = first.number * FRAME_BLOCKS as u64 + u64::from(lowest.trailing_zeros());

@@ -8,10 +8,9 @@ use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 use nasd_types::{ObjectName, Timestamp};
 
 use crate::frames::{
-    BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, block_bytes, covered, touched,
+    BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, States, block_bytes, covered, touched,
 };
 use crate::medium::mapped_blocks;
-use crate::metadata::record::Extent;
 use crate::object::{Body, Object};
 use crate::read::{FramePart, frame_parts};
 use crate::space::Demand;
@@ -56,7 +55,11 @@ impl Store {
         self.check_transfer("a write", length as u64)?;
         check_end(offset, length)?;
         let frames = self.allocate_frames(frame_parts(offset, length).count())?;
-        Ok(IncomingFrames { offset, length, frames })
+        Ok(IncomingFrames {
+            offset,
+            length,
+            frames,
+        })
     }
 
     /// Writes `data` at `offset`: all of it or nothing. What is accepted has its space promised;
@@ -106,15 +109,14 @@ impl Store {
         Err(StoreError::NoSpace(lacking))
     }
 
-    fn payloads<'a>(
-        &self,
-        offset: u64,
-        data: WriteData<'a>,
-    ) -> Result<Payloads<'a>, StoreError> {
+    fn payloads<'a>(&self, offset: u64, data: WriteData<'a>) -> Result<Payloads<'a>, StoreError> {
         let length = data.len();
         let source = match data {
             WriteData::Frames(incoming) if incoming.offset != offset => {
-                return Err(StoreError::Misplaced { expected: incoming.offset, found: offset });
+                return Err(StoreError::Misplaced {
+                    expected: incoming.offset,
+                    found: offset,
+                });
             }
             WriteData::Frames(incoming) => Source::Frames(incoming.frames),
             WriteData::Slice(bytes) => {
@@ -122,7 +124,11 @@ impl Store {
                 Source::Copy(bytes, self.allocate_frames(count)?)
             }
         };
-        Ok(Payloads { offset, length, source })
+        Ok(Payloads {
+            offset,
+            length,
+            source,
+        })
     }
 
     /// A writer who finds too much dirty writes some back before it adds to it.
@@ -146,10 +152,21 @@ impl Store {
         }
         let plans = self.plan(object, body, payloads.offset, payloads.length)?;
         let dirty = plans.iter().map(|plan| plan.newly_dirty).sum();
-        let fresh = plans.iter().map(|plan| u64::from(plan.fresh.count_ones())).sum();
+        let fresh = plans
+            .iter()
+            .map(|plan| u64::from(plan.fresh.count_ones()))
+            .sum();
         let charge = body.charge_with(fresh);
-        let demand = Demand { charge_before: body.charge, charge_after: charge, dirty };
-        let records = if dirty > 0 { dirty + RECORDS_PER_WRITE } else { 0 };
+        let demand = Demand {
+            charge_before: body.charge,
+            charge_after: charge,
+            dirty,
+        };
+        let records = if dirty > 0 {
+            dirty + RECORDS_PER_WRITE
+        } else {
+            0
+        };
         if let Err(lacking) = self.promise(object.name.partition, demand, records) {
             return Ok(Put::Lacking(lacking, payloads));
         }
@@ -159,11 +176,23 @@ impl Store {
         let mut new_slots = Vec::new();
         {
             let mut frames = self.cache.frames(object);
-            let Payloads { offset, length, source } = payloads;
+            let Payloads {
+                offset,
+                length,
+                source,
+            } = payloads;
             for (plan, payload) in plans.into_iter().zip(source.into_payloads(offset, length)) {
-                let Plan { part, edges, fresh, .. } = plan;
+                let Plan {
+                    part, edges, fresh, ..
+                } = plan;
                 let FramePart { number, range } = part;
-                let write = FrameWrite { number, range, payload, edges, fresh };
+                let write = FrameWrite {
+                    number,
+                    range,
+                    payload,
+                    edges,
+                    fresh,
+                };
                 new_slots.extend(frames.write(write, self.cache.stamp()));
             }
         }
@@ -180,15 +209,24 @@ impl Store {
         offset: u64,
         length: usize,
     ) -> Result<Vec<Plan>, StoreError> {
-        let from = offset / BLOCK_BYTES as u64;
-        let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64).min(body.live_end());
-        let extents = self.metadata_extents(object, from, to)?;
+        // Dirty blocks and blocks being written stay so for as long as the body is locked; clean
+        // ones may be given up at any time.
+        let states: Vec<States> = {
+            let frames = self.cache.frames(object);
+            frame_parts(offset, length).map(|part| frames.states(part.number)).collect()
+        };
+        let parts = || frame_parts(offset, length).zip(&states);
+        let newly_dirty = |part: &FramePart, states: &States| touched(&part.range) & !states.dirty;
+        let extents = if parts().any(|(part, states)| newly_dirty(&part, states) != 0) {
+            let from = offset / BLOCK_BYTES as u64;
+            let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64).min(body.live_end());
+            self.metadata.extents(object.name, from, to)?
+        } else {
+            Vec::new()
+        };
         let mut plans = Vec::new();
-        for part in frame_parts(offset, length) {
-            // Dirty blocks and blocks being written stay so for as long as the body is locked;
-            // clean ones may be given up at any time.
-            let states = self.cache.frames(object).states(part.number);
-            let newly_dirty = touched(&part.range) & !states.dirty;
+        for (part, states) in parts() {
+            let newly_dirty = newly_dirty(&part, states);
             let mapped = mapped_blocks(part.number, &extents);
             plans.push(Plan {
                 edges: self.edges(object, body, &part)?,
@@ -198,18 +236,6 @@ impl Store {
             });
         }
         Ok(plans)
-    }
-
-    fn metadata_extents(
-        &self,
-        object: &Object,
-        from: u64,
-        to: u64,
-    ) -> Result<Vec<Extent>, StoreError> {
-        if from >= to {
-            return Ok(Vec::new());
-        }
-        Ok(self.metadata.extents(object.name, from, to)?)
     }
 
     /// The contents of blocks that are written in part. Those that are zeros are left out.
@@ -269,12 +295,24 @@ impl Store {
         spare: Vec<Frame>,
     ) -> Result<Result<(), NoSpace>, StoreError> {
         let within = (size % BLOCK_BYTES as u64) as usize;
-        if within == 0 || self.block(object, body, size / BLOCK_BYTES as u64)?.is_none() {
+        if within == 0
+            || self
+                .block(object, body, size / BLOCK_BYTES as u64)?
+                .is_none()
+        {
             return Ok(Ok(()));
         }
         let length = BLOCK_BYTES - within;
         let source = Source::Copy(&zeros()[..length], spare);
-        match self.put(object, body, Payloads { offset: size, length, source })? {
+        match self.put(
+            object,
+            body,
+            Payloads {
+                offset: size,
+                length,
+                source,
+            },
+        )? {
             Put::Done => Ok(Ok(())),
             Put::Lacking(lacking, _) => Ok(Err(lacking)),
         }
@@ -311,7 +349,11 @@ fn check_end(offset: u64, length: usize) -> Result<u64, StoreError> {
         Some(end) if end <= MAX_OBJECT_BYTES => Ok(end),
         end => {
             let bytes = end.unwrap_or(u64::MAX);
-            Err(StoreError::TooLarge { what: "an object", bytes, limit: MAX_OBJECT_BYTES })
+            Err(StoreError::TooLarge {
+                what: "an object",
+                bytes,
+                limit: MAX_OBJECT_BYTES,
+            })
         }
     }
 }

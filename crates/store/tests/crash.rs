@@ -38,7 +38,10 @@ impl Histories {
     }
 
     fn living(&self) -> Vec<ObjectName> {
-        let living = self.0.iter().filter(|(_, states)| states.last().unwrap().is_some());
+        let living = self
+            .0
+            .iter()
+            .filter(|(_, states)| states.last().unwrap().is_some());
         living.map(|(name, _)| *name).collect()
     }
 }
@@ -60,7 +63,10 @@ fn work(
             0..=2 => {
                 let (object, _) = store.create(P1, &SetAttributes::default(), Timestamp(5))?;
                 let name = name(P1, object.0);
-                assert!(!histories.0.contains_key(&name), "{name} was given out before");
+                assert!(
+                    !histories.0.contains_key(&name),
+                    "{name} was given out before"
+                );
                 histories.change(name, Some(Vec::new()));
             }
             3 => {
@@ -70,7 +76,9 @@ fn work(
                 }
             }
             4..=12 => {
-                let Some(&name) = random.pick(&living) else { continue };
+                let Some(&name) = random.pick(&living) else {
+                    continue;
+                };
                 let offset = random.below(100_000);
                 let length = 1 + random.below(60_000);
                 let bytes = random.bytes(length as usize);
@@ -81,15 +89,18 @@ fn work(
                 histories.change(name, Some(after));
             }
             13..=14 => {
-                let Some(&name) = random.pick(&living) else { continue };
+                let Some(&name) = random.pick(&living) else {
+                    continue;
+                };
                 let mut after = histories.now(name).clone().unwrap();
                 after.resize(random.below(100_000) as usize, 0);
                 set_size(store, name, after.len() as u64)?;
                 histories.change(name, Some(after));
             }
             15..=17 => {
-                let names: Vec<ObjectName> =
-                    (0..2).filter_map(|_| random.pick(&living).copied()).collect();
+                let names: Vec<ObjectName> = (0..2)
+                    .filter_map(|_| random.pick(&living).copied())
+                    .collect();
                 store.flush(&names)?;
                 names.into_iter().for_each(|name| histories.durable(name));
             }
@@ -109,7 +120,10 @@ fn work(
 fn check(store: &Store, histories: &mut Histories) {
     check_space(store);
     for listed in store.list(P1, ObjectId::FIRST_DYNAMIC, usize::MAX).unwrap() {
-        assert!(histories.0.contains_key(&name(P1, listed.0)), "{listed} came from nowhere");
+        assert!(
+            histories.0.contains_key(&name(P1, listed.0)),
+            "{listed} came from nowhere"
+        );
     }
     for (name, states) in &mut histories.0 {
         let found = match contents(store, *name) {
@@ -121,7 +135,10 @@ fn check(store: &Store, histories: &mut Histories) {
             states.contains(&found),
             "{name} with {:?} bytes is none of {:?}",
             found.as_ref().map(Vec::len),
-            states.iter().map(|state| state.as_ref().map(Vec::len)).collect::<Vec<_>>()
+            states
+                .iter()
+                .map(|state| state.as_ref().map(Vec::len))
+                .collect::<Vec<_>>()
         );
         *states = vec![found];
     }
@@ -164,7 +181,10 @@ fn crash_twice(image: &[u8], plan: FaultPlan, workload: u64, seed: u64) {
     let syncs = device.syncs();
     // Cut again, during the open or a little after it.
     let at = seed % (syncs + 6);
-    let plan = FaultPlan { crash_at_sync: Some(at), ..FaultPlan::default() };
+    let plan = FaultPlan {
+        crash_at_sync: Some(at),
+        ..FaultPlan::default()
+    };
     let survived = cut(survived, plan, workload + 1000, seed + 1, &mut histories);
     let device = Arc::new(FaultyDevice::new(survived, FaultPlan::default()));
     let store = Store::open(device, &options()).unwrap();
@@ -192,7 +212,10 @@ fn a_crash_at_any_sync_keeps_what_was_flushed() {
         for at in 0..=syncs {
             for seed in [workload * 1000 + at, workload * 1000 + at + 500] {
                 println!("workload {workload}, sync {at} of {syncs}, seed {seed}");
-                let plan = FaultPlan { crash_at_sync: Some(at), ..FaultPlan::default() };
+                let plan = FaultPlan {
+                    crash_at_sync: Some(at),
+                    ..FaultPlan::default()
+                };
                 crash_twice(&image, plan, workload, seed);
             }
         }
@@ -206,7 +229,10 @@ fn a_crash_at_any_write_keeps_what_was_flushed() {
         let (_, writes) = count(&image, workload);
         for at in 0..=writes {
             println!("workload {workload}, write {at} of {writes}");
-            let plan = FaultPlan { crash_at_write: Some(at), ..FaultPlan::default() };
+            let plan = FaultPlan {
+                crash_at_write: Some(at),
+                ..FaultPlan::default()
+            };
             crash_twice(&image, plan, workload, at);
         }
     }
@@ -223,7 +249,10 @@ fn a_crash_while_formatting_leaves_no_drive_or_a_good_one() {
     for at in 0..=whole {
         for seed in 0..4 {
             // Over an older drive, whose remains must not be taken for the new one.
-            let plan = FaultPlan { crash_at_sync: Some(at), ..FaultPlan::default() };
+            let plan = FaultPlan {
+                crash_at_sync: Some(at),
+                ..FaultPlan::default()
+            };
             let device = Arc::new(FaultyDevice::new(formatted(), plan));
             let mut options = format_options();
             options.drive = nasd_types::DriveId(0xd2);

@@ -3,9 +3,10 @@
 //!
 //! Usage: `loopback_speed [REPLY_KIB] [SECONDS] [BUFFER_KIB]`
 
+use std::error::Error;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nasd_transport::{
@@ -40,7 +41,10 @@ impl Service for Pages {
     }
 
     fn execute(&self, call: Call<'_, NoPayload>) -> Answer<Page> {
-        let length = u32::from_be_bytes(*call.arguments.first_chunk().unwrap()) as usize;
+        let length = call
+            .arguments
+            .first_chunk()
+            .map_or(0, |word| u32::from_be_bytes(*word)) as usize;
         let mut data = Vec::new();
         let mut left = length;
         for page in self.pages.iter().cycle() {
@@ -60,67 +64,87 @@ impl Service for Pages {
     }
 }
 
-fn main() {
-    let number = |index, default| {
-        std::env::args()
-            .nth(index)
-            .map_or(default, |text| text.parse::<usize>().unwrap())
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |index: usize, default: usize| match arguments.get(index) {
+        Some(text) => text.parse(),
+        None => Ok(default),
     };
-    let length = number(1, 1024) << 10;
-    let seconds = number(2, 2);
-    let buffer = Some(number(3, 0) << 10).filter(|bytes| *bytes > 0);
+    let length = number(0, 1024)? << 10;
+    let duration = Duration::from_secs(number(1, 2)? as u64);
+    let buffer = Some(number(2, 0)? << 10).filter(|bytes| *bytes > 0);
     let pages = (0..16384).map(|_| Arc::new(vec![1; 64 << 10])).collect();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = ServerOptions {
         send_buffer_bytes: buffer,
         receive_buffer_bytes: buffer,
         ..ServerOptions::default()
     };
-    let server = Server::start(listener, None, Arc::new(Pages { pages }), options).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let server = Server::start(listener, None, Arc::new(Pages { pages }), options)?;
+    let options = ClientOptions {
+        send_buffer_bytes: buffer,
+        receive_buffer_bytes: buffer,
+        ..ClientOptions::default()
+    };
     for (connections, threads) in [(1, 1), (1, 2), (1, 4), (2, 2), (2, 4)] {
-        let bytes = AtomicU64::new(0);
-        let stop = AtomicBool::new(false);
-        let options = ClientOptions {
-            send_buffer_bytes: buffer,
-            receive_buffer_bytes: buffer,
-            ..ClientOptions::default()
-        };
-        let channels: Vec<_> = (0..connections)
-            .map(|_| Connection::tcp(server.address(), &options).unwrap())
-            .collect();
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let channel = &channels[thread % connections];
-                let (bytes, stop) = (&bytes, &stop);
-                scope.spawn(move || {
-                    let mut into = vec![0; length];
-                    while !stop.load(Ordering::Relaxed) {
-                        let call = OutgoingCall {
-                            program: 1,
-                            version: 1,
-                            procedure: 1,
-                            credential: OpaqueAuth::NONE,
-                            verifier: OpaqueAuth::NONE,
-                            arguments: &(length as u32).to_be_bytes(),
-                            data: &[],
-                            results: ResultShape::DataAfter { head_bytes: 4 },
-                            timeout: Duration::from_secs(10),
-                        };
-                        let reply = channel.call(&call, &mut into).unwrap();
-                        bytes.fetch_add(reply.data_length() as u64, Ordering::Relaxed);
-                    }
-                });
-            }
-            std::thread::sleep(Duration::from_secs(seconds as u64));
-            stop.store(true, Ordering::Relaxed);
-        });
-        let elapsed = start.elapsed().as_secs_f64();
-        let bytes = bytes.into_inner() as f64;
+        let channels = (0..connections)
+            .map(|_| Connection::tcp(server.address(), &options))
+            .collect::<Result<Vec<_>, _>>()?;
+        let speed = measure(&channels, threads, length, duration)?;
         println!(
             "{connections} connections, {threads} threads: {:.2} GB/s, {:.0} calls/s",
-            bytes / elapsed / 1e9,
-            bytes / length as f64 / elapsed
+            speed / 1e9,
+            speed / length as f64
         );
     }
+    Ok(())
+}
+
+/// Bytes a second.
+fn measure(
+    channels: &[Connection],
+    threads: usize,
+    length: usize,
+    duration: Duration,
+) -> Outcome<f64> {
+    let stop = AtomicBool::new(false);
+    let begin = Instant::now();
+    let bytes = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let channel = &channels[thread % channels.len()];
+                let stop = &stop;
+                scope.spawn(move || call_until(channel, length, stop))
+            })
+            .collect();
+        std::thread::sleep(duration);
+        stop.store(true, Ordering::Relaxed);
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or(Ok(0)))
+            .sum::<Outcome<u64>>()
+    })?;
+    Ok(bytes as f64 / begin.elapsed().as_secs_f64())
+}
+
+fn call_until(channel: &Connection, length: usize, stop: &AtomicBool) -> Outcome<u64> {
+    let mut into = vec![0; length];
+    let mut bytes = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let call = OutgoingCall {
+            program: 1,
+            version: 1,
+            procedure: 1,
+            credential: OpaqueAuth::NONE,
+            verifier: OpaqueAuth::NONE,
+            arguments: &(length as u32).to_be_bytes(),
+            data: &[],
+            results: ResultShape::DataAfter { head_bytes: 4 },
+            timeout: Duration::from_secs(10),
+        };
+        bytes += channel.call(&call, &mut into)?.data_length() as u64;
+    }
+    Ok(bytes)
 }

@@ -2,8 +2,8 @@
 //! the bulk of them.
 //!
 //! A record is taken in pieces: `begin`, then its head into a vector as far as is wanted, then the
-//! rest straight into the caller's buffers. Reading ahead is limited to [`BUFFER_BYTES`]; only those
-//! bytes are ever copied from one place in memory to another.
+//! rest straight into the caller's buffers. Reading ahead is limited to [`BUFFER_BYTES`], and much less
+//! where bulk data is expected; only those bytes are ever copied from one place in memory to another.
 
 use std::io::{self, IoSliceMut};
 
@@ -13,9 +13,16 @@ use nasd_xdr::Encoder;
 use crate::FrameError;
 use crate::wire::Amount;
 
-/// Bytes that may be received ahead of what was asked for: enough for several small calls, little
-/// beside the smallest bulk transfer.
-pub(crate) const BUFFER_BYTES: usize = 2048;
+/// Bytes that may be received ahead of what was asked for: enough for many small calls at once, or
+/// for a small transfer in one receive.
+pub(crate) const BUFFER_BYTES: usize = 8192;
+
+/// The same behind a record with bulk data: another one is likely to follow, of which no more than
+/// the head should be copied.
+const AFTER_BULK_BYTES: usize = 1024;
+
+/// From so many bytes on a record is one with bulk data.
+const BULK_RECORD_BYTES: usize = 16 << 10;
 
 /// As [`nasd_rpc::begin_record`], but in a vector that is used again.
 pub(crate) fn begin_record_in(mut bytes: Vec<u8>) -> Encoder {
@@ -69,6 +76,8 @@ pub(crate) struct RecordReader {
     buffer: Box<[u8; BUFFER_BYTES]>,
     start: usize,
     end: usize,
+    /// How much of the buffer is used at present.
+    ahead: usize,
     parser: RecordParser,
 }
 
@@ -78,6 +87,7 @@ impl RecordReader {
             buffer: Box::new([0; BUFFER_BYTES]),
             start: 0,
             end: 0,
+            ahead: BUFFER_BYTES,
             parser: RecordParser::new(max_record_bytes),
         }
     }
@@ -110,6 +120,12 @@ impl RecordReader {
     /// Waits for the next record. `false` if the connection ends instead, where it may.
     pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
         if !self.parser.is_at_start() {
+            let was_bulk = self.parser.announced() >= BULK_RECORD_BYTES;
+            self.ahead = if was_bulk {
+                AFTER_BULK_BYTES
+            } else {
+                BUFFER_BYTES
+            };
             self.parser.restart();
         }
         if self.start == self.end && self.fill(source, Stage::Between)? == 0 {
@@ -214,7 +230,7 @@ impl RecordReader {
     /// Receives into the buffer, which must be empty.
     fn fill(&mut self, source: &mut impl Source, stage: Stage) -> Result<usize, ReadError> {
         debug_assert_eq!(self.start, self.end, "bytes would be lost");
-        let mut room = [IoSliceMut::new(&mut self.buffer[..])];
+        let mut room = [IoSliceMut::new(&mut self.buffer[..self.ahead])];
         let count = source.receive(stage, &mut room, Amount::Some)?;
         self.start = 0;
         self.end = count;

@@ -1,4 +1,5 @@
 //! Both ends together: pipelining, bulk data both ways, order, time-outs, shutdown.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! TLS: right, wrong and missing certificates on either side, and what is said about them.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
 

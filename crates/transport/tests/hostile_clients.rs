@@ -1,4 +1,5 @@
 //! A server against clients that send garbage, stop in the middle, or never read.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! A client against servers that die, stall, or answer nonsense.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
 

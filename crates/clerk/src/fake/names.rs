@@ -188,7 +188,7 @@ impl FakeCell {
             used_bytes: drive.blocks_used * u64::from(drive.block_size),
             access_time: node.access_time,
             modify_time: drive.fs_data_modify_time,
-            change_time: drive.fs_data_modify_time.max(drive.fs_attribute_modify_time),
+            change_time: drive.data_modify_time.max(drive.fs_attribute_modify_time),
             create_time: node.create_time,
         };
         Ok(File { handle, attributes, capability: self.mint(node, caller, handle) })
@@ -427,6 +427,9 @@ impl Names for FakeCell {
                 }
                 if tree.drop_link(target)? {
                     self.remove_object(target)?;
+                } else {
+                    let drive = self.find(target.drive)?;
+                    drive.set(target.object, None, None, now()).ok_or_else(away)?;
                 }
             }
             Err(ClerkError::Manager(ManagerStatus::NotFound)) => {}

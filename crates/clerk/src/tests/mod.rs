@@ -5,6 +5,7 @@ mod copies;
 mod failures;
 mod model;
 mod names;
+mod pending_model;
 mod read_ahead;
 mod write_behind;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use super::{Random, cell, name, new_file, open, pattern, read_all, root, settings};
+use super::{Random, cell, eventually, name, new_file, open, pattern, read_all, root, settings};
 use crate::{Clerk, FileHandle, OpenMode, Settings};
 
 fn big_file(clerk: &Clerk, text: &str, length: usize) -> FileHandle {
@@ -125,6 +125,26 @@ fn what_was_read_ahead_does_not_hide_later_writes() {
     let mut expected = pattern(0, length);
     expected[200_000..201_000].fill(0xab);
     assert!(read_all(&file, 65_536) == expected);
+}
+
+#[test]
+fn what_was_read_ahead_does_not_hide_earlier_writes() {
+    let cell = cell(1);
+    let clerk = cell.clerk(Settings::default());
+    let handle = big_file(&clerk, "big", 2 << 20);
+    let (file, _) = clerk.open(&root(), handle, OpenMode::READ_WRITE).unwrap();
+    file.write(300_000, &[0xab; 1000]).unwrap();
+    // This reads ahead over the write, which the drive does not have yet.
+    let mut part = vec![0; 65_536];
+    let reads = &cell.drive(0).counters.reads;
+    let before = reads.load(Ordering::Relaxed);
+    file.read(0, &mut part).unwrap();
+    file.read(65_536, &mut part).unwrap();
+    eventually("read-ahead", || reads.load(Ordering::Relaxed) >= before + 2);
+    file.sync().unwrap();
+    let mut back = vec![0; 1000];
+    file.read(300_000, &mut back).unwrap();
+    assert_eq!(back, [0xab; 1000]);
 }
 
 #[test]

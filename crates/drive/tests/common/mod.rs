@@ -1,5 +1,6 @@
 //! A drive over real sockets with a clock that tests set, and a client that can lie.
 #![allow(dead_code)] // Each test binary uses its own part.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 use std::io::IoSlice;
 use std::net::TcpListener;
@@ -308,7 +309,7 @@ impl Signer {
 }
 
 /// Changes bytes after they were sealed.
-pub type Tamper<'a> = Option<&'a dyn Fn(&mut Vec<u8>)>;
+pub type Tamper<'a> = Option<&'a (dyn Fn(&mut Vec<u8>) + Sync)>;
 
 /// A request; tests change what they are about.
 #[derive(Clone)]

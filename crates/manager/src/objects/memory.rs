@@ -13,6 +13,7 @@ use nasd_types::{
     Attributes, DriveId, FS_SPECIFIC_BYTES, ObjectId, PartitionId, SetAttributes, Timestamp,
 };
 
+use super::contents::Contents;
 use super::{NewObject, ObjectError, ObjectStore, Wait};
 
 /// The one partition of each drive.
@@ -21,7 +22,7 @@ pub const PARTITION: PartitionId = PartitionId(1);
 #[derive(Clone, Debug)]
 struct Object {
     attributes: Attributes,
-    data: Vec<u8>,
+    data: Contents,
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ struct Drive {
     away: bool,
     volatile: bool,
     capacity_bytes: u64,
+    /// Of all objects: one for each, and those of its data.
+    used_blocks: u64,
 }
 
 /// Several drives in memory.
@@ -62,7 +65,7 @@ impl MemoryDrives {
         for number in 1..=count {
             let first = Object {
                 attributes: fresh_attributes(state.now),
-                data: Vec::new(),
+                data: Contents::default(),
             };
             let objects = BTreeMap::from([(ObjectId::FIRST_OBJECT, first)]);
             state.drives.insert(
@@ -74,6 +77,7 @@ impl MemoryDrives {
                     away: false,
                     volatile: false,
                     capacity_bytes: 1 << 40,
+                    used_blocks: 1,
                 },
             );
         }
@@ -98,6 +102,7 @@ impl MemoryDrives {
     pub fn power_cut(&self) {
         for drive in self.state().drives.values_mut() {
             drive.objects = drive.durable.clone();
+            drive.used_blocks = drive.objects.values().map(Object::used_blocks).sum();
         }
     }
 
@@ -130,12 +135,15 @@ impl MemoryDrives {
     /// Changes bytes of an object behind everybody's back.
     pub fn corrupt(&self, handle: FileHandle, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
-        let drive = state.drives.get_mut(&handle.drive);
-        let Some(object) = drive.and_then(|drive| drive.objects.get_mut(&handle.object)) else {
+        let Some(drive) = state.drives.get_mut(&handle.drive) else {
             return;
         };
-        change(&mut object.data);
-        object.attributes.logical_size = object.data.len() as u64;
+        let _ = drive.change(handle.object, |object| {
+            let mut data = object.data.to_bytes();
+            change(&mut data);
+            object.data = Contents::from_bytes(&data);
+            object.attributes.logical_size = data.len() as u64;
+        });
     }
 
     /// Every object that a file manager has made or could have written.
@@ -178,8 +186,8 @@ impl MemoryDrives {
 }
 
 impl Drive {
-    fn object(&mut self, id: ObjectId) -> Result<&mut Object, ObjectError> {
-        self.objects.get_mut(&id).ok_or(ObjectError::NoSuchObject)
+    fn object(&self, id: ObjectId) -> Result<&Object, ObjectError> {
+        self.objects.get(&id).ok_or(ObjectError::NoSuchObject)
     }
 
     fn make_durable(&mut self, id: ObjectId) {
@@ -192,14 +200,22 @@ impl Drive {
         };
     }
 
-    fn used_bytes(&self) -> u64 {
-        let blocks = |object: &Object| 1 + (object.data.len().div_ceil(BLOCK_BYTES)) as u64;
-        self.objects.values().map(blocks).sum::<u64>() * BLOCK_BYTES as u64
+    /// Changes an object, and keeps account of its blocks.
+    fn change(&mut self, id: ObjectId, run: impl FnOnce(&mut Object)) -> Result<(), ObjectError> {
+        let object = self.objects.get_mut(&id).ok_or(ObjectError::NoSuchObject)?;
+        let before = object.used_blocks();
+        run(object);
+        self.used_blocks = self.used_blocks - before + object.used_blocks();
+        Ok(())
     }
 
-    fn require_space(&self, bytes: u64) -> Result<(), ObjectError> {
-        let full = self.used_bytes() + bytes > self.capacity_bytes;
-        if full {
+    fn used_bytes(&self) -> u64 {
+        self.used_blocks * BLOCK_BYTES as u64
+    }
+
+    fn require_blocks(&self, blocks: u64) -> Result<(), ObjectError> {
+        let wanted = (self.used_blocks + blocks) * BLOCK_BYTES as u64;
+        if blocks > 0 && wanted > self.capacity_bytes {
             Err(ObjectError::NoSpace)
         } else {
             Ok(())
@@ -227,12 +243,13 @@ impl ObjectStore for MemoryDrives {
         _wait: Wait,
     ) -> Result<NewObject, ObjectError> {
         self.on_drive(drive, |state, now| {
-            state.require_space(BLOCK_BYTES as u64)?;
+            state.require_blocks(1)?;
+            state.used_blocks += 1;
             let id = ObjectId(state.next);
             state.next += 1;
             let mut object = Object {
                 attributes: fresh_attributes(now),
-                data: Vec::new(),
+                data: Contents::default(),
             };
             object.change(initial, now);
             let attributes = object.attributes.clone();
@@ -249,8 +266,11 @@ impl ObjectStore for MemoryDrives {
 
     fn remove(&self, object: FileHandle, durable: bool, _wait: Wait) -> Result<(), ObjectError> {
         self.on_drive(object.drive, |state, _now| {
-            state.object(object.object)?;
-            state.objects.remove(&object.object);
+            let removed = state
+                .objects
+                .remove(&object.object)
+                .ok_or(ObjectError::NoSuchObject)?;
+            state.used_blocks -= removed.used_blocks();
             if durable {
                 state.make_durable(object.object);
             }
@@ -271,11 +291,9 @@ impl ObjectStore for MemoryDrives {
         _wait: Wait,
     ) -> Result<Attributes, ObjectError> {
         self.on_drive(object.drive, |state, now| {
-            let found = state.object(object.object)?;
-            found.change(changes, now);
-            let attributes = found.attributes.clone();
+            state.change(object.object, |found| found.change(changes, now))?;
             state.make_durable(object.object);
-            Ok(attributes)
+            Ok(state.object(object.object)?.attributes.clone())
         })
     }
 
@@ -288,9 +306,8 @@ impl ObjectStore for MemoryDrives {
     ) -> Result<Vec<u8>, ObjectError> {
         self.on_drive(object.drive, |state, _now| {
             let data = &state.object(object.object)?.data;
-            let start = data.len().min(offset as usize);
-            let end = data.len().min(start.saturating_add(length as usize));
-            Ok(data[start..end].to_vec())
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            Ok(data.read(offset as usize, length))
         })
     }
 
@@ -303,16 +320,11 @@ impl ObjectStore for MemoryDrives {
     ) -> Result<(), ObjectError> {
         self.on_drive(object.drive, |state, now| {
             let end = offset as usize + data.len();
-            let grows = end.saturating_sub(state.object(object.object)?.data.len());
-            if grows > 0 {
-                state.require_space(grows as u64)?;
-            }
-            let found = state.object(object.object)?;
-            if found.data.len() < end {
-                found.data.resize(end, 0);
-            }
-            found.data[offset as usize..end].copy_from_slice(data);
-            found.touch_data(now);
+            state.require_blocks(state.object(object.object)?.data.blocks_beyond(end))?;
+            state.change(object.object, |found| {
+                found.data.write(offset as usize, data);
+                found.touch_data(now);
+            })?;
             state.make_durable(object.object);
             Ok(())
         })
@@ -374,9 +386,14 @@ impl Drive {
 }
 
 impl Object {
+    /// One for itself, and those of its data.
+    fn used_blocks(&self) -> u64 {
+        1 + self.data.blocks()
+    }
+
     fn change(&mut self, changes: &SetAttributes, now: Timestamp) {
         if let Some(size) = changes.logical_size {
-            self.data.resize(size as usize, 0);
+            self.data.resize(size as usize);
             self.touch_data(now);
         }
         let attributes = &mut self.attributes;
@@ -401,7 +418,7 @@ impl Object {
 
     fn touch_data(&mut self, now: Timestamp) {
         self.attributes.logical_size = self.data.len() as u64;
-        self.attributes.blocks_used = 1 + self.data.len().div_ceil(BLOCK_BYTES) as u64;
+        self.attributes.blocks_used = self.used_blocks();
         self.attributes.data_modify_time = now;
         self.attributes.fs_data_modify_time = now;
     }

@@ -2,6 +2,7 @@
 //!
 //! [`memory`] keeps objects in memory, with power cuts, for tests; [`remote`] talks to drives.
 
+mod contents;
 pub mod memory;
 pub mod remote;
 

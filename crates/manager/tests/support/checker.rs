@@ -32,6 +32,7 @@ pub struct Report {
     pub tree: Tree,
     pub problems: Vec<String>,
     pub orphans: usize,
+    pub orphan_handles: Vec<FileHandle>,
 }
 
 pub fn check(drives: &MemoryDrives) -> Report {
@@ -53,11 +54,8 @@ pub fn check(drives: &MemoryDrives) -> Report {
     let mut report = checker.finish();
     let is_orphan =
         |object: &FileHandle| object.object != ObjectId::FIRST_OBJECT && !reached.contains(object);
-    report.orphans = drives
-        .objects()
-        .iter()
-        .filter(|object| is_orphan(object))
-        .count();
+    report.orphan_handles = drives.objects().into_iter().filter(is_orphan).collect();
+    report.orphans = report.orphan_handles.len();
     report
 }
 

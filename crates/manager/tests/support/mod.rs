@@ -4,6 +4,8 @@
 
 pub mod checker;
 pub mod faulty;
+pub mod reference;
+pub mod watched;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,18 +26,16 @@ pub fn mount(cell: &Cell, arguments: &MountArguments) -> Outcome {
         return Err(format!("the cell has no volume `{named}`; its volume is `{volume}`").into());
     }
     let mountpoint = std::path::absolute(&arguments.mountpoint)?;
-    let options = Options::parse(&arguments.options)?;
+    let mut options = MountOptions::new(&mountpoint);
+    let timeout = apply(&arguments.options, &mut options)?;
     if arguments.detach {
         return Ok(run_detached(&same_attached(cell, &mountpoint, arguments), &log_path(cell)?)?);
     }
-    let shutdown = Shutdown::new()?;
-    let clerk = connect(cell, options.timeout)?;
-    let mut mount_options = MountOptions::new(&mountpoint);
-    mount_options.read_only = options.read_only;
-    let mount = Mount::start(clerk, mount_options)?;
+    let mut shutdown = Shutdown::new()?;
+    let clerk = connect(cell, timeout)?;
+    let mount = Mount::start(clerk, options)?;
     announce_ready("");
-    let stopper = mount.stopper();
-    let mut shutdown = shutdown;
+    let stopper = mount.handle();
     std::thread::spawn(move || {
         shutdown.wait();
         if let Err(error) = stopper.stop() {
@@ -73,35 +71,23 @@ fn log_path(cell: &Cell) -> std::io::Result<std::path::PathBuf> {
     Ok(log)
 }
 
-/// The options after `-o`.
-#[derive(Debug, PartialEq, Eq)]
-struct Options {
-    timeout: Duration,
-    read_only: bool,
-}
-
-impl Options {
-    fn parse(words: &[String]) -> Result<Self, String> {
-        let mut options = Options { timeout: DEFAULT_TIMEOUT, read_only: false };
-        for word in words {
-            match word.split_once('=') {
-                None if word == "ro" => options.read_only = true,
-                None if word == "rw" => options.read_only = false,
-                Some(("timeout", seconds)) => {
-                    let seconds = seconds
-                        .parse()
-                        .map_err(|_| format!("timeout={seconds}: not a number of seconds"))?;
-                    options.timeout = Duration::from_secs(seconds);
-                }
-                _ => {
-                    return Err(format!(
-                        "there is no mount option `{word}`; there are: ro, rw, timeout=SECONDS"
-                    ));
-                }
+/// Applies the options after `-o`: `timeout=SECONDS` is the clerk's, the others are the mount's.
+/// Answers with the time-out.
+fn apply(words: &[String], options: &mut MountOptions) -> Result<Duration, String> {
+    let mut timeout = DEFAULT_TIMEOUT;
+    for word in words {
+        match word.strip_prefix("timeout=") {
+            Some(seconds) => {
+                let number = seconds.parse();
+                let seconds = number.map_err(|_| format!("{word}: not a number of seconds"))?;
+                timeout = Duration::from_secs(seconds);
             }
+            None => options
+                .apply(word)
+                .map_err(|error| format!("{error}, timeout=SECONDS"))?,
         }
-        Ok(options)
     }
+    Ok(timeout)
 }
 
 #[cfg(test)]
@@ -110,12 +96,14 @@ mod tests {
 
     #[test]
     fn mount_options() {
-        let parse = |words: &[&str]| {
-            Options::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        let mut options = MountOptions::new("/mnt");
+        let mut parse = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            apply(&words, &mut options)
         };
-        let options = parse(&["ro", "timeout=5"]).unwrap();
-        assert_eq!((options.read_only, options.timeout), (true, Duration::from_secs(5)));
+        assert_eq!(parse(&["ro", "timeout=5"]), Ok(Duration::from_secs(5)));
         assert!(parse(&["timeout=soon"]).is_err());
         assert!(parse(&["fast"]).unwrap_err().contains("fast"));
+        assert!(options.read_only);
     }
 }

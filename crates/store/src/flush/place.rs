@@ -14,6 +14,10 @@ use crate::geometry::Geometry;
 use crate::medium::checksum;
 use crate::metadata::record::{EXTENT_BLOCKS_MAX, Extent};
 
+/// Most blocks of one write (1 MiB): a device takes a few such faster than one that is larger than
+/// its queue.
+const WRITE_BLOCKS_MAX: u64 = 256;
+
 /// Where the dirty blocks of one object go.
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
@@ -23,7 +27,10 @@ pub(crate) struct Placement {
 
 /// How many blocks were taken.
 pub(crate) fn block_count(frames: &[Captured]) -> u64 {
-    frames.iter().map(|frame| u64::from(frame.blocks.count_ones())).sum()
+    frames
+        .iter()
+        .map(|frame| u64::from(frame.blocks.count_ones()))
+        .sum()
 }
 
 /// Assigns `places`, which have as many blocks as `frames`, in order. Adds the writes to `requests`.
@@ -35,7 +42,11 @@ pub(crate) fn place<'f>(
 ) -> Placement {
     let mut placement = Placement::default();
     let mut places = places.iter().copied();
-    let mut place = Run { start: 0, blocks: 0 };
+    let mut place = Run {
+        start: 0,
+        blocks: 0,
+    };
+    let mut room = 0;
     for frame in frames {
         for run in runs(frame.blocks) {
             let mut start = run.start;
@@ -45,10 +56,18 @@ pub(crate) fn place<'f>(
                         Some(next) => place = next,
                         None => return placement,
                     }
-                    let offset = geometry.byte_of(place.start);
-                    requests.push(WriteRequest { offset, from: Vec::new() });
+                    room = 0;
                 }
-                let blocks = ((run.end - start) as u64).min(place.blocks);
+                if room == 0 {
+                    let offset = geometry.byte_of(place.start);
+                    requests.push(WriteRequest {
+                        offset,
+                        from: Vec::new(),
+                    });
+                    room = WRITE_BLOCKS_MAX;
+                }
+                let blocks = ((run.end - start) as u64).min(place.blocks).min(room);
+                room -= blocks;
                 let end = start + blocks as usize;
                 let bytes = &frame.frame[start * BLOCK_BYTES..end * BLOCK_BYTES];
                 let logical = frame.number * FRAME_BLOCKS as u64 + start as u64;
@@ -56,7 +75,10 @@ pub(crate) fn place<'f>(
                 if let Some(request) = requests.last_mut() {
                     request.from.push(IoSlice::new(bytes));
                 }
-                place = Run { start: place.start + blocks, blocks: place.blocks - blocks };
+                place = Run {
+                    start: place.start + blocks,
+                    blocks: place.blocks - blocks,
+                };
                 start = end;
             }
         }
@@ -81,7 +103,11 @@ impl Placement {
                 _ => {
                     let mut checksums = Vec::with_capacity(EXTENT_BLOCKS_MAX);
                     checksums.push(sum);
-                    self.extents.push(Extent { logical, physical, checksums });
+                    self.extents.push(Extent {
+                        logical,
+                        physical,
+                        checksums,
+                    });
                 }
             }
         }

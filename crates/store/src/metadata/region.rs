@@ -168,7 +168,10 @@ impl Region {
     fn write_out(&self) -> bool {
         let snapshot: Vec<(u64, Arc<AlignedBuffer>)> = {
             let pending = self.pending.read().unwrap_or_else(PoisonError::into_inner);
-            pending.iter().map(|(&page, bytes)| (page, bytes.clone())).collect()
+            pending
+                .iter()
+                .map(|(&page, bytes)| (page, bytes.clone()))
+                .collect()
         };
         let mut requests: Vec<WriteRequest<'_>> = Vec::new();
         let mut next_page = None;
@@ -189,7 +192,10 @@ impl Region {
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
         for (page, written) in &snapshot {
             // A page that was written again meanwhile stays.
-            if pending.get(page).is_some_and(|now| Arc::ptr_eq(now, written)) {
+            if pending
+                .get(page)
+                .is_some_and(|now| Arc::ptr_eq(now, written))
+            {
                 pending.remove(page);
             }
         }
@@ -246,7 +252,11 @@ impl StorageBackend for RegionBackend {
 
 impl fmt::Debug for RegionBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RegionBackend({} bytes of {:?})", self.0.bytes, self.0.device)
+        write!(
+            f,
+            "RegionBackend({} bytes of {:?})",
+            self.0.bytes, self.0.device
+        )
     }
 }
 
@@ -275,9 +285,15 @@ mod tests {
         backend.write(0, &[1; 8192]).unwrap();
         backend.sync_data().unwrap();
         backend.write(4000, &[2; 200]).unwrap();
-        assert_eq!(read(&backend, 3999, 202), [&[1][..], &[2; 200], &[1]].concat());
+        assert_eq!(
+            read(&backend, 3999, 202),
+            [&[1][..], &[2; 200], &[1]].concat()
+        );
         backend.sync_data().unwrap();
-        assert_eq!(read(&backend, 3999, 202), [&[1][..], &[2; 200], &[1]].concat());
+        assert_eq!(
+            read(&backend, 3999, 202),
+            [&[1][..], &[2; 200], &[1]].concat()
+        );
         let image = device.live_image();
         assert_eq!(image[(1 << 20) + 4000], 2);
         assert_eq!(image[(1 << 20) + 4200], 1);
@@ -304,7 +320,10 @@ mod tests {
         assert_eq!(backend.len().unwrap(), 0);
         backend.set_len(4096).unwrap();
         assert_eq!(backend.len().unwrap(), bytes);
-        assert_eq!(backend.set_len(bytes + 1).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(
+            backend.set_len(bytes + 1).unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
         backend.write(bytes - 1, &[1]).unwrap();
         backend.write(bytes, &[1]).unwrap_err();
         backend.write(u64::MAX, &[1]).unwrap_err();
@@ -315,14 +334,21 @@ mod tests {
     fn a_failed_sync_is_remembered_and_hidden_from_the_tree() {
         let (device, backend) = region();
         backend.write(0, &[1; 4096]).unwrap();
-        device.set_plan(FaultPlan { failing_writes: vec![0], ..FaultPlan::default() });
+        device.set_plan(FaultPlan {
+            failing_writes: vec![0],
+            ..FaultPlan::default()
+        });
         backend.sync_data().unwrap();
         assert!(backend.0.failure().unwrap().contains("planned fault"));
         assert_eq!(read(&backend, 0, 1), [1]);
         backend.write(0, &[2; 4096]).unwrap();
         backend.sync_data().unwrap();
         assert_eq!(read(&backend, 0, 1), [2]);
-        assert_eq!(device.live_image()[1 << 20], 0, "nothing reaches the device any more");
+        assert_eq!(
+            device.live_image()[1 << 20],
+            0,
+            "nothing reaches the device any more"
+        );
     }
 
     #[test]
@@ -332,7 +358,9 @@ mod tests {
         let geometry = Geometry::plan(capacity, Some(32 << 20)).unwrap();
         let backend = RegionBackend(Region::fresh(device.clone(), &geometry));
         for page in 0..backend.0.pages() {
-            backend.write(page * 4096, &page.to_le_bytes().repeat(512)).unwrap();
+            backend
+                .write(page * 4096, &page.to_le_bytes().repeat(512))
+                .unwrap();
         }
         assert!(device.writes() > 0 && device.syncs() == 0);
         assert!(backend.0.pending.read().unwrap().len() <= PENDING_PAGES_MAX);

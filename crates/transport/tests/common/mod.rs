@@ -1,5 +1,6 @@
 //! A service, calls to it, and raw bytes of calls, for the tests of this crate.
 #![allow(dead_code)] // Each test binary uses its own part.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

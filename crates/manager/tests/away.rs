@@ -1,0 +1,301 @@
+//! A drive that is away keeps nobody from work that does not need it.
+
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use nasd_manager::Namespace;
+use nasd_manager::objects::memory::MemoryDrives;
+use nasd_manager::objects::{ObjectError, Wait};
+use nasd_protocol::manager::{FileHandle, ManagerStatus, RenameFlags};
+use nasd_types::DriveId;
+
+use support::checker::check;
+use support::watched::{Seen, WatchedDrives, What};
+use support::{HOME, open, place, root, walk};
+
+const FAR: DriveId = DriveId(2);
+
+/// Calls to the far drive that wait patiently hang until they are let go, and then fail.
+#[derive(Default)]
+struct Hang {
+    away: AtomicBool,
+    let_go: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Hang {
+    fn watch(&self, seen: Seen) -> Result<(), ObjectError> {
+        if seen.drive != FAR || !self.away.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if seen.wait == Wait::Patient {
+            let let_go = self.let_go.lock().unwrap();
+            drop(self.changed.wait_while(let_go, |let_go| !*let_go).unwrap());
+        }
+        Err(ObjectError::Unavailable {
+            reason: "hangs".to_owned(),
+            maybe_done: false,
+        })
+    }
+
+    fn let_go(&self) {
+        *self.let_go.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+struct Cell {
+    drives: Arc<MemoryDrives>,
+    hang: Arc<Hang>,
+    namespace: Arc<Namespace>,
+}
+
+/// Directories and files of the home drive and of the far one, by name.
+fn cell() -> Cell {
+    let drives = Arc::new(MemoryDrives::new(2));
+    let hang = Arc::new(Hang::default());
+    let watcher = Arc::clone(&hang);
+    let watched = WatchedDrives::new(drives.clone(), move |seen| watcher.watch(seen));
+    let namespace = Arc::new(open(Arc::new(watched)));
+    let cell = Cell {
+        drives,
+        hang,
+        namespace,
+    };
+    for (drive, name) in [(HOME, "near"), (HOME, "near2"), (FAR, "far"), (FAR, "far2")] {
+        cell.make(drive, &format!("dir-{name}"), true);
+        cell.make(drive, &format!("file-{name}"), false);
+    }
+    cell.make(FAR, "dir-near/file-far", false);
+    cell.make(HOME, "dir-near/file-near", false);
+    cell.make(HOME, "dir-near/other", false);
+    cell.make(HOME, "dir-far/file-near", false);
+    cell
+}
+
+impl Cell {
+    /// Makes names until one comes to lie on the drive.
+    fn make(&self, drive: DriveId, path: &str, directory: bool) -> FileHandle {
+        let (parent, name) = place(&self.namespace, path).unwrap();
+        loop {
+            let made = match directory {
+                true => self.namespace.mkdir(&root(), parent, name, 0o755),
+                false => self.namespace.create(&root(), parent, name, 0o644, true),
+            };
+            let handle = made.unwrap().handle;
+            if handle.drive == drive {
+                return handle;
+            }
+            match directory {
+                true => self.namespace.rmdir(&root(), parent, name).unwrap(),
+                false => self.namespace.unlink(&root(), parent, name).unwrap(),
+            }
+        }
+    }
+
+    /// Runs something on a thread of its own; says when it is done, and how.
+    fn start<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Namespace) -> T + Send + 'static,
+    ) -> Receiver<T> {
+        let (sender, receiver) = channel();
+        let namespace = Arc::clone(&self.namespace);
+        std::thread::spawn(move || sender.send(run(&namespace)));
+        receiver
+    }
+}
+
+fn soon<T>(receiver: &Receiver<T>, what: &str) -> T {
+    receiver
+        .recv_timeout(Duration::from_secs(20))
+        .unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+fn rename(namespace: &Namespace, from: &str, to: &str) -> Result<(), ManagerStatus> {
+    let (from, to) = (place(namespace, from)?, place(namespace, to)?);
+    namespace.rename(&root(), from, to, RenameFlags::NONE)
+}
+
+#[test]
+fn others_go_on_while_some_wait() {
+    let cell = cell();
+    let root_directory = cell.namespace.root();
+    let handle = |path: &str| walk(&cell.namespace, path).unwrap().handle;
+    let (far, dir_near, dir_far) = (handle("file-far"), handle("dir-near"), handle("dir-far"));
+    cell.hang.away.store(true, Ordering::SeqCst);
+    // These need the far drive, and wait for it; the first one with the lock of a directory that
+    // a later one wants as well.
+    let first = cell.start(move |names| {
+        names
+            .create(&root(), dir_far, b"first", 0o644, true)
+            .map(|_| ())
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let waiting = [
+        first,
+        cell.start(move |names| names.getattr(&root(), far).map(|_| ())),
+        cell.start(move |names| {
+            names
+                .lookup(&root(), root_directory, b"file-far")
+                .map(|_| ())
+        }),
+        cell.start(move |names| {
+            names
+                .create(&root(), dir_far, b"new", 0o644, true)
+                .map(|_| ())
+        }),
+        cell.start(move |names| {
+            let (from, to) = ((dir_near, &b"file-near"[..]), (dir_far, &b"moved"[..]));
+            names.rename(&root(), from, to, RenameFlags::NONE)
+        }),
+        cell.start(move |names| {
+            let changes = nasd_protocol::manager::SetFileAttributes {
+                mode: Some(0o600),
+                ..Default::default()
+            };
+            names.setattr(&root(), far, &changes).map(|_| ())
+        }),
+    ];
+    std::thread::sleep(Duration::from_millis(100));
+    // These do not, even in the directories that the ones above look at.
+    for round in 0..3 {
+        let done = cell.start(move |names| {
+            let name = format!("new{round}");
+            names.create(&root(), dir_near, name.as_bytes(), 0o644, true)?;
+            names.mkdir(&root(), root_directory, name.as_bytes(), 0o755)?;
+            names.lookup(&root(), dir_near, b"file-near")?;
+            names.readdir(&root(), dir_near, 0, 100)?;
+            names.link(
+                &root(),
+                walk(names, "file-near").unwrap().handle,
+                dir_near,
+                &[b'k', round + b'0'],
+            )?;
+            rename(names, &format!("dir-near/new{round}"), "dir-near2/again")?;
+            rename(names, "dir-near2/again", &format!("dir-near/new{round}"))?;
+            names.unlink(&root(), dir_near, name.as_bytes())
+        });
+        assert_eq!(soon(&done, "work on the home drive"), Ok(()));
+    }
+    for receiver in &waiting {
+        assert!(receiver.try_recv().is_err(), "it did not wait");
+    }
+    cell.hang.let_go();
+    for receiver in &waiting {
+        assert_eq!(
+            soon(receiver, "a call that was let go"),
+            Err(ManagerStatus::Unavailable)
+        );
+    }
+    cell.hang.away.store(false, Ordering::SeqCst);
+    assert_eq!(cell.namespace.keep_house(), Default::default());
+    let report = check(&cell.drives);
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert!(report.tree.contains_key("/dir-near/file-near"));
+    assert_eq!(report.orphans, 0);
+}
+
+#[test]
+fn new_files_go_to_the_drives_that_are_there() {
+    let cell = cell();
+    cell.hang.away.store(true, Ordering::SeqCst);
+    for number in 0..10 {
+        let name = format!("n{number}");
+        let directory = cell.namespace.root();
+        let made =
+            cell.start(move |names| names.create(&root(), directory, name.as_bytes(), 0o644, true));
+        assert_eq!(soon(&made, "create").unwrap().handle.drive, HOME);
+    }
+}
+
+#[test]
+fn a_full_drive_is_passed_over() {
+    let drives = Arc::new(MemoryDrives::new(3));
+    let namespace = open(drives.clone());
+    drives.set_capacity(DriveId(2), 1);
+    let make = |number: usize| {
+        let name = format!("{number}");
+        namespace.create(&root(), namespace.root(), name.as_bytes(), 0o644, true)
+    };
+    let used: Vec<DriveId> = (0..20)
+        .map(|number| make(number).unwrap().handle.drive)
+        .collect();
+    assert!(!used.contains(&DriveId(2)) && used.contains(&DriveId(3)));
+    // The home is full too: there is no room for another block of the root directory.
+    drives.set_capacity(HOME, 1);
+    drives.set_capacity(DriveId(3), 1);
+    assert_eq!(make(100).map(|_| ()), Err(ManagerStatus::NoSpace));
+    drives.set_capacity(DriveId(3), 1 << 30);
+    namespace.keep_house();
+    assert_eq!(make(100).unwrap().handle.drive, DriveId(3));
+    let report = check(&drives);
+    assert_eq!((report.problems, report.orphans), (Vec::new(), 0));
+}
+
+/// The drive of the old directory goes away between the steps of a rename: it is decided, and is
+/// finished when the drive is back, by the same manager or the next.
+#[test]
+fn a_decided_change_is_finished_later() {
+    for restart in [false, true] {
+        let drives = Arc::new(MemoryDrives::new(2));
+        let cut: Arc<Mutex<Option<FileHandle>>> = Arc::default();
+        let watcher = Arc::clone(&cut);
+        let watched = WatchedDrives::new(drives.clone(), move |seen| {
+            let is_it = *watcher.lock().unwrap() == seen.object && seen.object.is_some();
+            match (is_it, seen.what) {
+                (true, What::Write(_) | What::Setattr) => {
+                    let reason = "gone".to_owned();
+                    Err(ObjectError::Unavailable {
+                        reason,
+                        maybe_done: false,
+                    })
+                }
+                _ => Ok(()),
+            }
+        });
+        let namespace = open(Arc::new(watched));
+        let make = |name: &[u8]| {
+            namespace
+                .mkdir(&root(), namespace.root(), name, 0o755)
+                .unwrap()
+                .handle
+        };
+        let (old, new) = (make(b"old"), make(b"new"));
+        namespace
+            .create(&root(), old, b"file", 0o644, true)
+            .unwrap();
+        namespace
+            .create(&root(), new, b"bystander", 0o644, true)
+            .unwrap();
+        *cut.lock().unwrap() = Some(old);
+        let outcome = rename(&namespace, "old/file", "new/file");
+        assert_eq!(outcome, Err(ManagerStatus::Unavailable));
+        // The new directory is done with and free; the old one is not to be touched.
+        assert!(walk(&namespace, "new/file").is_some());
+        let make = namespace.create(&root(), old, b"more", 0o644, true);
+        assert_eq!(make.map(|_| ()), Err(ManagerStatus::Unavailable));
+        assert_eq!(namespace.keep_house().changes, 1);
+        let namespace = match restart {
+            true => {
+                drop(namespace);
+                drives.power_cut();
+                open(drives.clone())
+            }
+            false => {
+                *cut.lock().unwrap() = None;
+                namespace
+            }
+        };
+        assert_eq!(namespace.keep_house().changes, 0);
+        assert!(walk(&namespace, "old/file").is_none());
+        assert!(walk(&namespace, "new/file").is_some());
+        let report = check(&drives);
+        assert_eq!((report.problems, report.orphans), (Vec::new(), 0));
+    }
+}

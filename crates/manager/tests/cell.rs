@@ -1,0 +1,490 @@
+//! The manager behind its socket, with TLS, over drives behind theirs.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+#[path = "support/cell.rs"]
+mod setup;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use nasd_client::{Authority, Caller, ClientError, ManagerClient};
+use nasd_manager::directory::parse_directory;
+use nasd_protocol::manager::{File, FileType, ManagerStatus, RenameFlags, SetFileAttributes};
+use nasd_protocol::{Status, manager::FileHandle};
+use nasd_types::{Protection, Rights};
+
+use setup::Cell;
+
+const USER: u32 = 1000;
+
+fn user(uid: u32) -> Caller {
+    Caller {
+        uid,
+        gid: uid,
+        groups: vec![],
+    }
+}
+
+fn status_of(result: Result<File, ClientError>) -> ManagerStatus {
+    result.unwrap_err().manager_status().unwrap()
+}
+
+/// A volume that anybody may write to; its root.
+fn open_root(client: &ManagerClient) -> FileHandle {
+    let root = client.volume(&Caller::ROOT, b"home").unwrap().root.handle;
+    let changes = SetFileAttributes {
+        mode: Some(0o777),
+        ..Default::default()
+    };
+    client.setattr(&Caller::ROOT, root, &changes).unwrap();
+    root
+}
+
+#[test]
+fn a_file_goes_to_its_drive_and_back() {
+    let cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let volume = client.volume(&Caller::ROOT, b"").unwrap();
+    assert_eq!(
+        (volume.name.as_bytes(), volume.drives.len()),
+        (&b"home"[..], 2)
+    );
+    assert_eq!(volume.protection, Protection::INTEGRITY_ARGS);
+    let unknown = client.volume(&Caller::ROOT, b"other").unwrap_err();
+    assert_eq!(unknown.manager_status(), Some(ManagerStatus::NotFound));
+    let root = open_root(&client);
+
+    let file = client
+        .create(&user(USER), root, b"file", 0o640, true)
+        .unwrap();
+    let drive = cell.drive_of(&file);
+    let authority = Authority::capability(&file.capability, cell.protection());
+    let data = vec![0x5a; 300_000];
+    drive
+        .write(&authority, file.handle.name(), 0, &data, false)
+        .unwrap();
+    drive
+        .flush(&authority, file.handle.partition, &[file.handle.object])
+        .unwrap();
+
+    let found = client.lookup(&user(USER), root, b"file").unwrap();
+    assert_eq!(found.attributes.size, 300_000);
+    assert!(found.attributes.modify_time > file.attributes.modify_time);
+    assert!(found.attributes.used_bytes >= 300_000);
+    let mut back = vec![0; data.len()];
+    let authority = Authority::capability(&found.capability, cell.protection());
+    let outcome = drive
+        .read(&authority, found.handle.name(), 0, &mut back)
+        .unwrap();
+    assert_eq!((outcome.length, back == data), (data.len(), true));
+
+    // A group's member may read, others nothing but the attributes.
+    let member = Caller {
+        uid: 7,
+        gid: 7,
+        groups: vec![USER],
+    };
+    let file = client.lookup(&member, root, b"file").unwrap();
+    assert_eq!(
+        file.capability.capability.rights,
+        Rights::READ | Rights::GETATTR
+    );
+    let authority = Authority::capability(&file.capability, cell.protection());
+    assert!(
+        drive
+            .read(&authority, file.handle.name(), 0, &mut back)
+            .is_ok()
+    );
+    let refused = drive
+        .write(&authority, file.handle.name(), 0, b"x", false)
+        .unwrap_err();
+    assert_eq!(refused.status(), Some(Status::RefusedRights));
+    // The attributes are the drive's; the record is in them.
+    let attributes = drive.getattr(&authority, file.handle.name()).unwrap();
+    let record = nasd_manager::file_record::FileRecord::parse(&attributes.fs_specific).unwrap();
+    assert_eq!((record.mode, record.uid), (0o640, USER));
+
+    // chmod revokes what was given before.
+    let changes = SetFileAttributes {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    let mine = client.setattr(&user(USER), file.handle, &changes).unwrap();
+    let refused = drive
+        .read(&authority, file.handle.name(), 0, &mut back)
+        .unwrap_err();
+    assert_eq!(refused.status(), Some(Status::RefusedDigest));
+    let authority = Authority::capability(&mine.capability, cell.protection());
+    assert!(
+        drive
+            .read(&authority, file.handle.name(), 0, &mut back)
+            .is_ok()
+    );
+
+    // Truncation goes through the manager, and shows at the drive.
+    let changes = SetFileAttributes {
+        size: Some(5),
+        ..Default::default()
+    };
+    let cut = client.setattr(&user(USER), file.handle, &changes).unwrap();
+    assert_eq!(cut.attributes.size, 5);
+    let outcome = drive
+        .read(&authority, file.handle.name(), 0, &mut back)
+        .unwrap();
+    assert_eq!((outcome.length, outcome.logical_size), (5, 5));
+
+    // The file's last name goes, and with it the object.
+    client.unlink(&user(USER), root, b"file").unwrap();
+    let gone = drive
+        .read(&authority, file.handle.name(), 0, &mut back)
+        .unwrap_err();
+    assert_eq!(gone.status(), Some(Status::RefusedDigest));
+    assert_eq!(
+        status_of(client.getattr(&user(USER), file.handle)),
+        ManagerStatus::Stale
+    );
+}
+
+#[test]
+fn no_data_passes_the_manager_and_the_drives_know() {
+    let cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let caller = user(USER);
+    let data = vec![1; 1 << 20];
+    for number in 0..8 {
+        let name = format!("file{number}");
+        let file = client
+            .create(&caller, root, name.as_bytes(), 0o644, true)
+            .unwrap();
+        let authority = Authority::capability(&file.capability, cell.protection());
+        let drive = cell.drive_of(&file);
+        drive
+            .write(&authority, file.handle.name(), 0, &data, true)
+            .unwrap();
+    }
+    let status = client.status(&caller).unwrap();
+    assert_eq!(status.volume.as_bytes(), b"home");
+    assert_eq!(status.file_data_bytes, 0);
+    assert!(status.requests >= 10);
+    assert!(status.client_bytes_received > 0 && status.client_bytes_received < 100_000);
+    assert!(status.client_bytes_sent > 0 && status.client_bytes_sent < 100_000);
+    let controls: Vec<_> = status
+        .drives
+        .iter()
+        .map(|drive| drive.control.clone().unwrap())
+        .collect();
+    let written: u64 = controls
+        .iter()
+        .map(|control| control.capability_bytes_written)
+        .sum();
+    assert_eq!(written, 8 << 20, "clients' data is counted as such");
+    assert!(
+        controls
+            .iter()
+            .all(|control| control.capability_bytes_written > 0),
+        "spread"
+    );
+    let by_key: u64 = controls
+        .iter()
+        .map(|control| control.key_bytes_written)
+        .sum();
+    assert!(
+        by_key > 0 && by_key < 1 << 20,
+        "the manager's own writes are apart: {by_key}"
+    );
+    let space = client.space(&caller, b"home").unwrap();
+    assert!(space.free_bytes > 0 && space.total_bytes > space.free_bytes);
+    assert!(space.files >= 8);
+}
+
+#[test]
+fn clients_can_read_directories_by_themselves() {
+    let cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let caller = user(USER);
+    let directory = client.mkdir(&caller, root, b"dir", 0o700).unwrap();
+    for number in 0..200 {
+        let name = format!("a file with quite a long name, number {number}");
+        client
+            .create(&caller, directory.handle, name.as_bytes(), 0o644, true)
+            .unwrap();
+    }
+    let page = client.readdir(&caller, directory.handle, 0, 1000).unwrap();
+    assert!(page.end);
+    let drive = cell.drive_of(&directory);
+    let authority = Authority::capability(&directory.capability, cell.protection());
+    let mut data = vec![0; 1 << 20];
+    let outcome = drive
+        .read(&authority, directory.handle.name(), 0, &mut data)
+        .unwrap();
+    let entries = parse_directory(directory.handle.object, &data[..outcome.length]).unwrap();
+    assert_eq!(entries.len(), 200);
+    for (entry, told) in entries.iter().zip(&page.entries) {
+        assert_eq!(
+            (entry.cookie, &entry.name[..]),
+            (told.cookie, told.name.as_bytes())
+        );
+        assert_eq!(
+            (entry.handle, entry.file_type),
+            (told.handle, told.file_type)
+        );
+    }
+    // Who may not list it gets no right to read it, and nobody gets one to write it.
+    let other = client.lookup(&user(7), root, b"dir").unwrap();
+    let authority = Authority::capability(&other.capability, cell.protection());
+    let refused = drive
+        .read(&authority, other.handle.name(), 0, &mut data)
+        .unwrap_err();
+    assert_eq!(refused.status(), Some(Status::RefusedRights));
+    // A symbolic link's target is its data.
+    let link = client.symlink(&caller, root, b"link", b"dir/x").unwrap();
+    assert_eq!(
+        (link.attributes.file_type, link.attributes.size),
+        (FileType::Symlink, 5)
+    );
+    let link = client.lookup(&user(7), root, b"link").unwrap();
+    let authority = Authority::capability(&link.capability, cell.protection());
+    let outcome = cell
+        .drive_of(&link)
+        .read(&authority, link.handle.name(), 0, &mut data)
+        .unwrap();
+    assert_eq!(&data[..outcome.length], b"dir/x");
+}
+
+#[test]
+fn certificates_say_for_whom_one_speaks() {
+    let cell = Cell::new(1);
+    let host = cell.client("host:client");
+    let root = open_root(&host);
+    let me = cell.client("user:1000");
+    // Claims to be in root's group; its certificate does not say so.
+    let claims = Caller {
+        uid: USER,
+        gid: 0,
+        groups: vec![0, 4],
+    };
+    let file = me.create(&claims, root, b"mine", 0o640, true).unwrap();
+    assert_eq!((file.attributes.uid, file.attributes.gid), (USER, USER));
+    assert_eq!(file.capability.capability.audit_id.0 >> 32, u64::from(USER));
+    for claimed in [0, 1001] {
+        let refused = me.create(&user(claimed), root, b"theirs", 0o644, true);
+        assert!(
+            refused.is_err(),
+            "user {claimed} by a certificate of another"
+        );
+    }
+    assert!(me.lookup(&claims, root, b"theirs").is_err());
+    host.create(&user(1001), root, b"theirs", 0o644, true)
+        .unwrap();
+}
+
+#[test]
+fn a_manager_that_was_killed_finds_everything() {
+    let mut cell = Cell::new(3);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let caller = user(USER);
+    for number in 0..30 {
+        let directory = client
+            .mkdir(&caller, root, format!("d{number}").as_bytes(), 0o755)
+            .unwrap();
+        client
+            .create(&caller, directory.handle, b"file", 0o644, true)
+            .unwrap();
+        if number % 3 == 0 {
+            let from = (directory.handle, &b"file"[..]);
+            client
+                .rename(&caller, from, (root, b"moved"), RenameFlags::NONE)
+                .unwrap();
+        }
+    }
+    cell.restart_manager();
+    cell.drives.iter_mut().for_each(|drive| {
+        drive.stop();
+        drive.start();
+    });
+    for number in 0..30 {
+        let directory = client
+            .lookup(&caller, root, format!("d{number}").as_bytes())
+            .unwrap();
+        let found = client
+            .lookup(&caller, directory.handle, b"file")
+            .map(|_| ());
+        assert_eq!(found.is_ok(), number % 3 != 0, "{found:?}");
+    }
+    client.lookup(&caller, root, b"moved").unwrap();
+    let again = client.volume(&caller, b"home").unwrap();
+    assert_eq!((again.root.handle, again.root.attributes.links), (root, 32));
+    assert!(
+        cell.manager
+            .take()
+            .unwrap()
+            .shut_down(Duration::from_secs(5))
+    );
+}
+
+#[test]
+fn a_drive_that_restarts_is_waited_for_and_others_go_on() {
+    let mut cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let caller = user(USER);
+    // Files on both drives, so that there is one that needs the drive that is stopped.
+    let files: Vec<File> = (0..4)
+        .map(|number| client.create(&caller, root, format!("f{number}").as_bytes(), 0o644, true))
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let far = files
+        .iter()
+        .position(|file| file.handle.drive.0 == 2)
+        .unwrap();
+    let near = files
+        .iter()
+        .position(|file| file.handle.drive.0 == 1)
+        .unwrap();
+    cell.drives[1].stop();
+
+    let started = Instant::now();
+    let status = client.status(&caller).unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        started.elapsed()
+    );
+    let reachable: Vec<bool> = status.drives.iter().map(|drive| drive.reachable).collect();
+    assert_eq!(reachable, [true, false]);
+    assert!(status.drives[1].control.is_none());
+
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| client.getattr(&caller, files[far].handle)))
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        for number in 0..20 {
+            let started = Instant::now();
+            client.getattr(&caller, files[near].handle).unwrap();
+            let name = format!("new{number}");
+            let new = client
+                .create(&caller, root, name.as_bytes(), 0o644, true)
+                .unwrap();
+            assert_eq!(new.handle.drive.0, 1);
+            client.unlink(&caller, root, name.as_bytes()).unwrap();
+            assert!(
+                started.elapsed() < Duration::from_secs(3),
+                "{:?}",
+                started.elapsed()
+            );
+        }
+        assert!(waiting.iter().any(|waiter| !waiter.is_finished()));
+        cell.drives[1].start();
+        for waiter in waiting {
+            waiter.join().unwrap().unwrap();
+        }
+    });
+}
+
+/// Operations go on while both drives are killed and started again and again: no answer is taken
+/// back.
+#[test]
+fn answers_survive_drives_that_are_killed() {
+    let mut cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let caller = user(USER);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        let (client, caller, stop) = (&client, &caller, &stop);
+        let workers: Vec<_> = (0..3)
+            .map(|worker| {
+                scope.spawn(move || {
+                    let mut done = Vec::new();
+                    for number in 0.. {
+                        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                            break;
+                        }
+                        let name = format!("w{worker}-{number}");
+                        match client.create(caller, root, name.as_bytes(), 0o644, true) {
+                            Ok(_) => {}
+                            // A try whose answer was lost may have made it.
+                            Err(ClientError::Uncertain(_)) => continue,
+                            Err(error) => panic!("{error}"),
+                        }
+                        let to = format!("w{worker}-{number}-renamed");
+                        let (from, to_) = ((root, name.as_bytes()), (root, to.as_bytes()));
+                        match client.rename(caller, from, to_, RenameFlags::NONE) {
+                            Ok(()) => done.push(to),
+                            Err(ClientError::Uncertain(_)) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    done
+                })
+            })
+            .collect();
+        for round in 0..6 {
+            std::thread::sleep(Duration::from_millis(150));
+            let drive = &mut cell.drives[round % 2];
+            drive.stop();
+            std::thread::sleep(Duration::from_millis(100));
+            drive.start();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let results = workers.into_iter().map(|worker| worker.join().unwrap());
+        results.flatten().collect::<Vec<String>>()
+    });
+    assert!(!done.is_empty());
+    cell.restart_manager();
+    for name in &done {
+        client
+            .lookup(&caller, root, name.as_bytes())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// Not a test: prints how many operations a second the whole way takes, for one client and eight.
+#[test]
+#[ignore = "a measurement"]
+fn rates() {
+    let cell = Cell::new(4);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let caller = user(USER);
+    let run = |what: &str, threads: usize, count: usize, call: &(dyn Fn(String) + Sync)| {
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                scope.spawn(move || {
+                    (0..count).for_each(|number| call(format!("{thread}-{number}")));
+                });
+            }
+        });
+        let rate = (threads * count) as f64 / started.elapsed().as_secs_f64();
+        eprintln!("{what} x{threads}: {rate:.0}/s");
+    };
+    for (threads, count) in [(1, 1000), (8, 250)] {
+        let made = |name: String| {
+            client
+                .create(&caller, root, name.as_bytes(), 0o644, true)
+                .unwrap();
+        };
+        run("create", threads, count, &made);
+        let seen = |name: String| {
+            client.lookup(&caller, root, name.as_bytes()).unwrap();
+        };
+        run("lookup", threads, count, &seen);
+        let renamed = |name: String| {
+            let new = format!("{name}-");
+            let (from, to) = ((root, name.as_bytes()), (root, new.as_bytes()));
+            client.rename(&caller, from, to, RenameFlags::NONE).unwrap();
+        };
+        run("rename", threads, count, &renamed);
+        let removed = |name: String| {
+            client
+                .unlink(&caller, root, format!("{name}-").as_bytes())
+                .unwrap();
+        };
+        run("unlink", threads, count, &removed);
+    }
+}

@@ -1,0 +1,182 @@
+//! Many threads at once: nobody waits for ever, nothing is lost, the tree stays a tree.
+
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use nasd_manager::Namespace;
+use nasd_manager::objects::ObjectStore;
+use nasd_manager::objects::memory::MemoryDrives;
+use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
+
+use support::checker::check;
+use support::{Random, open, options, place, root, walk};
+
+type Outcome = Result<(), ManagerStatus>;
+
+fn path(random: &mut Random) -> String {
+    let depth = 1 + random.below(3);
+    (0..depth)
+        .map(|_| format!("/{}", random.pick(&["a", "b", "c", "d"])))
+        .collect()
+}
+
+fn step(namespace: &Namespace, random: &mut Random) -> Outcome {
+    let (one, other, caller) = (path(random), path(random), root());
+    let (directory, name) = place(namespace, &one)?;
+    match random.below(9) {
+        0 | 1 => namespace
+            .create(&caller, directory, name, 0o644, false)
+            .map(|_| ()),
+        2 | 3 => namespace.mkdir(&caller, directory, name, 0o755).map(|_| ()),
+        4 => namespace.unlink(&caller, directory, name),
+        5 => namespace.rmdir(&caller, directory, name),
+        6 => {
+            let file = namespace.lookup(&caller, directory, name)?.handle;
+            let (directory, name) = place(namespace, &other)?;
+            namespace.link(&caller, file, directory, name).map(|_| ())
+        }
+        _ => {
+            let to = place(namespace, &other)?;
+            namespace.rename(&caller, (directory, name), to, RenameFlags::NONE)
+        }
+    }
+}
+
+fn hammer(small_caches: bool) {
+    let drives = Arc::new(MemoryDrives::new(3));
+    let mut options = options(&drives.drives());
+    if small_caches {
+        (options.directory_cache_bytes, options.record_cache_entries) = (1, 1);
+    }
+    let namespace = Namespace::open(drives.clone(), options).unwrap();
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (namespace, done) = (&namespace, &done);
+            scope.spawn(move || {
+                let mut random = Random(1000 + thread);
+                for _ in 0..3000 {
+                    match step(namespace, &mut random) {
+                        Ok(()) => {
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                        // Drives don't fail here, and names and objects belong together.
+                        Err(status @ (ManagerStatus::Io | ManagerStatus::Unavailable)) => {
+                            panic!("{status:?}")
+                        }
+                        Err(_) => {}
+                    }
+                }
+            });
+        }
+    });
+    assert!(
+        done.load(Ordering::Relaxed) > 2000,
+        "hardly anything worked"
+    );
+    assert_eq!(namespace.keep_house(), Default::default());
+    let report = check(&drives);
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    assert_eq!(report.orphans, 0);
+    // The manager's memory says the same as the drives.
+    for (path, node) in &report.tree {
+        let file = walk(&namespace, path).unwrap();
+        assert_eq!(file.attributes.links, node.links, "{path}");
+        assert_eq!(file.attributes.file_type, node.file_type, "{path}");
+    }
+    drop(namespace);
+    drives.power_cut();
+    open(drives.clone());
+    assert!(check(&drives).problems.is_empty());
+}
+
+#[test]
+fn threads_leave_a_tree() {
+    hammer(false);
+}
+
+#[test]
+fn threads_leave_a_tree_without_caches() {
+    hammer(true);
+}
+
+/// A name that is replaced again and again is there at every moment.
+#[test]
+fn a_replaced_name_is_always_there() {
+    let drives = Arc::new(MemoryDrives::new(2));
+    let namespace = open(drives);
+    let directory = namespace.root();
+    namespace
+        .create(&root(), directory, b"name", 0o644, true)
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (namespace, stop) = (&namespace, &stop);
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut looks = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let found = namespace.lookup(&root(), directory, b"name");
+                        assert_eq!(found.map(|file| file.attributes.size), Ok(0));
+                        looks += 1;
+                    }
+                    looks
+                })
+            })
+            .collect();
+        for number in 0..2000 {
+            let new = format!("new{number}");
+            namespace
+                .create(&root(), directory, new.as_bytes(), 0o644, true)
+                .unwrap();
+            let (from, to) = ((directory, new.as_bytes()), (directory, &b"name"[..]));
+            namespace
+                .rename(&root(), from, to, RenameFlags::NONE)
+                .unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(
+            readers
+                .into_iter()
+                .map(|reader| reader.join().unwrap())
+                .sum::<usize>()
+                > 0
+        );
+    });
+}
+
+/// One of many callers makes the name; all others are told that it is there.
+#[test]
+fn an_exclusive_name_has_one_maker() {
+    let drives = Arc::new(MemoryDrives::new(2));
+    let namespace = open(drives.clone());
+    for round in 0..50 {
+        let name = format!("lock{round}");
+        let makers = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let directory = namespace.root();
+                    match namespace.create(&root(), directory, name.as_bytes(), 0o600, true) {
+                        Ok(_) => {
+                            makers.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Err(status) => assert_eq!(status, ManagerStatus::Exists),
+                    }
+                });
+            }
+        });
+        assert_eq!(makers.load(Ordering::SeqCst), 1);
+    }
+    assert_eq!(check(&drives).orphans, 0);
+    let tree = check(&drives).tree;
+    let files = tree
+        .values()
+        .filter(|node| node.file_type == FileType::Regular);
+    assert_eq!(files.count(), 50);
+}

@@ -1,0 +1,202 @@
+//! Random operations on a volume and on a tree in memory: the same answers, and the same tree,
+//! also after restarts and power cuts. No file's contents pass the manager on the way.
+
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use nasd_manager::Namespace;
+use nasd_manager::file_record::FileRecord;
+use nasd_manager::objects::memory::MemoryDrives;
+use nasd_manager::objects::{ObjectStore, Wait};
+use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
+
+use support::checker::check;
+use support::reference::Reference;
+use support::watched::{WatchedDrives, What};
+use support::{Random, options, place, root, walk};
+
+type Outcome = Result<(), ManagerStatus>;
+
+/// Names of several lengths, so that some directories have several blocks.
+const NAMES: [&str; 6] = ["a", "b", "c", "dd", LONG, LONGER];
+const LONG: &str = concat!("longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglong");
+const LONGER: &str = "x\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}y";
+
+fn path(random: &mut Random) -> String {
+    let depth = 1 + random.below(4);
+    (0..depth)
+        .map(|_| format!("/{}", random.pick(&NAMES)))
+        .collect()
+}
+
+/// One operation, on both; the outcomes must be the same.
+fn step(namespace: &Namespace, reference: &mut Reference, random: &mut Random) -> String {
+    let (one, other) = (path(random), path(random));
+    let caller = root();
+    let kind = random.below(12);
+    let (what, got, expected) = match kind {
+        0..=2 => {
+            let exclusive = random.below(2) == 0;
+            let got = place(namespace, &one).and_then(|(directory, name)| {
+                namespace
+                    .create(&caller, directory, name, 0o644, exclusive)
+                    .map(|_| ())
+            });
+            let expected = reference.make(&one, FileType::Regular, b"", exclusive);
+            (format!("create {one} {exclusive}"), got, expected)
+        }
+        3 | 4 => {
+            let got = place(namespace, &one).and_then(|(directory, name)| {
+                namespace.mkdir(&caller, directory, name, 0o755).map(|_| ())
+            });
+            (
+                format!("mkdir {one}"),
+                got,
+                reference.make(&one, FileType::Directory, b"", true),
+            )
+        }
+        5 => {
+            let got = place(namespace, &one).and_then(|(directory, name)| {
+                namespace
+                    .symlink(&caller, directory, name, other.as_bytes())
+                    .map(|_| ())
+            });
+            let expected = reference.make(&one, FileType::Symlink, other.as_bytes(), true);
+            (format!("symlink {one}"), got, expected)
+        }
+        6 => {
+            let got = place(namespace, &one)
+                .and_then(|(directory, name)| namespace.unlink(&caller, directory, name));
+            (format!("unlink {one}"), got, reference.unlink(&one))
+        }
+        7 => {
+            let got = place(namespace, &one)
+                .and_then(|(directory, name)| namespace.rmdir(&caller, directory, name));
+            (format!("rmdir {one}"), got, reference.rmdir(&one))
+        }
+        8 => {
+            let got = walk(namespace, &one)
+                .ok_or(ManagerStatus::NotFound)
+                .and_then(|file| {
+                    let (directory, name) = place(namespace, &other)?;
+                    namespace
+                        .link(&caller, file.handle, directory, name)
+                        .map(|_| ())
+                });
+            (
+                format!("link {one} {other}"),
+                got,
+                reference.link(&one, &other),
+            )
+        }
+        _ => {
+            let no_replace = random.below(4) == 0;
+            let flags = if no_replace {
+                RenameFlags::NO_REPLACE
+            } else {
+                RenameFlags::NONE
+            };
+            let got = rename(namespace, &one, &other, flags);
+            let expected = reference.rename(&one, &other, no_replace);
+            (format!("rename {one} {other} {no_replace}"), got, expected)
+        }
+    };
+    assert_eq!(got, expected, "{what}");
+    what
+}
+
+fn rename(namespace: &Namespace, from: &str, to: &str, flags: RenameFlags) -> Outcome {
+    let (from, to) = (place(namespace, from)?, place(namespace, to)?);
+    namespace.rename(&root(), from, to, flags)
+}
+
+fn compare(drives: &MemoryDrives, reference: &Reference, what: &str) {
+    let report = check(drives);
+    assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
+    let expected = reference.paths();
+    let paths: Vec<&String> = report.tree.keys().collect();
+    assert_eq!(paths, expected.keys().collect::<Vec<_>>(), "{what}");
+    for (path, (number, links)) in expected {
+        let (node, expected) = (&report.tree[&path], reference.node(number));
+        assert_eq!(node.links, links, "{what}: {path}");
+        assert_eq!(node.file_type, expected.file_type, "{what}: {path}");
+        assert_eq!(node.target, expected.target, "{what}: {path}");
+    }
+}
+
+/// Objects whose data was read or written by the manager.
+type Touched = Arc<Mutex<HashSet<FileHandle>>>;
+
+fn watched(drives: &Arc<MemoryDrives>, touched: &Touched) -> Arc<dyn ObjectStore> {
+    let touched = Arc::clone(touched);
+    Arc::new(WatchedDrives::new(Arc::clone(drives), move |seen| {
+        if matches!(seen.what, What::Read | What::Write(_)) {
+            touched.lock().unwrap().extend(seen.object);
+        }
+        Ok(())
+    }))
+}
+
+fn run(seed: u64, steps: usize, small_caches: bool) {
+    let drives = Arc::new(MemoryDrives::new(3));
+    let touched = Touched::default();
+    let open = || {
+        let objects = watched(&drives, &touched);
+        let mut options = options(&objects.drives());
+        if small_caches {
+            (options.directory_cache_bytes, options.record_cache_entries) = (1, 1);
+        }
+        Namespace::open(objects, options).unwrap()
+    };
+    let mut namespace = open();
+    let (mut reference, mut random) = (Reference::new(), Random(seed));
+    for number in 0..steps {
+        let what = step(&namespace, &mut reference, &mut random);
+        let what = format!("seed {seed}, step {number}, {what}");
+        if random.below(40) == 0 {
+            compare(&drives, &reference, &what);
+            assert_eq!(check(&drives).orphans, 0, "{what}");
+        }
+        if random.below(150) == 0 {
+            drop(namespace);
+            // What was removed may come back without a name; all else must be there.
+            drives.power_cut();
+            namespace = open();
+            compare(&drives, &reference, &what);
+            let report = check(&drives);
+            let orphans: Vec<FileHandle> = report.orphan_handles;
+            orphans
+                .iter()
+                .for_each(|orphan| drives.remove(*orphan, true, Wait::Brief).unwrap());
+        }
+    }
+    for object in touched.lock().unwrap().iter() {
+        if let Ok(attributes) = drives.getattr(*object, Wait::Brief)
+            && let Ok(record) = FileRecord::parse(&attributes.fs_specific)
+        {
+            assert_ne!(
+                record.file_type,
+                FileType::Regular,
+                "file contents passed the manager"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_volume_is_the_tree() {
+    for seed in 1..=12 {
+        run(seed, 1500, false);
+    }
+}
+
+#[test]
+fn the_volume_is_the_tree_without_caches() {
+    for seed in 21..=24 {
+        run(seed, 800, true);
+    }
+}

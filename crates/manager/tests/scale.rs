@@ -1,0 +1,202 @@
+//! Large directories: every change is one small write, and none takes longer for the others.
+
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nasd_manager::objects::memory::MemoryDrives;
+use nasd_protocol::manager::{FileHandle, ManagerStatus, RenameFlags};
+
+use support::watched::{WatchedDrives, What};
+use support::{open, options, root, walk};
+
+const ENTRIES: usize = 100_000;
+
+fn name(number: usize) -> Vec<u8> {
+    format!("file-{number:06}.dat").into_bytes()
+}
+
+#[test]
+fn a_hundred_thousand_names() {
+    let drives = Arc::new(MemoryDrives::new(2));
+    let written: Arc<Mutex<Vec<(FileHandle, usize)>>> = Arc::default();
+    let log = Arc::clone(&written);
+    let watched = WatchedDrives::new(drives.clone(), move |seen| {
+        if let (What::Write(length), Some(object)) = (seen.what, seen.object) {
+            log.lock().unwrap().push((object, length));
+        }
+        Ok(())
+    });
+    let namespace = open(Arc::new(watched));
+    let big = namespace
+        .mkdir(&root(), namespace.root(), b"big", 0o755)
+        .unwrap()
+        .handle;
+    written.lock().unwrap().clear();
+    let started = Instant::now();
+    let mut slowest_thousand = Duration::ZERO;
+    for thousand in 0..ENTRIES / 1000 {
+        let started = Instant::now();
+        for number in 1000 * thousand..1000 * (thousand + 1) {
+            namespace
+                .create(&root(), big, &name(number), 0o644, true)
+                .unwrap();
+        }
+        slowest_thousand = slowest_thousand.max(started.elapsed());
+    }
+    let each = started.elapsed() / ENTRIES as u32;
+    eprintln!("{each:?} a create, slowest thousand {slowest_thousand:?}");
+    let writes = std::mem::take(&mut *written.lock().unwrap());
+    assert_eq!(writes.len(), ENTRIES, "one write for each name");
+    assert!(
+        writes
+            .iter()
+            .all(|(object, length)| *object == big && *length == 4096)
+    );
+    // Ten times the share of a thousand, lest a busy machine fail the test.
+    assert!(
+        slowest_thousand < 10 * 1000 * each,
+        "{slowest_thousand:?} against {each:?} each"
+    );
+
+    let mut seen = HashSet::new();
+    let mut cookie = 0;
+    loop {
+        let page = namespace.readdir(&root(), big, cookie, 1024).unwrap();
+        seen.extend(
+            page.entries
+                .iter()
+                .map(|entry| entry.name.as_bytes().to_vec()),
+        );
+        match page.entries.last() {
+            Some(last) if !page.end => cookie = last.cookie,
+            _ => break,
+        }
+    }
+    assert_eq!(seen.len(), ENTRIES);
+
+    // A manager that starts anew reads it once, and then knows every name.
+    drop(namespace);
+    let namespace = open(drives);
+    let started = Instant::now();
+    let found = namespace.lookup(&root(), big, &name(77_777)).unwrap();
+    assert_eq!(found.attributes.links, 1);
+    eprintln!("first lookup {:?}", started.elapsed());
+    let missing = namespace.lookup(&root(), big, b"no such name").map(|_| ());
+    assert_eq!(missing, Err(ManagerStatus::NotFound));
+    for number in 0..ENTRIES {
+        namespace.unlink(&root(), big, &name(number)).unwrap();
+    }
+    let left = namespace.getattr(&root(), big).unwrap().attributes;
+    assert_eq!((left.size, left.links), (0, 2), "its blocks are gone too");
+    namespace.rmdir(&root(), namespace.root(), b"big").unwrap();
+}
+
+/// Names come and go while the directory is read a page at a time: what stays is seen once.
+#[test]
+fn readdir_while_names_come_and_go() {
+    let namespace = open(Arc::new(MemoryDrives::new(2)));
+    let directory = namespace.root();
+    let stays = |number: usize| format!("stays-{number}").into_bytes();
+    for number in 0..600 {
+        namespace
+            .create(&root(), directory, &stays(number), 0o644, true)
+            .unwrap();
+    }
+    let rounds = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (namespace, rounds) = (&namespace, &rounds);
+            scope.spawn(move || {
+                for round in 0..400 {
+                    let one = format!("{}-{thread}-{round}", "t".repeat(round % 150)).into_bytes();
+                    let two = format!("{}-{thread}-{round}", "u".repeat(round * 7 % 200));
+                    let (one, two) = (&one[..], two.as_bytes());
+                    namespace
+                        .create(&root(), directory, one, 0o644, true)
+                        .unwrap();
+                    let (from, to) = ((directory, one), (directory, two));
+                    namespace
+                        .rename(&root(), from, to, RenameFlags::NONE)
+                        .unwrap();
+                    namespace.unlink(&root(), directory, two).unwrap();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while rounds.load(Ordering::Relaxed) < 700 {
+            let (mut seen, mut cookie) = (Vec::new(), 0);
+            loop {
+                let page = namespace.readdir(&root(), directory, cookie, 13).unwrap();
+                seen.extend(
+                    page.entries
+                        .iter()
+                        .map(|entry| entry.name.as_bytes().to_vec()),
+                );
+                match page.entries.last() {
+                    Some(last) if !page.end => cookie = last.cookie,
+                    _ => break,
+                }
+            }
+            for number in 0..600 {
+                let times = seen.iter().filter(|name| **name == stays(number)).count();
+                assert_eq!(times, 1, "{number}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_damaged_directory_is_an_error_and_hurts_no_other() {
+    let drives = Arc::new(MemoryDrives::new(2));
+    let namespace = open(drives.clone());
+    let make = |name: &[u8]| {
+        namespace
+            .mkdir(&root(), namespace.root(), name, 0o755)
+            .unwrap()
+            .handle
+    };
+    let (bad, good) = (make(b"bad"), make(b"good"));
+    for directory in [bad, good] {
+        namespace
+            .create(&root(), directory, b"file", 0o644, true)
+            .unwrap();
+    }
+    drop(namespace);
+    drives.corrupt(bad, |data| data[20] = 0xff);
+    let namespace = open(drives.clone());
+    let status = namespace.lookup(&root(), bad, b"file").map(|_| ());
+    assert_eq!(status, Err(ManagerStatus::Io));
+    let status = namespace
+        .create(&root(), bad, b"new", 0o644, true)
+        .map(|_| ());
+    assert_eq!(status, Err(ManagerStatus::Io));
+    let status = namespace.readdir(&root(), bad, 0, 10).map(|_| ());
+    assert_eq!(status, Err(ManagerStatus::Io));
+    assert_eq!(
+        namespace.rmdir(&root(), namespace.root(), b"bad"),
+        Err(ManagerStatus::Io)
+    );
+    // It can be looked at, and moved out of the way.
+    let here = namespace.root();
+    namespace.lookup(&root(), here, b"bad").unwrap();
+    let (from, to) = ((here, &b"bad"[..]), (here, &b"lost"[..]));
+    namespace
+        .rename(&root(), from, to, RenameFlags::NONE)
+        .unwrap();
+    assert!(walk(&namespace, "good/file").is_some());
+    // A damaged volume record or log keeps the manager from starting at all.
+    let first = FileHandle {
+        object: nasd_types::ObjectId::FIRST_OBJECT,
+        ..here
+    };
+    drop(namespace);
+    drives.corrupt(first, |data| data[3] = b'x');
+    let options = options(&[support::HOME]);
+    assert!(nasd_manager::Namespace::open(drives, options).is_err());
+}

@@ -1,0 +1,226 @@
+//! A whole cell on this host: drives in memory behind sockets, a manager with TLS, clients.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
+use nasd_device::MemoryDevice;
+use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer};
+use nasd_protocol::manager::{File, Name};
+use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
+use nasd_transport::{ClientTls, PemFiles, ServerTls};
+use nasd_types::{CellId, DriveId, PartitionId, Protection, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+
+use crate::support::working_key;
+
+const CELL: CellId = CellId([0xce; 16]);
+const PARTITION: PartitionId = PartitionId(1);
+
+/// The cell's authority for certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+struct Files {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Files {
+    fn pem(&self) -> PemFiles<'_> {
+        PemFiles {
+            authority: self.authority.as_bytes(),
+            certificate: self.certificate.as_bytes(),
+            key: self.key.as_bytes(),
+        }
+    }
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut parameters = CertificateParams::new([]).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().unwrap();
+        Authority(CertifiedIssuer::self_signed(parameters, key).unwrap())
+    }
+
+    fn sign(&self, name: &str) -> Files {
+        let mut parameters = CertificateParams::new(["manager".to_owned()]).unwrap();
+        parameters.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = parameters.signed_by(&key, &self.0).unwrap();
+        Files {
+            authority: self.0.pem(),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+}
+
+/// One drive: its device outlives its server.
+pub struct TestDrive {
+    pub id: DriveId,
+    device: Arc<MemoryDevice>,
+    address: SocketAddr,
+    server: Option<DriveServer>,
+}
+
+impl TestDrive {
+    fn new(number: u64) -> TestDrive {
+        let id = DriveId(number);
+        let format = FormatOptions {
+            drive: id,
+            cell: CELL,
+            drive_key: StoredKey::new([0xd0; 32]),
+            partitions: vec![PartitionFormat {
+                id: PARTITION,
+                quota_bytes: u64::MAX,
+                partition_key: StoredKey::new([0xa0; 32]),
+                working_key: StoredKey::new(*working_key(id).expose()),
+                key_epoch: 1,
+            }],
+            metadata_bytes: None,
+            now: Timestamp(1),
+        };
+        let device = Arc::new(MemoryDevice::new(256 << 20).unwrap());
+        Store::format(device.clone(), &format).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Some(Self::serve(&device, listener));
+        TestDrive {
+            id,
+            device,
+            address,
+            server,
+        }
+    }
+
+    fn serve(device: &Arc<MemoryDevice>, listener: TcpListener) -> DriveServer {
+        let options = OpenOptions {
+            cache_bytes: 32 << 20,
+            ..OpenOptions::default()
+        };
+        let store = Store::open(device.clone(), &options).unwrap();
+        let drive = Drive::new(store, DriveOptions::default(), Environment::system()).unwrap();
+        DriveServer::start(drive, listener).unwrap()
+    }
+
+    /// Stops as by a power cut.
+    pub fn stop(&mut self) {
+        drop(self.server.take());
+    }
+
+    /// Starts again at the same address.
+    pub fn start(&mut self) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        let listener = loop {
+            match TcpListener::bind(self.address) {
+                Ok(listener) => break listener,
+                Err(error) if std::time::Instant::now() > deadline => panic!("{error}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        self.server = Some(Self::serve(&self.device, listener));
+    }
+}
+
+/// The cell.
+pub struct Cell {
+    pub drives: Vec<TestDrive>,
+    pub manager: Option<ManagerServer>,
+    authority: Authority,
+    config: ManagerConfig,
+    manager_address: SocketAddr,
+}
+
+impl Cell {
+    pub fn new(drives: u64) -> Cell {
+        Cell::with(drives, |_| {})
+    }
+
+    pub fn with(drives: u64, change: impl FnOnce(&mut ManagerConfig)) -> Cell {
+        let drives: Vec<TestDrive> = (1..=drives).map(TestDrive::new).collect();
+        let config = drives.iter().enumerate().map(|(index, drive)| DriveConfig {
+            id: drive.id,
+            address: drive.address.to_string(),
+            index: index as u32,
+            partition: PARTITION,
+            working_key: working_key(drive.id),
+            key_epoch: 1,
+        });
+        let name = Name::new("home").unwrap();
+        let mut config = ManagerConfig::new(CELL, name, DriveId(1), config.collect());
+        config.patience = Duration::from_secs(5);
+        config.housekeeping_interval = Duration::from_millis(200);
+        change(&mut config);
+        let authority = Authority::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let manager_address = listener.local_addr().unwrap();
+        let mut cell = Cell {
+            drives,
+            manager: None,
+            authority,
+            config,
+            manager_address,
+        };
+        cell.serve(listener);
+        cell
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let tls = ServerTls::new(&self.authority.sign("host:manager").pem()).unwrap();
+        self.manager = Some(ManagerServer::start(&self.config, listener, Some(tls)).unwrap());
+    }
+
+    /// Kills the manager and starts another, at the same address.
+    pub fn restart_manager(&mut self) {
+        drop(self.manager.take());
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        let listener = loop {
+            match TcpListener::bind(self.manager_address) {
+                Ok(listener) => break listener,
+                Err(error) if std::time::Instant::now() > deadline => panic!("{error}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        self.serve(listener);
+    }
+
+    /// A client with a certificate of this name.
+    pub fn client(&self, name: &str) -> ManagerClient {
+        let tls = ClientTls::new(&self.authority.sign(name).pem(), "manager").unwrap();
+        let options = ConnectOptions {
+            retry: RetryPolicy::within(Duration::from_secs(20)),
+            ..ConnectOptions::default()
+        };
+        ManagerClient::tls(self.manager_address.to_string(), tls, &options)
+    }
+
+    /// A client of the drive that a file is on.
+    pub fn drive_of(&self, file: &File) -> DriveClient {
+        let drive = self
+            .drives
+            .iter()
+            .find(|drive| drive.id == file.handle.drive)
+            .unwrap();
+        let options = ConnectOptions {
+            retry: RetryPolicy::within(Duration::from_secs(10)),
+            ..ConnectOptions::default()
+        };
+        DriveClient::tcp(drive.address.to_string(), Some(drive.id), &options)
+    }
+
+    pub fn protection(&self) -> Protection {
+        self.config.protection
+    }
+}

@@ -1,0 +1,162 @@
+//! Open directories: listing them a page at a time.
+//!
+//! The position that the kernel gives back is the manager's cookie and 2, because `.` and `..`
+//! come first. A cookie is good whatever is added or removed meanwhile.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
+
+use fuser::{Errno, INodeNo, ReplyDirectory};
+use nasd_clerk::{DirectoryEntry, FileHandle};
+
+use crate::attributes::{errno, kind};
+use crate::callers::Who;
+use crate::tree::Tree;
+
+/// Entries that are asked for at a time.
+const PAGE_ENTRIES: u32 = 1024;
+
+/// Positions of `.` and `..`.
+const OWN_ENTRIES: u64 = 2;
+
+/// A directory that somebody is listing.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    ino: u64,
+    handle: FileHandle,
+    who: Who,
+    page: Mutex<Page>,
+}
+
+/// What was listed last.
+#[derive(Debug, Default)]
+struct Page {
+    /// The cookie that the page follows.
+    after: u64,
+    entries: Vec<DirectoryEntry>,
+    /// Whether nothing follows.
+    end: bool,
+}
+
+impl Page {
+    /// The entries after `cookie`, if this page can tell.
+    fn rest(&self, cookie: u64) -> Option<&[DirectoryEntry]> {
+        if cookie < self.after {
+            return None;
+        }
+        let rest = &self.entries[self.entries.partition_point(|entry| entry.cookie <= cookie)..];
+        (!rest.is_empty() || self.end).then_some(rest)
+    }
+}
+
+impl Tree {
+    /// Begins to list a directory.
+    pub(crate) fn opendir(&self, who: Who, ino: u64) -> Result<u64, Errno> {
+        let handle = self.handle(ino)?;
+        Ok(self.directories.insert(OpenDirectory { ino, handle, who, page: Mutex::default() }))
+    }
+
+    /// Fills `reply` with the entries from `position` on.
+    pub(crate) fn readdir(
+        &self,
+        directory: &OpenDirectory,
+        position: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Errno> {
+        let ino = directory.ino;
+        let directory_kind = fuser::FileType::Directory;
+        if position < 1 && reply.add(INodeNo(ino), 1, directory_kind, ".") {
+            return Ok(());
+        }
+        if position < OWN_ENTRIES {
+            let parent = self.inodes.parent(ino);
+            if reply.add(INodeNo(parent), OWN_ENTRIES, directory_kind, "..") {
+                return Ok(());
+            }
+        }
+        let mut page = directory.page.lock().unwrap_or_else(PoisonError::into_inner);
+        if position < OWN_ENTRIES {
+            // From the start again: what is known may be old.
+            *page = Page::default();
+        }
+        self.fill(directory, &mut page, position.saturating_sub(OWN_ENTRIES), reply)
+    }
+
+    fn fill(
+        &self,
+        directory: &OpenDirectory,
+        page: &mut Page,
+        mut cookie: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Errno> {
+        let mut added = false;
+        loop {
+            if page.rest(cookie).is_none() {
+                if added {
+                    // The kernel asks for more when it wants more.
+                    return Ok(());
+                }
+                *page = self.fetch(directory, cookie)?;
+            }
+            let rest = page.rest(cookie).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            for entry in rest {
+                let ino = self.inodes.number(entry.handle);
+                if !self.is_hidden_name(directory.handle, &entry.name, ino) {
+                    let name = OsStr::from_bytes(entry.name.as_bytes());
+                    let next = entry.cookie.saturating_add(OWN_ENTRIES);
+                    if reply.add(INodeNo(ino), next, kind(entry.file_type), name) {
+                        return Ok(());
+                    }
+                    added = true;
+                }
+                cookie = entry.cookie;
+            }
+        }
+    }
+
+    /// The page after `cookie`.
+    fn fetch(&self, directory: &OpenDirectory, cookie: u64) -> Result<Page, Errno> {
+        let caller = self.callers.get(directory.who);
+        let listed = self.clerk.readdir(&caller, directory.handle, cookie, PAGE_ENTRIES);
+        let listed = listed.map_err(|error| errno(&error))?;
+        let end = listed.end || listed.entries.is_empty();
+        Ok(Page { after: cookie, entries: listed.entries, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nasd_clerk::{FileType, Name};
+    use nasd_types::{DriveId, ObjectId, PartitionId};
+
+    use super::*;
+
+    fn page(after: u64, cookies: &[u64], end: bool) -> Page {
+        let handle =
+            FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(70) };
+        let entry = |cookie: &u64| DirectoryEntry {
+            cookie: *cookie,
+            handle,
+            file_type: FileType::Regular,
+            name: Name::new("x").unwrap(),
+        };
+        Page { after, entries: cookies.iter().map(entry).collect(), end }
+    }
+
+    #[test]
+    fn a_page_tells_only_what_it_knows() {
+        let rest = |page: &Page, cookie| page.rest(cookie).map(<[_]>::len);
+        let middle = page(10, &[12, 15, 20], false);
+        assert_eq!(rest(&middle, 9), None);
+        assert_eq!(rest(&middle, 10), Some(3));
+        assert_eq!(rest(&middle, 13), Some(2), "the entry 13 may be gone");
+        assert_eq!(rest(&middle, 20), None, "there is more behind");
+        let last = page(20, &[25], true);
+        assert_eq!(rest(&last, 25), Some(0));
+        assert_eq!(rest(&Page::default(), 0), None);
+    }
+}

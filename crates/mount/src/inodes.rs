@@ -1,0 +1,427 @@
+//! The files that the kernel knows: their numbers, the names that led to them, who has them open.
+//!
+//! A number is the drive's index and the object's identifier, so that it is the same in every
+//! mount of the volume; the root is 1, as FUSE wants. What does not fit gets a number that is good
+//! for this mount.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nasd_clerk::{FileAttributes, FileHandle, Timestamp, Volume};
+use nasd_types::DriveId;
+
+use crate::hidden::Place;
+
+/// The root's number.
+pub(crate) const ROOT: u64 = 1;
+
+/// Bits of a number that are the object's.
+const OBJECT_BITS: u32 = 48;
+
+/// The index that stands for numbers that are good for this mount only.
+const OTHER_INDEX: u64 = 0xffff;
+
+/// The contents of a file as of some moment: when they change, one of these does.
+pub(crate) type Version = (Timestamp, u64);
+
+/// The version that attributes tell.
+pub(crate) fn version(attributes: &FileAttributes) -> Version {
+    (attributes.modify_time, attributes.size)
+}
+
+#[derive(Debug)]
+struct Inode {
+    handle: FileHandle,
+    /// How often the kernel was told of it, and has not forgotten it.
+    lookups: u64,
+    /// How often it is open, or being opened.
+    opens: u32,
+    /// How many of them may write.
+    writers: u32,
+    names: Vec<(u64, Box<[u8]>)>,
+    /// What the pages in the kernel's cache are of.
+    cached: Option<Version>,
+    /// What the kernel was told last.
+    told: Option<Version>,
+    /// Where the file is kept, when it was removed while open.
+    hidden: Vec<Place>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    inodes: HashMap<u64, Inode>,
+    /// By directory and name.
+    names: HashMap<u64, HashMap<Box<[u8]>, u64>>,
+    indexes: HashMap<DriveId, u64>,
+    others: HashMap<FileHandle, u64>,
+}
+
+/// All files that the kernel knows.
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    root: FileHandle,
+    tables: Mutex<Tables>,
+}
+
+impl Inodes {
+    /// Of a volume; nothing is known but the root.
+    pub(crate) fn new(volume: &Volume) -> Self {
+        let root = volume.root.handle;
+        let mut tables = Tables::default();
+        tables.learn_drives(volume);
+        tables.inodes.insert(ROOT, Inode::new(root));
+        Inodes { root, tables: Mutex::new(tables) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drives may have been added.
+    pub(crate) fn learn_drives(&self, volume: &Volume) {
+        self.lock().learn_drives(volume);
+    }
+
+    /// Whether the drive of a file has an index yet.
+    pub(crate) fn knows_drive(&self, drive: DriveId) -> bool {
+        self.lock().indexes.contains_key(&drive)
+    }
+
+    /// The number of a file.
+    pub(crate) fn number(&self, handle: FileHandle) -> u64 {
+        if handle == self.root { ROOT } else { self.lock().number(handle) }
+    }
+
+    /// The file with this number, if the kernel knows it.
+    pub(crate) fn handle(&self, ino: u64) -> Option<FileHandle> {
+        self.lock().inodes.get(&ino).map(|inode| inode.handle)
+    }
+
+    /// The kernel is about to be told that `name` in `dir` leads to this file. Returns its number.
+    pub(crate) fn remember(&self, dir: u64, name: &[u8], handle: FileHandle) -> u64 {
+        let mut tables = self.lock();
+        let ino = if handle == self.root { ROOT } else { tables.number(handle) };
+        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
+        inode.lookups += 1;
+        tables.set_name(dir, name, ino);
+        ino
+    }
+
+    /// The kernel forgets what it was told `count` times.
+    pub(crate) fn forget(&self, ino: u64, count: u64) {
+        let mut tables = self.lock();
+        let Some(inode) = tables.inodes.get_mut(&ino) else { return };
+        inode.lookups = inode.lookups.saturating_sub(count);
+        tables.drop_unused(ino);
+    }
+
+    /// Where a name leads, as far as the kernel was told.
+    pub(crate) fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        self.lock().names.get(&dir)?.get(name).copied()
+    }
+
+    /// A directory that has this file, or itself.
+    pub(crate) fn parent(&self, ino: u64) -> u64 {
+        let tables = self.lock();
+        let inode = tables.inodes.get(&ino);
+        inode.and_then(|inode| inode.names.first()).map_or(ino, |(dir, _)| *dir)
+    }
+
+    /// A name is gone.
+    pub(crate) fn forget_name(&self, dir: u64, name: &[u8]) {
+        self.lock().remove_name(dir, name);
+    }
+
+    /// A name has moved.
+    pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
+        let mut tables = self.lock();
+        tables.remove_name(to.0, to.1);
+        if let Some(ino) = tables.remove_name(from.0, from.1) {
+            tables.set_name(to.0, to.1, ino);
+        }
+    }
+
+    /// A file is about to be opened. Every `begin_open` needs an `end_open`.
+    pub(crate) fn begin_open(&self, ino: u64, handle: FileHandle, writes: bool) {
+        let mut tables = self.lock();
+        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
+        inode.opens += 1;
+        inode.writers += u32::from(writes);
+    }
+
+    /// A file was closed, or not opened after all. Returns true if it was the last opening of a
+    /// file that was removed meanwhile.
+    pub(crate) fn end_open(&self, ino: u64, wrote: bool) -> bool {
+        let mut tables = self.lock();
+        let Some(inode) = tables.inodes.get_mut(&ino) else { return false };
+        inode.opens = inode.opens.saturating_sub(1);
+        inode.writers = inode.writers.saturating_sub(u32::from(wrote));
+        let orphan = inode.opens == 0 && !inode.hidden.is_empty();
+        tables.drop_unused(ino);
+        orphan
+    }
+
+    /// Whether somebody has a file open.
+    pub(crate) fn is_open(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 0)
+    }
+
+    /// Whether somebody has a file open for writing.
+    pub(crate) fn is_written(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.writers > 0)
+    }
+
+    /// The kernel's cache holds pages of this version from now on. Returns whether it did before.
+    pub(crate) fn cache(&self, ino: u64, version: Version) -> bool {
+        let mut tables = self.lock();
+        let Some(inode) = tables.inodes.get_mut(&ino) else { return false };
+        inode.cached.replace(version) == Some(version)
+    }
+
+    /// The kernel is about to be told these attributes.
+    pub(crate) fn tell(&self, ino: u64, version: Version) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.told = Some(version);
+        }
+    }
+
+    /// Whether the kernel was told something else.
+    pub(crate) fn was_told_otherwise(&self, ino: u64, version: Version) -> bool {
+        let tables = self.lock();
+        tables.inodes.get(&ino).and_then(|inode| inode.told).is_some_and(|told| told != version)
+    }
+
+    /// An open file has lost its name and is kept at `place`. Returns false if it is not open any
+    /// more.
+    pub(crate) fn hide(&self, ino: u64, place: Place) -> bool {
+        let mut tables = self.lock();
+        let Some(inode) = tables.inodes.get_mut(&ino) else { return false };
+        inode.hidden.push(place);
+        inode.opens > 0
+    }
+
+    /// Whether a file has lost its name.
+    pub(crate) fn is_hidden(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| !inode.hidden.is_empty())
+    }
+
+    /// Where a removed file is kept, or may be.
+    pub(crate) fn places(&self, ino: u64) -> Vec<Place> {
+        self.lock().inodes.get(&ino).map(|inode| inode.hidden.clone()).unwrap_or_default()
+    }
+
+    /// A removed file is gone at last.
+    pub(crate) fn forget_hidden(&self, ino: u64) {
+        let mut tables = self.lock();
+        if let Some(inode) = tables.inodes.get_mut(&ino) {
+            inode.hidden.clear();
+        }
+        tables.drop_unused(ino);
+    }
+
+    /// All removed files that are still kept: in `dir`, or everywhere.
+    pub(crate) fn all_hidden(&self, dir: Option<FileHandle>) -> Vec<u64> {
+        let tables = self.lock();
+        let is_there = |place: &Place| dir.is_none_or(|dir| place.dir == dir);
+        let hidden = |inode: &Inode| inode.hidden.iter().any(is_there);
+        tables.inodes.iter().filter(|(_, inode)| hidden(inode)).map(|(ino, _)| *ino).collect()
+    }
+}
+
+impl Inode {
+    fn new(handle: FileHandle) -> Self {
+        Inode {
+            handle,
+            lookups: 0,
+            opens: 0,
+            writers: 0,
+            names: Vec::new(),
+            cached: None,
+            told: None,
+            hidden: Vec::new(),
+        }
+    }
+}
+
+impl Tables {
+    fn learn_drives(&mut self, volume: &Volume) {
+        for drive in &volume.drives {
+            self.indexes.insert(drive.drive, u64::from(drive.index));
+        }
+    }
+
+    fn number(&mut self, handle: FileHandle) -> u64 {
+        if let Some(number) = self.others.get(&handle) {
+            return *number;
+        }
+        let object = handle.object.0;
+        let index = self.indexes.get(&handle.drive).copied();
+        if let Some(index) = index
+            && index < OTHER_INDEX
+            && object >> OBJECT_BITS == 0
+        {
+            let number = index << OBJECT_BITS | object;
+            let is_ours = |inode: &Inode| inode.handle == handle;
+            if number > ROOT && self.inodes.get(&number).is_none_or(is_ours) {
+                return number;
+            }
+        }
+        let number = OTHER_INDEX << OBJECT_BITS | (self.others.len() as u64 + 1);
+        self.others.insert(handle, number);
+        number
+    }
+
+    fn set_name(&mut self, dir: u64, name: &[u8], ino: u64) {
+        match self.names.get(&dir).and_then(|names| names.get(name)) {
+            Some(known) if *known == ino => return,
+            Some(_) => drop(self.remove_name(dir, name)),
+            None => {}
+        }
+        self.names.entry(dir).or_default().insert(name.into(), ino);
+        if let Some(inode) = self.inodes.get_mut(&ino) {
+            inode.names.push((dir, name.into()));
+        }
+    }
+
+    fn remove_name(&mut self, dir: u64, name: &[u8]) -> Option<u64> {
+        let names = self.names.get_mut(&dir)?;
+        let ino = names.remove(name)?;
+        if names.is_empty() {
+            self.names.remove(&dir);
+        }
+        if let Some(inode) = self.inodes.get_mut(&ino) {
+            inode.names.retain(|(d, n)| (*d, &**n) != (dir, name));
+        }
+        Some(ino)
+    }
+
+    /// Forgets a file that the kernel does not know, and that nobody has open.
+    fn drop_unused(&mut self, ino: u64) {
+        let unused = |inode: &Inode| {
+            inode.lookups == 0 && inode.opens == 0 && inode.hidden.is_empty() && ino != ROOT
+        };
+        if !self.inodes.get(&ino).is_some_and(unused) {
+            return;
+        }
+        let Some(inode) = self.inodes.remove(&ino) else { return };
+        for (dir, name) in &inode.names {
+            if let Some(names) = self.names.get_mut(dir) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.names.remove(dir);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nasd_clerk::{Caller, Name, Settings, fake::FakeCell};
+    use nasd_types::{ObjectId, PartitionId};
+
+    use super::*;
+
+    fn volume() -> Arc<Volume> {
+        let cell = FakeCell::new(2, std::time::Duration::from_secs(1));
+        cell.clerk(Settings::default()).volume()
+    }
+
+    /// A file on the volume's drive number `drive`.
+    fn handle(volume: &Volume, drive: usize, object: u64) -> FileHandle {
+        FileHandle {
+            drive: volume.drives[drive].drive,
+            partition: PartitionId(9),
+            object: ObjectId(object),
+        }
+    }
+
+    #[test]
+    fn numbers_are_stable_and_unique() {
+        let volume = volume();
+        let (first, second) = (Inodes::new(&volume), Inodes::new(&volume));
+        let index = u64::from(volume.drives[1].index);
+        assert_eq!(first.number(handle(&volume, 1, 700)), index << 48 | 700);
+        assert_eq!(first.number(volume.root.handle), ROOT);
+        let ours = handle(&volume, 0, 71);
+        assert_eq!(first.number(ours), second.number(ours));
+        let huge = handle(&volume, 0, 1 << 48 | 71);
+        let stranger = FileHandle { drive: DriveId(12345), ..ours };
+        let namesake = FileHandle { partition: PartitionId(10), ..ours };
+        first.remember(ROOT, b"a", ours);
+        let mut numbers: Vec<u64> =
+            [ours, huge, stranger, namesake].map(|handle| first.number(handle)).into();
+        assert_eq!(first.number(namesake), numbers[3], "the same while it is mounted");
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 4);
+    }
+
+    #[test]
+    fn files_are_forgotten_when_the_kernel_forgets_them_and_nobody_has_them_open() {
+        let volume = volume();
+        let inodes = Inodes::new(&volume);
+        let file = handle(&volume, 0, 700);
+        let ino = inodes.remember(ROOT, b"a", file);
+        assert_eq!(inodes.remember(ROOT, b"b", file), ino);
+        inodes.forget(ino, 1);
+        assert_eq!(inodes.handle(ino), Some(file));
+        inodes.begin_open(ino, file, true);
+        inodes.forget(ino, 1);
+        assert_eq!(inodes.child(ROOT, b"b"), Some(ino));
+        assert!(!inodes.end_open(ino, true));
+        assert_eq!(inodes.handle(ino), None);
+        assert_eq!(inodes.child(ROOT, b"b"), None);
+        assert!(inodes.lock().names.is_empty());
+        inodes.forget(ROOT, 1000);
+        assert_eq!(inodes.handle(ROOT), Some(volume.root.handle));
+    }
+
+    #[test]
+    fn names_follow_renames() {
+        let volume = volume();
+        let inodes = Inodes::new(&volume);
+        let first = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
+        let second = inodes.remember(ROOT, b"b", handle(&volume, 0, 701));
+        inodes.rename((ROOT, b"a"), (ROOT, b"b"));
+        assert_eq!((inodes.child(ROOT, b"a"), inodes.child(ROOT, b"b")), (None, Some(first)));
+        inodes.forget(second, 1);
+        assert_eq!(inodes.child(ROOT, b"b"), Some(first), "not the forgotten one's any more");
+        assert_eq!(inodes.parent(first), ROOT);
+    }
+
+    #[test]
+    fn a_hidden_file_is_kept_until_its_last_closing() {
+        let volume = volume();
+        let inodes = Inodes::new(&volume);
+        let file = handle(&volume, 0, 700);
+        let ino = inodes.remember(ROOT, b"a", file);
+        inodes.begin_open(ino, file, false);
+        inodes.begin_open(ino, file, true);
+        let caller = Arc::new(Caller::default());
+        let place = Place { dir: volume.root.handle, name: Name::new("h").unwrap(), caller };
+        assert!(inodes.hide(ino, place.clone()));
+        assert_eq!(inodes.all_hidden(Some(volume.root.handle)), [ino]);
+        inodes.forget(ino, 1);
+        assert!(!inodes.end_open(ino, false));
+        assert!(inodes.end_open(ino, true), "now it must go");
+        assert_eq!(inodes.places(ino).len(), 1, "but is known until it has gone");
+        inodes.forget_hidden(ino);
+        assert!(inodes.all_hidden(None).is_empty());
+        assert!(!inodes.hide(ino, place), "closed and forgotten");
+    }
+
+    #[test]
+    fn pages_are_good_while_time_and_length_are_the_same() {
+        let volume = volume();
+        let inodes = Inodes::new(&volume);
+        let ino = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
+        assert!(!inodes.cache(ino, (Timestamp(5), 10)));
+        assert!(inodes.cache(ino, (Timestamp(5), 10)));
+        assert!(!inodes.cache(ino, (Timestamp(6), 10)));
+        assert!(!inodes.cache(ino, (Timestamp(6), 11)));
+        assert!(inodes.cache(ino, (Timestamp(6), 11)));
+    }
+}

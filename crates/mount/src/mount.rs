@@ -1,0 +1,283 @@
+//! Mounting a volume, serving it, and draining it in the end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use nasd_clerk::Clerk;
+
+use crate::dispatch::Dispatcher;
+use crate::filesystem::VolumeFilesystem;
+use crate::presence::Presence;
+use crate::tree::Tree;
+use crate::unmount::{self, How};
+use crate::{MountError, MountOptions, mountinfo, mountpoint, read_ahead};
+
+/// A mount that is being stopped may be busy this long before it is taken away from its users.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long operations that have begun may go on after the mount is gone.
+const LAST_OPERATIONS: Duration = Duration::from_secs(5);
+
+/// A mounted volume. Dropping it unmounts.
+///
+/// ```no_run
+/// # fn f(clerk: std::sync::Arc<nasd_clerk::Clerk>) -> Result<(), nasd_mount::MountError> {
+/// use nasd_mount::{Mount, MountOptions};
+/// let mount = Mount::start(clerk, MountOptions::new("/mnt/volume"))?;
+/// let handle = mount.handle(); // for a signal handler's thread, which calls handle.stop()
+/// mount.wait() // until then, or until somebody unmounts
+/// # }
+/// ```
+pub struct Mount {
+    tree: Arc<Tree>,
+    dispatcher: Arc<Dispatcher>,
+    handle: MountHandle,
+    serving: Option<JoinHandle<()>>,
+    _presence: Option<Presence>,
+}
+
+/// Stops a mount from another thread.
+#[derive(Clone)]
+pub struct MountHandle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    /// Device number, `MAJOR:MINOR`.
+    device: String,
+    /// How serving has ended, once it has.
+    ended: Mutex<Option<io::Result<()>>>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<io::Result<()>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether serving has ended, at the latest at `deadline`.
+    fn wait_until(&self, deadline: Instant) -> bool {
+        let mut ended = self.lock();
+        while ended.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let woken = self.changed.wait_timeout(ended, left);
+            ended = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+impl MountHandle {
+    /// Where the volume is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Unmounts. Those who still have files open after a moment lose them: the mount is taken
+    /// away, and they get errors. `Mount::wait` then drains and returns.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when it lets nobody take the mount away.
+    pub fn stop(&self) -> Result<(), MountError> {
+        let path = &self.shared.path;
+        if self.shared.lock().is_some() || !self.is_mounted() {
+            return Ok(());
+        }
+        match unmount::detach_when_idle(path, PATIENCE) {
+            Err(MountError::Busy(_)) => {}
+            outcome => return outcome,
+        }
+        tracing::warn!(path = %path.display(), "still in use; taking the mount away nevertheless");
+        unmount::write_out(path, PATIENCE);
+        unmount::detach(path, How::Forcibly)
+            .map_err(|error| MountError::Unmount { path: path.clone(), error })?;
+        if let Err(error) = unmount::abort(&self.shared.device) {
+            tracing::debug!(%error, "no connection to abort");
+        }
+        Ok(())
+    }
+
+    /// Whether it is our mount that is there.
+    fn is_mounted(&self) -> bool {
+        let there = mountinfo::mounted_at(&self.shared.path).ok().flatten();
+        there.is_some_and(|entry| entry.device == self.shared.device)
+    }
+}
+
+impl Mount {
+    /// Mounts the volume and serves it from threads of its own.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the mountpoint, or with FUSE on this machine, and what to do about it.
+    pub fn start(clerk: Arc<Clerk>, options: MountOptions) -> Result<Self, MountError> {
+        let path = mountpoint::prepare(&options.mountpoint)?;
+        let tree = Arc::new(Tree::new(clerk, options.data_path));
+        let inline = options.inline_threads();
+        let dispatcher = Arc::new(Dispatcher::new(inline));
+        let filesystem = VolumeFilesystem {
+            tree: Arc::clone(&tree),
+            dispatcher: Arc::clone(&dispatcher),
+        };
+        // One more than may be busy: it listens.
+        let config = configuration(&options, inline + 1);
+        let session = Session::new(filesystem, &path, &config)
+            .map_err(|error| explain(&path, &options, error))?;
+        // It is set once, here.
+        let _ = tree.notifier.set(session.notifier());
+        let device = device_of(&path)?;
+        let presence = Presence::announce(&device)
+            .inspect_err(|error| tracing::debug!(%error, device, "nobody can wait for the end"));
+        let shared = Arc::new(Shared {
+            path,
+            device,
+            ended: Mutex::new(None),
+            changed: Condvar::new(),
+        });
+        let serving = serve(session, &shared).map_err(MountError::Serve)?;
+        read_ahead::raise(&shared.device);
+        tracing::info!(path = %shared.path.display(), threads = inline + 1, "mounted");
+        Ok(Mount {
+            tree,
+            dispatcher,
+            handle: MountHandle { shared },
+            serving: Some(serving),
+            _presence: presence.ok(),
+        })
+    }
+
+    /// Where the volume is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        self.handle.mountpoint()
+    }
+
+    /// Stops the mount from another thread.
+    pub fn handle(&self) -> MountHandle {
+        self.handle.clone()
+    }
+
+    /// Returns when the volume is not mounted any more, by whomever, and everything that was
+    /// written has reached the drives.
+    ///
+    /// # Errors
+    ///
+    /// `Drain` if something could not be written, `Serve` if serving ended with a failure.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        let shared = Arc::clone(&self.handle.shared);
+        let mut ended = shared.lock();
+        while ended.is_none() {
+            ended = shared.changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(ended);
+        self.finish()
+    }
+
+    /// Unmounts as `MountHandle::stop` does, and drains as `wait` does.
+    ///
+    /// # Errors
+    ///
+    /// As both.
+    pub fn stop(mut self) -> Result<(), MountError> {
+        self.stop_and_finish()
+    }
+
+    fn stop_and_finish(&mut self) -> Result<(), MountError> {
+        let stopped = self.handle.stop();
+        if !self.handle.shared.wait_until(Instant::now() + LAST_OPERATIONS) {
+            tracing::warn!("an operation still waits for a drive; going on without it");
+            self.serving = None;
+        }
+        stopped.and(self.finish())
+    }
+
+    fn finish(&mut self) -> Result<(), MountError> {
+        self.dispatcher.close(Instant::now() + LAST_OPERATIONS);
+        let drained = self.tree.drain();
+        if let Some(serving) = self.serving.take()
+            && serving.join().is_err()
+        {
+            tracing::error!("the thread that serves the mount failed");
+        }
+        drained?;
+        match self.handle.shared.lock().as_mut() {
+            Some(Err(error)) => {
+                Err(MountError::Serve(std::mem::replace(error, io::ErrorKind::Other.into())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.serving.is_some()
+            && let Err(error) = self.stop_and_finish()
+        {
+            tracing::error!(%error, "unmounting");
+        }
+    }
+}
+
+fn configuration(options: &MountOptions, threads: usize) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.source.clone()),
+        // The kernel and fusermount3 both know this one, and show the type as `fuse.nasd`.
+        MountOption::CUSTOM("subtype=nasd".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        if options.allow_suid { MountOption::Suid } else { MountOption::NoSuid },
+        if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(threads);
+    config.clone_fd = true;
+    config
+}
+
+fn device_of(path: &Path) -> Result<String, MountError> {
+    let refused = |error| MountError::Refused { path: path.to_owned(), error };
+    let entry = mountinfo::mounted_at(path).map_err(refused)?;
+    let entry = entry.ok_or_else(|| refused(io::Error::other("the mount is not to be seen")))?;
+    Ok(entry.device)
+}
+
+fn serve(session: Session<VolumeFilesystem>, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    thread::Builder::new().name("nasd-mount".into()).spawn(move || {
+        let outcome = session.run();
+        if let Err(error) = &outcome {
+            tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
+        }
+        *shared.lock() = Some(outcome);
+        shared.changed.notify_all();
+    })
+}
+
+/// The system's refusal in words that help.
+fn explain(path: &Path, options: &MountOptions, error: io::Error) -> MountError {
+    let text = error.to_string();
+    if error.kind() == io::ErrorKind::PermissionDenied && text.contains("user_allow_other") {
+        return MountError::AllowOther;
+    }
+    if options.allow_other && text.contains("allow_other") && text.contains("only allowed") {
+        return MountError::AllowOther;
+    }
+    match error.kind() {
+        // The mountpoint itself is known to exist.
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        io::ErrorKind::PermissionDenied => MountError::NoFuse(text),
+        _ if text.contains("/dev/fuse") => MountError::NoFuse(text),
+        _ => MountError::Refused { path: path.to_owned(), error },
+    }
+}

@@ -1,0 +1,115 @@
+//! How to mount.
+
+use std::path::PathBuf;
+
+/// How the data of files goes between applications and the clerk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DataPath {
+    /// Through the kernel's page cache, except for files that are opened with `O_DIRECT`.
+    #[default]
+    Cached,
+    /// Around the page cache, except for memory mappings.
+    Direct,
+}
+
+/// How to mount a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// The directory that becomes the volume's root.
+    pub mountpoint: PathBuf,
+    /// Nothing may be changed through this mount.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it; what they may do, their uid decides.
+    pub allow_other: bool,
+    /// Programs may not be run from the mount.
+    pub no_exec: bool,
+    /// Set-user-id programs run as their owner.
+    pub allow_suid: bool,
+    /// The way of data.
+    pub data_path: DataPath,
+    /// Operations that run side by side without being handed to another thread; by default the
+    /// number of processors, between 2 and 8.
+    pub threads: Option<usize>,
+    /// What `df` and `mount` show as the source.
+    pub source: String,
+}
+
+/// An `-o` option that the mount does not know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown mount option {0:?}; there are: {known}", known = MountOptions::KNOWN)]
+pub struct UnknownOption(pub String);
+
+impl MountOptions {
+    const KNOWN: &'static str = "ro, rw, allow_other, private, suid, nosuid, exec, noexec, nodev, \
+        noatime, defaults, cached, direct, threads=N";
+
+    /// The usual way: writable, and for everybody if root mounts it.
+    pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
+        // SAFETY: has no preconditions and can't fail.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        MountOptions {
+            mountpoint: mountpoint.into(),
+            read_only: false,
+            allow_other: is_root,
+            no_exec: false,
+            allow_suid: false,
+            data_path: DataPath::default(),
+            threads: None,
+            source: "nasd".into(),
+        }
+    }
+
+    /// Applies a list of options as `mount -o` has them, separated by commas.
+    ///
+    /// # Errors
+    ///
+    /// The first option that is not known.
+    pub fn apply(&mut self, list: &str) -> Result<(), UnknownOption> {
+        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            self.apply_one(option).ok_or_else(|| UnknownOption(option.to_owned()))?;
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, option: &str) -> Option<()> {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "private" => self.allow_other = false,
+            "suid" => self.allow_suid = true,
+            "nosuid" => self.allow_suid = false,
+            "exec" => self.no_exec = false,
+            "noexec" => self.no_exec = true,
+            "cached" => self.data_path = DataPath::Cached,
+            "direct" => self.data_path = DataPath::Direct,
+            // It is always so.
+            "nodev" | "noatime" | "defaults" => {}
+            option => self.threads = Some(option.strip_prefix("threads=")?.parse().ok()?),
+        }
+        Some(())
+    }
+
+    /// Operations that run without being handed to another thread.
+    pub(crate) fn inline_threads(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(2, usize::from);
+        self.threads.unwrap_or_else(|| processors().max(2)).clamp(1, 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_those_of_mount() {
+        let mut options = MountOptions::new("/mnt");
+        assert!((2..=8).contains(&options.inline_threads()));
+        options.apply("ro,noexec, direct,threads=3,noatime").unwrap();
+        assert!(options.read_only && options.no_exec);
+        assert_eq!((options.data_path, options.inline_threads()), (DataPath::Direct, 3));
+        options.apply("").unwrap();
+        assert_eq!(options.apply("rw,nonsense"), Err(UnknownOption("nonsense".into())));
+        assert!(options.apply("threads=x").is_err());
+    }
+}
