@@ -28,7 +28,11 @@ impl Grant {
     pub fn new(handle: FileHandle, issued: IssuedCapability, protection: Protection) -> Self {
         let protection = protection | issued.capability.minimum_protection;
         let authority = Authority::capability(&issued, protection);
-        Grant { handle, issued, authority }
+        Grant {
+            handle,
+            issued,
+            authority,
+        }
     }
 
     /// What the capability allows.
@@ -117,8 +121,7 @@ pub trait Names: Send + Sync + 'static {
 /// clocks and nonces, but not of refused capabilities.
 pub trait Objects: Send + Sync + 'static {
     /// Reads into the start of `into`; shorter only at the end of the object.
-    fn read(&self, grant: &Grant, offset: u64, into: &mut [u8])
-    -> Result<ReadOutcome, ClerkError>;
+    fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError>;
     /// Writes all of `data`, at most 1 MiB.
     fn write(
         &self,

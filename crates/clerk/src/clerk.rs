@@ -97,10 +97,16 @@ impl Clerk {
     /// Keeps what came with an answer to a request made at `asked`.
     fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
-        Entry { handle: file.handle, attributes: file.attributes }
+        Entry {
+            handle: file.handle,
+            attributes: file.attributes,
+        }
     }
 
-    fn ask<T>(&self, ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>) -> Result<T, ClerkError> {
+    fn ask<T>(
+        &self,
+        ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
         self.core.ask_names(ask)
     }
 
@@ -140,7 +146,8 @@ impl Clerk {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
-        self.core.getattr(caller, handle, self.core.settings.attribute_ttl)
+        self.core
+            .getattr(caller, handle, self.core.settings.attribute_ttl)
     }
 
     /// Attributes as they are now.
@@ -173,7 +180,9 @@ impl Clerk {
             let file = self.ask(|names| names.setattr(caller, handle, changes))?;
             Ok(self.learn(caller, &file, asked).attributes)
         };
-        let Some(file) = self.core.open_file(handle) else { return set() };
+        let Some(file) = self.core.open_file(handle) else {
+            return set();
+        };
         if let Some(size) = changes.size {
             return file.truncate(&self.core, size, set);
         }
@@ -182,7 +191,8 @@ impl Clerk {
             let _ = file.sync(&self.core);
         }
         set().map(|attributes| {
-            self.with_own_writes(Entry { handle, attributes }).attributes
+            self.with_own_writes(Entry { handle, attributes })
+                .attributes
         })
     }
 
@@ -199,7 +209,9 @@ impl Clerk {
         mode: u32,
         exclusive: bool,
     ) -> Result<Entry, ClerkError> {
-        self.make(caller, dir, name, |names| names.create(caller, dir, name, mode, exclusive))
+        self.make(caller, dir, name, |names| {
+            names.create(caller, dir, name, mode, exclusive)
+        })
     }
 
     /// A directory.
@@ -214,7 +226,9 @@ impl Clerk {
         name: &Name,
         mode: u32,
     ) -> Result<Entry, ClerkError> {
-        self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))
+        self.make(caller, dir, name, |names| {
+            names.mkdir(caller, dir, name, mode)
+        })
     }
 
     /// A symbolic link.
@@ -232,7 +246,9 @@ impl Clerk {
         if target.len() > MAX_SYMLINK_BYTES {
             return Err(ClerkError::NameTooLong);
         }
-        self.make(caller, dir, name, |names| names.symlink(caller, dir, name, target))
+        self.make(caller, dir, name, |names| {
+            names.symlink(caller, dir, name, target)
+        })
     }
 
     /// Another name for a file.
@@ -247,7 +263,9 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<Entry, ClerkError> {
-        self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
+        self.make(caller, dir, name, |names| {
+            names.link(caller, file, dir, name)
+        })
     }
 
     fn make(
@@ -328,7 +346,9 @@ impl Clerk {
         to: (FileHandle, &Name),
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
-        self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags))?;
+        self.change_name(from.0, from.1, |names| {
+            names.rename(caller, from, to, flags)
+        })?;
         self.core.attributes.expire(to.0);
         self.paths.forget(to.0, to.1);
         Ok(())
@@ -420,10 +440,10 @@ impl Clerk {
         drop(grant);
         let file = self.core.file(entry.handle);
         let mut inner = file.lock();
+        inner.fetched.clear();
         if inner.pending.is_empty() {
             let answers = inner.answers();
             inner.note_size(entry.attributes.size, answers);
-            inner.fetched.clear();
         }
         drop(inner);
         let open = OpenFile::new(Arc::clone(&self.core), file, mode, slot);
@@ -474,7 +494,10 @@ impl Clerk {
             stack.push(handle);
         }
         let handle = stack.last().copied().unwrap_or_else(|| self.root());
-        Ok(Entry { handle, attributes: self.getattr(caller, handle)? })
+        Ok(Entry {
+            handle,
+            attributes: self.getattr(caller, handle)?,
+        })
     }
 
     /// `lookup` through the cache of names.
@@ -484,7 +507,10 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<FileHandle, ClerkError> {
-        match self.paths.get(caller, dir, name, self.core.settings.attribute_ttl) {
+        match self
+            .paths
+            .get(caller, dir, name, self.core.settings.attribute_ttl)
+        {
             Some(handle) => Ok(handle),
             None => Ok(self.lookup(caller, dir, name)?.handle),
         }
@@ -523,7 +549,11 @@ impl Clerk {
     fn stop(&self) {
         self.core.dirty().closed = true;
         self.core.dirtied.notify_all();
-        let thread = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .background
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {

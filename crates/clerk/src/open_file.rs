@@ -23,11 +23,20 @@ pub struct OpenMode {
 
 impl OpenMode {
     /// For reading.
-    pub const READ: OpenMode = OpenMode { read: true, write: false };
+    pub const READ: OpenMode = OpenMode {
+        read: true,
+        write: false,
+    };
     /// For writing.
-    pub const WRITE: OpenMode = OpenMode { read: false, write: true };
+    pub const WRITE: OpenMode = OpenMode {
+        read: false,
+        write: true,
+    };
     /// For both.
-    pub const READ_WRITE: OpenMode = OpenMode { read: true, write: true };
+    pub const READ_WRITE: OpenMode = OpenMode {
+        read: true,
+        write: true,
+    };
 
     /// The rights that this needs.
     pub(crate) fn rights(self) -> Rights {
@@ -63,10 +72,25 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    pub(crate) fn new(core: Arc<Core>, file: Arc<FileState>, mode: OpenMode, slot: Arc<Slot>) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        file: Arc<FileState>,
+        mode: OpenMode,
+        slot: Arc<Slot>,
+    ) -> Self {
         let seen = Mutex::new(file.lock().errors.at_open());
-        let reader = Reader { slot, owner: core.new_owner(), stream: Mutex::default() };
-        OpenFile { core, file, mode, reader, seen }
+        let reader = Reader {
+            slot,
+            owner: core.new_owner(),
+            stream: Mutex::default(),
+        };
+        OpenFile {
+            core,
+            file,
+            mode,
+            reader,
+            seen,
+        }
     }
 
     /// The file.
@@ -86,7 +110,11 @@ impl OpenFile {
 
     /// Tells the clerk that the file will be read from start to end.
     pub fn expect_sequential(&self) {
-        let mut stream = self.reader.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = self
+            .reader
+            .stream
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *stream = Stream::sequential();
     }
 
@@ -115,7 +143,8 @@ impl OpenFile {
     ) -> Result<R, ClerkError> {
         self.check_mode(self.mode.read)?;
         let range = ByteRange::new(offset, length as u64);
-        self.file.read_with(&self.core, &self.reader, range, scratch, use_data)
+        self.file
+            .read_with(&self.core, &self.reader, range, scratch, use_data)
     }
 
     /// Takes all of `data`; it reaches the drive later, at the latest with `sync` or `close`.
@@ -168,7 +197,11 @@ impl OpenFile {
     }
 
     fn check_mode(&self, allowed: bool) -> Result<(), ClerkError> {
-        if allowed { Ok(()) } else { Err(ClerkError::NotOpenForThis) }
+        if allowed {
+            Ok(())
+        } else {
+            Err(ClerkError::NotOpenForThis)
+        }
     }
 
     fn check_errors(&self) -> Result<(), ClerkError> {

@@ -137,7 +137,9 @@ impl<W: Clone + PartialEq> Pending<W> {
 
     /// The byte after the last one held.
     pub(crate) fn end(&self) -> u64 {
-        self.chunks.last_key_value().map_or(0, |(offset, chunk)| offset + chunk.length as u64)
+        self.chunks
+            .last_key_value()
+            .map_or(0, |(offset, chunk)| offset + chunk.length as u64)
     }
 
     /// Identifier that the next chunk will get: those that exist now are below it.
@@ -165,15 +167,18 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// Whether a chunk older than `id` waits for a flush.
     pub(crate) fn has_retained_before(&self, id: u64) -> bool {
         !self.retained.is_empty()
-            && self.chunks.values().any(|chunk| {
-                chunk.id < id && matches!(chunk.state, State::Retained { .. })
-            })
+            && self
+                .chunks
+                .values()
+                .any(|chunk| chunk.id < id && matches!(chunk.state, State::Retained { .. }))
     }
 
     /// Whether a sender has bytes of `range`; such bytes can't be overwritten or cut now.
     pub(crate) fn is_in_flight(&self, range: ByteRange) -> bool {
         !self.in_flight.is_empty()
-            && self.overlapping(range).any(|(_, chunk)| chunk.state == State::InFlight)
+            && self
+                .overlapping(range)
+                .any(|(_, chunk)| chunk.state == State::InFlight)
     }
 
     /// The chunks that share bytes with `range`, in order.
@@ -186,7 +191,9 @@ impl<W: Clone + PartialEq> Pending<W> {
             .filter(|(offset, chunk)| *offset + chunk.length as u64 > range.offset)
             .map_or(range.offset, |(offset, _)| *offset);
         let end = if range.is_empty() { first } else { range.end() };
-        self.chunks.range(first..end).map(|(offset, chunk)| (*offset, chunk))
+        self.chunks
+            .range(first..end)
+            .map(|(offset, chunk)| (*offset, chunk))
     }
 
     /// Records a write. The caller has made sure that nothing of the range is in flight. Returns
@@ -325,7 +332,9 @@ impl<W: Clone + PartialEq> Pending<W> {
     }
 
     fn set_state(&mut self, offset: u64, state: State) {
-        let Some(chunk) = self.chunks.get_mut(&offset) else { return };
+        let Some(chunk) = self.chunks.get_mut(&offset) else {
+            return;
+        };
         let (id, before) = (chunk.id, chunk.state);
         chunk.state = state;
         self.leave(before, id, offset);
@@ -360,8 +369,13 @@ impl<W: Clone + PartialEq> Pending<W> {
     pub(crate) fn cut(&mut self, range: ByteRange) {
         let touched: Vec<u64> = self.overlapping(range).map(|(offset, _)| offset).collect();
         for offset in touched {
-            let Some(chunk) = self.remove(offset) else { continue };
-            debug_assert!(chunk.state != State::InFlight, "bytes in flight can't be cut");
+            let Some(chunk) = self.remove(offset) else {
+                continue;
+            };
+            debug_assert!(
+                chunk.state != State::InFlight,
+                "bytes in flight can't be cut"
+            );
             let end = offset + chunk.length as u64;
             if end > range.end() {
                 let skipped = (range.end() - offset) as usize;
@@ -388,7 +402,11 @@ impl<W: Clone + PartialEq> Pending<W> {
         let (id, offset) = self.queued.first().copied()?;
         self.set_state(offset, State::InFlight);
         let chunk = self.chunks.get(&offset)?;
-        Some(Outgoing { id, piece: piece(offset, chunk), writer: chunk.writer.clone() })
+        Some(Outgoing {
+            id,
+            piece: piece(offset, chunk),
+            writer: chunk.writer.clone(),
+        })
     }
 
     /// The drive has answered. With `durable`, it answered that the bytes are durable.
@@ -399,7 +417,13 @@ impl<W: Clone + PartialEq> Pending<W> {
         } else {
             debug_assert!(self.in_flight.contains(&(sent.id, sent.piece.offset)));
             let acknowledged = self.acknowledged;
-            self.set_state(sent.piece.offset, State::Retained { instance, acknowledged });
+            self.set_state(
+                sent.piece.offset,
+                State::Retained {
+                    instance,
+                    acknowledged,
+                },
+            );
         }
     }
 
@@ -440,7 +464,10 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// Offsets of the retained chunks whose instance and acknowledgement number satisfy `wanted`.
     fn retained_where(&self, wanted: impl Fn(u64, u64) -> bool) -> Vec<u64> {
         let matches = |state: State| match state {
-            State::Retained { instance, acknowledged } => wanted(instance, acknowledged),
+            State::Retained {
+                instance,
+                acknowledged,
+            } => wanted(instance, acknowledged),
             _ => false,
         };
         let chunks = self.chunks.iter().filter(|(_, chunk)| matches(chunk.state));
@@ -465,7 +492,9 @@ impl<W: Clone + PartialEq> Pending<W> {
         if self.chunks.is_empty() {
             return Vec::new();
         }
-        self.overlapping(range).map(|(offset, chunk)| piece(offset, chunk)).collect()
+        self.overlapping(range)
+            .map(|(offset, chunk)| piece(offset, chunk))
+            .collect()
     }
 }
 
@@ -474,7 +503,12 @@ fn is_unsent(state: State) -> bool {
 }
 
 fn piece<W>(offset: u64, chunk: &Chunk<W>) -> Piece {
-    Piece { offset, bytes: Arc::clone(&chunk.bytes), start: chunk.start, length: chunk.length }
+    Piece {
+        offset,
+        bytes: Arc::clone(&chunk.bytes),
+        start: chunk.start,
+        length: chunk.length,
+    }
 }
 
 /// A part of a chunk in the same state. It gets a buffer of its own when it would otherwise keep
@@ -486,5 +520,12 @@ fn part<W: Clone>(chunk: &Chunk<W>, skip: usize, length: usize) -> Chunk<W> {
     } else {
         (Arc::clone(&chunk.bytes), start)
     };
-    Chunk { id: chunk.id, bytes, start, length, state: chunk.state, writer: chunk.writer.clone() }
+    Chunk {
+        id: chunk.id,
+        bytes,
+        start,
+        length,
+        state: chunk.state,
+        writer: chunk.writer.clone(),
+    }
 }

@@ -93,11 +93,22 @@ impl FileState {
         }
         drop(stream);
         if !advice.fetch.is_empty() {
-            let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
+            let ahead = inner
+                .fetched
+                .plan(advice.fetch, reader.owner, &core.buffers, now);
             fetches.extend(ahead);
         }
-        let whole = if overlay.is_empty() { take_whole(&mut inner, range, now) } else { None };
-        Plan { overlay, pending_end, fetches, whole }
+        let whole = if overlay.is_empty() {
+            take_whole(&mut inner, range, now)
+        } else {
+            None
+        };
+        Plan {
+            overlay,
+            pending_end,
+            fetches,
+            whole,
+        }
     }
 
     fn submit_fetches(
@@ -109,7 +120,9 @@ impl FileState {
         for &(id, offset) in fetches {
             let (core, file) = (Arc::clone(core), Arc::clone(self));
             let slot = Arc::clone(&reader.slot);
-            self.lane.fetchers.submit(move || file.fetch(&core, &slot, id, offset));
+            self.lane
+                .fetchers
+                .submit(move || file.fetch(&core, &slot, id, offset));
         }
     }
 
@@ -117,7 +130,9 @@ impl FileState {
     fn fetch(self: &Arc<Self>, core: &Arc<Core>, slot: &Arc<Slot>, id: FetchId, offset: u64) {
         let mut inner = self.lock();
         let answers = inner.answers();
-        let Some(mut fetch) = inner.fetched.take(id, offset) else { return };
+        let Some(mut fetch) = inner.fetched.take(id, offset) else {
+            return;
+        };
         drop(inner);
         let into = &mut fetch.buffer[..fetch.length];
         let outcome = core.with_grant(slot, |grant| core.objects.read(grant, offset, into));
@@ -154,7 +169,11 @@ impl FileState {
             self.fill(core, reader, range.offset, into)?
         };
         let pending_length = plan.pending_end.saturating_sub(range.offset);
-        let end = filled.max(usize::try_from(pending_length).unwrap_or(usize::MAX).min(length));
+        let end = filled.max(
+            usize::try_from(pending_length)
+                .unwrap_or(usize::MAX)
+                .min(length),
+        );
         // Between the drive's end of the file and our own there is a hole.
         into[filled..end].fill(0);
         filled = end;
@@ -204,8 +223,8 @@ impl FileState {
                     let room = usize::try_from(next - at).unwrap_or(usize::MAX);
                     let count = room.min(into.len() - filled).min(BUFFER_BYTES);
                     let part = &mut into[filled..filled + count];
-                    let outcome = core
-                        .with_grant(&reader.slot, |grant| core.objects.read(grant, at, part))?;
+                    let outcome =
+                        core.with_grant(&reader.slot, |grant| core.objects.read(grant, at, part))?;
                     self.lock().note_size(outcome.logical_size, answers);
                     filled += outcome.length.min(count);
                     if outcome.length < count {

@@ -48,7 +48,14 @@ struct Level {
 
 impl Level {
     fn new(directory: FileHandle, prefix: Vec<u8>, item: Option<WalkItem>) -> Self {
-        Level { directory, prefix, item, entries: VecDeque::new(), cookie: 0, end: false }
+        Level {
+            directory,
+            prefix,
+            item,
+            entries: VecDeque::new(),
+            cookie: 0,
+            end: false,
+        }
     }
 }
 
@@ -62,7 +69,12 @@ impl Clerk {
         contents_first: bool,
     ) -> Walk<'_> {
         let stack = vec![Level::new(directory, Vec::new(), None)];
-        Walk { clerk: self, caller: Arc::clone(caller), contents_first, stack }
+        Walk {
+            clerk: self,
+            caller: Arc::clone(caller),
+            contents_first,
+            stack,
+        }
     }
 
     /// Removes a name, and everything below it if it is a directory's. Returns how many files and
@@ -104,12 +116,15 @@ impl Clerk {
 impl Walk<'_> {
     /// The next entry of the deepest directory, read from the manager if need be.
     fn next_entry(&mut self) -> Result<Option<DirectoryEntry>, ClerkError> {
-        let Some(level) = self.stack.last_mut() else { return Ok(None) };
+        let Some(level) = self.stack.last_mut() else {
+            return Ok(None);
+        };
         while level.entries.is_empty() && !level.end {
             // After a failure this directory is not asked again.
             level.end = true;
-            let page =
-                self.clerk.readdir(&self.caller, level.directory, level.cookie, PAGE)?;
+            let page = self
+                .clerk
+                .readdir(&self.caller, level.directory, level.cookie, PAGE)?;
             level.end = page.end || page.entries.is_empty();
             if let Some(last) = page.entries.last() {
                 level.cookie = last.cookie;

@@ -1,5 +1,4 @@
 //! A drive that is away keeps nobody from work that does not need it.
-
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;
@@ -16,6 +15,7 @@ use nasd_protocol::manager::{FileHandle, ManagerStatus, RenameFlags};
 use nasd_types::DriveId;
 
 use support::checker::check;
+use support::operation::Op;
 use support::watched::{Seen, WatchedDrives, What};
 use support::{HOME, open, place, root, walk};
 
@@ -118,8 +118,21 @@ fn soon<T>(receiver: &Receiver<T>, what: &str) -> T {
 }
 
 fn rename(namespace: &Namespace, from: &str, to: &str) -> Result<(), ManagerStatus> {
-    let (from, to) = (place(namespace, from)?, place(namespace, to)?);
-    namespace.rename(&root(), from, to, RenameFlags::NONE)
+    Op::rename(from, to).run(namespace)
+}
+
+/// Some of everything in the near directory and in the root, which are on the home drive.
+fn work_nearby(names: &Namespace, near: FileHandle, round: u8) -> Result<(), ManagerStatus> {
+    let name = format!("new{round}");
+    names.create(&root(), near, name.as_bytes(), 0o644, true)?;
+    names.mkdir(&root(), names.root(), name.as_bytes(), 0o755)?;
+    names.lookup(&root(), near, b"file-near")?;
+    names.readdir(&root(), near, 0, 100)?;
+    let file = walk(names, "file-near").unwrap().handle;
+    names.link(&root(), file, near, &[b'k', round + b'0'])?;
+    rename(names, &format!("dir-near/new{round}"), "dir-near2/again")?;
+    rename(names, "dir-near2/again", &format!("dir-near/new{round}"))?;
+    names.unlink(&root(), near, name.as_bytes())
 }
 
 #[test]
@@ -165,22 +178,7 @@ fn others_go_on_while_some_wait() {
     std::thread::sleep(Duration::from_millis(100));
     // These do not, even in the directories that the ones above look at.
     for round in 0..3 {
-        let done = cell.start(move |names| {
-            let name = format!("new{round}");
-            names.create(&root(), dir_near, name.as_bytes(), 0o644, true)?;
-            names.mkdir(&root(), root_directory, name.as_bytes(), 0o755)?;
-            names.lookup(&root(), dir_near, b"file-near")?;
-            names.readdir(&root(), dir_near, 0, 100)?;
-            names.link(
-                &root(),
-                walk(names, "file-near").unwrap().handle,
-                dir_near,
-                &[b'k', round + b'0'],
-            )?;
-            rename(names, &format!("dir-near/new{round}"), "dir-near2/again")?;
-            rename(names, "dir-near2/again", &format!("dir-near/new{round}"))?;
-            names.unlink(&root(), dir_near, name.as_bytes())
-        });
+        let done = cell.start(move |names| work_nearby(names, dir_near, round));
         assert_eq!(soon(&done, "work on the home drive"), Ok(()));
     }
     for receiver in &waiting {

@@ -7,8 +7,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use nasd_client::{Authority, Caller, ClientError, ManagerClient};
+use nasd_client::{Authority, Caller, ClientError, DriveClient, ManagerClient};
 use nasd_manager::directory::parse_directory;
+use nasd_manager::file_record::FileRecord;
 use nasd_protocol::manager::{File, FileType, ManagerStatus, RenameFlags, SetFileAttributes};
 use nasd_protocol::{Status, manager::FileHandle};
 use nasd_types::{Protection, Rights};
@@ -27,6 +28,40 @@ fn user(uid: u32) -> Caller {
 
 fn status_of(result: Result<File, ClientError>) -> ManagerStatus {
     result.unwrap_err().manager_status().unwrap()
+}
+
+/// A file as the holder of a capability has it.
+struct Use {
+    drive: DriveClient,
+    handle: FileHandle,
+    authority: Authority,
+}
+
+impl Use {
+    fn of(cell: &Cell, file: &File) -> Use {
+        let authority = Authority::capability(&file.capability, cell.protection());
+        Use {
+            drive: cell.drive_of(file),
+            handle: file.handle,
+            authority,
+        }
+    }
+
+    fn read(&self, length: usize) -> Result<Vec<u8>, Status> {
+        let mut data = vec![0; length];
+        let outcome = self
+            .drive
+            .read(&self.authority, self.handle.name(), 0, &mut data);
+        data.truncate(outcome.map_err(|error| error.status().unwrap())?.length);
+        Ok(data)
+    }
+
+    fn write(&self, data: &[u8]) -> Result<(), Status> {
+        let outcome = self
+            .drive
+            .write(&self.authority, self.handle.name(), 0, data, true);
+        outcome.map(|_| ()).map_err(|error| error.status().unwrap())
+    }
 }
 
 /// A volume that anybody may write to; its root.
@@ -57,69 +92,14 @@ fn a_file_goes_to_its_drive_and_back() {
     let file = client
         .create(&user(USER), root, b"file", 0o640, true)
         .unwrap();
-    let drive = cell.drive_of(&file);
-    let authority = Authority::capability(&file.capability, cell.protection());
     let data = vec![0x5a; 300_000];
-    drive
-        .write(&authority, file.handle.name(), 0, &data, false)
-        .unwrap();
-    drive
-        .flush(&authority, file.handle.partition, &[file.handle.object])
-        .unwrap();
+    Use::of(&cell, &file).write(&data).unwrap();
 
     let found = client.lookup(&user(USER), root, b"file").unwrap();
     assert_eq!(found.attributes.size, 300_000);
     assert!(found.attributes.modify_time > file.attributes.modify_time);
     assert!(found.attributes.used_bytes >= 300_000);
-    let mut back = vec![0; data.len()];
-    let authority = Authority::capability(&found.capability, cell.protection());
-    let outcome = drive
-        .read(&authority, found.handle.name(), 0, &mut back)
-        .unwrap();
-    assert_eq!((outcome.length, back == data), (data.len(), true));
-
-    // A group's member may read, others nothing but the attributes.
-    let member = Caller {
-        uid: 7,
-        gid: 7,
-        groups: vec![USER],
-    };
-    let file = client.lookup(&member, root, b"file").unwrap();
-    assert_eq!(
-        file.capability.capability.rights,
-        Rights::READ | Rights::GETATTR
-    );
-    let authority = Authority::capability(&file.capability, cell.protection());
-    assert!(
-        drive
-            .read(&authority, file.handle.name(), 0, &mut back)
-            .is_ok()
-    );
-    let refused = drive
-        .write(&authority, file.handle.name(), 0, b"x", false)
-        .unwrap_err();
-    assert_eq!(refused.status(), Some(Status::RefusedRights));
-    // The attributes are the drive's; the record is in them.
-    let attributes = drive.getattr(&authority, file.handle.name()).unwrap();
-    let record = nasd_manager::file_record::FileRecord::parse(&attributes.fs_specific).unwrap();
-    assert_eq!((record.mode, record.uid), (0o640, USER));
-
-    // chmod revokes what was given before.
-    let changes = SetFileAttributes {
-        mode: Some(0o600),
-        ..Default::default()
-    };
-    let mine = client.setattr(&user(USER), file.handle, &changes).unwrap();
-    let refused = drive
-        .read(&authority, file.handle.name(), 0, &mut back)
-        .unwrap_err();
-    assert_eq!(refused.status(), Some(Status::RefusedDigest));
-    let authority = Authority::capability(&mine.capability, cell.protection());
-    assert!(
-        drive
-            .read(&authority, file.handle.name(), 0, &mut back)
-            .is_ok()
-    );
+    assert_eq!(Use::of(&cell, &found).read(1 << 20), Ok(data));
 
     // Truncation goes through the manager, and shows at the drive.
     let changes = SetFileAttributes {
@@ -128,21 +108,77 @@ fn a_file_goes_to_its_drive_and_back() {
     };
     let cut = client.setattr(&user(USER), file.handle, &changes).unwrap();
     assert_eq!(cut.attributes.size, 5);
-    let outcome = drive
-        .read(&authority, file.handle.name(), 0, &mut back)
+    assert_eq!(Use::of(&cell, &found).read(1 << 20), Ok(vec![0x5a; 5]));
+
+    // The attributes are the drive's; the record is in them.
+    let used = Use::of(&cell, &found);
+    let attributes = used
+        .drive
+        .getattr(&used.authority, file.handle.name())
         .unwrap();
-    assert_eq!((outcome.length, outcome.logical_size), (5, 5));
+    let record = FileRecord::parse(&attributes.fs_specific).unwrap();
+    assert_eq!((record.mode, record.uid), (0o640, USER));
+}
+
+#[test]
+fn capabilities_end_with_what_they_are_for() {
+    let cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let file = client
+        .create(&user(USER), root, b"file", 0o640, true)
+        .unwrap();
+    Use::of(&cell, &file).write(b"data").unwrap();
+
+    // A group's member may read, others nothing but the attributes.
+    let member = Caller {
+        uid: 7,
+        gid: 7,
+        groups: vec![USER],
+    };
+    let theirs = client.lookup(&member, root, b"file").unwrap();
+    assert_eq!(
+        theirs.capability.capability.rights,
+        Rights::READ | Rights::GETATTR
+    );
+    let theirs = Use::of(&cell, &theirs);
+    assert_eq!(theirs.read(10), Ok(b"data".to_vec()));
+    assert_eq!(theirs.write(b"x"), Err(Status::RefusedRights));
+    let other = client.lookup(&user(8), root, b"file").unwrap();
+    assert_eq!(Use::of(&cell, &other).read(10), Err(Status::RefusedRights));
+
+    // chmod revokes what was given before, and gives a new one.
+    let changes = SetFileAttributes {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    let mine = client.setattr(&user(USER), file.handle, &changes).unwrap();
+    assert_eq!(theirs.read(10), Err(Status::RefusedDigest));
+    let mine = Use::of(&cell, &mine);
+    assert_eq!(mine.read(10), Ok(b"data".to_vec()));
 
     // The file's last name goes, and with it the object.
     client.unlink(&user(USER), root, b"file").unwrap();
-    let gone = drive
-        .read(&authority, file.handle.name(), 0, &mut back)
-        .unwrap_err();
-    assert_eq!(gone.status(), Some(Status::RefusedDigest));
-    assert_eq!(
-        status_of(client.getattr(&user(USER), file.handle)),
-        ManagerStatus::Stale
-    );
+    assert_eq!(mine.read(10), Err(Status::RefusedDigest));
+    let gone = status_of(client.getattr(&user(USER), file.handle));
+    assert_eq!(gone, ManagerStatus::Stale);
+}
+
+#[test]
+fn capabilities_expire_and_are_renewed() {
+    let cell = Cell::with(1, |config| {
+        config.capability_lifetime = Duration::from_secs(1)
+    });
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let file = client
+        .create(&user(USER), root, b"file", 0o640, true)
+        .unwrap();
+    assert_eq!(Use::of(&cell, &file).write(b"data"), Ok(()));
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(Use::of(&cell, &file).read(10), Err(Status::RefusedExpired));
+    let renewed = client.getattr(&user(USER), file.handle).unwrap();
+    assert_eq!(Use::of(&cell, &renewed).read(10), Ok(b"data".to_vec()));
 }
 
 #[test]

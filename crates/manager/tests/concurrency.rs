@@ -1,5 +1,4 @@
 //! Many threads at once: nobody waits for ever, nothing is lost, the tree stays a tree.
-
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;
@@ -13,37 +12,14 @@ use nasd_manager::objects::memory::MemoryDrives;
 use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
 
 use support::checker::check;
-use support::{Random, open, options, place, root, walk};
-
-type Outcome = Result<(), ManagerStatus>;
+use support::operation::Op;
+use support::{Random, open, options, root, walk};
 
 fn path(random: &mut Random) -> String {
     let depth = 1 + random.below(3);
     (0..depth)
         .map(|_| format!("/{}", random.pick(&["a", "b", "c", "d"])))
         .collect()
-}
-
-fn step(namespace: &Namespace, random: &mut Random) -> Outcome {
-    let (one, other, caller) = (path(random), path(random), root());
-    let (directory, name) = place(namespace, &one)?;
-    match random.below(9) {
-        0 | 1 => namespace
-            .create(&caller, directory, name, 0o644, false)
-            .map(|_| ()),
-        2 | 3 => namespace.mkdir(&caller, directory, name, 0o755).map(|_| ()),
-        4 => namespace.unlink(&caller, directory, name),
-        5 => namespace.rmdir(&caller, directory, name),
-        6 => {
-            let file = namespace.lookup(&caller, directory, name)?.handle;
-            let (directory, name) = place(namespace, &other)?;
-            namespace.link(&caller, file, directory, name).map(|_| ())
-        }
-        _ => {
-            let to = place(namespace, &other)?;
-            namespace.rename(&caller, (directory, name), to, RenameFlags::NONE)
-        }
-    }
 }
 
 fn hammer(small_caches: bool) {
@@ -60,7 +36,7 @@ fn hammer(small_caches: bool) {
             scope.spawn(move || {
                 let mut random = Random(1000 + thread);
                 for _ in 0..3000 {
-                    match step(namespace, &mut random) {
+                    match Op::random(&mut random, path).run(namespace) {
                         Ok(()) => {
                             done.fetch_add(1, Ordering::Relaxed);
                         }

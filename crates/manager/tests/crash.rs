@@ -1,6 +1,5 @@
 //! The manager dies, or a call is lost, at every single call to a drive, with and without a power
 //! cut of the drives: what comes back is the old tree or the new one, whole.
-
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;
@@ -10,13 +9,12 @@ use std::sync::Arc;
 use nasd_manager::Namespace;
 use nasd_manager::objects::ObjectStore;
 use nasd_manager::objects::memory::{MemoryDrives, Snapshot};
-use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags, SetFileAttributes};
+use nasd_protocol::manager::{FileType, ManagerStatus};
 
 use support::checker::{Tree, check};
 use support::faulty::{FaultyDrives, STOPS, Stop};
+use support::operation::Op;
 use support::{open, place, root, walk};
-
-type Run = dyn Fn(&Namespace) -> Result<(), ManagerStatus>;
 
 /// A tree with something of everything, spread over three drives.
 fn set_up() -> Snapshot {
@@ -55,104 +53,39 @@ fn set_up() -> Snapshot {
     drives.snapshot()
 }
 
-fn rename(from: &'static str, to: &'static str) -> Box<Run> {
-    Box::new(move |namespace| {
-        let (from, to) = (place(namespace, from)?, place(namespace, to)?);
-        namespace.rename(&root(), from, to, RenameFlags::NONE)
-    })
+fn big(number: usize) -> String {
+    format!("big/{number:0>250}")
 }
 
-fn big(number: usize) -> &'static str {
-    format!("big/{number:0>250}").leak()
-}
-
-fn operations() -> Vec<(&'static str, Box<Run>)> {
+fn operations() -> Vec<(&'static str, Op)> {
+    let path = str::to_owned;
+    let create = |path| Op::Create {
+        path,
+        exclusive: true,
+    };
+    let symlink = Op::Symlink {
+        path: path("a/new"),
+        target: path("../b/file"),
+    };
+    let link = Op::Link {
+        from: path("a/file"),
+        to: path("b/again"),
+    };
+    let rename = Op::rename;
     vec![
-        (
-            "create",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "a/new")?;
-                namespace
-                    .create(&root(), directory, name, 0o640, true)
-                    .map(|_| ())
-            }),
-        ),
+        ("create", create(path("a/new"))),
         (
             "create in a new block",
-            Box::new(|namespace| {
-                let (directory, _) = place(namespace, "big/x")?;
-                namespace
-                    .create(&root(), directory, &[b'n'; 255], 0o640, true)
-                    .map(|_| ())
-            }),
+            create(format!("big/{}", "n".repeat(255))),
         ),
-        (
-            "mkdir",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "a/new")?;
-                namespace.mkdir(&root(), directory, name, 0o700).map(|_| ())
-            }),
-        ),
-        (
-            "symlink",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "a/new")?;
-                namespace
-                    .symlink(&root(), directory, name, b"../b/file")
-                    .map(|_| ())
-            }),
-        ),
-        (
-            "unlink",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "a/file")?;
-                namespace.unlink(&root(), directory, name)
-            }),
-        ),
-        (
-            "unlink one of two names",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "b/linked")?;
-                namespace.unlink(&root(), directory, name)
-            }),
-        ),
-        (
-            "unlink the last in a block",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "b/full/x")?;
-                namespace.unlink(&root(), directory, name)
-            }),
-        ),
-        (
-            "rmdir",
-            Box::new(|namespace| {
-                let (directory, name) = place(namespace, "b/empty")?;
-                namespace.rmdir(&root(), directory, name)
-            }),
-        ),
-        (
-            "link",
-            Box::new(|namespace| {
-                let file = walk(namespace, "a/file")
-                    .ok_or(ManagerStatus::Unavailable)?
-                    .handle;
-                let (directory, name) = place(namespace, "b/again")?;
-                namespace.link(&root(), file, directory, name).map(|_| ())
-            }),
-        ),
-        (
-            "chmod",
-            Box::new(|namespace| {
-                let file = walk(namespace, "a/file")
-                    .ok_or(ManagerStatus::Unavailable)?
-                    .handle;
-                let changes = SetFileAttributes {
-                    mode: Some(0o400),
-                    ..Default::default()
-                };
-                namespace.setattr(&root(), file, &changes).map(|_| ())
-            }),
-        ),
+        ("mkdir", Op::Mkdir(path("a/new"))),
+        ("symlink", symlink),
+        ("unlink", Op::Unlink(path("a/file"))),
+        ("unlink one of two names", Op::Unlink(path("b/linked"))),
+        ("unlink the last in a block", Op::Unlink(path("b/full/x"))),
+        ("rmdir", Op::Rmdir(path("b/empty"))),
+        ("link", link),
+        ("chmod", Op::Chmod(path("a/file"), 0o400)),
         ("rename", rename("a/file", "a/renamed")),
         ("rename over", rename("a/file", "a/other")),
         ("rename over one of two names", rename("a/file", "a/twin")),
@@ -160,7 +93,7 @@ fn operations() -> Vec<(&'static str, Box<Run>)> {
             "rename one of two names over a file",
             rename("a/twin", "a/other"),
         ),
-        ("rename between blocks", rename(big(0), big(19))),
+        ("rename between blocks", rename(&big(0), &big(19))),
         ("rename to another directory", rename("a/file", "b/renamed")),
         (
             "rename to another directory over",
@@ -187,11 +120,11 @@ fn tree_of(drives: &MemoryDrives, what: &str) -> (Tree, usize) {
 }
 
 /// The tree after the operation, and how many calls it takes, starting from a cold cache.
-fn without_faults(start: &Snapshot, run: &Run) -> (Tree, usize) {
+fn without_faults(start: &Snapshot, operation: &Op) -> (Tree, usize) {
     let drives = Arc::new(MemoryDrives::from_snapshot(start));
     let store = Arc::new(FaultyDrives::new(drives.clone(), usize::MAX, Stop::Before));
     let namespace = open(store.clone());
-    run(&namespace).unwrap();
+    operation.run(&namespace).unwrap();
     let (tree, orphans) = tree_of(&drives, "without faults");
     assert_eq!(orphans, 0);
     (tree, store.calls())
@@ -208,8 +141,8 @@ fn old_or_new_after_every_stop() {
         store.calls()
     };
     let mut cases = 0;
-    for (name, run) in operations() {
-        let (new, calls) = without_faults(&start, &*run);
+    for (name, operation) in operations() {
+        let (new, calls) = without_faults(&start, &operation);
         assert_ne!(old, new, "{name}");
         for stop_at in opening..calls + 2 {
             for (stop, power_cut) in STOPS
@@ -221,7 +154,7 @@ fn old_or_new_after_every_stop() {
                 let store = Arc::new(FaultyDrives::new(drives.clone(), stop_at, stop));
                 let namespace = open(store);
                 // A lookup may be what fails: then the operation is not even begun.
-                let answered = run(&namespace).is_ok();
+                let answered = operation.run(&namespace).is_ok();
                 if !stop.is_death() {
                     namespace.keep_house();
                     agree(&namespace, &drives, &what);
@@ -372,11 +305,11 @@ fn old_or_new_after_two_stops() {
     let start = set_up();
     let (old, _) = tree_of(&MemoryDrives::from_snapshot(&start), "start");
     let wanted = ["move a directory over an empty one", "link"];
-    for (name, run) in operations()
+    for (name, operation) in operations()
         .into_iter()
         .filter(|(name, _)| wanted.contains(name))
     {
-        let (new, calls) = without_faults(&start, &*run);
+        let (new, calls) = without_faults(&start, &operation);
         // What comes before the log is the business of the other test.
         for stop_at in calls.saturating_sub(8)..calls {
             for stop in STOPS.into_iter().filter(|stop| stop.is_death()) {
@@ -384,7 +317,7 @@ fn old_or_new_after_two_stops() {
                 let store = Arc::new(FaultyDrives::new(drives.clone(), stop_at, stop));
                 let options = support::options(&drives.drives());
                 if let Ok(namespace) = Namespace::open(store, options) {
-                    let _ = run(&namespace);
+                    let _ = operation.run(&namespace);
                 }
                 let between = drives.snapshot();
                 for second in 0..40 {

@@ -1,6 +1,5 @@
 //! Random operations on a volume and on a tree in memory: the same answers, and the same tree,
 //! also after restarts and power cuts. No file's contents pass the manager on the way.
-
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;
@@ -12,18 +11,17 @@ use nasd_manager::Namespace;
 use nasd_manager::file_record::FileRecord;
 use nasd_manager::objects::memory::MemoryDrives;
 use nasd_manager::objects::{ObjectStore, Wait};
-use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
+use nasd_protocol::manager::{FileHandle, FileType};
 
 use support::checker::check;
+use support::operation::Op;
 use support::reference::Reference;
 use support::watched::{WatchedDrives, What};
-use support::{Random, options, place, root, walk};
-
-type Outcome = Result<(), ManagerStatus>;
+use support::{Random, options};
 
 /// Names of several lengths, so that some directories have several blocks.
 const NAMES: [&str; 6] = ["a", "b", "c", "dd", LONG, LONGER];
-const LONG: &str = concat!("longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglong");
+const LONG: &str = "longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglong";
 const LONGER: &str = "x\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}y";
 
 fn path(random: &mut Random) -> String {
@@ -35,83 +33,10 @@ fn path(random: &mut Random) -> String {
 
 /// One operation, on both; the outcomes must be the same.
 fn step(namespace: &Namespace, reference: &mut Reference, random: &mut Random) -> String {
-    let (one, other) = (path(random), path(random));
-    let caller = root();
-    let kind = random.below(12);
-    let (what, got, expected) = match kind {
-        0..=2 => {
-            let exclusive = random.below(2) == 0;
-            let got = place(namespace, &one).and_then(|(directory, name)| {
-                namespace
-                    .create(&caller, directory, name, 0o644, exclusive)
-                    .map(|_| ())
-            });
-            let expected = reference.make(&one, FileType::Regular, b"", exclusive);
-            (format!("create {one} {exclusive}"), got, expected)
-        }
-        3 | 4 => {
-            let got = place(namespace, &one).and_then(|(directory, name)| {
-                namespace.mkdir(&caller, directory, name, 0o755).map(|_| ())
-            });
-            (
-                format!("mkdir {one}"),
-                got,
-                reference.make(&one, FileType::Directory, b"", true),
-            )
-        }
-        5 => {
-            let got = place(namespace, &one).and_then(|(directory, name)| {
-                namespace
-                    .symlink(&caller, directory, name, other.as_bytes())
-                    .map(|_| ())
-            });
-            let expected = reference.make(&one, FileType::Symlink, other.as_bytes(), true);
-            (format!("symlink {one}"), got, expected)
-        }
-        6 => {
-            let got = place(namespace, &one)
-                .and_then(|(directory, name)| namespace.unlink(&caller, directory, name));
-            (format!("unlink {one}"), got, reference.unlink(&one))
-        }
-        7 => {
-            let got = place(namespace, &one)
-                .and_then(|(directory, name)| namespace.rmdir(&caller, directory, name));
-            (format!("rmdir {one}"), got, reference.rmdir(&one))
-        }
-        8 => {
-            let got = walk(namespace, &one)
-                .ok_or(ManagerStatus::NotFound)
-                .and_then(|file| {
-                    let (directory, name) = place(namespace, &other)?;
-                    namespace
-                        .link(&caller, file.handle, directory, name)
-                        .map(|_| ())
-                });
-            (
-                format!("link {one} {other}"),
-                got,
-                reference.link(&one, &other),
-            )
-        }
-        _ => {
-            let no_replace = random.below(4) == 0;
-            let flags = if no_replace {
-                RenameFlags::NO_REPLACE
-            } else {
-                RenameFlags::NONE
-            };
-            let got = rename(namespace, &one, &other, flags);
-            let expected = reference.rename(&one, &other, no_replace);
-            (format!("rename {one} {other} {no_replace}"), got, expected)
-        }
-    };
-    assert_eq!(got, expected, "{what}");
-    what
-}
-
-fn rename(namespace: &Namespace, from: &str, to: &str, flags: RenameFlags) -> Outcome {
-    let (from, to) = (place(namespace, from)?, place(namespace, to)?);
-    namespace.rename(&root(), from, to, flags)
+    let operation = Op::random(random, path);
+    let expected = reference.run(&operation);
+    assert_eq!(operation.run(namespace), expected, "{operation:?}");
+    format!("{operation:?}")
 }
 
 fn compare(drives: &MemoryDrives, reference: &Reference, what: &str) {

@@ -1,5 +1,4 @@
 //! The rules of POSIX, rule by rule, through the operations.
-
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;

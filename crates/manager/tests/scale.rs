@@ -1,5 +1,4 @@
 //! Large directories: every change is one small write, and none takes longer for the others.
-
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use nasd_manager::Namespace;
 use nasd_manager::objects::memory::MemoryDrives;
 use nasd_protocol::manager::{FileHandle, ManagerStatus, RenameFlags};
 
@@ -19,6 +19,23 @@ const ENTRIES: usize = 100_000;
 
 fn name(number: usize) -> Vec<u8> {
     format!("file-{number:06}.dat").into_bytes()
+}
+
+/// All names of a directory, so many at a time.
+fn list(namespace: &Namespace, directory: FileHandle, page: u32) -> Vec<Vec<u8>> {
+    let (mut seen, mut cookie) = (Vec::new(), 0);
+    loop {
+        let page = namespace.readdir(&root(), directory, cookie, page).unwrap();
+        seen.extend(
+            page.entries
+                .iter()
+                .map(|entry| entry.name.as_bytes().to_vec()),
+        );
+        match page.entries.last() {
+            Some(last) if !page.end => cookie = last.cookie,
+            _ => return seen,
+        }
+    }
 }
 
 #[test]
@@ -64,20 +81,7 @@ fn a_hundred_thousand_names() {
         "{slowest_thousand:?} against {each:?} each"
     );
 
-    let mut seen = HashSet::new();
-    let mut cookie = 0;
-    loop {
-        let page = namespace.readdir(&root(), big, cookie, 1024).unwrap();
-        seen.extend(
-            page.entries
-                .iter()
-                .map(|entry| entry.name.as_bytes().to_vec()),
-        );
-        match page.entries.last() {
-            Some(last) if !page.end => cookie = last.cookie,
-            _ => break,
-        }
-    }
+    let seen: HashSet<Vec<u8>> = list(&namespace, big, 1024).into_iter().collect();
     assert_eq!(seen.len(), ENTRIES);
 
     // A manager that starts anew reads it once, and then knows every name.
@@ -130,19 +134,7 @@ fn readdir_while_names_come_and_go() {
             });
         }
         while rounds.load(Ordering::Relaxed) < 700 {
-            let (mut seen, mut cookie) = (Vec::new(), 0);
-            loop {
-                let page = namespace.readdir(&root(), directory, cookie, 13).unwrap();
-                seen.extend(
-                    page.entries
-                        .iter()
-                        .map(|entry| entry.name.as_bytes().to_vec()),
-                );
-                match page.entries.last() {
-                    Some(last) if !page.end => cookie = last.cookie,
-                    _ => break,
-                }
-            }
+            let seen = list(&namespace, directory, 13);
             for number in 0..600 {
                 let times = seen.iter().filter(|name| **name == stays(number)).count();
                 assert_eq!(times, 1, "{number}");

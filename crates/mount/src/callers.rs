@@ -70,7 +70,13 @@ fn group_list(uid: u32, gid: u32) -> Option<Vec<u32>> {
     let mut text = vec![0; 16 << 10];
     // SAFETY: all pointers are to memory that lives through the call, with the length given.
     let status = unsafe {
-        libc::getpwuid_r(uid, entry.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut found)
+        libc::getpwuid_r(
+            uid,
+            entry.as_mut_ptr(),
+            text.as_mut_ptr(),
+            text.len(),
+            &mut found,
+        )
     };
     if status != 0 || found.is_null() {
         return None;
@@ -81,9 +87,8 @@ fn group_list(uid: u32, gid: u32) -> Option<Vec<u32>> {
     loop {
         let mut count = libc::c_int::try_from(groups.len()).ok()?;
         // SAFETY: `groups` has room for `count` entries; `name` is a C string.
-        let status = unsafe {
-            libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count)
-        };
+        let status =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
         let count = usize::try_from(count).ok()?;
         if status >= 0 {
             groups.truncate(count);

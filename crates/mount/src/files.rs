@@ -13,10 +13,10 @@ use nasd_clerk::{
     Caller, Entry, FileAttributes, FileHandle, FileType, OpenFile, OpenMode, SetFileAttributes,
 };
 
+use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
-use crate::DataPath;
-use crate::inodes;
+use crate::inodes::{self, Belief};
 use crate::tree::{Tree, name_of};
 
 thread_local! {
@@ -51,7 +51,12 @@ struct Opening<'a> {
 impl<'a> Opening<'a> {
     fn begin(tree: &'a Tree, ino: u64, handle: FileHandle, mode: OpenMode) -> Self {
         tree.inodes.begin_open(ino, handle, mode.write);
-        Opening { tree, ino, writes: mode.write, made: false }
+        Opening {
+            tree,
+            ino,
+            writes: mode.write,
+            made: false,
+        }
     }
 }
 
@@ -80,19 +85,11 @@ impl OpenedFile {
         use_data: impl FnOnce(&[u8]),
     ) -> Result<(), Errno> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let outcome = self.open.read_with(offset, length as usize, scratch, use_data);
+            let outcome = self
+                .open
+                .read_with(offset, length as usize, scratch, use_data);
             outcome.map_err(|error| errno(&error))
         })
-    }
-
-    /// Takes all of `data`.
-    pub(crate) fn write(&self, offset: u64, data: &[u8], flags: OpenFlags) -> Result<(), Errno> {
-        self.open.write(offset, data).map_err(|error| errno(&error))?;
-        if self.direct && flags.0 & (libc::O_DSYNC | libc::O_SYNC) != 0 {
-            // For others, the kernel asks by itself.
-            return self.sync();
-        }
-        Ok(())
     }
 
     /// Makes everything written so far durable.
@@ -106,22 +103,39 @@ impl Tree {
     pub(crate) fn open(&self, who: Who, ino: u64, flags: OpenFlags) -> Result<Opened, Errno> {
         let (handle, caller, mode) = (self.handle(ino)?, self.callers.get(who), mode_of(flags));
         let opening = Opening::begin(self, ino, handle, mode);
-        let (open, attributes) =
-            self.clerk.open(&caller, handle, mode).map_err(|error| errno(&error))?;
-        self.correct(ino, &attributes);
+        let (open, attributes) = self
+            .clerk
+            .open(&caller, handle, mode)
+            .map_err(|error| errno(&error))?;
+        self.correct(ino, &attributes, flags)?;
         Ok(self.opened(opening, open, &attributes, flags))
     }
 
-    /// The kernel knows length and times as they were up to a second ago; who opens a file must
-    /// see what others had written and closed before.
-    fn correct(&self, ino: u64, attributes: &FileAttributes) {
-        if self.inodes.was_told_otherwise(ino, inodes::version(attributes))
-            && let Some(notifier) = self.notifier.get()
+    /// The kernel believes attributes that are up to a second old; who opens a file must see what
+    /// others had written and closed before.
+    fn correct(
+        &self,
+        ino: u64,
+        attributes: &FileAttributes,
+        flags: OpenFlags,
+    ) -> Result<(), Errno> {
+        let belief = self.inodes.belief(ino, inodes::version(attributes));
+        if belief == Belief::Good {
+            return Ok(());
+        }
+        if let Some(notifier) = self.notifier.get()
             // A negative offset is about attributes only: no page is waited for.
             && let Err(error) = notifier.inval_inode(INodeNo(ino), -1, 0)
         {
             tracing::debug!(%error, "the kernel keeps old attributes for a second");
         }
+        let appends = flags.0 & libc::O_APPEND != 0;
+        if appends && belief == Belief::OtherLength && self.inodes.may_refuse(ino) {
+            // Before it reads, the kernel now asks; before it appends, it does not. But it looks
+            // the name up again and repeats the opening after this error.
+            return Err(Errno::ESTALE);
+        }
+        Ok(())
     }
 
     /// Makes a file, if there is none of that name, and opens it.
@@ -135,7 +149,9 @@ impl Tree {
     ) -> Result<(FileAttr, Opened), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let exclusive = flags.0 & libc::O_EXCL != 0;
-        let made = self.clerk.create(&caller, dir, &name, mode & 0o7777, exclusive);
+        let made = self
+            .clerk
+            .create(&caller, dir, &name, mode & 0o7777, exclusive);
         let mut entry = made.map_err(|error| errno(&error))?;
         match entry.attributes.file_type {
             FileType::Regular => {}
@@ -149,8 +165,10 @@ impl Tree {
         if flags.0 & libc::O_TRUNC != 0 && entry.attributes.size > 0 {
             entry.attributes = self.cut(&caller, &entry)?;
         }
-        let (open, attributes) =
-            self.clerk.open_known(&caller, &entry, open_mode).map_err(|error| errno(&error))?;
+        let (open, attributes) = self
+            .clerk
+            .open_known(&caller, &entry, open_mode)
+            .map_err(|error| errno(&error))?;
         let opened = self.opened(opening, open, &attributes, flags);
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         Ok((self.present(ino, &attributes), opened))
@@ -158,7 +176,10 @@ impl Tree {
 
     /// Somebody else has just made the file and written to it.
     fn cut(&self, caller: &Arc<Caller>, entry: &Entry) -> Result<FileAttributes, Errno> {
-        let changes = SetFileAttributes { size: Some(0), ..SetFileAttributes::default() };
+        let changes = SetFileAttributes {
+            size: Some(0),
+            ..SetFileAttributes::default()
+        };
         let cut = self.clerk.setattr(caller, entry.handle, &changes);
         cut.map_err(|error| errno(&error))
     }
@@ -184,7 +205,30 @@ impl Tree {
             answer |= FopenFlags::FOPEN_NOFLUSH;
         }
         let number = self.files.insert(OpenedFile { ino, open, direct });
-        Opened { number, flags: answer }
+        Opened {
+            number,
+            flags: answer,
+        }
+    }
+
+    /// Takes all of `data`.
+    pub(crate) fn write(
+        &self,
+        file: &OpenedFile,
+        offset: u64,
+        data: &[u8],
+        flags: OpenFlags,
+    ) -> Result<(), Errno> {
+        file.open
+            .write(offset, data)
+            .map_err(|error| errno(&error))?;
+        self.inodes
+            .written(file.ino, offset.saturating_add(data.len() as u64));
+        if file.direct && flags.0 & (libc::O_DSYNC | libc::O_SYNC) != 0 {
+            // For others, the kernel asks by itself.
+            return file.sync();
+        }
+        Ok(())
     }
 
     /// What close does: everything written is durable, or the failure is told. A file that nobody
@@ -198,7 +242,9 @@ impl Tree {
 
     /// The last reference to an opening is gone.
     pub(crate) fn release(&self, number: u64) {
-        let Some(file) = self.files.remove(number) else { return };
+        let Some(file) = self.files.remove(number) else {
+            return;
+        };
         if self.inodes.end_open(file.ino, file.open.mode().write) {
             file.open.discard();
             self.remove_hidden(file.ino);

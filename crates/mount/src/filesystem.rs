@@ -53,7 +53,10 @@ pub(crate) struct VolumeFilesystem {
 }
 
 fn who(request: &Request) -> Who {
-    Who { uid: request.uid(), gid: request.gid() }
+    Who {
+        uid: request.uid(),
+        gid: request.gid(),
+    }
 }
 
 fn answer_entry(reply: ReplyEntry, outcome: Result<FileAttr, Errno>) {
@@ -107,7 +110,8 @@ impl VolumeFilesystem {
     /// Runs an operation on a file's data or attributes.
     fn on_file(&self, ino: INodeNo, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
         let tree = Arc::clone(&self.tree);
-        self.dispatcher.run(self.tree.lane(ino.0), move || job(&tree));
+        self.dispatcher
+            .run(self.tree.lane(ino.0), move || job(&tree));
     }
 
     /// Runs an operation on an open file; without one, `job` answers that.
@@ -117,7 +121,9 @@ impl VolumeFilesystem {
         job: impl FnOnce(&Arc<Tree>, Result<&OpenedFile, Errno>) + Send + 'static,
     ) {
         let tree = Arc::clone(&self.tree);
-        let Some(file) = tree.files.get(fh.0) else { return job(&tree, Err(Errno::EBADF)) };
+        let Some(file) = tree.files.get(fh.0) else {
+            return job(&tree, Err(Errno::EBADF));
+        };
         let lane = Lane::Drive(file.open.handle().drive);
         self.dispatcher.run(lane, move || job(&tree, Ok(&file)));
     }
@@ -154,7 +160,9 @@ impl Filesystem for VolumeFilesystem {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let who = who(request);
-        self.on_file(ino, move |tree| answer_attr(reply, tree.getattr(who, ino.0)));
+        self.on_file(ino, move |tree| {
+            answer_attr(reply, tree.getattr(who, ino.0))
+        });
     }
 
     fn setattr(
@@ -176,8 +184,17 @@ impl Filesystem for VolumeFilesystem {
         reply: ReplyAttr,
     ) {
         let who = who(request);
-        let changes = Changes { mode, uid, gid, size, access_time, modify_time };
-        self.on_file(ino, move |tree| answer_attr(reply, tree.setattr(who, ino.0, changes)));
+        let changes = Changes {
+            mode,
+            uid,
+            gid,
+            size,
+            access_time,
+            modify_time,
+        };
+        self.on_file(ino, move |tree| {
+            answer_attr(reply, tree.setattr(who, ino.0, changes))
+        });
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -293,13 +310,15 @@ impl Filesystem for VolumeFilesystem {
         reply: ReplyCreate,
     ) {
         let (who, name, flags) = (who(request), name.to_owned(), OpenFlags(flags));
-        self.on_names(move |tree| match tree.create(who, parent.0, &name, mode, flags) {
-            Ok((attr, opened)) => {
-                let number = FileHandle(opened.number);
-                reply.created(&TTL, &attr, Generation(0), number, opened.flags);
-            }
-            Err(error) => reply.error(error),
-        });
+        self.on_names(
+            move |tree| match tree.create(who, parent.0, &name, mode, flags) {
+                Ok((attr, opened)) => {
+                    let number = FileHandle(opened.number);
+                    reply.created(&TTL, &attr, Generation(0), number, opened.flags);
+                }
+                Err(error) => reply.error(error),
+            },
+        );
     }
 
     fn read(
@@ -322,7 +341,7 @@ impl Filesystem for VolumeFilesystem {
     fn write(
         &self,
         _request: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         data: &[u8],
@@ -331,16 +350,23 @@ impl Filesystem for VolumeFilesystem {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let Some(file) = self.tree.files.get(fh.0) else { return reply.error(Errno::EBADF) };
+        let Some(file) = self.tree.files.get(fh.0) else {
+            return reply.error(Errno::EBADF);
+        };
         if let Some(_permit) = self.dispatcher.enter() {
             // Here the data need not be copied once more.
-            let write = || answer_write(reply, file.write(offset, data, flags), data.len());
-            return run_guarded(write);
+            return run_guarded(|| {
+                let written = self.tree.write(&file, offset, data, flags);
+                answer_write(reply, written, data.len());
+            });
         }
-        let data = data.to_vec();
-        let lane = Lane::Drive(file.open.handle().drive);
-        let write = move || answer_write(reply, file.write(offset, &data, flags), data.len());
-        self.dispatcher.submit(lane, Box::new(write));
+        let (tree, data) = (Arc::clone(&self.tree), data.to_vec());
+        let write = move || {
+            let written = tree.write(&file, offset, &data, flags);
+            answer_write(reply, written, data.len());
+        };
+        self.dispatcher
+            .submit(self.tree.lane(ino.0), Box::new(write));
     }
 
     fn flush(
@@ -405,10 +431,12 @@ impl Filesystem for VolumeFilesystem {
         let Some(directory) = self.tree.directories.get(fh.0) else {
             return reply.error(Errno::EBADF);
         };
-        self.on_names(move |tree| match tree.readdir(&directory, offset, &mut reply) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        });
+        self.on_names(
+            move |tree| match tree.readdir(&directory, offset, &mut reply) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            },
+        );
     }
 
     fn releasedir(

@@ -29,6 +29,17 @@ pub(crate) fn version(attributes: &FileAttributes) -> Version {
     (attributes.modify_time, attributes.size)
 }
 
+/// What the kernel believes of a file's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Belief {
+    /// What is.
+    Good,
+    /// An older time of modification.
+    OtherTime,
+    /// Another length.
+    OtherLength,
+}
+
 #[derive(Debug)]
 struct Inode {
     handle: FileHandle,
@@ -41,8 +52,10 @@ struct Inode {
     names: Vec<(u64, Box<[u8]>)>,
     /// What the pages in the kernel's cache are of.
     cached: Option<Version>,
-    /// What the kernel was told last.
+    /// What the kernel believes: what it was told last, and its own writes since.
     told: Option<Version>,
+    /// An opening was refused because the kernel believes something old.
+    refused: bool,
     /// Where the file is kept, when it was removed while open.
     hidden: Vec<Place>,
 }
@@ -70,7 +83,10 @@ impl Inodes {
         let mut tables = Tables::default();
         tables.learn_drives(volume);
         tables.inodes.insert(ROOT, Inode::new(root));
-        Inodes { root, tables: Mutex::new(tables) }
+        Inodes {
+            root,
+            tables: Mutex::new(tables),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -89,7 +105,11 @@ impl Inodes {
 
     /// The number of a file.
     pub(crate) fn number(&self, handle: FileHandle) -> u64 {
-        if handle == self.root { ROOT } else { self.lock().number(handle) }
+        if handle == self.root {
+            ROOT
+        } else {
+            self.lock().number(handle)
+        }
     }
 
     /// The file with this number, if the kernel knows it.
@@ -100,8 +120,15 @@ impl Inodes {
     /// The kernel is about to be told that `name` in `dir` leads to this file. Returns its number.
     pub(crate) fn remember(&self, dir: u64, name: &[u8], handle: FileHandle) -> u64 {
         let mut tables = self.lock();
-        let ino = if handle == self.root { ROOT } else { tables.number(handle) };
-        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
+        let ino = if handle == self.root {
+            ROOT
+        } else {
+            tables.number(handle)
+        };
+        let inode = tables
+            .inodes
+            .entry(ino)
+            .or_insert_with(|| Inode::new(handle));
         inode.lookups += 1;
         tables.set_name(dir, name, ino);
         ino
@@ -110,7 +137,9 @@ impl Inodes {
     /// The kernel forgets what it was told `count` times.
     pub(crate) fn forget(&self, ino: u64, count: u64) {
         let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else { return };
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return;
+        };
         inode.lookups = inode.lookups.saturating_sub(count);
         tables.drop_unused(ino);
     }
@@ -124,7 +153,9 @@ impl Inodes {
     pub(crate) fn parent(&self, ino: u64) -> u64 {
         let tables = self.lock();
         let inode = tables.inodes.get(&ino);
-        inode.and_then(|inode| inode.names.first()).map_or(ino, |(dir, _)| *dir)
+        inode
+            .and_then(|inode| inode.names.first())
+            .map_or(ino, |(dir, _)| *dir)
     }
 
     /// A name is gone.
@@ -144,7 +175,10 @@ impl Inodes {
     /// A file is about to be opened. Every `begin_open` needs an `end_open`.
     pub(crate) fn begin_open(&self, ino: u64, handle: FileHandle, writes: bool) {
         let mut tables = self.lock();
-        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
+        let inode = tables
+            .inodes
+            .entry(ino)
+            .or_insert_with(|| Inode::new(handle));
         inode.opens += 1;
         inode.writers += u32::from(writes);
     }
@@ -153,7 +187,9 @@ impl Inodes {
     /// file that was removed meanwhile.
     pub(crate) fn end_open(&self, ino: u64, wrote: bool) -> bool {
         let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else { return false };
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return false;
+        };
         inode.opens = inode.opens.saturating_sub(1);
         inode.writers = inode.writers.saturating_sub(u32::from(wrote));
         let orphan = inode.opens == 0 && !inode.hidden.is_empty();
@@ -163,18 +199,26 @@ impl Inodes {
 
     /// Whether somebody has a file open.
     pub(crate) fn is_open(&self, ino: u64) -> bool {
-        self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 0)
+        self.lock()
+            .inodes
+            .get(&ino)
+            .is_some_and(|inode| inode.opens > 0)
     }
 
     /// Whether somebody has a file open for writing.
     pub(crate) fn is_written(&self, ino: u64) -> bool {
-        self.lock().inodes.get(&ino).is_some_and(|inode| inode.writers > 0)
+        self.lock()
+            .inodes
+            .get(&ino)
+            .is_some_and(|inode| inode.writers > 0)
     }
 
     /// The kernel's cache holds pages of this version from now on. Returns whether it did before.
     pub(crate) fn cache(&self, ino: u64, version: Version) -> bool {
         let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else { return false };
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return false;
+        };
         inode.cached.replace(version) == Some(version)
     }
 
@@ -185,29 +229,69 @@ impl Inodes {
         }
     }
 
-    /// Whether the kernel was told something else.
-    pub(crate) fn was_told_otherwise(&self, ino: u64, version: Version) -> bool {
-        let tables = self.lock();
-        tables.inodes.get(&ino).and_then(|inode| inode.told).is_some_and(|told| told != version)
+    /// The kernel has written up to `end`, and so believes that the file is that long at least.
+    pub(crate) fn written(&self, ino: u64, end: u64) {
+        let mut tables = self.lock();
+        if let Some(told) = tables
+            .inodes
+            .get_mut(&ino)
+            .and_then(|inode| inode.told.as_mut())
+        {
+            told.1 = told.1.max(end);
+        }
+    }
+
+    /// How far what the kernel believes is from the attributes of a file that it opens.
+    pub(crate) fn belief(&self, ino: u64, version: Version) -> Belief {
+        let mut tables = self.lock();
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return Belief::Good;
+        };
+        let belief = match inode.told {
+            Some(told) if told.1 != version.1 => Belief::OtherLength,
+            Some(told) if told.0 != version.0 => Belief::OtherTime,
+            _ => Belief::Good,
+        };
+        inode.refused &= belief == Belief::OtherLength;
+        belief
+    }
+
+    /// Whether an opening may be refused, so that the kernel looks again: not twice in a row.
+    pub(crate) fn may_refuse(&self, ino: u64) -> bool {
+        let mut tables = self.lock();
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return false;
+        };
+        inode.refused = !inode.refused;
+        inode.refused
     }
 
     /// An open file has lost its name and is kept at `place`. Returns false if it is not open any
     /// more.
     pub(crate) fn hide(&self, ino: u64, place: Place) -> bool {
         let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else { return false };
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return false;
+        };
         inode.hidden.push(place);
         inode.opens > 0
     }
 
     /// Whether a file has lost its name.
     pub(crate) fn is_hidden(&self, ino: u64) -> bool {
-        self.lock().inodes.get(&ino).is_some_and(|inode| !inode.hidden.is_empty())
+        self.lock()
+            .inodes
+            .get(&ino)
+            .is_some_and(|inode| !inode.hidden.is_empty())
     }
 
     /// Where a removed file is kept, or may be.
     pub(crate) fn places(&self, ino: u64) -> Vec<Place> {
-        self.lock().inodes.get(&ino).map(|inode| inode.hidden.clone()).unwrap_or_default()
+        self.lock()
+            .inodes
+            .get(&ino)
+            .map(|inode| inode.hidden.clone())
+            .unwrap_or_default()
     }
 
     /// A removed file is gone at last.
@@ -224,7 +308,12 @@ impl Inodes {
         let tables = self.lock();
         let is_there = |place: &Place| dir.is_none_or(|dir| place.dir == dir);
         let hidden = |inode: &Inode| inode.hidden.iter().any(is_there);
-        tables.inodes.iter().filter(|(_, inode)| hidden(inode)).map(|(ino, _)| *ino).collect()
+        tables
+            .inodes
+            .iter()
+            .filter(|(_, inode)| hidden(inode))
+            .map(|(ino, _)| *ino)
+            .collect()
     }
 }
 
@@ -238,6 +327,7 @@ impl Inode {
             names: Vec::new(),
             cached: None,
             told: None,
+            refused: false,
             hidden: Vec::new(),
         }
     }
@@ -303,7 +393,9 @@ impl Tables {
         if !self.inodes.get(&ino).is_some_and(unused) {
             return;
         }
-        let Some(inode) = self.inodes.remove(&ino) else { return };
+        let Some(inode) = self.inodes.remove(&ino) else {
+            return;
+        };
         for (dir, name) in &inode.names {
             if let Some(names) = self.names.get_mut(dir) {
                 names.remove(name);
@@ -348,12 +440,23 @@ mod tests {
         let ours = handle(&volume, 0, 71);
         assert_eq!(first.number(ours), second.number(ours));
         let huge = handle(&volume, 0, 1 << 48 | 71);
-        let stranger = FileHandle { drive: DriveId(12345), ..ours };
-        let namesake = FileHandle { partition: PartitionId(10), ..ours };
+        let stranger = FileHandle {
+            drive: DriveId(12345),
+            ..ours
+        };
+        let namesake = FileHandle {
+            partition: PartitionId(10),
+            ..ours
+        };
         first.remember(ROOT, b"a", ours);
-        let mut numbers: Vec<u64> =
-            [ours, huge, stranger, namesake].map(|handle| first.number(handle)).into();
-        assert_eq!(first.number(namesake), numbers[3], "the same while it is mounted");
+        let mut numbers: Vec<u64> = [ours, huge, stranger, namesake]
+            .map(|handle| first.number(handle))
+            .into();
+        assert_eq!(
+            first.number(namesake),
+            numbers[3],
+            "the same while it is mounted"
+        );
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 4);
@@ -386,9 +489,16 @@ mod tests {
         let first = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
         let second = inodes.remember(ROOT, b"b", handle(&volume, 0, 701));
         inodes.rename((ROOT, b"a"), (ROOT, b"b"));
-        assert_eq!((inodes.child(ROOT, b"a"), inodes.child(ROOT, b"b")), (None, Some(first)));
+        assert_eq!(
+            (inodes.child(ROOT, b"a"), inodes.child(ROOT, b"b")),
+            (None, Some(first))
+        );
         inodes.forget(second, 1);
-        assert_eq!(inodes.child(ROOT, b"b"), Some(first), "not the forgotten one's any more");
+        assert_eq!(
+            inodes.child(ROOT, b"b"),
+            Some(first),
+            "not the forgotten one's any more"
+        );
         assert_eq!(inodes.parent(first), ROOT);
     }
 
@@ -401,13 +511,21 @@ mod tests {
         inodes.begin_open(ino, file, false);
         inodes.begin_open(ino, file, true);
         let caller = Arc::new(Caller::default());
-        let place = Place { dir: volume.root.handle, name: Name::new("h").unwrap(), caller };
+        let place = Place {
+            dir: volume.root.handle,
+            name: Name::new("h").unwrap(),
+            caller,
+        };
         assert!(inodes.hide(ino, place.clone()));
         assert_eq!(inodes.all_hidden(Some(volume.root.handle)), [ino]);
         inodes.forget(ino, 1);
         assert!(!inodes.end_open(ino, false));
         assert!(inodes.end_open(ino, true), "now it must go");
-        assert_eq!(inodes.places(ino).len(), 1, "but is known until it has gone");
+        assert_eq!(
+            inodes.places(ino).len(),
+            1,
+            "but is known until it has gone"
+        );
         inodes.forget_hidden(ino);
         assert!(inodes.all_hidden(None).is_empty());
         assert!(!inodes.hide(ino, place), "closed and forgotten");

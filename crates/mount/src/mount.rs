@@ -98,8 +98,10 @@ impl MountHandle {
         }
         tracing::warn!(path = %path.display(), "still in use; taking the mount away nevertheless");
         unmount::write_out(path, PATIENCE);
-        unmount::detach(path, How::Forcibly)
-            .map_err(|error| MountError::Unmount { path: path.clone(), error })?;
+        unmount::detach(path, How::Forcibly).map_err(|error| MountError::Unmount {
+            path: path.clone(),
+            error,
+        })?;
         if let Err(error) = unmount::abort(&self.shared.device) {
             tracing::debug!(%error, "no connection to abort");
         }
@@ -175,7 +177,10 @@ impl Mount {
         let shared = Arc::clone(&self.handle.shared);
         let mut ended = shared.lock();
         while ended.is_none() {
-            ended = shared.changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
+            ended = shared
+                .changed
+                .wait(ended)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         drop(ended);
         self.finish()
@@ -192,7 +197,11 @@ impl Mount {
 
     fn stop_and_finish(&mut self) -> Result<(), MountError> {
         let stopped = self.handle.stop();
-        if !self.handle.shared.wait_until(Instant::now() + LAST_OPERATIONS) {
+        if !self
+            .handle
+            .shared
+            .wait_until(Instant::now() + LAST_OPERATIONS)
+        {
             tracing::warn!("an operation still waits for a drive; going on without it");
             self.serving = None;
         }
@@ -209,9 +218,10 @@ impl Mount {
         }
         drained?;
         match self.handle.shared.lock().as_mut() {
-            Some(Err(error)) => {
-                Err(MountError::Serve(std::mem::replace(error, io::ErrorKind::Other.into())))
-            }
+            Some(Err(error)) => Err(MountError::Serve(std::mem::replace(
+                error,
+                io::ErrorKind::Other.into(),
+            ))),
             _ => Ok(()),
         }
     }
@@ -235,18 +245,37 @@ fn configuration(options: &MountOptions, threads: usize) -> Config {
         MountOption::CUSTOM("subtype=nasd".into()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
-        if options.allow_suid { MountOption::Suid } else { MountOption::NoSuid },
-        if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
-        if options.read_only { MountOption::RO } else { MountOption::RW },
+        if options.allow_suid {
+            MountOption::Suid
+        } else {
+            MountOption::NoSuid
+        },
+        if options.no_exec {
+            MountOption::NoExec
+        } else {
+            MountOption::Exec
+        },
+        if options.read_only {
+            MountOption::RO
+        } else {
+            MountOption::RW
+        },
     ];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     config.n_threads = Some(threads);
     config.clone_fd = true;
     config
 }
 
 fn device_of(path: &Path) -> Result<String, MountError> {
-    let refused = |error| MountError::Refused { path: path.to_owned(), error };
+    let refused = |error| MountError::Refused {
+        path: path.to_owned(),
+        error,
+    };
     let entry = mountinfo::mounted_at(path).map_err(refused)?;
     let entry = entry.ok_or_else(|| refused(io::Error::other("the mount is not to be seen")))?;
     Ok(entry.device)
@@ -254,14 +283,16 @@ fn device_of(path: &Path) -> Result<String, MountError> {
 
 fn serve(session: Session<VolumeFilesystem>, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
-    thread::Builder::new().name("nasd-mount".into()).spawn(move || {
-        let outcome = session.run();
-        if let Err(error) = &outcome {
-            tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
-        }
-        *shared.lock() = Some(outcome);
-        shared.changed.notify_all();
-    })
+    thread::Builder::new()
+        .name("nasd-mount".into())
+        .spawn(move || {
+            let outcome = session.run();
+            if let Err(error) = &outcome {
+                tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
+            }
+            *shared.lock() = Some(outcome);
+            shared.changed.notify_all();
+        })
 }
 
 /// The system's refusal in words that help.
@@ -278,6 +309,9 @@ fn explain(path: &Path, options: &MountOptions, error: io::Error) -> MountError 
         io::ErrorKind::NotFound => MountError::NoHelper,
         io::ErrorKind::PermissionDenied => MountError::NoFuse(text),
         _ if text.contains("/dev/fuse") => MountError::NoFuse(text),
-        _ => MountError::Refused { path: path.to_owned(), error },
+        _ => MountError::Refused {
+            path: path.to_owned(),
+            error,
+        },
     }
 }

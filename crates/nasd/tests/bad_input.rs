@@ -168,7 +168,7 @@ fn mountpoints_that_cannot_be() {
     let file = cell.directory.path().join("file");
     fs::write(&file, "").unwrap();
     assert_refused(&cell.nasd(&["mount".as_ref(), file.as_os_str()]), &["not a directory"]);
-    assert_refused(&cell.nasd(&["umount".as_ref(), file.as_os_str()]), &["not mounted"]);
+    assert_refused(&cell.nasd(&["umount".as_ref(), file.as_os_str()]), &["is not a nasd mount"]);
     let point = cell.directory.path().join("point");
     fs::create_dir(&point).unwrap();
     let output = cell.nasd(&[

@@ -525,3 +525,274 @@ impl Slot {
         self.frame = Arc::new(frame);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_device::FramePool;
+
+    const B: usize = BLOCK_BYTES;
+
+    fn filled(pool: &FramePool, value: u8) -> Frame {
+        let mut frame = pool.allocate().unwrap();
+        frame.fill(value);
+        frame
+    }
+
+    fn absent(number: u64) -> View {
+        View {
+            number,
+            frame: None,
+            valid: 0,
+        }
+    }
+
+    fn put(map: &mut FrameMap, pool: &FramePool, range: Range<usize>, value: u8) {
+        let bytes = vec![value; range.len()];
+        // What the spare frame had before must never show.
+        let payload = Payload::Copy(&bytes, filled(pool, 0xee));
+        let fresh = touched(&range) & !map.states(0).dirty;
+        map.write(
+            FrameWrite {
+                number: 0,
+                range,
+                payload,
+                edges: Edges::new(),
+                fresh,
+            },
+            1,
+        );
+    }
+
+    /// The first byte of each run of equal bytes in the valid blocks, with its length.
+    fn shape(map: &mut FrameMap) -> Vec<(u8, usize)> {
+        let view = map.view(0, 0);
+        let mut found: Vec<(u8, usize)> = Vec::new();
+        let Some(frame) = view.frame else {
+            return found;
+        };
+        for &byte in runs(view.valid)
+            .flatten()
+            .flat_map(|block| &frame[block_bytes(block)])
+        {
+            match found.last_mut() {
+                Some((last, count)) if *last == byte => *count += 1,
+                _ => found.push((byte, 1)),
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn sets_and_runs() {
+        assert_eq!(set(0..16), 0xffff);
+        assert_eq!((set(3..3), set(15..16)), (0, 0x8000));
+        assert_eq!(
+            runs(0b1000_0000_0110_0001).collect::<Vec<_>>(),
+            [0..1, 5..7, 15..16]
+        );
+        assert_eq!(runs(0xffff).collect::<Vec<_>>(), [0..16]);
+        assert_eq!((touched(&(1..B + 1)), covered(&(1..B + 1))), (0b11, 0));
+        assert_eq!((touched(&(0..B)), covered(&(0..3 * B - 1))), (0b1, 0b11));
+        assert_eq!(outside(1, &(B + 5..B + 9)), [B..B + 5, B + 9..2 * B]);
+        assert_eq!(outside(1, &(0..B + 9)), [B..B, B + 9..2 * B]);
+    }
+
+    #[test]
+    fn partial_blocks_are_zeros_or_edges_around_what_is_written() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 10..20, 1);
+        assert_eq!(shape(&mut map), [(0, 10), (1, 10), (0, B - 20)]);
+        let edges = Edges::from([(2, Box::new([7; B]))]);
+        let range = 2 * B + 4..2 * B + 8;
+        let payload = Payload::Frame(filled(&pool, 3));
+        map.write(
+            FrameWrite {
+                number: 0,
+                range,
+                payload,
+                edges,
+                fresh: 0,
+            },
+            2,
+        );
+        let tail = [(0, 10), (1, 10), (0, B - 20), (7, 4), (3, 4), (7, B - 8)];
+        assert_eq!(shape(&mut map), tail);
+        assert_eq!(
+            map.states(0),
+            States {
+                valid: 0b101,
+                dirty: 0b101,
+                writing: 0
+            }
+        );
+        assert_eq!(
+            (map.pinned(), map.dirty_blocks(), pool.free_frames()),
+            (1, 2, 7)
+        );
+    }
+
+    #[test]
+    fn whoever_holds_a_frame_sees_it_as_it_was() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..2 * B, 1);
+        let held = map.view(0, 0).frame.unwrap();
+        put(&mut map, &pool, 100..200, 2);
+        assert!(held[..2 * B].iter().all(|&byte| byte == 1));
+        assert_eq!(shape(&mut map), [(1, 100), (2, 100), (1, 2 * B - 200)]);
+        drop(held);
+        // Nobody shares it now: it is changed where it is.
+        let before = map.view(0, 0).frame.unwrap().as_ptr();
+        put(&mut map, &pool, 0..50, 3);
+        assert_eq!(map.view(0, 0).frame.unwrap().as_ptr(), before);
+    }
+
+    #[test]
+    fn a_whole_frame_is_adopted_and_a_few_bytes_of_one_are_not() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..FRAME_BYTES, 1);
+        let mut write = |value, range: Range<usize>| {
+            let frame = filled(&pool, value);
+            let address = frame.as_ptr();
+            let payload = Payload::Frame(frame);
+            map.write(
+                FrameWrite {
+                    number: 0,
+                    range,
+                    payload,
+                    edges: Edges::new(),
+                    fresh: 0,
+                },
+                2,
+            );
+            map.view(0, 0).frame.unwrap().as_ptr() == address
+        };
+        assert!(write(2, 0..FRAME_BYTES));
+        assert!(!write(3, 0..B));
+        assert_eq!(shape(&mut map), [(3, B), (2, 15 * B)]);
+    }
+
+    #[test]
+    fn a_flush_has_what_it_took_and_what_comes_after_is_dirty_again() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..2 * B, 1);
+        let taken = map.capture();
+        assert_eq!((taken[0].blocks, taken[0].fresh), (0b11, 0b11));
+        assert_eq!(
+            map.states(0),
+            States {
+                valid: 0b11,
+                dirty: 0,
+                writing: 0b11
+            }
+        );
+        assert!(matches!(map.judge(0, 1), Judged::Pinned));
+        put(&mut map, &pool, 0..B, 2);
+        assert_eq!(taken[0].frame[0], 1);
+        map.written(&taken);
+        assert_eq!(
+            map.states(0),
+            States {
+                valid: 0b11,
+                dirty: 0b01,
+                writing: 0
+            }
+        );
+        assert_eq!(map.pinned(), 1);
+        let again = map.capture();
+        map.written(&again);
+        assert_eq!(map.pinned(), 0);
+        assert_eq!(shape(&mut map), [(2, B), (1, B)]);
+    }
+
+    #[test]
+    fn a_failed_flush_gives_back_what_is_still_there() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..4 * B, 1);
+        let taken = map.capture();
+        assert_eq!(map.cut(3), Dropped { dirty: 0, fresh: 0 });
+        let range = 0..B;
+        let payload = Payload::Copy(&[2; B], filled(&pool, 0));
+        map.write(
+            FrameWrite {
+                number: 0,
+                range,
+                payload,
+                edges: Edges::new(),
+                fresh: 0,
+            },
+            2,
+        );
+        // Three of four are left, one of them was written again.
+        assert_eq!(map.revert(&taken), Dropped { dirty: 2, fresh: 3 });
+        assert_eq!(
+            map.states(0),
+            States {
+                valid: 0b111,
+                dirty: 0b111,
+                writing: 0
+            }
+        );
+        assert_eq!(map.capture()[0].fresh, 0b111);
+    }
+
+    #[test]
+    fn cuts_count_what_they_drop() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..4 * B, 1);
+        assert_eq!(map.cut(3), Dropped { dirty: 1, fresh: 1 });
+        assert_eq!(map.states(0).valid, 0b111);
+        assert_eq!(map.cut(0), Dropped { dirty: 3, fresh: 3 });
+        assert_eq!(
+            (map.pinned(), map.is_empty(), pool.free_frames()),
+            (0, true, 8)
+        );
+        assert!(map.capture().is_empty());
+    }
+
+    #[test]
+    fn blocks_that_are_read_join_those_that_are_there_or_were() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        let (seen, new) = map.fill(&absent(0), filled(&pool, 1), 0b1, 5);
+        assert_eq!(
+            new,
+            Some(NewSlot {
+                number: 0,
+                stamp: 5
+            })
+        );
+        assert!(matches!(map.judge(0, 5), Judged::Evicted(_)));
+        let (view, new) = map.fill(&seen, filled(&pool, 2), 0b10, 6);
+        assert_eq!((view.valid, new.map(|slot| slot.stamp)), (0b11, Some(6)));
+        assert_eq!(shape(&mut map), [(1, B), (2, B)]);
+        // Another reader, who saw nothing, adds to it, and does not undo a write.
+        put(&mut map, &pool, 0..B, 9);
+        let (view, new) = map.fill(&absent(0), filled(&pool, 4), 0b101, 7);
+        assert_eq!((view.valid, new), (0b111, None));
+        assert_eq!(shape(&mut map), [(9, B), (2, B), (4, B)]);
+    }
+
+    #[test]
+    fn only_coming_back_to_a_block_makes_a_frame_hot() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        map.fill(&absent(0), filled(&pool, 1), 1, 5);
+        for block in 1..16 {
+            map.view(0, set(block..block + 1));
+        }
+        map.view(0, 1);
+        assert!(
+            matches!(map.judge(0, 4), Judged::Gone),
+            "another frame of that number"
+        );
+        assert!(matches!(map.judge(0, 5), Judged::Used));
+        assert!(matches!(map.judge(0, 5), Judged::Evicted(_)));
+    }
+}

@@ -6,6 +6,8 @@
 mod attributes;
 mod cache;
 mod data;
+#[cfg(test)]
+mod document;
 mod error;
 mod flush;
 mod format;

@@ -213,13 +213,17 @@ impl Store {
         // ones may be given up at any time.
         let states: Vec<States> = {
             let frames = self.cache.frames(object);
-            frame_parts(offset, length).map(|part| frames.states(part.number)).collect()
+            frame_parts(offset, length)
+                .map(|part| frames.states(part.number))
+                .collect()
         };
         let parts = || frame_parts(offset, length).zip(&states);
         let newly_dirty = |part: &FramePart, states: &States| touched(&part.range) & !states.dirty;
         let extents = if parts().any(|(part, states)| newly_dirty(&part, states) != 0) {
             let from = offset / BLOCK_BYTES as u64;
-            let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64).min(body.live_end());
+            let to = (offset + length as u64)
+                .div_ceil(BLOCK_BYTES as u64)
+                .min(body.live_end());
             self.metadata.extents(object.name, from, to)?
         } else {
             Vec::new()

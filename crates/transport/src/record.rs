@@ -161,17 +161,17 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Fills all of `into` with the next bytes of the record.
+    /// Fills `into` with the next bytes of the record; `false` if it ends before.
     pub(crate) fn take_into(
         &mut self,
         source: &mut impl Source,
         mut into: &mut [IoSliceMut<'_>],
-    ) -> Result<(), ReadError> {
+    ) -> Result<bool, ReadError> {
         IoSliceMut::advance_slices(&mut into, 0); // drops empty slices in front
         while !into.is_empty() {
             let left = self.fragment_left(source)?;
             if left == 0 {
-                return Err(FrameError::Truncated.into());
+                return Ok(false);
             }
             let count = if self.start < self.end {
                 let count = (self.end - self.start).min(left).min(into[0].len());
@@ -185,7 +185,7 @@ impl RecordReader {
             };
             IoSliceMut::advance_slices(&mut into, count);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Throws the rest of the record away.

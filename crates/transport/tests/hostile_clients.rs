@@ -158,12 +158,6 @@ fn a_length_word_that_contradicts_the_record_is_garbage_arguments() {
             let arguments = write_arguments(0, announced);
             let call = message(5, WRITE, &arguments, &pattern(0, present));
             socket.write_all(&record(&call, fragment)).unwrap();
-            if fragment < call.len() && announced > present {
-                // Known only when the record ends too early, and then there is no way on.
-                assert!(is_closed(&mut socket));
-                socket = raw(server.address());
-                continue;
-            }
             let reply = receive_record(&mut socket).unwrap();
             let words: Vec<u8> = reply.chunks(4).map(|word| word[3]).collect();
             assert_eq!(words, [5, 1, 0, 0, 0, 4], "{announced} {present}");
@@ -224,6 +218,8 @@ fn a_client_that_does_not_read_is_cut_off_and_holds_up_nobody() {
         deaf.write_all(&call).unwrap();
     }
     let channel = connect(&server);
+    // Both have been accepted when the second is served.
+    echo(&channel, b"fine").unwrap();
     let begin = Instant::now();
     while server.connections() > 1 && begin.elapsed() < Duration::from_secs(10) {
         echo(&channel, b"fine").unwrap();

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nasd_types::{Attributes, FS_SPECIFIC_BYTES, ObjectId, Rights, Timestamp};
 
 use super::bytes::SparseBytes;
+use crate::ClerkError;
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
-use crate::ClerkError;
 
 /// Calls that a drive has answered, or refused.
 #[derive(Debug, Default)]
@@ -90,10 +90,16 @@ struct Contents {
 /// The time of day; each call tells a later one.
 pub(super) fn now() -> Timestamp {
     static LATEST: AtomicU64 = AtomicU64::new(0);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let wall = Timestamp::from_parts(since.as_secs(), since.subsec_nanos()).0;
     let before = LATEST.fetch_max(wall, Ordering::Relaxed);
-    if before < wall { Timestamp(wall) } else { Timestamp(LATEST.fetch_add(1, Ordering::Relaxed) + 1) }
+    if before < wall {
+        Timestamp(wall)
+    } else {
+        Timestamp(LATEST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
 }
 
 impl FakeDrive {
@@ -237,9 +243,15 @@ impl FakeDrive {
         let contents = state.objects[&object].now.clone();
         drop(state);
         let length = contents.bytes.read(offset, into);
-        self.counters.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.counters
+            .read_bytes
+            .fetch_add(length as u64, Ordering::Relaxed);
         let logical_size = contents.bytes.length();
-        Ok(ReadOutcome { length, logical_size, fs_data_modify_time: contents.modify_time })
+        Ok(ReadOutcome {
+            length,
+            logical_size,
+            fs_data_modify_time: contents.modify_time,
+        })
     }
 
     pub(super) fn write(
@@ -251,7 +263,9 @@ impl FakeDrive {
     ) -> Result<Written, ClerkError> {
         let _under_way = self.counters.begin();
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.counters
+            .written_bytes
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
         if durable {
             self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         }
@@ -259,7 +273,11 @@ impl FakeDrive {
         if let Some(status) = state.fail_writes {
             return Err(ClerkError::Drive(status));
         }
-        let used: u64 = state.objects.values().map(|object| object.now.bytes.used_bytes()).sum();
+        let used: u64 = state
+            .objects
+            .values()
+            .map(|object| object.now.bytes.used_bytes())
+            .sum();
         if used.saturating_add(data.len() as u64) > state.capacity_bytes {
             return Err(ClerkError::Drive(Status::NoSpace));
         }
@@ -299,9 +317,18 @@ impl FakeDrive {
         let object = state.next_object;
         state.next_object += 1;
         let time = now();
-        let contents =
-            Contents { bytes: SparseBytes::default(), modify_time: time, attribute_time: time };
-        state.objects.insert(object, Object { now: contents.clone(), durable: contents });
+        let contents = Contents {
+            bytes: SparseBytes::default(),
+            modify_time: time,
+            attribute_time: time,
+        };
+        state.objects.insert(
+            object,
+            Object {
+                now: contents.clone(),
+                durable: contents,
+            },
+        );
         Some(ObjectId(object))
     }
 
@@ -312,7 +339,12 @@ impl FakeDrive {
 
     pub(super) fn inspect(&self, object: ObjectId) -> Option<Option<Attributes>> {
         let state = self.reachable()?;
-        Some(state.objects.get(&object.0).map(|object| attributes(&object.now)))
+        Some(
+            state
+                .objects
+                .get(&object.0)
+                .map(|object| attributes(&object.now)),
+        )
     }
 
     /// Changes length, data time and attribute time, durably.
@@ -353,7 +385,11 @@ impl FakeDrive {
     /// Used bytes of all objects, and how many objects there are.
     pub(super) fn usage(&self) -> (u64, u64) {
         let state = self.lock();
-        let used = state.objects.values().map(|object| object.now.bytes.used_bytes()).sum();
+        let used = state
+            .objects
+            .values()
+            .map(|object| object.now.bytes.used_bytes())
+            .sum();
         (used, state.objects.len() as u64)
     }
 }

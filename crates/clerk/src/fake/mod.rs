@@ -66,8 +66,13 @@ impl FakeCell {
     /// If the cell does not answer.
     pub fn clerk(self: &Arc<Self>, settings: Settings) -> Clerk {
         let root = Arc::new(Caller::default());
-        Clerk::new(Arc::clone(self) as _, Arc::clone(self) as _, &root, settings)
-            .expect("a fake cell that runs")
+        Clerk::new(
+            Arc::clone(self) as _,
+            Arc::clone(self) as _,
+            &root,
+            settings,
+        )
+        .expect("a fake cell that runs")
     }
 
     /// Drive number `index`.
@@ -109,7 +114,9 @@ impl FakeCell {
 
     fn find(&self, drive: DriveId) -> Result<&FakeDrive, ClerkError> {
         let index = usize::try_from(drive.0.wrapping_sub(FIRST_DRIVE)).unwrap_or(usize::MAX);
-        self.drives.get(index).ok_or(ClerkError::UnknownDrive(drive))
+        self.drives
+            .get(index)
+            .ok_or(ClerkError::UnknownDrive(drive))
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
@@ -131,12 +138,7 @@ impl FakeCell {
 }
 
 impl Objects for FakeCell {
-    fn read(
-        &self,
-        grant: &Grant,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<ReadOutcome, ClerkError> {
+    fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
         self.find(grant.handle.drive)?.read(grant, offset, into)
     }
 
@@ -147,7 +149,8 @@ impl Objects for FakeCell {
         data: &[u8],
         durable: bool,
     ) -> Result<Written, ClerkError> {
-        self.find(grant.handle.drive)?.write(grant, offset, data, durable)
+        self.find(grant.handle.drive)?
+            .write(grant, offset, data, durable)
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {

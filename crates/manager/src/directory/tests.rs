@@ -360,7 +360,7 @@ fn cookies_stay_good_while_names_come_and_go() {
         insert(&mut directory, &name(2 * (round % 50) + 1 + 1000), 1);
         round += 1;
     }
-    let stays = |number: &usize| number % 2 == 0 || *number >= 100;
+    let stays = |number: &usize| number.is_multiple_of(2) || *number >= 100;
     for number in (0..200).filter(stays) {
         let times = seen.iter().filter(|other| **other == name(number)).count();
         assert_eq!(times, 1, "{number}");

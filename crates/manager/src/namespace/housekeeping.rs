@@ -15,7 +15,7 @@ const REMOVALS_PER_ROUND: usize = 1024;
 
 /// What housekeeping left to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Doomed {
+pub struct Backlog {
     /// Objects without a name that could not be removed yet.
     pub objects: usize,
     /// Changes that are decided, but could not be finished yet.
@@ -25,7 +25,7 @@ pub struct Doomed {
 impl Namespace {
     /// Does what is due; waits briefly for drives that are away. Called every few seconds by one
     /// thread; operations go on meanwhile.
-    pub fn keep_house(&self) -> Doomed {
+    pub fn keep_house(&self) -> Backlog {
         for drive in self.objects.drives() {
             self.partition_control(drive);
         }
@@ -44,7 +44,7 @@ impl Namespace {
             }
         }
         let doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-        Doomed {
+        Backlog {
             objects: doomed.len(),
             changes: self.log.pending_numbers().len(),
         }

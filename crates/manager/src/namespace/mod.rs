@@ -48,7 +48,7 @@ use crate::objects::{ObjectError, ObjectStore};
 use crate::placement::Placement;
 use crate::volume::VolumeRecord;
 
-pub use housekeeping::Doomed;
+pub use housekeeping::Backlog;
 pub use start::StartError;
 
 use commit::IntentLog;

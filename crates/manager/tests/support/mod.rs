@@ -4,6 +4,7 @@
 
 pub mod checker;
 pub mod faulty;
+pub mod operation;
 pub mod reference;
 pub mod watched;
 

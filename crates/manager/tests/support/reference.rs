@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use nasd_protocol::manager::{FileType, ManagerStatus};
 
+use super::operation::Op;
+
 use ManagerStatus::*;
 
 type Outcome<T> = Result<T, ManagerStatus>;
@@ -36,6 +38,23 @@ impl Reference {
         }
     }
 
+    pub fn run(&mut self, operation: &Op) -> Outcome<()> {
+        match operation {
+            Op::Create { path, exclusive } => self.make(path, FileType::Regular, "", *exclusive),
+            Op::Mkdir(path) => self.make(path, FileType::Directory, "", true),
+            Op::Symlink { path, target } => self.make(path, FileType::Symlink, target, true),
+            Op::Unlink(path) => self.unlink(path),
+            Op::Rmdir(path) => self.rmdir(path),
+            Op::Link { from, to } => self.link(from, to),
+            Op::Rename {
+                from,
+                to,
+                no_replace,
+            } => self.rename(from, to, *no_replace),
+            Op::Chmod(path, _) => self.find(path).map(|_| ()).ok_or(NotFound),
+        }
+    }
+
     /// The node of a path, as names joined by slashes.
     pub fn find(&self, path: &str) -> Option<usize> {
         path.split('/')
@@ -61,11 +80,11 @@ impl Reference {
         }
     }
 
-    pub fn make(
+    fn make(
         &mut self,
         path: &str,
         file_type: FileType,
-        target: &[u8],
+        target: &str,
         exclusive: bool,
     ) -> Outcome<()> {
         let directory = self.directory(path)?;
@@ -73,7 +92,7 @@ impl Reference {
             return if exclusive { Err(Exists) } else { Ok(()) };
         }
         let mut node = RefNode::new(file_type, directory);
-        node.target = target.to_vec();
+        node.target = target.as_bytes().to_vec();
         self.nodes.push(node);
         let number = self.nodes.len() - 1;
         self.nodes[directory]
@@ -82,7 +101,7 @@ impl Reference {
         Ok(())
     }
 
-    pub fn unlink(&mut self, path: &str) -> Outcome<()> {
+    fn unlink(&mut self, path: &str) -> Outcome<()> {
         let directory = self.directory(path)?;
         let node = self.find(path).ok_or(NotFound)?;
         if self.nodes[node].is_directory() {
@@ -93,7 +112,7 @@ impl Reference {
         Ok(())
     }
 
-    pub fn rmdir(&mut self, path: &str) -> Outcome<()> {
+    fn rmdir(&mut self, path: &str) -> Outcome<()> {
         let directory = self.directory(path)?;
         let node = self.find(path).ok_or(NotFound)?;
         if !self.nodes[node].is_directory() {
@@ -106,7 +125,7 @@ impl Reference {
         Ok(())
     }
 
-    pub fn link(&mut self, from: &str, to: &str) -> Outcome<()> {
+    fn link(&mut self, from: &str, to: &str) -> Outcome<()> {
         let node = self.find(from).ok_or(NotFound)?;
         self.parent_of(to).ok_or(NotFound)?;
         if self.nodes[node].is_directory() {
@@ -123,7 +142,7 @@ impl Reference {
         Ok(())
     }
 
-    pub fn rename(&mut self, from: &str, to: &str, no_replace: bool) -> Outcome<()> {
+    fn rename(&mut self, from: &str, to: &str, no_replace: bool) -> Outcome<()> {
         self.parent_of(from)
             .and(self.parent_of(to))
             .ok_or(NotFound)?;

@@ -113,7 +113,6 @@ fn serve(
         .map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;
-    tracing::info!(drive = %identity.drive, address = %server.address(), "serving");
     announce_ready(&server.address().to_string());
     shutdown.wait();
     tracing::info!("stopping");

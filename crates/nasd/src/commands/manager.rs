@@ -29,7 +29,6 @@ pub fn serve(cell: &Cell) -> Outcome {
     let certificate = LoadedCertificate::load(&cell.certificate("manager"))?;
     let tls = ServerTls::new(&certificate.pem())?;
     let server = ManagerServer::start(&config, listener, Some(tls))?;
-    tracing::info!(%address, "serving");
     announce_ready(&address.to_string());
     shutdown.wait();
     tracing::info!("stopping");

@@ -218,7 +218,10 @@ impl<S: Source> Body<'_, S> {
             IoSliceMut::new(&mut buffer[early..announced]),
             IoSliceMut::new(&mut padding[..pad_left]),
         ];
-        self.records.take_into(self.source, &mut slices)?;
+        if !self.records.take_into(self.source, &mut slices)? {
+            let present = 0; // how many of them came before the record ended is of no use
+            return Err(FrameError::DataLength { announced, present }.into());
+        }
         if !self.records.at_end() {
             // Only a record of several fragments gets here; its length was not known before.
             self.records.take_head(self.source, &mut Vec::new(), 1, 1)?;

@@ -180,12 +180,12 @@ fn take_data<P: Payload>(
         .map(|slice| IoSliceMut::new(slice))
         .collect();
     slices.push(IoSliceMut::new(&mut padding[..padding_left]));
-    records.take_into(source, &mut slices)?;
+    let filled = records.take_into(source, &mut slices)?;
     drop(slices);
     drop(buffers);
-    // Only with a record of several fragments was its length not known before.
+    // Only of a record of several fragments was the length not known before.
     records.take_head(source, &mut Vec::new(), 1, 1)?;
-    if !records.at_end() {
+    if !filled || !records.at_end() {
         return garbage(records, source, xid);
     }
     record.truncate(data_at);

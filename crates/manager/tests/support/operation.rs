@@ -1,0 +1,125 @@
+//! Operations by paths, as root.
+
+use nasd_manager::Namespace;
+use nasd_protocol::manager::{ManagerStatus, RenameFlags, SetFileAttributes};
+
+use super::{Random, place, root, walk};
+
+/// An operation by paths.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Create {
+        path: String,
+        exclusive: bool,
+    },
+    Mkdir(String),
+    Symlink {
+        path: String,
+        target: String,
+    },
+    Unlink(String),
+    Rmdir(String),
+    Link {
+        from: String,
+        to: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        no_replace: bool,
+    },
+    Chmod(String, u32),
+}
+
+impl Op {
+    /// Any operation on paths that `path` makes up.
+    pub fn random(random: &mut Random, path: impl Fn(&mut Random) -> String) -> Op {
+        let (one, other) = (path(random), path(random));
+        match random.below(12) {
+            0..=2 => Op::Create {
+                path: one,
+                exclusive: random.below(2) == 0,
+            },
+            3 | 4 => Op::Mkdir(one),
+            5 => Op::Symlink {
+                path: one,
+                target: other,
+            },
+            6 => Op::Unlink(one),
+            7 => Op::Rmdir(one),
+            8 => Op::Link {
+                from: one,
+                to: other,
+            },
+            _ => Op::Rename {
+                from: one,
+                to: other,
+                no_replace: random.below(4) == 0,
+            },
+        }
+    }
+
+    pub fn rename(from: &str, to: &str) -> Op {
+        Op::Rename {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            no_replace: false,
+        }
+    }
+
+    pub fn run(&self, namespace: &Namespace) -> Result<(), ManagerStatus> {
+        let caller = root();
+        match self {
+            Op::Create { path, exclusive } => {
+                let (directory, name) = place(namespace, path)?;
+                namespace
+                    .create(&caller, directory, name, 0o644, *exclusive)
+                    .map(|_| ())
+            }
+            Op::Mkdir(path) => {
+                let (directory, name) = place(namespace, path)?;
+                namespace.mkdir(&caller, directory, name, 0o755).map(|_| ())
+            }
+            Op::Symlink { path, target } => {
+                let (directory, name) = place(namespace, path)?;
+                namespace
+                    .symlink(&caller, directory, name, target.as_bytes())
+                    .map(|_| ())
+            }
+            Op::Unlink(path) => {
+                let (directory, name) = place(namespace, path)?;
+                namespace.unlink(&caller, directory, name)
+            }
+            Op::Rmdir(path) => {
+                let (directory, name) = place(namespace, path)?;
+                namespace.rmdir(&caller, directory, name)
+            }
+            Op::Link { from, to } => {
+                let file = walk(namespace, from).ok_or(ManagerStatus::NotFound)?.handle;
+                let (directory, name) = place(namespace, to)?;
+                namespace.link(&caller, file, directory, name).map(|_| ())
+            }
+            Op::Rename {
+                from,
+                to,
+                no_replace,
+            } => {
+                let flags = if *no_replace {
+                    RenameFlags::NO_REPLACE
+                } else {
+                    RenameFlags::NONE
+                };
+                let (from, to) = (place(namespace, from)?, place(namespace, to)?);
+                namespace.rename(&caller, from, to, flags)
+            }
+            Op::Chmod(path, mode) => {
+                let file = walk(namespace, path).ok_or(ManagerStatus::NotFound)?.handle;
+                let changes = SetFileAttributes {
+                    mode: Some(*mode),
+                    ..Default::default()
+                };
+                namespace.setattr(&caller, file, &changes).map(|_| ())
+            }
+        }
+    }
+}

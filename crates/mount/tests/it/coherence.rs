@@ -1,0 +1,98 @@
+//! What one host writes and closes, the other sees when it opens; and what has not changed is
+//! not fetched again.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+
+use crate::world::{World, pattern};
+
+#[test]
+fn an_open_sees_what_was_closed_elsewhere() {
+    let one = World::new();
+    let two = one.beside();
+    fs::write(one.path("a"), "first").unwrap();
+    assert_eq!(fs::read_to_string(two.path("a")).unwrap(), "first");
+    for round in 0..20 {
+        // Longer, shorter and of the same length, at once after the other has looked.
+        let text = "x".repeat(5 + round % 3) + &round.to_string();
+        assert!(fs::metadata(two.path("a")).unwrap().is_file());
+        fs::write(one.path("a"), &text).unwrap();
+        assert_eq!(
+            fs::read_to_string(two.path("a")).unwrap(),
+            text,
+            "round {round}"
+        );
+        fs::write(two.path("a"), text.to_uppercase()).unwrap();
+        assert_eq!(
+            fs::read_to_string(one.path("a")).unwrap(),
+            text.to_uppercase()
+        );
+    }
+}
+
+#[test]
+fn an_appender_continues_where_the_other_host_stopped() {
+    let one = World::new();
+    let two = one.beside();
+    let mut expected = String::new();
+    for round in 0..10 {
+        for world in [&one, &two] {
+            let mut file = File::options()
+                .append(true)
+                .create(true)
+                .open(world.path("log"))
+                .unwrap();
+            file.write_all(format!("{round}\n").as_bytes()).unwrap();
+            expected += &format!("{round}\n");
+        }
+    }
+    assert_eq!(fs::read_to_string(one.path("log")).unwrap(), expected);
+}
+
+#[test]
+fn unchanged_data_stays_in_the_kernels_cache() {
+    let one = World::new();
+    let two = one.beside();
+    let data = pattern(1, 1 << 20);
+    fs::write(one.path("a"), &data).unwrap();
+    assert!(fs::read(two.path("a")).unwrap() == data);
+    assert!(fs::read(two.path("a")).unwrap() == data);
+    let before = two.reads();
+    for _ in 0..5 {
+        assert!(fs::read(two.path("a")).unwrap() == data);
+    }
+    assert_eq!(two.reads(), before, "no drive was asked for data");
+    let changed = pattern(2, 1 << 20);
+    fs::write(one.path("a"), &changed).unwrap();
+    assert!(fs::read(two.path("a")).unwrap() == changed);
+}
+
+#[test]
+fn a_file_that_is_open_shows_changes_within_seconds() {
+    let one = World::new();
+    let two = one.beside();
+    fs::write(one.path("a"), "before").unwrap();
+    let file = File::open(two.path("a")).unwrap();
+    let mut bytes = [0; 6];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    fs::write(one.path("a"), "after!").unwrap();
+    crate::world::eventually("the change", || {
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes == *b"after!"
+    });
+    let mut rest = String::new();
+    (&file).read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "after!");
+}
+
+#[test]
+fn names_made_elsewhere_are_seen_soon() {
+    let one = World::new();
+    let two = one.beside();
+    assert!(!two.path("a").exists());
+    fs::write(one.path("a"), "text").unwrap();
+    crate::world::eventually("the name", || two.path("a").exists());
+    fs::remove_file(one.path("a")).unwrap();
+    crate::world::eventually("the removal", || !two.path("a").exists());
+}

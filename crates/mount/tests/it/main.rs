@@ -1,0 +1,13 @@
+//! Real mounts over a cell in memory. They need `/dev/fuse` and the right to mount.
+
+#![allow(clippy::unwrap_used)]
+
+mod coherence;
+mod directories;
+mod files;
+mod mapping;
+mod mounting;
+mod names;
+mod removal;
+mod trouble;
+mod world;
