@@ -160,7 +160,13 @@ fn capability_for(name: ObjectName, version: u64, plan: &Plan) -> Authority {
     )
 }
 
-fn fill(client: &DriveClient, authority: &Authority, name: ObjectName, plan: &Plan) -> Outcome<()> {
+fn fill(
+    client: &DriveClient,
+    authority: &Authority,
+    name: ObjectName,
+    plan: &Plan,
+    what: &str,
+) -> Outcome<()> {
     let data: Vec<u8> = (0..plan.request_bytes as u32)
         .map(|index| (index >> 3) as u8)
         .collect();

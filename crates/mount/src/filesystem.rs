@@ -38,10 +38,9 @@ const MAX_BACKGROUND: u16 = 1024;
 const MAX_NAME_BYTES: u32 = 255;
 
 /// Abilities of the kernel that are used where it has them.
-const WANTED: [InitFlags; 5] = [
+const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_AUTO_INVAL_DATA,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
 ];

@@ -54,6 +54,8 @@ struct Inode {
     cached: Option<Version>,
     /// What the kernel believes: what it was told last, and its own writes since.
     told: Option<Version>,
+    /// The kernel has written since it was told.
+    wrote: bool,
     /// An opening was refused because the kernel believes something old.
     refused: bool,
     /// Where the file is kept, when it was removed while open.
@@ -226,19 +228,29 @@ impl Inodes {
     pub(crate) fn tell(&self, ino: u64, version: Version) {
         if let Some(inode) = self.lock().inodes.get_mut(&ino) {
             inode.told = Some(version);
+            inode.wrote = false;
         }
     }
 
     /// The kernel has written up to `end`, and so believes that the file is that long at least.
     pub(crate) fn written(&self, ino: u64, end: u64) {
         let mut tables = self.lock();
-        if let Some(told) = tables
-            .inodes
-            .get_mut(&ino)
-            .and_then(|inode| inode.told.as_mut())
-        {
+        let Some(inode) = tables.inodes.get_mut(&ino) else {
+            return;
+        };
+        inode.wrote = true;
+        if let Some(told) = &mut inode.told {
             told.1 = told.1.max(end);
         }
+    }
+
+    /// Whether somebody else must have written since the kernel was told.
+    pub(crate) fn was_changed_elsewhere(&self, ino: u64, version: Version) -> bool {
+        let tables = self.lock();
+        tables
+            .inodes
+            .get(&ino)
+            .is_some_and(|inode| !inode.wrote && inode.told.is_some_and(|told| told.0 != version.0))
     }
 
     /// How far what the kernel believes is from the attributes of a file that it opens.
@@ -327,6 +339,7 @@ impl Inode {
             names: Vec::new(),
             cached: None,
             told: None,
+            wrote: false,
             refused: false,
             hidden: Vec::new(),
         }

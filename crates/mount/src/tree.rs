@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
-use fuser::{Errno, FileAttr, Notifier};
+use fuser::{Errno, FileAttr, INodeNo, Notifier};
 use nasd_clerk::{
-    Caller, Clerk, ClerkError, Entry, FileAttributes, FileHandle, ManagerStatus, Name, RenameFlags,
+    Caller, Clerk, ClerkError, Entry, FileAttributes, FileHandle, FileType, ManagerStatus, Name,
+    RenameFlags,
 };
 
 use crate::DataPath;
@@ -92,6 +93,19 @@ impl Tree {
         attr
     }
 
+    /// The kernel is about to be told attributes that were asked for. If somebody else has written,
+    /// it must not believe its pages. (It could find that out by itself, but then its own writes
+    /// would cost it the pages, too.)
+    fn notice(&self, ino: u64, attributes: &FileAttributes) {
+        if attributes.file_type == FileType::Regular
+            && self.inodes.was_changed_elsewhere(ino, version(attributes))
+            && let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.inval_inode(INodeNo(ino), 0, 0)
+        {
+            tracing::debug!(%error, "the kernel keeps old pages until the next open");
+        }
+    }
+
     /// The kernel is told of an entry.
     fn enter(
         &self,
@@ -109,6 +123,7 @@ impl Tree {
             attributes = now.map_err(|error| errno(&error))?;
         }
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
+        self.notice(ino, &attributes);
         Ok(self.present(ino, &attributes))
     }
 
@@ -137,6 +152,7 @@ impl Tree {
             .clerk
             .getattr_now(&caller, handle)
             .map_err(|error| errno(&error))?;
+        self.notice(ino, &attributes);
         Ok(self.present(ino, &attributes))
     }
 

@@ -29,5 +29,9 @@ fn main() -> ExitCode {
 fn start_log() {
     let filter = EnvFilter::try_from_env("NASD_LOG")
         .unwrap_or_else(|_| EnvFilter::new("warn,nasd=info,fuser=error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
 }

@@ -19,13 +19,30 @@ const RINGS: &[(u32, &[&str])] = &[
 
 /// What pure crates (ring 0) must not name: runtimes, sockets, files, threads, clocks, randomness.
 const IMPURE: &[&str] = &[
-    "std::net", "std::fs", "std::thread", "std::io::stdin", "std::process", "Instant::now",
-    "SystemTime", "getrandom", "rand::", "tokio", "libc::", "rustix",
+    "std::net",
+    "std::fs",
+    "std::thread",
+    "std::io::stdin",
+    "std::process",
+    "Instant::now",
+    "SystemTime",
+    "getrandom",
+    "rand::",
+    "tokio",
+    "libc::",
+    "rustix",
 ];
 
 /// External crates that pure crates may use; none of them does I/O.
-const PURE_DEPENDENCIES: &[&str] =
-    &["aegis", "bitflags", "blake3", "subtle", "thiserror", "zeroize", "proptest"];
+const PURE_DEPENDENCIES: &[&str] = &[
+    "aegis",
+    "bitflags",
+    "blake3",
+    "subtle",
+    "thiserror",
+    "zeroize",
+    "proptest",
+];
 
 /// A drive knows objects and rights, never files; faces see only the clerk.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -48,7 +65,10 @@ const MAX_FILE_LINES: usize = 1500;
 const MAX_TREE_FILE_BYTES: u64 = 1 << 20;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root exists")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the root exists")
 }
 
 fn tracked_files(extension: &str) -> Vec<PathBuf> {
@@ -56,7 +76,9 @@ fn tracked_files(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.join("crates"), root.join("docs"), root.join("specs")];
     while let Some(directory) = pending.pop() {
-        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        let Ok(entries) = std::fs::read_dir(&directory) else {
+            continue;
+        };
         for entry in entries.map(|entry| entry.expect("a readable directory")) {
             let path = entry.path();
             if path.is_dir() {
@@ -69,17 +91,30 @@ fn tracked_files(extension: &str) -> Vec<PathBuf> {
         }
     }
     found.sort();
-    assert!(!found.is_empty(), "no .{extension} file found: the test looks in the wrong place");
+    assert!(
+        !found.is_empty(),
+        "no .{extension} file found: the test looks in the wrong place"
+    );
     found
 }
 
 fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("cargo prints JSON")
 }
 
@@ -101,13 +136,19 @@ fn dependencies() -> BTreeMap<String, Vec<(String, bool, bool)>> {
                 let test_only = dependency["kind"] == "dev";
                 (short(name).to_owned(), own, test_only)
             });
-            (short(package["name"].as_str().expect("a name")).to_owned(), list.collect())
+            (
+                short(package["name"].as_str().expect("a name")).to_owned(),
+                list.collect(),
+            )
         })
         .collect()
 }
 
 fn ring_of(name: &str) -> Option<u32> {
-    RINGS.iter().find(|(_, names)| names.contains(&name)).map(|(ring, _)| *ring)
+    RINGS
+        .iter()
+        .find(|(_, names)| names.contains(&name))
+        .map(|(ring, _)| *ring)
 }
 
 fn report(problems: &[String]) {
@@ -121,7 +162,10 @@ fn report(problems: &[String]) {
 #[test]
 fn arrows_between_crates_go_down() {
     let dependencies = dependencies();
-    let listed: BTreeSet<&str> = RINGS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let listed: BTreeSet<&str> = RINGS
+        .iter()
+        .flat_map(|(_, names)| names.iter().copied())
+        .collect();
     let present: BTreeSet<&str> = dependencies.keys().map(String::as_str).collect();
     assert_eq!(listed, present, "RINGS must list the workspace's crates");
 
@@ -132,7 +176,9 @@ fn arrows_between_crates_go_down() {
                 continue;
             }
             if ring_of(dependency) > ring_of(name) {
-                problems.push(format!("{name} depends on {dependency}, which is in a higher ring"));
+                problems.push(format!(
+                    "{name} depends on {dependency}, which is in a higher ring"
+                ));
             }
             if FORBIDDEN.contains(&(name.as_str(), dependency.as_str())) {
                 problems.push(format!("{name} must not know {dependency}"));
@@ -153,15 +199,23 @@ fn pure_crates_are_pure() {
         for (dependency, own, test_only) in &dependencies[*name] {
             let allowed = PURE_DEPENDENCIES.contains(&dependency.as_str());
             if !own && !test_only && !allowed {
-                problems.push(format!("{name} uses {dependency}, which is not known to be pure"));
+                problems.push(format!(
+                    "{name} uses {dependency}, which is not known to be pure"
+                ));
             }
         }
         let sources = root().join("crates").join(name).join("src");
-        for file in tracked_files("rs").iter().filter(|file| file.starts_with(&sources)) {
+        for file in tracked_files("rs")
+            .iter()
+            .filter(|file| file.starts_with(&sources))
+        {
             let text = std::fs::read_to_string(file).expect("readable");
             for (number, line) in code_lines(&text) {
                 for word in IMPURE.iter().filter(|word| line.contains(**word)) {
-                    problems.push(format!("{}:{number}: {word} in a pure crate", file.display()));
+                    problems.push(format!(
+                        "{}:{number}: {word} in a pure crate",
+                        file.display()
+                    ));
                 }
             }
         }
@@ -207,7 +261,14 @@ fn files_and_functions_keep_their_budget() {
 fn functions<'a>(lines: &'a [&str]) -> impl Iterator<Item = (usize, usize)> + 'a {
     lines.iter().enumerate().filter_map(|(start, line)| {
         let trimmed = line.trim_start();
-        let words = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "unsafe fn ", "const fn "];
+        let words = [
+            "fn ",
+            "pub fn ",
+            "pub(crate) fn ",
+            "pub(super) fn ",
+            "unsafe fn ",
+            "const fn ",
+        ];
         let is_function = words.iter().any(|word| trimmed.starts_with(word))
             || trimmed.starts_with("pub const fn ")
             || trimmed.starts_with("pub unsafe fn ")
@@ -255,7 +316,11 @@ fn every_crate_introduces_itself() {
             problems.push(format!("crates/{name} has no README.md"));
         }
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
-        for line in ["description = ", "[lints]\nworkspace = true", "license.workspace = true"] {
+        for line in [
+            "description = ",
+            "[lints]\nworkspace = true",
+            "license.workspace = true",
+        ] {
             if !manifest.contains(line) {
                 problems.push(format!("crates/{name}/Cargo.toml lacks `{line}`"));
             }
@@ -272,7 +337,9 @@ fn dependencies_are_explained_and_files_are_small() {
     for (name, list) in dependencies() {
         for (dependency, own, _) in list {
             if !own && !explained.contains(&format!("`{dependency}`")) {
-                problems.push(format!("{name} uses {dependency}, which 0003 does not explain"));
+                problems.push(format!(
+                    "{name} uses {dependency}, which 0003 does not explain"
+                ));
             }
         }
     }
@@ -295,7 +362,11 @@ fn links_in_documents_lead_somewhere() {
     for file in documents {
         let text = std::fs::read_to_string(&file).expect("readable");
         let folder = file.parent().expect("in a folder");
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for target in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             let path = target.split('#').next().unwrap_or_default();
             let external = target.contains("://") || path.is_empty();
             if !external && !folder.join(path).exists() {

@@ -23,8 +23,7 @@ impl Protection {
     pub const NONE: Protection = Protection::empty();
 
     /// The options that this version understands in requests.
-    pub const SUPPORTED: Protection =
-        Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
+    pub const SUPPORTED: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
 
     /// Whether the combination has a meaning: data integrity rests on argument integrity.
     pub fn is_meaningful(self) -> bool {

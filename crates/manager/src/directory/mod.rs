@@ -1,7 +1,7 @@
 //! Directories: a published format that clients may parse, and its in-memory index.
 //!
 //! `docs/directory-format.md` is the format's description. [`block`] holds the bytes of one block,
-//! [`table`] a whole directory with its index, [`cache`] the directories that are in memory.
+//! `table` a whole directory with its index, `cache` the directories that are in memory.
 
 pub mod block;
 mod cache;

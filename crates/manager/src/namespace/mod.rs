@@ -1,17 +1,17 @@
 //! The name space: directories, files and symbolic links over the objects of several drives.
 //!
-//! One file an operation, or a family of them; all take a [`Caller`] and answer as
+//! One file an operation, or a family of them; all take a [`crate::Caller`] and answer as
 //! `specs/manager.x` says. What they share:
 //!
-//! * [`records`]: files' own attributes, read from the drives and cached where that is safe;
-//! * [`contents`]: directories, read and changed one block at a time;
-//! * [`commit`]: changes of several objects, decided by the intent log;
-//! * [`answer`]: what is told of a file, with its capability.
+//! * `records`: files' own attributes, read from the drives and cached where that is safe;
+//! * `contents`: directories, read and changed one block at a time;
+//! * `commit`: changes of several objects, decided by the intent log;
+//! * `answer`: what is told of a file, with its capability.
 //!
 //! Rules that all keep to:
 //! * What an operation changes is durable at the drives when it is answered, in an order that
 //!   leaves no name without its object: the object comes before its name and goes after it.
-//! * Locks are taken all at once ([`crate::locks`]). What a change needs to know is read before,
+//! * Locks are taken all at once (`crate::locks`). What a change needs to know is read before,
 //!   one lock at a time, and checked again when all are held: so nobody waits for a drive while
 //!   holding locks on files of others, other than to change them.
 //! * Whoever has changed an object and can't tell whether the drive did it forgets what it knew of

@@ -69,7 +69,7 @@ fn unchanged_data_stays_in_the_kernels_cache() {
 }
 
 #[test]
-fn a_file_that_is_open_shows_changes_within_seconds() {
+fn a_file_that_is_open_shows_changes_once_its_attributes_do() {
     let one = World::new();
     let two = one.beside();
     fs::write(one.path("a"), "before").unwrap();
@@ -78,12 +78,36 @@ fn a_file_that_is_open_shows_changes_within_seconds() {
     file.read_exact_at(&mut bytes, 0).unwrap();
     fs::write(one.path("a"), "after!").unwrap();
     crate::world::eventually("the change", || {
+        file.metadata().unwrap();
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes == *b"after!"
     });
     let mut rest = String::new();
     (&file).read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "after!");
+}
+
+#[test]
+fn own_writes_do_not_cost_the_kernels_pages() {
+    let world = World::new();
+    let data = pattern(1, 4 << 20);
+    fs::write(world.path("a"), &data).unwrap();
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(world.path("a"))
+        .unwrap();
+    let mut bytes = vec![0; data.len()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let before = world.reads();
+    for round in 0..20 {
+        file.write_all_at(&[round; 100], u64::from(round) * 5000)
+            .unwrap();
+        file.metadata().unwrap();
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes[usize::from(round) * 5000], round);
+    }
+    assert_eq!(world.reads(), before);
 }
 
 #[test]

@@ -9,5 +9,6 @@ mod mapping;
 mod mounting;
 mod names;
 mod removal;
+mod speed;
 mod trouble;
 mod world;

@@ -23,8 +23,19 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The command's own.
 pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
     match command {
-        DriveCommand::Format { device, size, address, cache, yes } => {
-            let added = AddedDrive { device, size_bytes: size, address, cache_bytes: cache };
+        DriveCommand::Format {
+            device,
+            size,
+            address,
+            cache,
+            yes,
+        } => {
+            let added = AddedDrive {
+                device,
+                size_bytes: size,
+                address,
+                cache_bytes: cache,
+            };
             format(&Cell::open(cell)?, &added, yes)
         }
         DriveCommand::Serve(serve_arguments) => {
@@ -35,7 +46,13 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
                     .ok_or("no such protection option")?,
                 ..DriveOptions::default()
             };
-            serve(&arguments.device, arguments.listen, arguments.cache, options, &expected)
+            serve(
+                &arguments.device,
+                arguments.listen,
+                arguments.cache,
+                options,
+                &expected,
+            )
         }
         DriveCommand::Inspect { device } => inspect(&device, json),
     }
@@ -52,7 +69,10 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
         return Err(text.into());
     }
     let drive = add_drive(cell, added)?;
-    println!("{path} is now {} of the cell; `nasd up` will start it", drive.member());
+    println!(
+        "{path} is now {} of the cell; `nasd up` will start it",
+        drive.member()
+    );
     Ok(())
 }
 
@@ -66,9 +86,15 @@ struct Expected {
 impl Expected {
     fn parse(cell: &Option<String>, drive: &Option<String>) -> Result<Self, Box<dyn Error>> {
         let cell = cell.as_deref().map(str::parse).transpose()?;
-        let drive = drive.as_deref().map(|text| u64::from_str_radix(text, 16)).transpose();
+        let drive = drive
+            .as_deref()
+            .map(|text| u64::from_str_radix(text, 16))
+            .transpose();
         let drive = drive.map_err(|_| "a drive identifier is 16 hexadecimal digits")?;
-        Ok(Expected { cell, drive: drive.map(DriveId) })
+        Ok(Expected {
+            cell,
+            drive: drive.map(DriveId),
+        })
     }
 
     fn check(&self, found: Identity, path: &Path) -> Outcome {
@@ -77,7 +103,8 @@ impl Expected {
             && cell != found.cell
         {
             let found = found.cell;
-            let text = format!("{path} belongs to another cell ({found}), not to this one ({cell})");
+            let text =
+                format!("{path} belongs to another cell ({found}), not to this one ({cell})");
             return Err(text.into());
         }
         if let Some(drive) = self.drive
@@ -109,8 +136,8 @@ fn serve(
         cache_bytes: usize::try_from(cache_bytes)?,
         ..OpenOptions::default()
     };
-    let store = Store::open(Arc::new(device), &store_options)
-        .map_err(|error| open_failed(path, &error))?;
+    let store =
+        Store::open(Arc::new(device), &store_options).map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;
     announce_ready(&server.address().to_string());

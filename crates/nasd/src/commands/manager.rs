@@ -24,8 +24,8 @@ pub fn serve(cell: &Cell) -> Outcome {
     let mut shutdown = Shutdown::new()?;
     let config = configuration(cell)?;
     let address = cell.config.manager.address;
-    let listener =
-        TcpListener::bind(address).map_err(|error| format!("can't listen on {address}: {error}"))?;
+    let listener = TcpListener::bind(address)
+        .map_err(|error| format!("can't listen on {address}: {error}"))?;
     let certificate = LoadedCertificate::load(&cell.certificate("manager"))?;
     let tls = ServerTls::new(&certificate.pem())?;
     let server = ManagerServer::start(&config, listener, Some(tls))?;
@@ -41,8 +41,9 @@ fn configuration(cell: &Cell) -> Result<ManagerConfig, Box<dyn Error>> {
     let mut drives = Vec::new();
     for drive in &cell.config.drives {
         let id = drive.drive_id();
-        let keys =
-            keyring.get(id).ok_or_else(|| CellError::NoKeys(format!("{:016x}", id.0)))?;
+        let keys = keyring
+            .get(id)
+            .ok_or_else(|| CellError::NoKeys(format!("{:016x}", id.0)))?;
         drives.push(DriveConfig {
             id,
             address: drive.address.to_string(),

@@ -29,7 +29,10 @@ pub fn mount(cell: &Cell, arguments: &MountArguments) -> Outcome {
     let mut options = MountOptions::new(&mountpoint);
     let timeout = apply(&arguments.options, &mut options)?;
     if arguments.detach {
-        return Ok(run_detached(&same_attached(cell, &mountpoint, arguments), &log_path(cell)?)?);
+        return Ok(run_detached(
+            &same_attached(cell, &mountpoint, arguments),
+            &log_path(cell)?,
+        )?);
     }
     let mut shutdown = Shutdown::new()?;
     let clerk = connect(cell, timeout)?;
@@ -54,8 +57,12 @@ pub fn umount(mountpoint: &Path) -> Outcome {
 }
 
 fn same_attached(cell: &Cell, mountpoint: &Path, arguments: &MountArguments) -> Vec<OsString> {
-    let mut same: Vec<OsString> =
-        vec!["mount".into(), mountpoint.into(), "--cell".into(), cell.directory().into()];
+    let mut same: Vec<OsString> = vec![
+        "mount".into(),
+        mountpoint.into(),
+        "--cell".into(),
+        cell.directory().into(),
+    ];
     if !arguments.options.is_empty() {
         same.extend(["-o".into(), arguments.options.join(",").into()]);
     }

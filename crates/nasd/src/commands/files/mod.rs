@@ -13,7 +13,9 @@ pub use remove::rm;
 use super::Outcome;
 use crate::cell::Cell;
 use crate::session::{COMMAND_DEADLINE, caller, connect};
-use nasd_clerk::{Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode};
+use nasd_clerk::{
+    Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode,
+};
 use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;
@@ -38,7 +40,11 @@ impl Session {
     /// Connects to the cell.
     fn open(cell: &Cell) -> Result<Self, Box<dyn Error>> {
         let clerk = connect(cell, COMMAND_DEADLINE)?;
-        Ok(Session { clerk, caller: caller(), volume: cell.config.volume.clone() })
+        Ok(Session {
+            clerk,
+            caller: caller(),
+            volume: cell.config.volume.clone(),
+        })
     }
 
     /// A path of this volume, from the command line.
@@ -49,7 +55,9 @@ impl Session {
     }
 
     fn resolve(&self, path: &CellPath) -> Result<Entry, Box<dyn Error>> {
-        self.clerk.resolve(&self.caller, path.as_bytes(), true).map_err(|error| at(path, error))
+        self.clerk
+            .resolve(&self.caller, path.as_bytes(), true)
+            .map_err(|error| at(path, error))
     }
 
     /// The directory that a path's last name is in.
@@ -62,7 +70,9 @@ impl Session {
     fn entries(&self, directory: FileHandle) -> Result<Vec<DirectoryEntry>, ClerkError> {
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
-            let page = self.clerk.readdir(&self.caller, directory, cookie, PAGE_ENTRIES)?;
+            let page = self
+                .clerk
+                .readdir(&self.caller, directory, cookie, PAGE_ENTRIES)?;
             cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
             let is_last = page.end || page.entries.is_empty();
             let ordinary = |entry: &DirectoryEntry| !matches!(entry.name.as_bytes(), b"." | b"..");
@@ -100,7 +110,9 @@ pub fn cat(cell: &Cell, paths: &[String]) -> Outcome {
         file.expect_sequential();
         let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], 0);
         loop {
-            let length = file.read(offset, &mut buffer).map_err(|error| at(&path, error))?;
+            let length = file
+                .read(offset, &mut buffer)
+                .map_err(|error| at(&path, error))?;
             if length == 0 {
                 break;
             }
@@ -144,9 +156,14 @@ impl Session {
             Err(error) if is_missing(&error) => {}
             Err(error) => return Err(at(path, error)),
         }
-        let Some((parent, name)) = path.split() else { return self.resolve(path) };
+        let Some((parent, name)) = path.split() else {
+            return self.resolve(path);
+        };
         let parent = self.make_parents(&parent)?.handle;
-        match self.clerk.mkdir(&self.caller, parent, &name, DIRECTORY_MODE) {
+        match self
+            .clerk
+            .mkdir(&self.caller, parent, &name, DIRECTORY_MODE)
+        {
             Ok(entry) => Ok(entry),
             // Somebody else made it meanwhile.
             Err(ClerkError::Manager(ManagerStatus::Exists)) => self.resolve(path),
