@@ -56,10 +56,7 @@ fn remember(
 /// `MissingProgram` or `Program`.
 pub fn tcp_loopback() -> Result<f64, BenchError> {
     const PROGRAM: &str = "iperf3";
-    let failed = |reason: String| BenchError::Program {
-        program: PROGRAM,
-        reason,
-    };
+    let failed = |reason: String| BenchError::Program { program: PROGRAM, reason };
     let port = free_port()?.to_string();
     let server = ["-s", "-1", "-B", "127.0.0.1", "-p", &port];
     let server = Command::new(PROGRAM)
@@ -80,10 +77,7 @@ pub fn tcp_loopback() -> Result<f64, BenchError> {
             return Ok(bits / 8e6);
         }
         // The server may not be listening yet.
-        last = report["error"]
-            .as_str()
-            .unwrap_or("no result in its report")
-            .to_owned();
+        last = report["error"].as_str().unwrap_or("no result in its report").to_owned();
         std::thread::sleep(Duration::from_millis(100));
     }
     Err(failed(last))
@@ -124,16 +118,11 @@ fn fio(directory: &Path, direction: &str) -> Result<f64, BenchError> {
     let output = output_of(PROGRAM, &arguments);
     let _ = std::fs::remove_file(&file);
     let output = output?;
-    let failed = |reason: String| BenchError::Program {
-        program: PROGRAM,
-        reason,
-    };
+    let failed = |reason: String| BenchError::Program { program: PROGRAM, reason };
     let report: Value = serde_json::from_slice(&output.stdout)
         .map_err(|_| failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
     let bytes = report["jobs"][0][direction]["bw_bytes"].as_f64();
-    bytes
-        .map(|bytes| bytes / 1e6)
-        .ok_or_else(|| failed("no result in its report".to_owned()))
+    bytes.map(|bytes| bytes / 1e6).ok_or_else(|| failed("no result in its report".to_owned()))
 }
 
 fn output_of(program: &'static str, arguments: &[&str]) -> Result<Output, BenchError> {
@@ -147,10 +136,7 @@ fn output_of(program: &'static str, arguments: &[&str]) -> Result<Output, BenchE
 fn spawn_error(program: &'static str, error: &std::io::Error) -> BenchError {
     match error.kind() {
         std::io::ErrorKind::NotFound => BenchError::MissingProgram { program },
-        _ => BenchError::Program {
-            program,
-            reason: error.to_string(),
-        },
+        _ => BenchError::Program { program, reason: error.to_string() },
     }
 }
 

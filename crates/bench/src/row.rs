@@ -29,13 +29,6 @@ impl Row {
         limit_name: impl Into<String>,
     ) -> Self {
         let ratio = if limit > 0.0 { value / limit } else { 0.0 };
-        Row {
-            name: name.to_owned(),
-            value,
-            unit,
-            limit,
-            limit_name: limit_name.into(),
-            ratio,
-        }
+        Row { name: name.to_owned(), value, unit, limit, limit_name: limit_name.into(), ratio }
     }
 }

@@ -62,20 +62,11 @@ pub fn measure(
     names: &[String],
     mut report: impl FnMut(&Row),
 ) -> Result<Vec<Row>, BenchError> {
-    let unknown = names
-        .iter()
-        .find(|name| !ROW_NAMES.contains(&name.as_str()));
+    let unknown = names.iter().find(|name| !ROW_NAMES.contains(&name.as_str()));
     if let Some(name) = unknown {
-        return Err(BenchError::NoSuchRow {
-            name: name.clone(),
-            known: ROW_NAMES.join(" "),
-        });
+        return Err(BenchError::NoSuchRow { name: name.clone(), known: ROW_NAMES.join(" ") });
     }
-    let bench = Bench {
-        target,
-        limits: Limits::default(),
-        client: connect(target),
-    };
+    let bench = Bench { target, limits: Limits::default(), client: connect(target) };
     // The object exists in full, and in the cache, whichever rows are asked for.
     bench.write_object(Protection::INTEGRITY_ARGS)?;
     let mut rows = Vec::new();
@@ -90,11 +81,7 @@ pub fn measure(
 }
 
 fn connect(target: &Target) -> DriveClient {
-    DriveClient::tcp(
-        &target.address,
-        Some(target.drive),
-        &ConnectOptions::default(),
-    )
+    DriveClient::tcp(&target.address, Some(target.drive), &ConnectOptions::default())
 }
 
 struct Bench<'a> {
@@ -107,13 +94,7 @@ fn flushed_write(bench: &Bench<'_>) -> Result<Row, BenchError> {
     let limit = bench.limits.disk_write(&bench.target.directory)?;
     let value = bench.write_object(Protection::INTEGRITY_ARGS)?;
     let limit_name = "fio, O_DIRECT writes of 1 MiB and fdatasync";
-    Ok(Row::new(
-        "flushed-write-1m",
-        value,
-        "MB/s",
-        limit,
-        limit_name,
-    ))
+    Ok(Row::new("flushed-write-1m", value, "MB/s", limit, limit_name))
 }
 
 fn cached_read_1m(bench: &Bench<'_>) -> Result<Row, BenchError> {
@@ -146,13 +127,7 @@ fn protected_read(
 ) -> Result<Row, BenchError> {
     let limit = bench.read_object(Protection::NONE, MIB)?;
     let value = bench.read_object(protection, MIB)?;
-    Ok(Row::new(
-        name,
-        value,
-        "MB/s",
-        limit,
-        "the same read with NO_PROTECTION",
-    ))
+    Ok(Row::new(name, value, "MB/s", limit, "the same read with NO_PROTECTION"))
 }
 
 impl Bench<'_> {
@@ -167,8 +142,7 @@ impl Bench<'_> {
         let started = Instant::now();
         self.in_parallel(MIB, |offset, _| {
             let data = &pattern[(offset / MIB as u64) as usize % PHASES..][..MIB];
-            self.client
-                .write(&authority, self.target.object, offset, data, false)?;
+            self.client.write(&authority, self.target.object, offset, data, false)?;
             Ok(())
         })?;
         let ObjectName { partition, object } = self.target.object;
@@ -182,9 +156,7 @@ impl Bench<'_> {
         let pattern = pattern();
         let read = |check: bool| {
             self.in_parallel(request, |offset, buffer| {
-                let read = self
-                    .client
-                    .read(&authority, self.target.object, offset, buffer)?;
+                let read = self.client.read(&authority, self.target.object, offset, buffer)?;
                 if check {
                     let within = (offset % MIB as u64) as usize;
                     let phase = (offset / MIB as u64) as usize % PHASES;
@@ -221,12 +193,10 @@ impl Bench<'_> {
                 }
             };
             let workers: Vec<_> = (0..IN_FLIGHT).map(|_| scope.spawn(worker)).collect();
-            workers
-                .into_iter()
-                .try_for_each(|worker| match worker.join() {
-                    Ok(result) => result,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
         })
     }
 }
@@ -238,9 +208,7 @@ fn pattern() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..MIB + PHASES)
         .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         })
         .collect()

@@ -124,10 +124,7 @@ pub fn admit(
     if let Some(capability) = claim.capability {
         check_capability(rules.drive, capability, access, now)?;
     }
-    Ok(Admission {
-        protection: claim.protection,
-        nonce: *nonce,
-    })
+    Ok(Admission { protection: claim.protection, nonce: *nonce })
 }
 
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
@@ -142,10 +139,7 @@ fn check_suite(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal>
 fn check_key_kind(claim: &Claim<'_>, access: &Access<'_>) -> Result<(), Refusal> {
     let has_its_capability = claim.capability.is_some() == (claim.key == KeyKind::Capability);
     let of_the_partition = !claim.key.is_of_a_partition()
-        || access
-            .target
-            .partition()
-            .is_none_or(|partition| partition == claim.key_partition);
+        || access.target.partition().is_none_or(|partition| partition == claim.key_partition);
     if access.keys.contains(claim.key) && has_its_capability && of_the_partition {
         Ok(())
     } else {
@@ -159,11 +153,7 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
     let minimum = match (claim.key, claim.capability) {
         // Nobody's authority: there is no key to protect anything with.
         (KeyKind::None, _) => {
-            return if actual.is_empty() {
-                Ok(())
-            } else {
-                Err(Refusal::Protection)
-            };
+            return if actual.is_empty() { Ok(()) } else { Err(Refusal::Protection) };
         }
         (_, Some(capability)) => capability.minimum_protection,
         // Without a digest, anybody could say that he has the key.
@@ -196,10 +186,7 @@ pub fn check_capability(
     if !capability.rights.contains(access.rights) {
         return Err(Refusal::Rights);
     }
-    if access
-        .bytes
-        .is_some_and(|bytes| !capability.region.contains(&bytes))
-    {
+    if access.bytes.is_some_and(|bytes| !capability.region.contains(&bytes)) {
         return Err(Refusal::Region);
     }
     Ok(())
@@ -251,10 +238,7 @@ impl Admission {
         window: &NonceWindow,
         now: Timestamp,
     ) -> Result<Authorized, Refusal> {
-        let authorized = Authorized {
-            protection: self.protection,
-            nonce: self.nonce,
-        };
+        let authorized = Authorized { protection: self.protection, nonce: self.nonce };
         if !self.needs_digest() {
             return Ok(authorized);
         }

@@ -61,10 +61,7 @@ impl Capability {
             partition: PartitionId(word32(bytes, 8)),
             object: ObjectId(word64(bytes, 12)),
             // Not `ByteRange::new`, which would cut the length, and so change what was signed.
-            region: ByteRange {
-                offset: word64(bytes, 20),
-                length: word64(bytes, 28),
-            },
+            region: ByteRange { offset: word64(bytes, 20), length: word64(bytes, 28) },
             rights: Rights::from_bits_retain(word32(bytes, 36)),
             expires: Timestamp(word64(bytes, 40)),
             audit_id: AuditId(word64(bytes, 48)),

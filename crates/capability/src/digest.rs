@@ -127,10 +127,7 @@ impl DigestKeys {
     /// If this processor can't run the suite. Drives refuse such requests before they come here
     /// ([`crate::admit`]); clients choose with [`Suite::choose`].
     pub fn new(key: &SecretKey, suite: Suite) -> Self {
-        assert!(
-            suite.is_available(),
-            "invariant: callers choose among Suite::available()"
-        );
+        assert!(suite.is_available(), "invariant: callers choose among Suite::available()");
         let purposes = match suite {
             Suite::Blake3 => BLAKE3,
             Suite::Aegis => AEGIS,
@@ -155,8 +152,7 @@ impl DigestKeys {
 
     /// The digest of a request; the slices of `covered` and of `data` are taken as joined.
     pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&[&[u8]]>) -> Digest {
-        self.request
-            .digest(self.suite, &nonce.to_bytes(), &[], covered, data)
+        self.request.digest(self.suite, &nonce.to_bytes(), &[], covered, data)
     }
 
     /// The digest of a reply, which also covers the nonce of the request that it answers.
@@ -168,8 +164,7 @@ impl DigestKeys {
         data: Option<&[&[u8]]>,
     ) -> Digest {
         let binding = request_nonce.to_bytes();
-        self.reply
-            .digest(self.suite, &reply_nonce.to_bytes(), &binding, covered, data)
+        self.reply.digest(self.suite, &reply_nonce.to_bytes(), &binding, covered, data)
     }
 }
 
@@ -201,11 +196,7 @@ impl Direction {
         };
         let data_tag = data.map(|data| mac_data(&self.data, nonce, &[data]));
         let tag: &[u8] = data_tag.as_ref().map_or(&[], |tag| tag);
-        Digest(mac(
-            &self.args,
-            nonce,
-            &[&[&lengths, binding], covered, &[tag]],
-        ))
+        Digest(mac(&self.args, nonce, &[&[&lengths, binding], covered, &[tag]]))
     }
 }
 

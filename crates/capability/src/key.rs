@@ -118,10 +118,7 @@ impl KeyKind {
 
     /// Whether the credential must say which partition's key it is.
     pub const fn is_of_a_partition(self) -> bool {
-        matches!(
-            self,
-            KeyKind::Partition | KeyKind::WorkingCurrent | KeyKind::WorkingPrevious
-        )
+        matches!(self, KeyKind::Partition | KeyKind::WorkingCurrent | KeyKind::WorkingPrevious)
     }
 }
 
@@ -192,10 +189,7 @@ mod tests {
         let key = derive(&parent, "nasd test one", b"salt");
         assert_ne!(key, derive(&parent, "nasd test two", b"salt"));
         assert_ne!(key, derive(&parent, "nasd test one", b"sal"));
-        assert_ne!(
-            key,
-            derive(&SecretKey::new([8; 32]), "nasd test one", b"salt")
-        );
+        assert_ne!(key, derive(&SecretKey::new([8; 32]), "nasd test one", b"salt"));
         assert_eq!(key, derive(&parent, "nasd test one", b"salt"));
     }
 
@@ -215,21 +209,13 @@ mod tests {
     #[test]
     fn only_two_epochs_are_known() {
         let (old, new) = (SecretKey::new([1; 32]), SecretKey::new([2; 32]));
-        let keys = WorkingKeys {
-            epoch: 5,
-            current: new.clone(),
-            previous: Some(old.clone()),
-        };
+        let keys = WorkingKeys { epoch: 5, current: new.clone(), previous: Some(old.clone()) };
         assert_eq!(keys.of_epoch(5), Ok(&new));
         assert_eq!(keys.of_epoch(4), Ok(&old));
         for gone in [0, 3, 6, u32::MAX] {
             assert_eq!(keys.of_epoch(gone), Err(Refusal::Key));
         }
-        let first = WorkingKeys {
-            epoch: 0,
-            current: new,
-            previous: Some(old),
-        };
+        let first = WorkingKeys { epoch: 0, current: new, previous: Some(old) };
         assert_eq!(first.of_epoch(u32::MAX), Err(Refusal::Key));
     }
 }

@@ -70,10 +70,7 @@ pub struct NonceSource {
 impl NonceSource {
     /// `seed` must be random and drawn anew for each source, else senders collide.
     pub const fn new(seed: u64) -> Self {
-        NonceSource {
-            seed,
-            drawn: AtomicU64::new(0),
-        }
+        NonceSource { seed, drawn: AtomicU64::new(0) }
     }
 
     /// A nonce that this source never gave before.
@@ -81,10 +78,7 @@ impl NonceSource {
         let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
         let sender = self.sender_of(drawn >> SEQUENCE_BITS);
         let sequence = drawn & u64::from(MAX_SEQUENCE);
-        Nonce {
-            timestamp,
-            unique: sender << SEQUENCE_BITS | sequence,
-        }
+        Nonce { timestamp, unique: sender << SEQUENCE_BITS | sequence }
     }
 
     /// Moves on to another sender, because the drive refused `refused` as seen before. Does
@@ -93,8 +87,7 @@ impl NonceSource {
         let drawn = self.drawn.load(Ordering::Relaxed);
         let generation = drawn >> SEQUENCE_BITS;
         if self.sender_of(generation) == refused.sender() {
-            self.drawn
-                .fetch_max((generation + 1) << SEQUENCE_BITS, Ordering::Relaxed);
+            self.drawn.fetch_max((generation + 1) << SEQUENCE_BITS, Ordering::Relaxed);
         }
     }
 
@@ -133,11 +126,7 @@ mod tests {
             }
             assert_eq!(senders.len(), round + 1);
             source.change_sender(&before);
-            assert_eq!(
-                source.draw(Timestamp(5)).sender(),
-                last.sender(),
-                "an old refusal"
-            );
+            assert_eq!(source.draw(Timestamp(5)).sender(), last.sender(), "an old refusal");
             source.change_sender(&last);
         }
     }
@@ -145,9 +134,7 @@ mod tests {
     #[test]
     fn the_sender_changes_when_its_numbers_are_used_up() {
         let source = NonceSource::new(1);
-        source
-            .drawn
-            .store(u64::from(MAX_SEQUENCE), Ordering::Relaxed);
+        source.drawn.store(u64::from(MAX_SEQUENCE), Ordering::Relaxed);
         let last = source.draw(Timestamp(0));
         let first = source.draw(Timestamp(0));
         assert_eq!(last.sequence(), MAX_SEQUENCE);
@@ -157,10 +144,7 @@ mod tests {
 
     #[test]
     fn parts_and_bytes() {
-        let nonce = Nonce {
-            timestamp: Timestamp(0x0102),
-            unique: 0xaa_0000_0005 << 24 | 7,
-        };
+        let nonce = Nonce { timestamp: Timestamp(0x0102), unique: 0xaa_0000_0005 << 24 | 7 };
         assert_eq!(nonce.sender(), 0xaa_0000_0005);
         assert_eq!(nonce.sequence(), 7);
         let expected = [0, 0, 0, 0, 0, 0, 1, 2, 0xaa, 0, 0, 0, 5, 0, 0, 7];

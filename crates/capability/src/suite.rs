@@ -38,11 +38,7 @@ impl Suite {
 
     /// The suites that this processor can run, best first: what `inquiry` answers.
     pub fn available() -> &'static [Suite] {
-        if processor_has_aes() {
-            &[Suite::Aegis, Suite::Blake3]
-        } else {
-            &[Suite::Blake3]
-        }
+        if processor_has_aes() { &[Suite::Aegis, Suite::Blake3] } else { &[Suite::Blake3] }
     }
 
     /// The best suite that this processor can run.
@@ -80,10 +76,7 @@ mod tests {
     fn the_preferred_suite_is_available_and_blake3_always_is() {
         assert!(Suite::preferred().is_available());
         assert!(Suite::available().contains(&Suite::Blake3));
-        assert_eq!(
-            Suite::choose(&[Suite::Blake3, Suite::Aegis]),
-            Some(Suite::Blake3)
-        );
+        assert_eq!(Suite::choose(&[Suite::Blake3, Suite::Aegis]), Some(Suite::Blake3));
         assert_eq!(Suite::choose(&[]), None);
     }
 

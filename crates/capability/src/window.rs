@@ -105,15 +105,8 @@ impl NonceWindow {
     pub fn new(options: WindowOptions, start: Timestamp, seed: u64) -> Self {
         let closed_at_start = start.plus_ns(options.ahead_ns);
         let sets = options.senders.div_ceil(WAYS).max(1).next_power_of_two();
-        let sets = (0..sets)
-            .map(|_| Mutex::new(Set::new(closed_at_start)))
-            .collect();
-        NonceWindow {
-            options,
-            closed_at_start,
-            seed,
-            sets,
-        }
+        let sets = (0..sets).map(|_| Mutex::new(Set::new(closed_at_start))).collect();
+        NonceWindow { options, closed_at_start, seed, sets }
     }
 
     /// Whether the nonce could still be recorded: [`Refusal::Skew`] outside the window,
@@ -161,17 +154,13 @@ impl NonceWindow {
         let hash = mix(mix(nonce.sender() ^ self.seed) ^ self.seed.rotate_left(32));
         let index = (hash & (self.sets.len() as u64 - 1)) as usize;
         // No code that holds the lock can panic, so that a poisoned set is whole all the same.
-        self.sets[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.sets[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for NonceWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NonceWindow")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        f.debug_struct("NonceWindow").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -281,21 +270,11 @@ mod tests {
     const START: Timestamp = Timestamp(900 * Timestamp::SECOND_NS);
 
     fn window(senders: usize) -> NonceWindow {
-        NonceWindow::new(
-            WindowOptions {
-                senders,
-                ..WindowOptions::default()
-            },
-            START,
-            99,
-        )
+        NonceWindow::new(WindowOptions { senders, ..WindowOptions::default() }, START, 99)
     }
 
     fn nonce(timestamp: Timestamp, sender: u64, sequence: u32) -> Nonce {
-        Nonce {
-            timestamp,
-            unique: sender << SEQUENCE_BITS | u64::from(sequence),
-        }
+        Nonce { timestamp, unique: sender << SEQUENCE_BITS | u64::from(sequence) }
     }
 
     #[test]
@@ -310,11 +289,7 @@ mod tests {
         assert_eq!(window.check(NOW, &too_old), Err(Refusal::Skew));
         let too_new = nonce(newest.plus_ns(1), 1, 1);
         assert_eq!(window.check(NOW, &too_new), Err(Refusal::Skew));
-        assert_eq!(
-            window.record(NOW, &too_new),
-            Err(Refusal::Skew),
-            "nor without a check"
-        );
+        assert_eq!(window.record(NOW, &too_new), Err(Refusal::Skew), "nor without a check");
     }
 
     #[test]
@@ -323,10 +298,7 @@ mod tests {
         let ahead = WindowOptions::default().ahead_ns;
         let closed = START.plus_ns(ahead);
         let replay = nonce(closed, 1, 1);
-        assert_eq!(
-            window.check(START.plus_ns(1), &replay),
-            Err(Refusal::Replay)
-        );
+        assert_eq!(window.check(START.plus_ns(1), &replay), Err(Refusal::Replay));
         let clock = window.clock(START.plus_ns(1));
         assert_eq!(window.check(START.plus_ns(1), &nonce(clock, 1, 1)), Ok(()));
         assert_eq!(window.clock_for(START.plus_ns(1), &replay), clock);
@@ -348,10 +320,7 @@ mod tests {
     fn another_timestamp_does_not_make_a_number_fresh() {
         let window = window(8);
         assert_eq!(window.record(NOW, &nonce(NOW, 5, 5)), Ok(()));
-        assert_eq!(
-            window.record(NOW, &nonce(NOW.plus_ns(1), 5, 5)),
-            Err(Refusal::Replay)
-        );
+        assert_eq!(window.record(NOW, &nonce(NOW.plus_ns(1), 5, 5)), Err(Refusal::Replay));
     }
 
     #[test]
@@ -361,20 +330,10 @@ mod tests {
         for highest in [5_000, 5_055, 5_056, 6_000] {
             assert_eq!(window.record(NOW, &nonce(NOW, 5, highest)), Ok(()));
             let late = highest - overtakers + 1;
-            assert_eq!(
-                window.record(NOW, &nonce(NOW, 5, late)),
-                Ok(()),
-                "{highest}"
-            );
-            assert_eq!(
-                window.record(NOW, &nonce(NOW, 5, late)),
-                Err(Refusal::Replay)
-            );
+            assert_eq!(window.record(NOW, &nonce(NOW, 5, late)), Ok(()), "{highest}");
+            assert_eq!(window.record(NOW, &nonce(NOW, 5, late)), Err(Refusal::Replay));
             let too_late = highest - 64 * WORDS as u32;
-            assert_eq!(
-                window.record(NOW, &nonce(NOW, 5, too_late)),
-                Err(Refusal::Replay)
-            );
+            assert_eq!(window.record(NOW, &nonce(NOW, 5, too_late)), Err(Refusal::Replay));
         }
     }
 
@@ -384,16 +343,8 @@ mod tests {
         for sequence in [0, 1, 63, 64, 2_047, 2_048, 100_000, MAX_SEQUENCE] {
             assert_eq!(window.record(NOW, &nonce(NOW, 5, sequence)), Ok(()));
             for old in [0, 1, 63, 64, 2_047, 2_048, 100_000, MAX_SEQUENCE] {
-                let expected = if old <= sequence {
-                    Err(Refusal::Replay)
-                } else {
-                    Ok(())
-                };
-                assert_eq!(
-                    window.check(NOW, &nonce(NOW, 5, old)),
-                    expected,
-                    "{old} {sequence}"
-                );
+                let expected = if old <= sequence { Err(Refusal::Replay) } else { Ok(()) };
+                assert_eq!(window.check(NOW, &nonce(NOW, 5, old)), expected, "{old} {sequence}");
             }
         }
     }
@@ -414,11 +365,7 @@ mod tests {
             let highest = 64 * WORDS as u32 - 1 + jump;
             assert_eq!(window.record(NOW, &nonce(NOW, 5, highest)), Ok(()));
             for sequence in late(highest) {
-                assert_eq!(
-                    window.record(NOW, &nonce(NOW, 5, sequence)),
-                    Ok(()),
-                    "{sequence}"
-                );
+                assert_eq!(window.record(NOW, &nonce(NOW, 5, sequence)), Ok(()), "{sequence}");
             }
         }
         let window = window(8);
@@ -427,11 +374,7 @@ mod tests {
         let after = NOW.plus_ns(1);
         assert_eq!(window.record(NOW, &nonce(after, 8, highest)), Ok(()));
         for sequence in late(highest) {
-            assert_eq!(
-                window.record(NOW, &nonce(after, 8, sequence)),
-                Ok(()),
-                "{sequence}"
-            );
+            assert_eq!(window.record(NOW, &nonce(after, 8, sequence)), Ok(()), "{sequence}");
         }
     }
 
@@ -439,33 +382,15 @@ mod tests {
     fn a_ninth_sender_closes_the_past_of_the_most_silent() {
         let window = window(8);
         for sender in 0..8 {
-            assert_eq!(
-                window.record(NOW, &nonce(NOW.plus_ns(sender), sender, 0)),
-                Ok(())
-            );
+            assert_eq!(window.record(NOW, &nonce(NOW.plus_ns(sender), sender, 0)), Ok(()));
         }
         let ninth = nonce(NOW.plus_ns(50), 8, 0);
         assert_eq!(window.record(NOW, &ninth), Ok(()));
-        assert_eq!(
-            window.check(NOW, &nonce(NOW, 0, 0)),
-            Err(Refusal::Replay),
-            "forgotten, closed"
-        );
-        assert_eq!(
-            window.check(NOW, &nonce(NOW, 1, 7)),
-            Err(Refusal::Replay),
-            "unneeded"
-        );
+        assert_eq!(window.check(NOW, &nonce(NOW, 0, 0)), Err(Refusal::Replay), "forgotten, closed");
+        assert_eq!(window.check(NOW, &nonce(NOW, 1, 7)), Err(Refusal::Replay), "unneeded");
         assert_eq!(window.clock_for(Timestamp(0), &ninth), NOW.plus_ns(1));
-        assert_eq!(
-            window.check(NOW, &nonce(NOW.plus_ns(1), 0, 0)),
-            Ok(()),
-            "fresh again"
-        );
-        assert_eq!(
-            window.check(NOW, &nonce(NOW.plus_ns(1), 1, 0)),
-            Err(Refusal::Replay)
-        );
+        assert_eq!(window.check(NOW, &nonce(NOW.plus_ns(1), 0, 0)), Ok(()), "fresh again");
+        assert_eq!(window.check(NOW, &nonce(NOW.plus_ns(1), 1, 0)), Err(Refusal::Replay));
     }
 
     #[test]
@@ -490,15 +415,10 @@ mod tests {
         let passed: usize = std::thread::scope(|scope| {
             let record_all = || {
                 let nonces = (0..20_000).map(|n| nonce(NOW, n % 4, (n / 4) as u32));
-                nonces
-                    .filter(|nonce| window.record(NOW, nonce).is_ok())
-                    .count()
+                nonces.filter(|nonce| window.record(NOW, nonce).is_ok()).count()
             };
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(record_all)).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or(0))
-                .sum()
+            threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
         });
         // Every nonce that was overtaken by less than the window passed, once.
         assert!(passed <= 20_000);

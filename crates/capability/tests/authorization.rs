@@ -14,10 +14,7 @@ const PARTITION: PartitionId = PartitionId(3);
 const OBJECT: ObjectId = ObjectId(77);
 
 fn window() -> NonceWindow {
-    let options = WindowOptions {
-        senders: 8,
-        ..WindowOptions::default()
-    };
+    let options = WindowOptions { senders: 8, ..WindowOptions::default() };
     NonceWindow::new(options, Timestamp(0), 1)
 }
 
@@ -64,26 +61,16 @@ impl Request {
             rights: Rights::READ,
             bytes: Some(ByteRange::new(4096, 4096)),
             keys: KeyKinds::OBJECT,
-            nonce: Nonce {
-                timestamp: NOW,
-                unique: 1,
-            },
+            nonce: Nonce { timestamp: NOW, unique: 1 },
         }
     }
 
     fn with_key(key: KeyKind, key_partition: PartitionId) -> Self {
-        Request {
-            key,
-            key_partition,
-            capability: None,
-            ..Request::new()
-        }
+        Request { key, key_partition, capability: None, ..Request::new() }
     }
 
     fn capability(&mut self) -> &mut Capability {
-        self.capability
-            .as_mut()
-            .expect("a request with a capability")
+        self.capability.as_mut().expect("a request with a capability")
     }
 
     fn admit(&self, window: &NonceWindow) -> Result<Admission, Refusal> {
@@ -99,12 +86,8 @@ impl Request {
             protection: self.protection,
             capability: self.capability.as_ref(),
         };
-        let access = Access {
-            target: self.target,
-            rights: self.rights,
-            bytes: self.bytes,
-            keys: self.keys,
-        };
+        let access =
+            Access { target: self.target, rights: self.rights, bytes: self.bytes, keys: self.keys };
         admit(&rules, &claim, &access, &self.nonce, window, NOW)
     }
 
@@ -119,48 +102,26 @@ type Fault = (Refusal, fn(&mut Request, &NonceWindow));
 /// In the order of the checks. `Replay` comes after `Skew` here and relies on the timestamp that
 /// it finds, so that both may be there at once.
 const FAULTS: [Fault; 10] = [
-    (Refusal::Suite, |request, _| {
-        request.suite = Some(Suite::Aegis)
-    }),
-    (Refusal::Key, |request, _| {
-        request.keys = KeyKinds::default()
-    }),
-    (Refusal::Protection, |request, _| {
-        request.protection = Protection::NONE.complement()
-    }),
-    (Refusal::Skew, |request, _| {
-        request.nonce.timestamp = Timestamp(1)
-    }),
+    (Refusal::Suite, |request, _| request.suite = Some(Suite::Aegis)),
+    (Refusal::Key, |request, _| request.keys = KeyKinds::default()),
+    (Refusal::Protection, |request, _| request.protection = Protection::NONE.complement()),
+    (Refusal::Skew, |request, _| request.nonce.timestamp = Timestamp(1)),
     (Refusal::Replay, |request, window| {
         window.record(NOW, &request.nonce).expect("the first use");
         window.record(NOW, &request.nonce).expect_err("the second");
     }),
-    (Refusal::Expired, |request, _| {
-        request.capability().expires = NOW
-    }),
-    (Refusal::Drive, |request, _| {
-        request.capability().drive = DriveId(1)
-    }),
-    (Refusal::Object, |request, _| {
-        request.capability().object = ObjectId(1)
-    }),
-    (Refusal::Rights, |request, _| {
-        request.rights |= Rights::REMOVE
-    }),
-    (Refusal::Region, |request, _| {
-        request.bytes = Some(ByteRange::new(4095, 2))
-    }),
+    (Refusal::Expired, |request, _| request.capability().expires = NOW),
+    (Refusal::Drive, |request, _| request.capability().drive = DriveId(1)),
+    (Refusal::Object, |request, _| request.capability().object = ObjectId(1)),
+    (Refusal::Rights, |request, _| request.rights |= Rights::REMOVE),
+    (Refusal::Region, |request, _| request.bytes = Some(ByteRange::new(4095, 2))),
 ];
 
 #[test]
 fn of_any_faults_together_the_first_in_order_is_told() {
     for faults in 0..1_u32 << FAULTS.len() {
         // A window with its start long ago, so that even the old timestamp can be recorded.
-        let options = WindowOptions {
-            senders: 8,
-            ahead_ns: 0,
-            ..WindowOptions::default()
-        };
+        let options = WindowOptions { senders: 8, ahead_ns: 0, ..WindowOptions::default() };
         let window = NonceWindow::new(options, Timestamp(0), 1);
         let mut request = Request::new();
         for (index, (_, spoil)) in FAULTS.iter().enumerate() {
@@ -168,14 +129,8 @@ fn of_any_faults_together_the_first_in_order_is_told() {
                 spoil(&mut request, &window);
             }
         }
-        let expected = FAULTS
-            .get(faults.trailing_zeros() as usize)
-            .map(|(refusal, _)| *refusal);
-        assert_eq!(
-            request.admit(&window).err(),
-            expected,
-            "faults {faults:010b}"
-        );
+        let expected = FAULTS.get(faults.trailing_zeros() as usize).map(|(refusal, _)| *refusal);
+        assert_eq!(request.admit(&window).err(), expected, "faults {faults:010b}");
     }
 }
 
@@ -208,28 +163,15 @@ fn protection_must_meet_both_minimums() {
         (none, none, data, false), // data without arguments has no meaning
         (none, none, args | Protection::PRIVACY_DATA, false), // not understood
         (none, args | Protection::PRIVACY_ARGS, args, false),
-        (
-            none,
-            none,
-            Protection::from_bits_retain(args.bits() | 1 << 31),
-            false,
-        ),
+        (none, none, Protection::from_bits_retain(args.bits() | 1 << 31), false),
     ];
     for (drive, minimum, actual, passes) in cases {
         let mut request = Request::new();
         request.minimum_protection = drive;
         request.capability().minimum_protection = minimum;
         request.protection = actual;
-        let expected = if passes {
-            None
-        } else {
-            Some(Refusal::Protection)
-        };
-        assert_eq!(
-            request.refusal(),
-            expected,
-            "{drive:?} {minimum:?} {actual:?}"
-        );
+        let expected = if passes { None } else { Some(Refusal::Protection) };
+        assert_eq!(request.refusal(), expected, "{drive:?} {minimum:?} {actual:?}");
     }
 }
 
@@ -246,10 +188,7 @@ fn a_key_without_a_digest_is_no_authority_even_on_an_open_drive() {
 
 #[test]
 fn kinds_of_keys_are_kept_to_their_operations() {
-    assert_eq!(
-        Request::with_key(KeyKind::Master, PARTITION).refusal(),
-        Some(Refusal::Key)
-    );
+    assert_eq!(Request::with_key(KeyKind::Master, PARTITION).refusal(), Some(Refusal::Key));
     let mut nobody = Request::with_key(KeyKind::None, PartitionId(0));
     nobody.protection = Protection::NONE;
     assert_eq!(nobody.refusal(), Some(Refusal::Key));
@@ -257,26 +196,16 @@ fn kinds_of_keys_are_kept_to_their_operations() {
     nobody.target = Target::Drive;
     assert_eq!(nobody.refusal(), None, "inquiry");
     nobody.protection = Protection::INTEGRITY_ARGS;
-    assert_eq!(
-        nobody.refusal(),
-        Some(Refusal::Protection),
-        "there is no key for a digest"
-    );
+    assert_eq!(nobody.refusal(), Some(Refusal::Protection), "there is no key for a digest");
 
     let other_partition = Request::with_key(KeyKind::WorkingCurrent, PartitionId(4));
     assert_eq!(other_partition.refusal(), Some(Refusal::Key));
     let drive_key = Request::with_key(KeyKind::Drive, PartitionId(0));
     assert_eq!(drive_key.refusal(), None, "of every partition");
 
-    let without = Request {
-        capability: None,
-        ..Request::new()
-    };
+    let without = Request { capability: None, ..Request::new() };
     assert_eq!(without.refusal(), Some(Refusal::Key));
-    let both = Request {
-        key: KeyKind::Drive,
-        ..Request::new()
-    };
+    let both = Request { key: KeyKind::Drive, ..Request::new() };
     assert_eq!(both.refusal(), Some(Refusal::Key));
 }
 
@@ -292,20 +221,13 @@ fn a_capability_reaches_its_own_target_only() {
         (Target::Partition(PARTITION), whole, true),
         (Target::Partition(OTHER), whole, false),
         (Target::Objects(PARTITION, &[OBJECT, OBJECT]), OBJECT, true),
-        (
-            Target::Objects(PARTITION, &[OBJECT, ObjectId(78)]),
-            OBJECT,
-            false,
-        ),
+        (Target::Objects(PARTITION, &[OBJECT, ObjectId(78)]), OBJECT, false),
         (Target::Objects(PARTITION, &[]), OBJECT, false),
         (Target::Objects(PARTITION, &[]), whole, true),
         (Target::Drive, OBJECT, false),
     ];
     for (target, named, passes) in cases {
-        let mut request = Request {
-            target,
-            ..Request::new()
-        };
+        let mut request = Request { target, ..Request::new() };
         request.capability().object = named;
         let expected = if passes { None } else { Some(Refusal::Object) };
         assert_eq!(request.refusal(), expected, "{target:?} by {named}");
@@ -320,33 +242,15 @@ fn regions_hold_to_the_byte() {
         (ByteRange::new(12_287, 1), true),
         (ByteRange::new(12_287, 2), false),
         (ByteRange::new(12_288, 0), true),
-        (
-            ByteRange {
-                offset: 4096,
-                length: u64::MAX,
-            },
-            false,
-        ),
-        (
-            ByteRange {
-                offset: u64::MAX,
-                length: u64::MAX,
-            },
-            false,
-        ),
+        (ByteRange { offset: 4096, length: u64::MAX }, false),
+        (ByteRange { offset: u64::MAX, length: u64::MAX }, false),
     ];
     for (bytes, passes) in cases {
-        let request = Request {
-            bytes: Some(bytes),
-            ..Request::new()
-        };
+        let request = Request { bytes: Some(bytes), ..Request::new() };
         let expected = if passes { None } else { Some(Refusal::Region) };
         assert_eq!(request.refusal(), expected, "{bytes}");
     }
-    let request = Request {
-        bytes: None,
-        ..Request::new()
-    };
+    let request = Request { bytes: None, ..Request::new() };
     assert_eq!(request.refusal(), None, "no bytes, no region");
 }
 
@@ -362,18 +266,12 @@ fn only_a_right_digest_uses_a_nonce_up() {
     let right = keys.request(&request.nonce, covered, None);
     let verify = |digest: &Digest, keys: Option<&DigestKeys>| {
         let admission = request.admit(&window)?;
-        admission
-            .verify(keys, covered, Some(&[b"data"]), digest, &window, NOW)
-            .map(|_| ())
+        admission.verify(keys, covered, Some(&[b"data"]), digest, &window, NOW).map(|_| ())
     };
     let wrong = Digest([7; 16]);
     assert_eq!(verify(&wrong, Some(&keys)), Err(Refusal::Digest));
     assert_eq!(verify(&Digest::ZERO, Some(&keys)), Err(Refusal::Digest));
-    assert_eq!(
-        verify(&right, None),
-        Err(Refusal::Digest),
-        "a missing object looks the same"
-    );
+    assert_eq!(verify(&right, None), Err(Refusal::Digest), "a missing object looks the same");
     assert_eq!(verify(&right, Some(&keys)), Ok(()));
     assert_eq!(verify(&right, Some(&keys)), Err(Refusal::Replay));
     assert_eq!(verify(&wrong, Some(&keys)), Err(Refusal::Replay));
@@ -386,9 +284,7 @@ fn two_copies_that_were_admitted_together_pass_once() {
     let copies = [request.admit(&window), request.admit(&window)];
     let passed = copies.map(|admission| {
         let admission = admission.expect("not seen yet");
-        admission
-            .verify(Some(&keys), &[], None, &digest, &window, NOW)
-            .map(|_| ())
+        admission.verify(Some(&keys), &[], None, &digest, &window, NOW).map(|_| ())
     });
     assert_eq!(passed, [Ok(()), Err(Refusal::Replay)]);
 }
@@ -404,19 +300,10 @@ fn data_are_covered_exactly_when_asked_for() {
         let admission = request.admit(&window)?;
         admission.verify(Some(&keys), &[b"args"], data, &digest, &window, NOW)
     };
-    assert_eq!(
-        verify(&request, Some(&[b"dat4"])).err(),
-        Some(Refusal::Digest)
-    );
+    assert_eq!(verify(&request, Some(&[b"dat4"])).err(), Some(Refusal::Digest));
     assert_eq!(verify(&request, None).err(), Some(Refusal::Digest));
-    let weaker = Request {
-        protection: Protection::INTEGRITY_ARGS,
-        ..request.clone()
-    };
-    assert_eq!(
-        verify(&weaker, Some(&[b"data"])).err(),
-        Some(Refusal::Digest)
-    );
+    let weaker = Request { protection: Protection::INTEGRITY_ARGS, ..request.clone() };
+    assert_eq!(verify(&weaker, Some(&[b"data"])).err(), Some(Refusal::Digest));
     let authorized = verify(&request, Some(&[b"da", b"ta"])).expect("right");
     assert_eq!(authorized.protection(), request.protection);
     assert_eq!(authorized.nonce(), &request.nonce);

@@ -30,10 +30,7 @@ fn cost() {
     measure("capability_key", || {
         black_box(capability_key(&key, black_box(&capability), 3));
     });
-    let nonce = Nonce {
-        timestamp: Timestamp(1 << 60),
-        unique: 7,
-    };
+    let nonce = Nonce { timestamp: Timestamp(1 << 60), unique: 7 };
     let covered: [&[u8]; 3] = [&[1; 12], &[2; 84], &[3; 60]];
     let page = vec![5; 64 << 10];
     for suite in Suite::available() {
@@ -51,17 +48,13 @@ fn cost() {
     let start = Timestamp(1_000 * Timestamp::SECOND_NS);
     let now = start.plus_ns(5 * Timestamp::SECOND_NS);
     let window = NonceWindow::new(WindowOptions::default(), start, 1);
-    let sources: Vec<_> = (0..2_000)
-        .map(|seed| NonceSource::new(seed << 32))
-        .collect();
+    let sources: Vec<_> = (0..2_000).map(|seed| NonceSource::new(seed << 32)).collect();
     for senders in [1, 2_000] {
         let mut turn = 0;
         measure(&format!("window check, record, {senders} senders"), || {
             turn = (turn + 1) % senders;
             let nonce = sources[turn].draw(now);
-            let passed = window
-                .check(now, &nonce)
-                .and_then(|()| window.record(now, &nonce));
+            let passed = window.check(now, &nonce).and_then(|()| window.record(now, &nonce));
             black_box(passed).expect("fresh");
         });
     }
@@ -69,14 +62,7 @@ fn cost() {
     let window = NonceWindow::new(WindowOptions::default(), start, 1);
     measure("window, every sender new", || {
         unique = unique.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let nonce = Nonce {
-            timestamp: now.plus_ns(unique >> 40),
-            unique,
-        };
-        let _ = black_box(
-            window
-                .check(now, &nonce)
-                .and_then(|()| window.record(now, &nonce)),
-        );
+        let nonce = Nonce { timestamp: now.plus_ns(unique >> 40), unique };
+        let _ = black_box(window.check(now, &nonce).and_then(|()| window.record(now, &nonce)));
     });
 }

@@ -20,18 +20,12 @@ fn golden(name: &str) -> Vec<u8> {
 fn golden_nonce(name: &str) -> Nonce {
     let bytes = golden(name);
     let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("their length"));
-    Nonce {
-        timestamp: Timestamp(word(0)),
-        unique: word(8),
-    }
+    Nonce { timestamp: Timestamp(word(0)), unique: word(8) }
 }
 
 fn working_key() -> SecretKey {
     let mut bytes = [0; 32];
-    bytes
-        .iter_mut()
-        .zip(0..)
-        .for_each(|(byte, index)| *byte = index);
+    bytes.iter_mut().zip(0..).for_each(|(byte, index)| *byte = index);
     SecretKey::new(bytes)
 }
 
@@ -66,18 +60,9 @@ fn digests() {
         let request = |data| keys.request(&asked, &[&covered], data).0.to_vec();
         let reply = |data| keys.reply(&asked, &answered, &[&covered], data).0.to_vec();
         assert_eq!(request(None), golden(&format!("{name}-request")));
-        assert_eq!(
-            request(Some(with_data)),
-            golden(&format!("{name}-request-with-data"))
-        );
-        assert_eq!(
-            request(Some(without)),
-            golden(&format!("{name}-request-with-empty-data"))
-        );
+        assert_eq!(request(Some(with_data)), golden(&format!("{name}-request-with-data")));
+        assert_eq!(request(Some(without)), golden(&format!("{name}-request-with-empty-data")));
         assert_eq!(reply(None), golden(&format!("{name}-reply")));
-        assert_eq!(
-            reply(Some(with_data)),
-            golden(&format!("{name}-reply-with-data"))
-        );
+        assert_eq!(reply(Some(with_data)), golden(&format!("{name}-reply-with-data")));
     }
 }

@@ -9,10 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn nonces() -> impl Strategy<Value = Nonce> {
-    (any::<u64>(), any::<u64>()).prop_map(|(timestamp, unique)| Nonce {
-        timestamp: Timestamp(timestamp),
-        unique,
-    })
+    (any::<u64>(), any::<u64>())
+        .prop_map(|(timestamp, unique)| Nonce { timestamp: Timestamp(timestamp), unique })
 }
 
 fn suites() -> impl Strategy<Value = Suite> {
@@ -153,10 +151,7 @@ fn no_data_and_empty_data_differ() {
     for suite in Suite::available() {
         let keys = DigestKeys::new(&SecretKey::new([9; 32]), *suite);
         let nonce = Nonce::default();
-        assert_ne!(
-            keys.request(&nonce, &[], None),
-            keys.request(&nonce, &[], Some(&[]))
-        );
+        assert_ne!(keys.request(&nonce, &[], None), keys.request(&nonce, &[], Some(&[])));
     }
 }
 

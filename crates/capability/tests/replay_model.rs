@@ -8,11 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const START: Timestamp = Timestamp(1_000 * Timestamp::SECOND_NS);
-const OPTIONS: WindowOptions = WindowOptions {
-    past_ns: 500,
-    ahead_ns: 100,
-    senders: 8,
-};
+const OPTIONS: WindowOptions = WindowOptions { past_ns: 500, ahead_ns: 100, senders: 8 };
 
 /// One request, by small numbers so that senders, sequences and instants meet often.
 #[derive(Clone, Debug)]
@@ -123,33 +119,22 @@ fn honest_clients_are_not_refused() {
     let options = WindowOptions::default();
     let window = NonceWindow::new(options, START, 3);
     let mut now = START.plus_ns(2 * Timestamp::SECOND_NS);
-    let sources: Vec<_> = (0..2_000)
-        .map(|client| NonceSource::new(client * 0x1234_5677))
-        .collect();
+    let sources: Vec<_> = (0..2_000).map(|client| NonceSource::new(client * 0x1234_5677)).collect();
     let mut under_way: Vec<Nonce> = Vec::new();
     let mut random = 1_u64;
     let mut refused = 0;
     for _ in 0..400_000 {
         // A million requests a second, 1000 of them under way at a time, arriving in any order.
         now = now.plus_ns(1_000);
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let client = (random >> 33) as usize % sources.len();
         under_way.push(sources[client].draw(now));
         if under_way.len() == 1_000 {
             let nonce = under_way.swap_remove((random >> 20) as usize % 1_000);
-            if window
-                .check(now, &nonce)
-                .and_then(|()| window.record(now, &nonce))
-                .is_err()
-            {
+            if window.check(now, &nonce).and_then(|()| window.record(now, &nonce)).is_err() {
                 refused += 1;
             }
         }
     }
-    assert!(
-        refused < 100,
-        "{refused} of 400 000 honest requests were refused"
-    );
+    assert!(refused < 100, "{refused} of 400 000 honest requests were refused");
 }

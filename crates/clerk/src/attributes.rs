@@ -85,18 +85,13 @@ impl AttributeCache {
             FileType::Directory => changed_at,
             FileType::Regular | FileType::Symlink => drive.fs_attribute_modify_time,
         };
-        if entry
-            .stamp
-            .map_or(changed > entry.told, |stamp| changed != stamp)
-        {
+        if entry.stamp.map_or(changed > entry.told, |stamp| changed != stamp) {
             return None;
         }
         entry.stamp = Some(changed);
         let attributes = &mut entry.attributes;
         attributes.size = drive.logical_size;
-        attributes.used_bytes = drive
-            .blocks_used
-            .saturating_mul(u64::from(drive.block_size));
+        attributes.used_bytes = drive.blocks_used.saturating_mul(u64::from(drive.block_size));
         attributes.modify_time = drive.fs_data_modify_time;
         attributes.change_time = changed_at;
         entry.fetched = Some(asked);
@@ -117,11 +112,8 @@ mod tests {
 
     use super::*;
 
-    const HANDLE: FileHandle = FileHandle {
-        drive: DriveId(1),
-        partition: PartitionId(1),
-        object: ObjectId(70),
-    };
+    const HANDLE: FileHandle =
+        FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(70) };
 
     fn told(change_time: u64) -> FileAttributes {
         FileAttributes {
@@ -161,43 +153,25 @@ mod tests {
     fn the_drive_tells_length_and_times_while_the_rest_is_unchanged() {
         let cache = AttributeCache::default();
         let now = Instant::now();
-        assert!(
-            cache.merge(HANDLE, &drive(5, 10), now).is_none(),
-            "nothing known"
-        );
+        assert!(cache.merge(HANDLE, &drive(5, 10), now).is_none(), "nothing known");
         cache.told(HANDLE, &told(10), now);
         let merged = cache.merge(HANDLE, &drive(10, 7), now).unwrap();
-        assert_eq!(
-            (merged.size, merged.used_bytes, merged.mode),
-            (7, 8192, 0o640)
-        );
-        assert_eq!(
-            (merged.modify_time, merged.change_time),
-            (Timestamp(50), Timestamp(50))
-        );
+        assert_eq!((merged.size, merged.used_bytes, merged.mode), (7, 8192, 0o640));
+        assert_eq!((merged.modify_time, merged.change_time), (Timestamp(50), Timestamp(50)));
         assert!(cache.merge(HANDLE, &drive(10, 9), now).is_some());
-        assert!(
-            cache.merge(HANDLE, &drive(11, 9), now).is_none(),
-            "a chmod by somebody"
-        );
+        assert!(cache.merge(HANDLE, &drive(11, 9), now).is_none(), "a chmod by somebody");
     }
 
     #[test]
     fn only_the_manager_tells_of_a_directory_that_has_changed() {
         let cache = AttributeCache::default();
         let now = Instant::now();
-        let directory = FileAttributes {
-            file_type: FileType::Directory,
-            ..told(50)
-        };
+        let directory = FileAttributes { file_type: FileType::Directory, ..told(50) };
         cache.told(HANDLE, &directory, now);
         assert!(cache.merge(HANDLE, &drive(10, 9), now).is_some());
         let mut newer = drive(10, 9);
         newer.data_modify_time = Timestamp(51);
-        assert!(
-            cache.merge(HANDLE, &newer, now).is_none(),
-            "a mkdir by somebody"
-        );
+        assert!(cache.merge(HANDLE, &newer, now).is_none(), "a mkdir by somebody");
     }
 
     #[test]

@@ -28,11 +28,7 @@ impl Grant {
     pub fn new(handle: FileHandle, issued: IssuedCapability, protection: Protection) -> Self {
         let protection = protection | issued.capability.minimum_protection;
         let authority = Authority::capability(&issued, protection);
-        Grant {
-            handle,
-            issued,
-            authority,
-        }
+        Grant { handle, issued, authority }
     }
 
     /// What the capability allows.

@@ -13,17 +13,12 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// Starts the thread; it ends when the core's list of dirty files is closed.
 pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<JoinHandle<()>> {
     let core = Arc::clone(core);
-    thread::Builder::new()
-        .name("nasd-flush".into())
-        .spawn(move || run(&core))
+    thread::Builder::new().name("nasd-flush".into()).spawn(move || run(&core))
 }
 
 fn run(core: &Arc<Core>) {
     while let Some(files) = next_files(core) {
-        for file in files
-            .iter()
-            .filter(|file| file.is_due(core.settings.flush_after_idle))
-        {
+        for file in files.iter().filter(|file| file.is_due(core.settings.flush_after_idle)) {
             file.sync_in_background(core);
         }
     }
@@ -33,10 +28,7 @@ fn run(core: &Arc<Core>) {
 fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
     let mut dirty = core.dirty();
     while dirty.files.is_empty() && !dirty.closed {
-        dirty = core
-            .dirtied
-            .wait(dirty)
-            .unwrap_or_else(PoisonError::into_inner);
+        dirty = core.dirtied.wait(dirty).unwrap_or_else(PoisonError::into_inner);
     }
     if !dirty.closed {
         let period = PERIOD.min(core.settings.flush_after_idle);

@@ -23,11 +23,7 @@ pub(crate) struct Exhausted;
 impl Budget {
     /// A budget of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
-        Budget {
-            limit,
-            used: Mutex::new(0),
-            freed: Condvar::new(),
-        }
+        Budget { limit, used: Mutex::new(0), freed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {

@@ -32,13 +32,8 @@ pub(crate) struct Buffer {
 impl BufferPool {
     /// A pool of `limit_bytes / BUFFER_BYTES` buffers, none of them made yet.
     pub(crate) fn new(limit_bytes: usize) -> Self {
-        let free = Free {
-            buffers: Vec::new(),
-            unmade: limit_bytes / BUFFER_BYTES,
-        };
-        BufferPool {
-            shared: Arc::new(Mutex::new(free)),
-        }
+        let free = Free { buffers: Vec::new(), unmade: limit_bytes / BUFFER_BYTES };
+        BufferPool { shared: Arc::new(Mutex::new(free)) }
     }
 
     /// A buffer, unless all are on loan.
@@ -52,10 +47,7 @@ impl BufferPool {
                 vec![0; BUFFER_BYTES].into_boxed_slice()
             }
         };
-        Some(Buffer {
-            bytes,
-            home: Arc::clone(&self.shared),
-        })
+        Some(Buffer { bytes, home: Arc::clone(&self.shared) })
     }
 }
 
@@ -76,11 +68,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.home
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .buffers
-            .push(bytes);
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).buffers.push(bytes);
     }
 }
 
@@ -96,11 +84,7 @@ pub(crate) struct SpareBuffers {
 impl SpareBuffers {
     /// An empty vector with room for `BUFFER_BYTES`.
     pub(crate) fn take(&self) -> Vec<u8> {
-        let spare = self
-            .spare
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 

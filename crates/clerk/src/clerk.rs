@@ -97,10 +97,7 @@ impl Clerk {
     /// Keeps what came with an answer to a request made at `asked`.
     fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
-        Entry {
-            handle: file.handle,
-            attributes: file.attributes,
-        }
+        Entry { handle: file.handle, attributes: file.attributes }
     }
 
     fn ask<T>(
@@ -146,8 +143,7 @@ impl Clerk {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
-        self.core
-            .getattr(caller, handle, self.core.settings.attribute_ttl)
+        self.core.getattr(caller, handle, self.core.settings.attribute_ttl)
     }
 
     /// Attributes as they are now.
@@ -190,10 +186,7 @@ impl Clerk {
             // A failure is kept for those who wrote.
             let _ = file.sync(&self.core);
         }
-        set().map(|attributes| {
-            self.with_own_writes(Entry { handle, attributes })
-                .attributes
-        })
+        set().map(|attributes| self.with_own_writes(Entry { handle, attributes }).attributes)
     }
 
     /// A regular file; without `exclusive`, an existing one is as good.
@@ -209,9 +202,7 @@ impl Clerk {
         mode: u32,
         exclusive: bool,
     ) -> Result<Entry, ClerkError> {
-        self.make(caller, dir, name, |names| {
-            names.create(caller, dir, name, mode, exclusive)
-        })
+        self.make(caller, dir, name, |names| names.create(caller, dir, name, mode, exclusive))
     }
 
     /// A directory.
@@ -226,9 +217,7 @@ impl Clerk {
         name: &Name,
         mode: u32,
     ) -> Result<Entry, ClerkError> {
-        self.make(caller, dir, name, |names| {
-            names.mkdir(caller, dir, name, mode)
-        })
+        self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))
     }
 
     /// A symbolic link.
@@ -246,9 +235,7 @@ impl Clerk {
         if target.len() > MAX_SYMLINK_BYTES {
             return Err(ClerkError::NameTooLong);
         }
-        self.make(caller, dir, name, |names| {
-            names.symlink(caller, dir, name, target)
-        })
+        self.make(caller, dir, name, |names| names.symlink(caller, dir, name, target))
     }
 
     /// Another name for a file.
@@ -263,9 +250,7 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<Entry, ClerkError> {
-        self.make(caller, dir, name, |names| {
-            names.link(caller, file, dir, name)
-        })
+        self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
     }
 
     fn make(
@@ -299,9 +284,8 @@ impl Clerk {
         }
         let slot = self.core.grants.slot(caller, handle);
         let mut target = vec![0; MAX_SYMLINK_BYTES];
-        let outcome = self
-            .core
-            .with_grant(&slot, |grant| self.core.objects.read(grant, 0, &mut target))?;
+        let outcome =
+            self.core.with_grant(&slot, |grant| self.core.objects.read(grant, 0, &mut target))?;
         target.truncate(outcome.length);
         Ok(target)
     }
@@ -346,9 +330,7 @@ impl Clerk {
         to: (FileHandle, &Name),
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
-        self.change_name(from.0, from.1, |names| {
-            names.rename(caller, from, to, flags)
-        })?;
+        self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags))?;
         self.core.attributes.expire(to.0);
         self.paths.forget(to.0, to.1);
         Ok(())
@@ -494,10 +476,7 @@ impl Clerk {
             stack.push(handle);
         }
         let handle = stack.last().copied().unwrap_or_else(|| self.root());
-        Ok(Entry {
-            handle,
-            attributes: self.getattr(caller, handle)?,
-        })
+        Ok(Entry { handle, attributes: self.getattr(caller, handle)? })
     }
 
     /// `lookup` through the cache of names.
@@ -507,10 +486,7 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<FileHandle, ClerkError> {
-        match self
-            .paths
-            .get(caller, dir, name, self.core.settings.attribute_ttl)
-        {
+        match self.paths.get(caller, dir, name, self.core.settings.attribute_ttl) {
             Some(handle) => Ok(handle),
             None => Ok(self.lookup(caller, dir, name)?.handle),
         }
@@ -549,11 +525,7 @@ impl Clerk {
     fn stop(&self) {
         self.core.dirty().closed = true;
         self.core.dirtied.notify_all();
-        let thread = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {

@@ -56,17 +56,11 @@ pub struct Copied {
 }
 
 fn local(path: &Path) -> impl FnOnce(io::Error) -> CopyError + '_ {
-    move |source| CopyError::Local {
-        path: path.to_owned(),
-        source,
-    }
+    move |source| CopyError::Local { path: path.to_owned(), source }
 }
 
 fn volume(path: &[u8]) -> impl FnOnce(ClerkError) -> CopyError + '_ {
-    move |source| CopyError::Volume {
-        path: String::from_utf8_lossy(path).into_owned(),
-        source,
-    }
+    move |source| CopyError::Volume { path: String::from_utf8_lossy(path).into_owned(), source }
 }
 
 impl Clerk {
@@ -85,30 +79,17 @@ impl Clerk {
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64, CopyError> {
         let mut input = fs::File::open(source).map_err(local(source))?;
-        let mode = input
-            .metadata()
-            .map_err(local(source))?
-            .permissions()
-            .mode()
-            & 0o777;
+        let mode = input.metadata().map_err(local(source))?.permissions().mode() & 0o777;
         let named = || volume(name.as_bytes());
-        let entry = self
-            .create(caller, dir, name, mode, false)
-            .map_err(named())?;
+        let entry = self.create(caller, dir, name, mode, false).map_err(named())?;
         if entry.attributes.file_type != FileType::Regular {
             return Err(named()(ClerkError::Manager(ManagerStatus::IsDirectory)));
         }
         if entry.attributes.size > 0 {
-            let empty = SetFileAttributes {
-                size: Some(0),
-                ..SetFileAttributes::default()
-            };
-            self.setattr(caller, entry.handle, &empty)
-                .map_err(named())?;
+            let empty = SetFileAttributes { size: Some(0), ..SetFileAttributes::default() };
+            self.setattr(caller, entry.handle, &empty).map_err(named())?;
         }
-        let (file, _) = self
-            .open(caller, entry.handle, OpenMode::WRITE)
-            .map_err(named())?;
+        let (file, _) = self.open(caller, entry.handle, OpenMode::WRITE).map_err(named())?;
         let mut step = vec![0; STEP];
         let mut total = 0;
         loop {
@@ -210,9 +191,7 @@ impl Clerk {
         let mut rest = vec![(source.to_owned(), dir, name.clone())];
         while let Some((source, dir, name)) = rest.pop() {
             let named = || volume(source.as_os_str().as_bytes());
-            let kind = fs::symlink_metadata(&source)
-                .map_err(local(&source))?
-                .file_type();
+            let kind = fs::symlink_metadata(&source).map_err(local(&source))?.file_type();
             if kind.is_dir() {
                 let made = self.directory(caller, dir, &name).map_err(named())?;
                 copied.directories += 1;
@@ -223,8 +202,7 @@ impl Clerk {
                 }
             } else if kind.is_symlink() {
                 let target = fs::read_link(&source).map_err(local(&source))?;
-                self.replace_symlink(caller, dir, &name, target.as_os_str())
-                    .map_err(named())?;
+                self.replace_symlink(caller, dir, &name, target.as_os_str()).map_err(named())?;
                 copied.links += 1;
             } else if kind.is_file() {
                 copied.bytes += self.copy_in(caller, &source, dir, &name, progress)?;

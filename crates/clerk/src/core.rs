@@ -106,8 +106,7 @@ impl Core {
 
     /// The manager has described the volume.
     pub(crate) fn set_volume(&self, volume: &Volume) {
-        self.protection
-            .store(volume.protection.bits(), Ordering::Relaxed);
+        self.protection.store(volume.protection.bits(), Ordering::Relaxed);
         self.objects.set_volume(volume);
     }
 
@@ -149,11 +148,7 @@ impl Core {
         if files.len() >= SWEEP_FILES && files.len().is_multiple_of(SWEEP_FILES) {
             files.retain(|_, file| file.strong_count() > 0);
         }
-        let file = Arc::new(FileState::new(
-            handle,
-            self.lane(handle.drive),
-            self.spare.clone(),
-        ));
+        let file = Arc::new(FileState::new(handle, self.lane(handle.drive), self.spare.clone()));
         files.insert(handle, Arc::downgrade(&file));
         file
     }

@@ -109,11 +109,7 @@ impl Fetched {
                 continue;
             }
             let boundary = offset - offset % BUFFER_BYTES as u64 + BUFFER_BYTES as u64;
-            let next = self
-                .blocks
-                .range(offset..)
-                .next()
-                .map_or(u64::MAX, |(start, _)| *start);
+            let next = self.blocks.range(offset..).next().map_or(u64::MAX, |(start, _)| *start);
             let end = boundary.min(range.end()).min(next);
             let Some(buffer) = buffers.try_take() else {
                 break;
@@ -122,17 +118,7 @@ impl Fetched {
             self.next_id += 1;
             let length = (end - offset) as usize;
             let state = State::Queued(buffer);
-            self.blocks.insert(
-                offset,
-                Block {
-                    id,
-                    owner,
-                    length,
-                    consumed: 0,
-                    born: now,
-                    state,
-                },
-            );
+            self.blocks.insert(offset, Block { id, owner, length, consumed: 0, born: now, state });
             planned.push((id, offset));
             offset = end;
         }
@@ -148,11 +134,7 @@ impl Fetched {
     /// What there is at `offset`, up to `limit` bytes of it.
     pub(crate) fn find(&mut self, offset: u64, limit: usize, now: Instant) -> Found {
         let Some((start, block)) = self.at(offset) else {
-            let next = self
-                .blocks
-                .range(offset..)
-                .next()
-                .map_or(u64::MAX, |(start, _)| *start);
+            let next = self.blocks.range(offset..).next().map_or(u64::MAX, |(start, _)| *start);
             return Found::Gap(next);
         };
         let end = start + block.length as u64;
@@ -167,11 +149,7 @@ impl Fetched {
                     return Found::Gap(end);
                 }
                 let length = (length - skip).min(limit);
-                Found::Ready(Slice {
-                    data: Arc::clone(data),
-                    start: skip,
-                    length,
-                })
+                Found::Ready(Slice { data: Arc::clone(data), start: skip, length })
             }
         }
     }
@@ -182,9 +160,7 @@ impl Fetched {
             return;
         };
         block.consumed += length;
-        if let State::Ready {
-            length: available, ..
-        } = block.state
+        if let State::Ready { length: available, .. } = block.state
             && block.consumed >= available
         {
             let start = *start;
@@ -195,41 +171,27 @@ impl Fetched {
     /// Takes the fetch `id` of the block at `offset` upon the caller, unless another has it or it
     /// is not wanted any more.
     pub(crate) fn take(&mut self, id: FetchId, offset: u64) -> Option<Fetch> {
-        let block = self
-            .blocks
-            .get_mut(&offset)
-            .filter(|block| block.id == id)?;
+        let block = self.blocks.get_mut(&offset).filter(|block| block.id == id)?;
         if !matches!(block.state, State::Queued(_)) {
             return None;
         }
         let State::Queued(buffer) = std::mem::replace(&mut block.state, State::Fetching) else {
             return None;
         };
-        Some(Fetch {
-            id,
-            offset,
-            length: block.length,
-            buffer,
-        })
+        Some(Fetch { id, offset, length: block.length, buffer })
     }
 
     /// The fetch brought `length` bytes, or failed. Data of a block that was dropped meanwhile is
     /// forgotten.
     pub(crate) fn finish(&mut self, fetch: Fetch, length: Option<usize>, now: Instant) {
-        let Some(block) = self
-            .blocks
-            .get_mut(&fetch.offset)
-            .filter(|block| block.id == fetch.id)
+        let Some(block) = self.blocks.get_mut(&fetch.offset).filter(|block| block.id == fetch.id)
         else {
             return;
         };
         match length {
             Some(length) => {
                 block.born = now;
-                block.state = State::Ready {
-                    data: Arc::new(fetch.buffer),
-                    length,
-                };
+                block.state = State::Ready { data: Arc::new(fetch.buffer), length };
             }
             None => drop(self.blocks.remove(&fetch.offset)),
         }
@@ -239,9 +201,7 @@ impl Fetched {
     pub(crate) fn drop_overlapping(&mut self, range: ByteRange) {
         if !self.blocks.is_empty() {
             self.blocks.retain(|start, block| {
-                ByteRange::new(*start, block.length as u64)
-                    .intersection(&range)
-                    .is_empty()
+                ByteRange::new(*start, block.length as u64).intersection(&range).is_empty()
             });
         }
     }
@@ -292,11 +252,7 @@ mod tests {
         let second = fetched.plan(ByteRange::new(0, 3 << 20), 1, &pool, now);
         let offsets: Vec<u64> = second.iter().map(|(_, offset)| *offset).collect();
         assert_eq!(offsets, [0, 1100, 1 << 20, 2 << 20]);
-        assert!(
-            fetched
-                .plan(ByteRange::new(0, 3 << 20), 1, &pool, now)
-                .is_empty()
-        );
+        assert!(fetched.plan(ByteRange::new(0, 3 << 20), 1, &pool, now).is_empty());
     }
 
     #[test]

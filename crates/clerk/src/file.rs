@@ -79,11 +79,7 @@ impl Inner {
     /// The drive told the length, in answer to a request made when `answers` was as given.
     pub(crate) fn note_size(&mut self, size: u64, answers: u64) {
         let current = self.answers == answers;
-        self.drive_size = if current {
-            size
-        } else {
-            self.drive_size.max(size)
-        };
+        self.drive_size = if current { size } else { self.drive_size.max(size) };
         self.size_told = Instant::now();
     }
 
@@ -156,18 +152,12 @@ impl FileState {
         data: &[u8],
     ) -> Result<(), ClerkError> {
         let length = data.len() as u64;
-        if offset
-            .checked_add(length)
-            .is_none_or(|end| end > MAX_OBJECT_BYTES)
-        {
+        if offset.checked_add(length).is_none_or(|end| end > MAX_OBJECT_BYTES) {
             return Err(ClerkError::TooLarge);
         }
         let deadline = core.deadline();
         let make_room = || core.flush_all_of(&self.lane);
-        self.lane
-            .budget
-            .reserve(length, deadline, make_room)
-            .map_err(|_| self.away())?;
+        self.lane.budget.reserve(length, deadline, make_room).map_err(|_| self.away())?;
         let range = ByteRange::new(offset, length);
         let mut inner = self.lock();
         while inner.gate || inner.pending.is_in_flight(range) {
@@ -209,10 +199,7 @@ impl FileState {
     /// Makes the budget agree with what is held.
     fn settle(&self, inner: &mut Inner) {
         let held = inner.pending.held_bytes();
-        debug_assert!(
-            inner.charged >= held,
-            "memory is reserved before it is used"
-        );
+        debug_assert!(inner.charged >= held, "memory is reserved before it is used");
         self.lane.budget.release(inner.charged.saturating_sub(held));
         inner.charged = held;
     }
@@ -235,8 +222,7 @@ impl FileState {
         let mark = self.lock().pending.acknowledged();
         let piece = &outgoing.piece;
         let answer = core.with_grant(&outgoing.writer.0, |grant| {
-            core.objects
-                .write(grant, piece.offset, piece.data(), durable)
+            core.objects.write(grant, piece.offset, piece.data(), durable)
         });
         core.attributes.expire(self.handle);
         let mut inner = self.lock();
@@ -347,10 +333,7 @@ impl FileState {
 
     /// Asks the drive to flush what it acknowledged up to `mark`.
     fn flush(self: &Arc<Self>, core: &Arc<Core>, writer: Option<Writer>, mark: u64) {
-        let _turn = self
-            .flush_turn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.flush_turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock().pending.has_retained_to(mark) {
             return;
         }
@@ -446,9 +429,7 @@ fn note_written(
     written: &Written,
     durable_mark: Option<u64>,
 ) -> usize {
-    inner
-        .pending
-        .acknowledge(outgoing, written.instance, durable_mark.is_some());
+    inner.pending.acknowledge(outgoing, written.instance, durable_mark.is_some());
     // What was read ahead before the drive had this write hides it as soon as it is released.
     inner.fetched.drop_overlapping(outgoing.piece.range());
     if let Some(mark) = durable_mark {
@@ -469,9 +450,5 @@ fn next_step(inner: &mut Inner, target: u64) -> Step {
             None => Step::Wait,
         };
     }
-    if inner.pending.has_retained_before(target) {
-        Step::Flush
-    } else {
-        Step::Done
-    }
+    if inner.pending.has_retained_before(target) { Step::Flush } else { Step::Done }
 }

@@ -37,10 +37,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// The capability in hand, good or not.
     pub(crate) fn current(&self) -> Option<Arc<Grant>> {
-        self.current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts a new capability in place.
@@ -73,9 +70,7 @@ fn expires_within(grant: &Grant, nanoseconds: u64) -> bool {
 }
 
 fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
 }
 
@@ -106,18 +101,16 @@ impl Grants {
         if slots.len() >= MAX_SLOTS {
             drop_older_half(&mut slots);
         }
-        let slot = slots
-            .entry((Arc::clone(caller), handle))
-            .or_insert_with(|| {
-                Arc::new(Slot {
-                    caller: Arc::clone(caller),
-                    handle,
-                    current: Mutex::default(),
-                    renewing: Mutex::default(),
-                    renewal_queued: AtomicBool::new(false),
-                    used: AtomicU64::new(used),
-                })
-            });
+        let slot = slots.entry((Arc::clone(caller), handle)).or_insert_with(|| {
+            Arc::new(Slot {
+                caller: Arc::clone(caller),
+                handle,
+                current: Mutex::default(),
+                renewing: Mutex::default(),
+                renewal_queued: AtomicBool::new(false),
+                used: AtomicU64::new(used),
+            })
+        });
         slot.used.store(used, Ordering::Relaxed);
         Arc::clone(slot)
     }
@@ -136,10 +129,7 @@ impl Grants {
 }
 
 fn drop_older_half(slots: &mut Slots) {
-    let mut ages: Vec<u64> = slots
-        .values()
-        .map(|slot| slot.used.load(Ordering::Relaxed))
-        .collect();
+    let mut ages: Vec<u64> = slots.values().map(|slot| slot.used.load(Ordering::Relaxed)).collect();
     let middle = ages.len() / 2;
     let (_, median, _) = ages.select_nth_unstable(middle);
     let median = *median;

@@ -33,11 +33,7 @@ impl ErrorLatch {
 
     /// The last failure, if there has been one after the first `count`.
     pub(crate) fn since(&self, count: u64) -> Option<ClerkError> {
-        if self.count > count {
-            self.last.clone()
-        } else {
-            None
-        }
+        if self.count > count { self.last.clone() } else { None }
     }
 
     /// What somebody who opens the file now counts as known.
@@ -73,11 +69,7 @@ mod tests {
         assert_eq!(latch.check(&mut first), Err(ClerkError::TooLarge));
         assert_eq!(latch.check(&mut first), Ok(()));
         assert_eq!(latch.check(&mut second), Err(ClerkError::TooLarge));
-        assert_eq!(
-            latch.check(&mut latch.at_open()),
-            Ok(()),
-            "everybody was told"
-        );
+        assert_eq!(latch.check(&mut latch.at_open()), Ok(()), "everybody was told");
     }
 
     #[test]

@@ -23,20 +23,11 @@ pub struct OpenMode {
 
 impl OpenMode {
     /// For reading.
-    pub const READ: OpenMode = OpenMode {
-        read: true,
-        write: false,
-    };
+    pub const READ: OpenMode = OpenMode { read: true, write: false };
     /// For writing.
-    pub const WRITE: OpenMode = OpenMode {
-        read: false,
-        write: true,
-    };
+    pub const WRITE: OpenMode = OpenMode { read: false, write: true };
     /// For both.
-    pub const READ_WRITE: OpenMode = OpenMode {
-        read: true,
-        write: true,
-    };
+    pub const READ_WRITE: OpenMode = OpenMode { read: true, write: true };
 
     /// The rights that this needs.
     pub(crate) fn rights(self) -> Rights {
@@ -79,18 +70,8 @@ impl OpenFile {
         slot: Arc<Slot>,
     ) -> Self {
         let seen = Mutex::new(file.lock().errors.at_open());
-        let reader = Reader {
-            slot,
-            owner: core.new_owner(),
-            stream: Mutex::default(),
-        };
-        OpenFile {
-            core,
-            file,
-            mode,
-            reader,
-            seen,
-        }
+        let reader = Reader { slot, owner: core.new_owner(), stream: Mutex::default() };
+        OpenFile { core, file, mode, reader, seen }
     }
 
     /// The file.
@@ -110,11 +91,7 @@ impl OpenFile {
 
     /// Tells the clerk that the file will be read from start to end.
     pub fn expect_sequential(&self) {
-        let mut stream = self
-            .reader
-            .stream
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut stream = self.reader.stream.lock().unwrap_or_else(PoisonError::into_inner);
         *stream = Stream::sequential();
     }
 
@@ -143,8 +120,7 @@ impl OpenFile {
     ) -> Result<R, ClerkError> {
         self.check_mode(self.mode.read)?;
         let range = ByteRange::new(offset, length as u64);
-        self.file
-            .read_with(&self.core, &self.reader, range, scratch, use_data)
+        self.file.read_with(&self.core, &self.reader, range, scratch, use_data)
     }
 
     /// Takes all of `data`; it reaches the drive later, at the latest with `sync` or `close`.
@@ -197,11 +173,7 @@ impl OpenFile {
     }
 
     fn check_mode(&self, allowed: bool) -> Result<(), ClerkError> {
-        if allowed {
-            Ok(())
-        } else {
-            Err(ClerkError::NotOpenForThis)
-        }
+        if allowed { Ok(()) } else { Err(ClerkError::NotOpenForThis) }
     }
 
     fn check_errors(&self) -> Result<(), ClerkError> {

@@ -50,24 +50,19 @@ impl NameCache {
         if found.len() >= MAX_NAMES {
             found.clear();
         }
-        found.insert(
-            (dir, name.clone(), Arc::clone(caller)),
-            (handle, Instant::now()),
-        );
+        found.insert((dir, name.clone(), Arc::clone(caller)), (handle, Instant::now()));
     }
 
     /// A name has changed here.
     pub(crate) fn forget(&self, dir: FileHandle, name: &Name) {
-        self.lock()
-            .retain(|(its_dir, its_name, _), _| *its_dir != dir || its_name != name);
+        self.lock().retain(|(its_dir, its_name, _), _| *its_dir != dir || its_name != name);
     }
 }
 
 /// The names of a path, without empty ones and dots. `..` is kept: the manager knows no parents,
 /// so the caller takes the last name off again.
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|name| !name.is_empty() && *name != b".")
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
 #[cfg(test)]
@@ -78,9 +73,7 @@ mod tests {
     fn paths_fall_into_names() {
         let names = |path: &'static str| {
             let names = components(path.as_bytes());
-            names
-                .map(|name| String::from_utf8_lossy(name).into_owned())
-                .collect::<Vec<_>>()
+            names.map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(names("/a//b/./c/"), ["a", "b", "c"]);
         assert!(names("/").is_empty());

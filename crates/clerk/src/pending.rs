@@ -137,9 +137,7 @@ impl<W: Clone + PartialEq> Pending<W> {
 
     /// The byte after the last one held.
     pub(crate) fn end(&self) -> u64 {
-        self.chunks
-            .last_key_value()
-            .map_or(0, |(offset, chunk)| offset + chunk.length as u64)
+        self.chunks.last_key_value().map_or(0, |(offset, chunk)| offset + chunk.length as u64)
     }
 
     /// Identifier that the next chunk will get: those that exist now are below it.
@@ -176,9 +174,7 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// Whether a sender has bytes of `range`; such bytes can't be overwritten or cut now.
     pub(crate) fn is_in_flight(&self, range: ByteRange) -> bool {
         !self.in_flight.is_empty()
-            && self
-                .overlapping(range)
-                .any(|(_, chunk)| chunk.state == State::InFlight)
+            && self.overlapping(range).any(|(_, chunk)| chunk.state == State::InFlight)
     }
 
     /// The chunks that share bytes with `range`, in order.
@@ -191,9 +187,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             .filter(|(offset, chunk)| *offset + chunk.length as u64 > range.offset)
             .map_or(range.offset, |(offset, _)| *offset);
         let end = if range.is_empty() { first } else { range.end() };
-        self.chunks
-            .range(first..end)
-            .map(|(offset, chunk)| (*offset, chunk))
+        self.chunks.range(first..end).map(|(offset, chunk)| (*offset, chunk))
     }
 
     /// Records a write. The caller has made sure that nothing of the range is in flight. Returns
@@ -372,10 +366,7 @@ impl<W: Clone + PartialEq> Pending<W> {
             let Some(chunk) = self.remove(offset) else {
                 continue;
             };
-            debug_assert!(
-                chunk.state != State::InFlight,
-                "bytes in flight can't be cut"
-            );
+            debug_assert!(chunk.state != State::InFlight, "bytes in flight can't be cut");
             let end = offset + chunk.length as u64;
             if end > range.end() {
                 let skipped = (range.end() - offset) as usize;
@@ -402,11 +393,7 @@ impl<W: Clone + PartialEq> Pending<W> {
         let (id, offset) = self.queued.first().copied()?;
         self.set_state(offset, State::InFlight);
         let chunk = self.chunks.get(&offset)?;
-        Some(Outgoing {
-            id,
-            piece: piece(offset, chunk),
-            writer: chunk.writer.clone(),
-        })
+        Some(Outgoing { id, piece: piece(offset, chunk), writer: chunk.writer.clone() })
     }
 
     /// The drive has answered. With `durable`, it answered that the bytes are durable.
@@ -417,13 +404,7 @@ impl<W: Clone + PartialEq> Pending<W> {
         } else {
             debug_assert!(self.in_flight.contains(&(sent.id, sent.piece.offset)));
             let acknowledged = self.acknowledged;
-            self.set_state(
-                sent.piece.offset,
-                State::Retained {
-                    instance,
-                    acknowledged,
-                },
-            );
+            self.set_state(sent.piece.offset, State::Retained { instance, acknowledged });
         }
     }
 
@@ -464,10 +445,7 @@ impl<W: Clone + PartialEq> Pending<W> {
     /// Offsets of the retained chunks whose instance and acknowledgement number satisfy `wanted`.
     fn retained_where(&self, wanted: impl Fn(u64, u64) -> bool) -> Vec<u64> {
         let matches = |state: State| match state {
-            State::Retained {
-                instance,
-                acknowledged,
-            } => wanted(instance, acknowledged),
+            State::Retained { instance, acknowledged } => wanted(instance, acknowledged),
             _ => false,
         };
         let chunks = self.chunks.iter().filter(|(_, chunk)| matches(chunk.state));
@@ -492,9 +470,7 @@ impl<W: Clone + PartialEq> Pending<W> {
         if self.chunks.is_empty() {
             return Vec::new();
         }
-        self.overlapping(range)
-            .map(|(offset, chunk)| piece(offset, chunk))
-            .collect()
+        self.overlapping(range).map(|(offset, chunk)| piece(offset, chunk)).collect()
     }
 }
 
@@ -503,12 +479,7 @@ fn is_unsent(state: State) -> bool {
 }
 
 fn piece<W>(offset: u64, chunk: &Chunk<W>) -> Piece {
-    Piece {
-        offset,
-        bytes: Arc::clone(&chunk.bytes),
-        start: chunk.start,
-        length: chunk.length,
-    }
+    Piece { offset, bytes: Arc::clone(&chunk.bytes), start: chunk.start, length: chunk.length }
 }
 
 /// A part of a chunk in the same state. It gets a buffer of its own when it would otherwise keep
@@ -520,12 +491,5 @@ fn part<W: Clone>(chunk: &Chunk<W>, skip: usize, length: usize) -> Chunk<W> {
     } else {
         (Arc::clone(&chunk.bytes), start)
     };
-    Chunk {
-        id: chunk.id,
-        bytes,
-        start,
-        length,
-        state: chunk.state,
-        writer: chunk.writer.clone(),
-    }
+    Chunk { id: chunk.id, bytes, start, length, state: chunk.state, writer: chunk.writer.clone() }
 }

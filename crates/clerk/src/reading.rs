@@ -93,22 +93,11 @@ impl FileState {
         }
         drop(stream);
         if !advice.fetch.is_empty() {
-            let ahead = inner
-                .fetched
-                .plan(advice.fetch, reader.owner, &core.buffers, now);
+            let ahead = inner.fetched.plan(advice.fetch, reader.owner, &core.buffers, now);
             fetches.extend(ahead);
         }
-        let whole = if overlay.is_empty() {
-            take_whole(&mut inner, range, now)
-        } else {
-            None
-        };
-        Plan {
-            overlay,
-            pending_end,
-            fetches,
-            whole,
-        }
+        let whole = if overlay.is_empty() { take_whole(&mut inner, range, now) } else { None };
+        Plan { overlay, pending_end, fetches, whole }
     }
 
     fn submit_fetches(
@@ -120,9 +109,7 @@ impl FileState {
         for &(id, offset) in fetches {
             let (core, file) = (Arc::clone(core), Arc::clone(self));
             let slot = Arc::clone(&reader.slot);
-            self.lane
-                .fetchers
-                .submit(move || file.fetch(&core, &slot, id, offset));
+            self.lane.fetchers.submit(move || file.fetch(&core, &slot, id, offset));
         }
     }
 
@@ -169,11 +156,7 @@ impl FileState {
             self.fill(core, reader, range.offset, into)?
         };
         let pending_length = plan.pending_end.saturating_sub(range.offset);
-        let end = filled.max(
-            usize::try_from(pending_length)
-                .unwrap_or(usize::MAX)
-                .min(length),
-        );
+        let end = filled.max(usize::try_from(pending_length).unwrap_or(usize::MAX).min(length));
         // Between the drive's end of the file and our own there is a hole.
         into[filled..end].fill(0);
         filled = end;

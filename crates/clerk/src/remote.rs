@@ -66,29 +66,15 @@ impl Clerk {
     pub fn connect(options: &ClerkOptions) -> Result<Clerk, ClerkError> {
         let connect = ConnectOptions {
             connections: options.connections_per_drive,
-            retry: RetryPolicy {
-                deadline: options.settings.deadline,
-                ..RetryPolicy::default()
-            },
+            retry: RetryPolicy { deadline: options.settings.deadline, ..RetryPolicy::default() },
             ..ConnectOptions::default()
         };
         let client = ManagerClient::tls(&options.manager, options.tls.clone(), &connect);
         let first = client.with_retry(RetryPolicy::within(options.connect_deadline));
         first.volume(&options.caller, options.volume.as_bytes())?;
-        let names = RemoteNames {
-            client,
-            volume: options.volume.clone(),
-        };
-        let drives = RemoteDrives {
-            connect,
-            drives: RwLock::default(),
-        };
-        Clerk::new(
-            Arc::new(names),
-            Arc::new(drives),
-            &options.caller,
-            options.settings.clone(),
-        )
+        let names = RemoteNames { client, volume: options.volume.clone() };
+        let drives = RemoteDrives { connect, drives: RwLock::default() };
+        Clerk::new(Arc::new(names), Arc::new(drives), &options.caller, options.settings.clone())
     }
 }
 
@@ -128,9 +114,7 @@ impl Names for RemoteNames {
         mode: u32,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
-        Ok(self
-            .client
-            .create(caller, dir, name.as_bytes(), mode, exclusive)?)
+        Ok(self.client.create(caller, dir, name.as_bytes(), mode, exclusive)?)
     }
 
     fn mkdir(
@@ -169,9 +153,7 @@ impl Names for RemoteNames {
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
         let from = (from.0, from.1.as_bytes());
-        Ok(self
-            .client
-            .rename(caller, from, (to.0, to.1.as_bytes()), flags)?)
+        Ok(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags)?)
     }
 
     fn link(
@@ -213,18 +195,13 @@ impl RemoteDrives {
     fn client(&self, grant: &Grant) -> Result<DriveClient, ClerkError> {
         let drive = grant.handle.drive;
         let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
-        drives
-            .get(&drive)
-            .cloned()
-            .ok_or(ClerkError::UnknownDrive(drive))
+        drives.get(&drive).cloned().ok_or(ClerkError::UnknownDrive(drive))
     }
 }
 
 impl Objects for RemoteDrives {
     fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
-        Ok(self
-            .client(grant)?
-            .read(&grant.authority, grant.handle.name(), offset, into)?)
+        Ok(self.client(grant)?.read(&grant.authority, grant.handle.name(), offset, into)?)
     }
 
     fn write(
@@ -241,23 +218,17 @@ impl Objects for RemoteDrives {
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
         let objects = [grant.handle.object];
         let client = self.client(grant)?;
-        Ok(client
-            .flush(&grant.authority, grant.handle.partition, &objects)?
-            .instance)
+        Ok(client.flush(&grant.authority, grant.handle.partition, &objects)?.instance)
     }
 
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
-        Ok(self
-            .client(grant)?
-            .getattr(&grant.authority, grant.handle.name())?)
+        Ok(self.client(grant)?.getattr(&grant.authority, grant.handle.name())?)
     }
 
     fn set_volume(&self, volume: &Volume) {
         let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
         for at in &volume.drives {
-            let moved = drives
-                .get(&at.drive)
-                .is_none_or(|client| client.address() != at.address);
+            let moved = drives.get(&at.drive).is_none_or(|client| client.address() != at.address);
             if moved {
                 let client = DriveClient::tcp(&at.address, Some(at.drive), &self.connect);
                 drives.insert(at.drive, client);

@@ -37,11 +37,7 @@ pub(crate) struct Advice {
 impl Stream {
     /// A stream that is known to be sequential, for copying whole files.
     pub(crate) fn sequential() -> Self {
-        Stream {
-            next: 0,
-            window: MAX_WINDOW,
-            planned: 0,
-        }
+        Stream { next: 0, window: MAX_WINDOW, planned: 0 }
     }
 
     /// Notes a read of `range` of a file of `size` bytes.
@@ -49,38 +45,21 @@ impl Stream {
         let nothing = ByteRange::new(range.end(), 0);
         if !self.continues(range) {
             let restart = self.window > 0;
-            *self = Stream {
-                next: range.end(),
-                window: 0,
-                planned: range.end(),
-            };
-            return Advice {
-                restart,
-                fetch: nothing,
-            };
+            *self = Stream { next: range.end(), window: 0, planned: range.end() };
+            return Advice { restart, fetch: nothing };
         }
         self.next = self.next.max(range.end());
         self.planned = self.planned.max(self.next);
         let lead = self.planned - self.next;
         if self.window > 0 && lead > self.window / 2 {
-            return Advice {
-                restart: false,
-                fetch: nothing,
-            };
+            return Advice { restart: false, fetch: nothing };
         }
-        let grown = if self.window == 0 {
-            FIRST_WINDOW
-        } else {
-            self.window * 2
-        };
+        let grown = if self.window == 0 { FIRST_WINDOW } else { self.window * 2 };
         self.window = grown.max(2 * range.length).min(MAX_WINDOW);
         let end = self.next.saturating_add(self.window).min(size);
         let fetch = ByteRange::new(self.planned, end.saturating_sub(self.planned));
         self.planned = self.planned.max(end);
-        Advice {
-            restart: false,
-            fetch,
-        }
+        Advice { restart: false, fetch }
     }
 
     fn continues(&self, range: ByteRange) -> bool {
@@ -115,17 +94,11 @@ mod tests {
             let advice = stream.advance(range, SIZE);
             assert!(!advice.restart);
             if !advice.fetch.is_empty() {
-                assert!(
-                    advice.fetch.offset >= fetched_to,
-                    "nothing is fetched twice"
-                );
+                assert!(advice.fetch.offset >= fetched_to, "nothing is fetched twice");
                 fetched_to = advice.fetch.end();
                 largest = largest.max(advice.fetch.length);
             }
-            assert!(
-                fetched_to > range.end(),
-                "the next read is always on its way"
-            );
+            assert!(fetched_to > range.end(), "the next read is always on its way");
             assert!(fetched_to - range.end() <= MAX_WINDOW);
         }
         assert!(largest >= MAX_WINDOW / 2);
@@ -146,21 +119,10 @@ mod tests {
         for read in 0..10 {
             stream.advance(ByteRange::new(read * 4096, 4096), SIZE);
         }
-        assert!(
-            stream
-                .advance(ByteRange::new(500 << 20, 4096), SIZE)
-                .restart
-        );
-        assert!(
-            !stream
-                .advance(ByteRange::new(100 << 20, 4096), SIZE)
-                .restart
-        );
+        assert!(stream.advance(ByteRange::new(500 << 20, 4096), SIZE).restart);
+        assert!(!stream.advance(ByteRange::new(100 << 20, 4096), SIZE).restart);
         let advice = stream.advance(ByteRange::new((100 << 20) + 4096, 4096), SIZE);
-        assert!(
-            !advice.fetch.is_empty(),
-            "a new stream is recognized at its second read"
-        );
+        assert!(!advice.fetch.is_empty(), "a new stream is recognized at its second read");
     }
 
     #[test]
@@ -168,11 +130,7 @@ mod tests {
         let mut stream = Stream::default();
         let step = 256 << 10;
         for read in [0u64, 1, 3, 2, 5, 4, 6, 7] {
-            assert!(
-                !stream
-                    .advance(ByteRange::new(read * step, step), SIZE)
-                    .restart
-            );
+            assert!(!stream.advance(ByteRange::new(read * step, step), SIZE).restart);
         }
     }
 
@@ -181,18 +139,8 @@ mod tests {
         let mut stream = Stream::default();
         let advice = stream.advance(ByteRange::new(0, 4096), 10_000);
         assert_eq!(advice.fetch, ByteRange::new(4096, 10_000 - 4096));
-        assert!(
-            stream
-                .advance(ByteRange::new(4096, 10_000 - 4096), 10_000)
-                .fetch
-                .is_empty()
-        );
-        assert!(
-            stream
-                .advance(ByteRange::new(10_000, 4096), 10_000)
-                .fetch
-                .is_empty()
-        );
+        assert!(stream.advance(ByteRange::new(4096, 10_000 - 4096), 10_000).fetch.is_empty());
+        assert!(stream.advance(ByteRange::new(10_000, 4096), 10_000).fetch.is_empty());
     }
 
     #[test]

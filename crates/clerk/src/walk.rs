@@ -48,14 +48,7 @@ struct Level {
 
 impl Level {
     fn new(directory: FileHandle, prefix: Vec<u8>, item: Option<WalkItem>) -> Self {
-        Level {
-            directory,
-            prefix,
-            item,
-            entries: VecDeque::new(),
-            cookie: 0,
-            end: false,
-        }
+        Level { directory, prefix, item, entries: VecDeque::new(), cookie: 0, end: false }
     }
 }
 
@@ -69,12 +62,7 @@ impl Clerk {
         contents_first: bool,
     ) -> Walk<'_> {
         let stack = vec![Level::new(directory, Vec::new(), None)];
-        Walk {
-            clerk: self,
-            caller: Arc::clone(caller),
-            contents_first,
-            stack,
-        }
+        Walk { clerk: self, caller: Arc::clone(caller), contents_first, stack }
     }
 
     /// Removes a name, and everything below it if it is a directory's. Returns how many files and
@@ -122,9 +110,7 @@ impl Walk<'_> {
         while level.entries.is_empty() && !level.end {
             // After a failure this directory is not asked again.
             level.end = true;
-            let page = self
-                .clerk
-                .readdir(&self.caller, level.directory, level.cookie, PAGE)?;
+            let page = self.clerk.readdir(&self.caller, level.directory, level.cookie, PAGE)?;
             level.end = page.end || page.entries.is_empty();
             if let Some(last) = page.entries.last() {
                 level.cookie = last.cookie;

@@ -46,9 +46,7 @@ impl WorkPool {
             state: Mutex::default(),
             wake: Condvar::new(),
         };
-        WorkPool {
-            shared: Arc::new(shared),
-        }
+        WorkPool { shared: Arc::new(shared) }
     }
 
     /// Queues a job. When the system gives no thread at all, the job runs here and now: callers
@@ -67,18 +65,13 @@ impl WorkPool {
         state.threads += 1;
         drop(state);
         let shared = Arc::clone(&self.shared);
-        let started = thread::Builder::new()
-            .name(self.shared.name.clone())
-            .spawn(move || run(&shared));
+        let started =
+            thread::Builder::new().name(self.shared.name.clone()).spawn(move || run(&shared));
         if let Err(error) = started {
             tracing::warn!(%error, pool = self.shared.name, "no new thread");
             let mut state = self.shared.lock();
             state.threads -= 1;
-            let stranded = if state.threads == 0 {
-                state.queue.pop_front()
-            } else {
-                None
-            };
+            let stranded = if state.threads == 0 { state.queue.pop_front() } else { None };
             drop(state);
             if let Some(job) = stranded {
                 job();
@@ -106,10 +99,8 @@ fn run(shared: &Shared) {
             break;
         }
         state.idle += 1;
-        let (woken, timeout) = shared
-            .wake
-            .wait_timeout(state, IDLE)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (woken, timeout) =
+            shared.wake.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
         state = woken;
         state.idle -= 1;
         if timeout.timed_out() && state.queue.is_empty() {

@@ -32,22 +32,12 @@ impl Authority {
     /// the best that drive and client both have.
     pub fn new(key: CredentialKey, secret: SecretKey, protection: Protection) -> Self {
         let prepared = [OnceLock::new(), OnceLock::new()];
-        Authority {
-            key,
-            secret,
-            protection,
-            suite: None,
-            prepared,
-        }
+        Authority { key, secret, protection, suite: None, prepared }
     }
 
     /// The authority of a capability.
     pub fn capability(issued: &IssuedCapability, protection: Protection) -> Self {
-        Self::new(
-            CredentialKey::Capability(issued.capability),
-            issued.key.clone(),
-            protection,
-        )
+        Self::new(CredentialKey::Capability(issued.capability), issued.key.clone(), protection)
     }
 
     /// The authority of the drive's administrator.
@@ -63,10 +53,7 @@ impl Authority {
     /// Demands a suite. Calls fail with [`crate::ClientError::NoCommonSuite`] where the drive does
     /// not offer it.
     pub fn with_suite(self, suite: Suite) -> Self {
-        Authority {
-            suite: Some(suite),
-            ..self
-        }
+        Authority { suite: Some(suite), ..self }
     }
 
     /// The capability, if it is one's.

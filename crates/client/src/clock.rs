@@ -21,10 +21,7 @@ pub(crate) struct DriveClock {
 
 impl DriveClock {
     pub(crate) fn new(max_offset: Duration) -> Self {
-        DriveClock {
-            epoch_ns: AtomicU64::new(0),
-            max_offset,
-        }
+        DriveClock { epoch_ns: AtomicU64::new(0), max_offset }
     }
 
     /// The time on the drive's clock, never ahead of it except by drift. This host's own time of

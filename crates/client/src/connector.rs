@@ -31,10 +31,7 @@ pub struct TcpConnector {
 impl TcpConnector {
     /// To `HOST:PORT`.
     pub fn new(address: impl Into<String>, options: ClientOptions) -> Self {
-        TcpConnector {
-            address: address.into(),
-            options,
-        }
+        TcpConnector { address: address.into(), options }
     }
 }
 
@@ -59,11 +56,7 @@ pub struct TlsConnector {
 impl TlsConnector {
     /// To `HOST:PORT`, whose certificate must have the name that `tls` expects.
     pub fn new(address: impl Into<String>, tls: ClientTls, options: ClientOptions) -> Self {
-        TlsConnector {
-            address: address.into(),
-            tls,
-            options,
-        }
+        TlsConnector { address: address.into(), tls, options }
     }
 }
 
@@ -86,20 +79,14 @@ fn to_any(
     timeout: Duration,
     connect: impl Fn(SocketAddr, &ClientOptions) -> Result<Connection, nasd_transport::ChannelError>,
 ) -> Result<Arc<dyn Channel>, TransportError> {
-    let unresolved = |why: String| TransportError::Resolve {
-        address: address.to_owned(),
-        why,
-    };
+    let unresolved = |why: String| TransportError::Resolve { address: address.to_owned(), why };
     let candidates: Vec<SocketAddr> = match address.to_socket_addrs() {
         Ok(found) => found.collect(),
         Err(error) => return Err(unresolved(error.to_string())),
     };
     let each = timeout / u32::try_from(candidates.len().max(1)).unwrap_or(u32::MAX);
     let connect_timeout = options.connect_timeout.min(each);
-    let options = ClientOptions {
-        connect_timeout,
-        ..options.clone()
-    };
+    let options = ClientOptions { connect_timeout, ..options.clone() };
     let mut failure = unresolved("the name has no address".to_owned());
     for candidate in candidates {
         match connect(candidate, &options) {

@@ -190,10 +190,7 @@ impl TransportError {
         let TransportError::Channel(error) = self else {
             return None;
         };
-        let protocol = |why: String| ClientError::Protocol {
-            server: server.to_owned(),
-            why,
-        };
+        let protocol = |why: String| ClientError::Protocol { server: server.to_owned(), why };
         match error {
             ChannelError::Connect { .. } | ChannelError::TimedOut { .. } => None,
             ChannelError::Tls { source, .. } => untrusted(source, server),
@@ -210,10 +207,9 @@ impl TransportError {
                 ..
             } => None,
             ChannelError::Rejected { .. } => Some(protocol(error.to_string())),
-            ChannelError::TooLong { bytes, limit } => Some(ClientError::TooLarge {
-                amount: *bytes,
-                limit: *limit,
-            }),
+            ChannelError::TooLong { bytes, limit } => {
+                Some(ClientError::TooLarge { amount: *bytes, limit: *limit })
+            }
         }
     }
 }
@@ -221,9 +217,6 @@ impl TransportError {
 fn untrusted(source: &TlsError, server: &str) -> Option<ClientError> {
     match source {
         TlsError::Interrupted { .. } => None,
-        _ => Some(ClientError::Untrusted {
-            server: server.to_owned(),
-            source: source.clone(),
-        }),
+        _ => Some(ClientError::Untrusted { server: server.to_owned(), source: source.clone() }),
     }
 }

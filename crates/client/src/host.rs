@@ -30,9 +30,7 @@ pub struct SystemHost {
 impl SystemHost {
     /// A host whose time starts now.
     pub fn new() -> Self {
-        SystemHost {
-            started: Instant::now(),
-        }
+        SystemHost { started: Instant::now() }
     }
 }
 
@@ -48,9 +46,7 @@ impl Host for SystemHost {
     }
 
     fn wall_clock(&self) -> Timestamp {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_parts(since_epoch.as_secs(), since_epoch.subsec_nanos())
     }
 

@@ -53,9 +53,7 @@ impl<T: Connected, E: Clone> Pool<T, E> {
             changed: Condvar::new(),
             in_flight: AtomicUsize::new(0),
         };
-        Pool {
-            slots: (0..connections.max(1)).map(|_| slot()).collect(),
-        }
+        Pool { slots: (0..connections.max(1)).map(|_| slot()).collect() }
     }
 
     /// Lends a connection, made by `connect` if need be. `None` if somebody else was making it and
@@ -71,10 +69,7 @@ impl<T: Connected, E: Clone> Pool<T, E> {
         slot.in_flight.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(&slot.in_flight);
         let result = slot.get(host, timeout, connect)?;
-        Some(result.map(|connection| Lease {
-            connection,
-            _counted: counted,
-        }))
+        Some(result.map(|connection| Lease { connection, _counted: counted }))
     }
 
     fn least_used(&self) -> &Slot<T, E> {
@@ -125,10 +120,7 @@ impl<T: Connected, E: Clone> Slot<T, E> {
 
     /// Makes the connection, without the lock; the state is `Connecting`.
     fn make(&self, host: &dyn Host, connect: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
-        let mut done = Finish {
-            slot: self,
-            state: Some(State::Closed),
-        };
+        let mut done = Finish { slot: self, state: Some(State::Closed) };
         let result = connect().map(Arc::new);
         done.state = Some(match &result {
             Ok(connection) => State::Open(Arc::clone(connection)),
@@ -214,10 +206,7 @@ mod tests {
     impl Maker {
         fn make(&self) -> Result<Connection, &'static str> {
             let number = self.0.fetch_add(1, Ordering::SeqCst);
-            Ok(Connection {
-                open: AtomicBool::new(true),
-                number,
-            })
+            Ok(Connection { open: AtomicBool::new(true), number })
         }
     }
 
@@ -226,9 +215,7 @@ mod tests {
         host: &Clock,
         make: impl FnOnce() -> Result<Connection, &'static str>,
     ) -> Result<usize, &'static str> {
-        let lease = pool
-            .lease(host, PATIENCE, make)
-            .expect("nobody else is connecting");
+        let lease = pool.lease(host, PATIENCE, make).expect("nobody else is connecting");
         lease.map(|lease| lease.connection.number)
     }
 
@@ -237,10 +224,7 @@ mod tests {
         let (pool, host, maker) = (Pool::new(2), Clock::default(), Maker::default());
         assert_eq!(number(&pool, &host, || maker.make()), Ok(0));
         assert_eq!(number(&pool, &host, || maker.make()), Ok(0));
-        let first = pool
-            .lease(&host, PATIENCE, || maker.make())
-            .unwrap()
-            .unwrap();
+        let first = pool.lease(&host, PATIENCE, || maker.make()).unwrap().unwrap();
         assert_eq!(number(&pool, &host, || maker.make()), Ok(1));
         drop(first);
         assert_eq!(number(&pool, &host, || maker.make()), Ok(0));
@@ -249,10 +233,7 @@ mod tests {
     #[test]
     fn a_closed_connection_is_replaced() {
         let (pool, host, maker) = (Pool::new(1), Clock::default(), Maker::default());
-        let lease = pool
-            .lease(&host, PATIENCE, || maker.make())
-            .unwrap()
-            .unwrap();
+        let lease = pool.lease(&host, PATIENCE, || maker.make()).unwrap().unwrap();
         lease.connection.open.store(false, Ordering::SeqCst);
         assert_eq!(number(&pool, &host, || maker.make()), Ok(1));
     }
@@ -270,9 +251,8 @@ mod tests {
     fn one_connects_and_the_others_wait() {
         let (pool, host, maker) = (Pool::new(1), Clock::default(), Maker::default());
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| number(&pool, &host, || maker.make())))
-                .collect();
+            let threads: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| number(&pool, &host, || maker.make()))).collect();
             for thread in threads {
                 assert_eq!(thread.join().unwrap(), Ok(0));
             }

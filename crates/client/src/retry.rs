@@ -37,21 +37,14 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// One try.
     pub fn none() -> Self {
-        RetryPolicy {
-            deadline: Duration::ZERO,
-            ..RetryPolicy::default()
-        }
+        RetryPolicy { deadline: Duration::ZERO, ..RetryPolicy::default() }
     }
 
     /// At most about `duration`, tries and waits together.
     pub fn within(duration: Duration) -> Self {
         let default = RetryPolicy::default();
         let call_timeout = default.call_timeout.min(duration);
-        RetryPolicy {
-            deadline: duration,
-            call_timeout,
-            ..default
-        }
+        RetryPolicy { deadline: duration, call_timeout, ..default }
     }
 }
 
@@ -70,13 +63,7 @@ const SHORTEST_TRY: Duration = Duration::from_millis(100);
 
 impl<'a> Tries<'a> {
     pub(crate) fn new(policy: &'a RetryPolicy, host: &'a dyn Host) -> Self {
-        Tries {
-            policy,
-            host,
-            started: host.elapsed(),
-            backoff: policy.first_backoff,
-            count: 0,
-        }
+        Tries { policy, host, started: host.elapsed(), backoff: policy.first_backoff, count: 0 }
     }
 
     /// How long the call has taken so far.
@@ -147,10 +134,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(address: &str) -> Self {
-        Server {
-            address: address.to_owned(),
-            away: AtomicBool::new(false),
-        }
+        Server { address: address.to_owned(), away: AtomicBool::new(false) }
     }
 
     /// A call was answered.

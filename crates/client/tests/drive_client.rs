@@ -64,41 +64,23 @@ fn every_operation_with_every_protection_and_suite() {
             let (_, drive, client) = setup();
             let authority = manager(protection).with_suite(*suite);
             let initial = SetAttributes::default();
-            let created = client
-                .create(&authority, PARTITION, &initial, true)
-                .expect("created");
-            let name = ObjectName {
-                partition: PARTITION,
-                object: created.object,
-            };
+            let created = client.create(&authority, PARTITION, &initial, true).expect("created");
+            let name = ObjectName { partition: PARTITION, object: created.object };
             let slices = [IoSlice::new(b"hello, "), IoSlice::new(b"world")];
-            let written = client
-                .write_vectored(&authority, name, 3, &slices, false)
-                .expect("ok");
-            assert_eq!(
-                (written.length, written.logical_size, written.instance),
-                (12, 15, 1)
-            );
+            let written = client.write_vectored(&authority, name, 3, &slices, false).expect("ok");
+            assert_eq!((written.length, written.logical_size, written.instance), (12, 15, 1));
             let mut into = [9; 5];
             let outcome = client.read(&authority, name, 10, &mut into).expect("read");
             assert_eq!((outcome.length, &into), (5, b"world"));
             let attributes = client.getattr(&authority, name).expect("attributes");
             assert_eq!(attributes.logical_size, 15);
-            client
-                .setattr(&authority, name, &initial, false)
-                .expect("set");
-            let flushed = client
-                .flush(&authority, PARTITION, &[name.object])
-                .expect("flushed");
+            client.setattr(&authority, name, &initial, false).expect("set");
+            let flushed = client.flush(&authority, PARTITION, &[name.object]).expect("flushed");
             assert_eq!(flushed.instance, 1);
             client.remove(&authority, name, true).expect("removed");
             let error = client.getattr(&authority, name).unwrap_err();
             assert_eq!(error.status(), Some(Status::NoSuchObject));
-            assert_eq!(
-                drive.state().connections,
-                1,
-                "one caller needs one connection"
-            );
+            assert_eq!(drive.state().connections, 1, "one caller needs one connection");
         }
     }
 }
@@ -107,24 +89,12 @@ fn every_operation_with_every_protection_and_suite() {
 fn regions_are_read_and_written_in_their_order() {
     let (_, drive, client) = setup();
     let authority = manager(DATA);
-    let regions = [
-        Region {
-            offset: 0,
-            length: 2,
-            stride: 5,
-            count: 2,
-        },
-        Region::single(1, 1),
-    ];
+    let regions = [Region { offset: 0, length: 2, stride: 5, count: 2 }, Region::single(1, 1)];
     let mut into = [0; 5];
-    let outcome = client
-        .read_regions(&authority, OBJECT, &regions, &mut into)
-        .expect("read");
+    let outcome = client.read_regions(&authority, OBJECT, &regions, &mut into).expect("read");
     assert_eq!((outcome.length, &into), (5, b"soobo"));
     let data = [IoSlice::new(b"ABC"), IoSlice::new(b"DE")];
-    client
-        .write_regions(&authority, OBJECT, &regions, &data, false)
-        .expect("written");
+    client.write_regions(&authority, OBJECT, &regions, &data, false).expect("written");
     assert_eq!(drive.state().objects[&OBJECT], b"AEme CDject's data");
 }
 
@@ -133,21 +103,11 @@ fn reads_end_with_the_object() {
     let (_, _, client) = setup();
     for authority in [manager(DATA), holder(Rights::READ, 1)] {
         let mut into = [0; 8];
-        let outcome = client
-            .read(&authority, OBJECT, 14, &mut into)
-            .expect("read");
+        let outcome = client.read(&authority, OBJECT, 14, &mut into).expect("read");
         assert_eq!((outcome.length, &into[..4]), (4, &b"data"[..]));
-        let outcome = client
-            .read(&authority, OBJECT, 1000, &mut into)
-            .expect("read");
+        let outcome = client.read(&authority, OBJECT, 1000, &mut into).expect("read");
         assert_eq!((outcome.length, outcome.logical_size), (0, 18));
-        assert_eq!(
-            client
-                .read(&authority, OBJECT, 0, &mut [])
-                .expect("nothing")
-                .length,
-            0
-        );
+        assert_eq!(client.read(&authority, OBJECT, 0, &mut []).expect("nothing").length, 0);
     }
 }
 
@@ -156,9 +116,7 @@ fn payload_is_not_copied() {
     let (_, drive, client) = setup();
     let authority = manager(DATA);
     let data = vec![7; 100_000];
-    client
-        .write(&authority, OBJECT, 0, &data, false)
-        .expect("written");
+    client.write(&authority, OBJECT, 0, &data, false).expect("written");
     assert_eq!(drive.state().payload_at, Some(data.as_ptr() as usize));
     let mut into = vec![0; 100_000];
     client.read(&authority, OBJECT, 0, &mut into).expect("read");
@@ -170,24 +128,12 @@ fn payload_is_not_copied() {
 fn without_protection_nothing_is_proved() {
     let (_, drive, client) = setup();
     let minimum_protection = Protection::NONE;
-    let capability = Capability {
-        minimum_protection,
-        ..capability(Rights::READ)
-    };
-    let issued = IssuedCapability {
-        capability,
-        key: SecretKey::new([0; 32]),
-    };
+    let capability = Capability { minimum_protection, ..capability(Rights::READ) };
+    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]) };
     let authority = Authority::capability(&issued, Protection::NONE);
-    assert_eq!(
-        read(&client, &authority).expect("on a drive that allows it"),
-        CONTENTS
-    );
+    assert_eq!(read(&client, &authority).expect("on a drive that allows it"), CONTENTS);
     drive.script.then(&[Fault::DataAltered]);
-    assert_ne!(
-        read(&client, &authority).expect("nothing is checked"),
-        CONTENTS
-    );
+    assert_ne!(read(&client, &authority).expect("nothing is checked"), CONTENTS);
 }
 
 #[test]
@@ -196,10 +142,7 @@ fn a_stale_capability_is_told_as_such() {
     let error = read(&client, &holder(Rights::WRITE, 1)).unwrap_err();
     assert!(matches!(error, ClientError::Refused(Status::RefusedRights)));
     let revoked = read(&client, &holder(Rights::READ, 0)).unwrap_err();
-    assert!(matches!(
-        revoked,
-        ClientError::Refused(Status::RefusedDigest)
-    ));
+    assert!(matches!(revoked, ClientError::Refused(Status::RefusedDigest)));
     assert!(revoked.needs_new_capability() && !revoked.may_have_run());
 }
 
@@ -213,10 +156,7 @@ fn the_drives_clock_is_learned_from_inquiry() {
     assert_eq!(read(&client, &manager(ARGS)).expect("read"), CONTENTS);
     assert_eq!(drive.state().nonces.len(), 1, "no refusal");
     host.pass(Duration::from_secs(5));
-    assert_eq!(
-        client.drive_time(),
-        MORNING.plus_ns(305 * Timestamp::SECOND_NS + 1_000)
-    );
+    assert_eq!(client.drive_time(), MORNING.plus_ns(305 * Timestamp::SECOND_NS + 1_000));
 }
 
 #[test]
@@ -228,10 +168,7 @@ fn a_clock_that_was_set_is_learned_from_the_refusal() {
         drive.state().clock = Timestamp(MORNING.0.wrapping_add_signed(offset_s * 1_000_000_000));
         assert_eq!(read(&client, &authority).expect("read"), CONTENTS);
         assert_eq!(drive.state().nonces.len(), 3, "one refusal");
-        assert!(
-            host.slept.lock().unwrap().is_empty(),
-            "a fresh nonce needs no wait"
-        );
+        assert!(host.slept.lock().unwrap().is_empty(), "a fresh nonce needs no wait");
     }
 }
 
@@ -245,9 +182,7 @@ fn a_restarted_drive_costs_one_refusal() {
     let nonces = drive.state().nonces.clone();
     assert_eq!(nonces.len(), 3);
     assert_ne!(nonces[1].sender(), nonces[2].sender());
-    let written = client
-        .write(&authority, OBJECT, 0, b"x", false)
-        .expect("written");
+    let written = client.write(&authority, OBJECT, 0, b"x", false).expect("written");
     assert_eq!(written.instance, 2);
     assert_eq!(drive.state().nonces.len(), 4);
 }
@@ -304,10 +239,7 @@ fn altered_replies_are_found_out() {
             read(&client, &authority).expect("read");
             drive.script.then(std::slice::from_ref(&fault));
             let error = read(&client, &authority).unwrap_err();
-            assert!(
-                matches!(error, ClientError::BadReplyDigest { .. }),
-                "{fault:?}: {error}"
-            );
+            assert!(matches!(error, ClientError::BadReplyDigest { .. }), "{fault:?}: {error}");
             assert!(error.may_have_run());
             read(&client, &authority).expect("the next is all right");
         }
@@ -320,28 +252,18 @@ fn altered_data_are_found_out_where_asked_for() {
     drive.script.then(&[Fault::DataAltered, Fault::DataAltered]);
     let error = read(&client, &manager(DATA)).unwrap_err();
     assert!(matches!(error, ClientError::BadReplyDigest { .. }));
-    assert_ne!(
-        read(&client, &manager(ARGS)).expect("only the arguments are covered"),
-        CONTENTS
-    );
+    assert_ne!(read(&client, &manager(ARGS)).expect("only the arguments are covered"), CONTENTS);
 }
 
 #[test]
 fn a_forged_refusal_is_a_refusal_and_no_more() {
     let (_, drive, client) = setup();
-    drive
-        .script
-        .then(&[Fault::Forged(u32::from(Status::RefusedExpired))]);
+    drive.script.then(&[Fault::Forged(u32::from(Status::RefusedExpired))]);
     let error = read(&client, &manager(ARGS)).unwrap_err();
     assert!(error.needs_new_capability());
-    drive
-        .script
-        .then(&[Fault::Forged(u32::from(Status::TooLarge))]);
+    drive.script.then(&[Fault::Forged(u32::from(Status::TooLarge))]);
     let error = read(&client, &manager(ARGS)).unwrap_err();
-    assert!(
-        matches!(error, ClientError::Drive(Status::TooLarge)),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Drive(Status::TooLarge)), "{error}");
     drive.script.then(&[Fault::Forged(4711)]);
     let error = read(&client, &manager(ARGS)).unwrap_err();
     assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
@@ -357,9 +279,7 @@ fn another_drive_at_the_address_is_told() {
     drive.script.then(&[Fault::Lost]);
     let error = read(&client, &manager(ARGS)).unwrap_err();
     let found = match error {
-        ClientError::WrongDrive {
-            expected, found, ..
-        } => (expected, found),
+        ClientError::WrongDrive { expected, found, .. } => (expected, found),
         other => panic!("{other}"),
     };
     assert_eq!(found, (DRIVE, DriveId(0xbad)));
@@ -372,24 +292,12 @@ fn another_drive_at_the_address_is_told() {
 fn a_lost_connection_is_made_anew_and_every_try_has_a_nonce_of_its_own() {
     let (host, drive, client) = setup();
     let authority = manager(DATA);
-    drive.script.then(&[
-        Fault::Refused,
-        Fault::Refused,
-        Fault::ReplyLost,
-        Fault::Lost,
-    ]);
+    drive.script.then(&[Fault::Refused, Fault::Refused, Fault::ReplyLost, Fault::Lost]);
     assert_eq!(read(&client, &authority).expect("read"), CONTENTS);
     let nonces = &drive.state().nonces;
     assert_eq!(nonces.len(), 2);
     assert_ne!(nonces[0], nonces[1]);
-    assert_eq!(
-        drive
-            .state
-            .try_lock()
-            .map(|state| state.connections)
-            .unwrap_or(3),
-        3
-    );
+    assert_eq!(drive.state.try_lock().map(|state| state.connections).unwrap_or(3), 3);
     let slept = host.slept.lock().unwrap();
     assert_eq!(slept.len(), 4);
     assert!(slept.windows(2).all(|pair| pair[0] < pair[1]), "{slept:?}");
@@ -404,12 +312,7 @@ fn a_drive_that_stays_away_is_given_up_at_the_deadline() {
     let took = host.wall_clock_ns() - started;
     assert!((1_000_000_000..1_100_000_000).contains(&took), "{took}");
     match error {
-        ClientError::Unreachable {
-            tries,
-            may_have_run,
-            server,
-            ..
-        } => {
+        ClientError::Unreachable { tries, may_have_run, server, .. } => {
             assert!((5..20).contains(&tries), "{tries}");
             assert!(!may_have_run);
             assert_eq!(server, "drive.test:2049");
@@ -424,16 +327,7 @@ fn a_hanging_drive_is_given_up_one_time_out_after_the_deadline() {
     let retry = RetryPolicy::within(Duration::from_secs(2));
     drive.script.then(&vec![Fault::TimedOut; 1000]);
     let error = read(&client.with_retry(retry), &manager(ARGS)).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ClientError::Unreachable {
-                may_have_run: true,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Unreachable { may_have_run: true, .. }), "{error}");
     assert!(host.wall_clock_ns() - MORNING.0 <= 4_200_000_000);
 }
 
@@ -454,21 +348,15 @@ fn a_busy_drive_is_asked_again() {
     read(&client, &manager(ARGS)).expect("read");
     assert_eq!(host.slept.lock().unwrap().len(), 2);
     drive.state().answers = vec![Status::NoSpace];
-    let error = client
-        .write(&manager(ARGS), OBJECT, 0, b"x", false)
-        .unwrap_err();
+    let error = client.write(&manager(ARGS), OBJECT, 0, b"x", false).unwrap_err();
     assert!(matches!(error, ClientError::Drive(Status::NoSpace)));
 }
 
 #[test]
 fn a_drive_without_room_is_asked_again() {
     let (host, drive, client) = setup();
-    drive
-        .script
-        .then(&[Fault::ServerFailed, Fault::Forged(u32::from(Status::Busy))]);
-    client
-        .write(&manager(DATA), OBJECT, 0, b"x", false)
-        .expect("written");
+    drive.script.then(&[Fault::ServerFailed, Fault::Forged(u32::from(Status::Busy))]);
+    client.write(&manager(DATA), OBJECT, 0, b"x", false).expect("written");
     assert_eq!(host.slept.lock().unwrap().len(), 2);
     assert_eq!(drive.state().connections, 1, "the connection is all right");
 }
@@ -479,13 +367,8 @@ fn a_drive_without_room_is_asked_again() {
 fn an_object_removed_by_a_lost_try_counts_as_removed() {
     let (_, drive, client) = setup();
     drive.script.then(&[Fault::ReplyLost]);
-    client
-        .remove(&manager(ARGS), OBJECT, true)
-        .expect("removed");
-    assert_eq!(
-        drive.state().executed,
-        [Procedure::Remove, Procedure::Remove]
-    );
+    client.remove(&manager(ARGS), OBJECT, true).expect("removed");
+    assert_eq!(drive.state().executed, [Procedure::Remove, Procedure::Remove]);
     let again = client.remove(&manager(ARGS), OBJECT, true).unwrap_err();
     assert_eq!(again.status(), Some(Status::NoSuchObject));
     // A try that was certainly not executed proves nothing.
@@ -498,9 +381,7 @@ fn writes_are_written_again() {
     let (_, drive, client) = setup();
     drive.script.then(&[Fault::ReplyLost, Fault::TimedOut]);
     let patient = client.with_retry(RetryPolicy::default());
-    patient
-        .write(&manager(DATA), OBJECT, 0, b"SOME", true)
-        .expect("written");
+    patient.write(&manager(DATA), OBJECT, 0, b"SOME", true).expect("written");
     assert_eq!(drive.state().executed.len(), 3);
     assert!(drive.state().objects[&OBJECT].starts_with(b"SOME object"));
 }
@@ -526,54 +407,18 @@ fn what_is_too_large_is_not_sent() {
     assert_eq!(client.max_transfer(), 8192);
     let authority = manager(ARGS);
     let limit = 8192;
-    let error = client
-        .write(&authority, OBJECT, 0, &[0; 8193], false)
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ClientError::TooLarge {
-                amount: 8193,
-                limit: 8192
-            }
-        ),
-        "{error}"
-    );
-    let error = client
-        .read(&authority, OBJECT, 0, &mut vec![0; limit + 1])
-        .unwrap_err();
+    let error = client.write(&authority, OBJECT, 0, &[0; 8193], false).unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { amount: 8193, limit: 8192 }), "{error}");
+    let error = client.read(&authority, OBJECT, 0, &mut vec![0; limit + 1]).unwrap_err();
     assert!(matches!(error, ClientError::TooLarge { .. }));
-    let error = client
-        .flush(&authority, PARTITION, &[ObjectId(64); 1025])
-        .unwrap_err();
-    assert!(matches!(
-        error,
-        ClientError::TooLarge {
-            amount: 1025,
-            limit: 1024
-        }
-    ));
-    let huge = [Region {
-        offset: 0,
-        length: u64::MAX,
-        stride: u64::MAX,
-        count: u32::MAX,
-    }];
-    let error = client
-        .read_regions(&authority, OBJECT, &huge, &mut [])
-        .unwrap_err();
+    let error = client.flush(&authority, PARTITION, &[ObjectId(64); 1025]).unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { amount: 1025, limit: 1024 }));
+    let huge = [Region { offset: 0, length: u64::MAX, stride: u64::MAX, count: u32::MAX }];
+    let error = client.read_regions(&authority, OBJECT, &huge, &mut []).unwrap_err();
     assert!(matches!(error, ClientError::TooLarge { .. }));
     let regions = [Region::single(0, 10)];
-    assert!(
-        client
-            .read_regions(&authority, OBJECT, &regions, &mut [0; 9])
-            .is_err()
-    );
-    assert!(
-        client
-            .write_regions(&authority, OBJECT, &regions, &[], false)
-            .is_err()
-    );
+    assert!(client.read_regions(&authority, OBJECT, &regions, &mut [0; 9]).is_err());
+    assert!(client.write_regions(&authority, OBJECT, &regions, &[], false).is_err());
     assert!(drive.state().executed.is_empty());
 }
 
@@ -601,11 +446,7 @@ fn many_threads_share_two_connections() {
         }
     });
     let state = drive.state();
-    assert!(
-        (1..=2).contains(&state.connections),
-        "{}",
-        state.connections
-    );
+    assert!((1..=2).contains(&state.connections), "{}", state.connections);
     assert_eq!(state.executed.len(), 1600);
     assert_eq!(state.nonces.len(), 1600, "no request was refused");
 }

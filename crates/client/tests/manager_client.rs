@@ -15,14 +15,8 @@ use support::{FakeHost, Fault, options};
 fn calls_are_made_for_their_caller() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
-    let caller = Caller {
-        uid: 5,
-        gid: 6,
-        groups: (0..20).collect(),
-    };
-    client
-        .create(&caller, ROOT, b"name", 0o644, true)
-        .expect("made");
+    let caller = Caller { uid: 5, gid: 6, groups: (0..20).collect() };
+    client.create(&caller, ROOT, b"name", 0o644, true).expect("made");
     client.lookup(&Caller::ROOT, ROOT, b"name").expect("found");
     let state = manager.state();
     assert_eq!((state.callers[0].uid, state.callers[0].gid), (5, 6));
@@ -31,19 +25,13 @@ fn calls_are_made_for_their_caller() {
         (0..16).collect::<Vec<_>>(),
         "as many as there is room for"
     );
-    assert_eq!(
-        (state.callers[1].uid, state.callers[1].groups.len()),
-        (0, 0)
-    );
+    assert_eq!((state.callers[1].uid, state.callers[1].groups.len()), (0, 0));
 }
 
 #[test]
 fn a_status_is_an_answer() {
     let manager = FakeManager::new(&FakeHost::new());
-    let error = manager
-        .client(&options())
-        .lookup(&Caller::ROOT, ROOT, b"none")
-        .unwrap_err();
+    let error = manager.client(&options()).lookup(&Caller::ROOT, ROOT, b"none").unwrap_err();
     assert_eq!(error.manager_status(), Some(ManagerStatus::NotFound));
     assert!(!error.may_have_run());
     assert_eq!(manager.state().executed, 1);
@@ -54,18 +42,9 @@ fn calls_wait_for_a_manager_that_restarts() {
     let host = FakeHost::new();
     let manager = FakeManager::new(&host);
     let client = manager.client(&options());
-    client
-        .mkdir(&Caller::ROOT, ROOT, b"name", 0o755)
-        .expect("made");
-    manager.script.then(&[
-        Fault::Lost,
-        Fault::Refused,
-        Fault::Refused,
-        Fault::ReplyLost,
-    ]);
-    client
-        .lookup(&Caller::ROOT, ROOT, b"name")
-        .expect("found in the end");
+    client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).expect("made");
+    manager.script.then(&[Fault::Lost, Fault::Refused, Fault::Refused, Fault::ReplyLost]);
+    client.lookup(&Caller::ROOT, ROOT, b"name").expect("found in the end");
     assert!(host.slept.lock().unwrap().len() >= 4);
 }
 
@@ -76,29 +55,16 @@ fn a_lost_reply_is_not_taken_for_a_success_where_a_name_may_be_a_lock() {
     let caller = Caller::ROOT;
     manager.script.then(&[Fault::ReplyLost]);
     let error = client.mkdir(&caller, ROOT, b"lock", 0o755).unwrap_err();
-    assert!(
-        matches!(error, ClientError::Uncertain(ManagerStatus::Exists)),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Uncertain(ManagerStatus::Exists)), "{error}");
     manager.script.then(&[Fault::ReplyLost]);
-    let error = client
-        .create(&caller, ROOT, b"file", 0o644, true)
-        .unwrap_err();
-    assert!(
-        matches!(error, ClientError::Uncertain(ManagerStatus::Exists)),
-        "{error}"
-    );
+    let error = client.create(&caller, ROOT, b"file", 0o644, true).unwrap_err();
+    assert!(matches!(error, ClientError::Uncertain(ManagerStatus::Exists)), "{error}");
     manager.script.then(&[Fault::ReplyLost]);
-    client
-        .create(&caller, ROOT, b"file", 0o644, false)
-        .expect("what is there is as good");
+    client.create(&caller, ROOT, b"file", 0o644, false).expect("what is there is as good");
     manager.script.then(&[Fault::ReplyLost]);
     let moved = client.rename(&caller, (ROOT, b"file"), (ROOT, b"else"), RenameFlags::NONE);
     let error = moved.unwrap_err();
-    assert!(
-        matches!(error, ClientError::Uncertain(ManagerStatus::NotFound)),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Uncertain(ManagerStatus::NotFound)), "{error}");
     assert!(error.may_have_run());
 }
 
@@ -106,36 +72,22 @@ fn a_lost_reply_is_not_taken_for_a_success_where_a_name_may_be_a_lock() {
 fn without_a_lost_reply_the_same_answers_are_certain() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
-    client
-        .mkdir(&Caller::ROOT, ROOT, b"name", 0o755)
-        .expect("made");
+    client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).expect("made");
     // This try was certainly not executed.
     manager.script.then(&[Fault::Lost]);
-    let error = client
-        .mkdir(&Caller::ROOT, ROOT, b"name", 0o755)
-        .unwrap_err();
-    assert!(
-        matches!(error, ClientError::Manager(ManagerStatus::Exists)),
-        "{error}"
-    );
+    let error = client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).unwrap_err();
+    assert!(matches!(error, ClientError::Manager(ManagerStatus::Exists)), "{error}");
     let error = client.unlink(&Caller::ROOT, ROOT, b"none").unwrap_err();
-    assert!(
-        matches!(error, ClientError::Manager(ManagerStatus::NotFound)),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Manager(ManagerStatus::NotFound)), "{error}");
 }
 
 #[test]
 fn what_was_to_go_and_is_gone_counts_as_done() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
-    client
-        .mkdir(&Caller::ROOT, ROOT, b"name", 0o755)
-        .expect("made");
+    client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).expect("made");
     manager.script.then(&[Fault::ReplyLost]);
-    client
-        .rmdir(&Caller::ROOT, ROOT, b"name")
-        .expect("removed by the first try");
+    client.rmdir(&Caller::ROOT, ROOT, b"name").expect("removed by the first try");
     assert!(manager.state().names.is_empty());
 }
 
@@ -144,9 +96,7 @@ fn a_drive_that_is_away_is_waited_for() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
     manager.state().answers = vec![ManagerStatus::Unavailable; 3];
-    client
-        .mkdir(&Caller::ROOT, ROOT, b"name", 0o755)
-        .expect("made in the end");
+    client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).expect("made in the end");
     manager.state().answers = vec![ManagerStatus::Unavailable; 1000];
     let error = client.lookup(&Caller::ROOT, ROOT, b"name").unwrap_err();
     assert_eq!(error.manager_status(), Some(ManagerStatus::Unavailable));
@@ -159,24 +109,11 @@ fn no_patience_means_one_try() {
     let client = manager.client(&options()).with_retry(RetryPolicy::none());
     manager.script.then(&[Fault::Refused]);
     let error = client.lookup(&Caller::ROOT, ROOT, b"name").unwrap_err();
-    assert!(matches!(
-        error,
-        ClientError::Unreachable {
-            tries: 1,
-            may_have_run: false,
-            ..
-        }
-    ));
+    assert!(matches!(error, ClientError::Unreachable { tries: 1, may_have_run: false, .. }));
     host.pass(Duration::from_secs(1));
     manager.script.then(&[Fault::ReplyLost]);
     let error = client.lookup(&Caller::ROOT, ROOT, b"name").unwrap_err();
-    assert!(matches!(
-        error,
-        ClientError::Unreachable {
-            may_have_run: true,
-            ..
-        }
-    ));
+    assert!(matches!(error, ClientError::Unreachable { may_have_run: true, .. }));
     assert!(host.slept.lock().unwrap().is_empty());
 }
 
@@ -184,13 +121,9 @@ fn no_patience_means_one_try() {
 fn what_is_too_long_is_not_sent() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
-    let error = client
-        .lookup(&Caller::ROOT, ROOT, &[b'x'; 256])
-        .unwrap_err();
+    let error = client.lookup(&Caller::ROOT, ROOT, &[b'x'; 256]).unwrap_err();
     assert_eq!(error.manager_status(), Some(ManagerStatus::NameTooLong));
-    let error = client
-        .symlink(&Caller::ROOT, ROOT, b"x", &[b'x'; 4096])
-        .unwrap_err();
+    let error = client.symlink(&Caller::ROOT, ROOT, b"x", &[b'x'; 4096]).unwrap_err();
     assert_eq!(error.manager_status(), Some(ManagerStatus::NameTooLong));
     assert_eq!(manager.state().executed, 0);
 }

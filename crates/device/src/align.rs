@@ -25,9 +25,7 @@ impl AlignedBuffer {
         let layout = Self::layout(length);
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout)
-        };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         AlignedBuffer { start, length }
     }
 

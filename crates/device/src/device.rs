@@ -42,16 +42,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// Serves every request, in any order. On an error, any part may have been read.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-        requests
-            .iter_mut()
-            .try_for_each(|request| self.read(request.offset, &mut request.into))
+        requests.iter_mut().try_for_each(|request| self.read(request.offset, &mut request.into))
     }
 
     /// Serves every request, in any order. On an error, any part may have been written.
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
-        requests
-            .iter()
-            .try_for_each(|request| self.write(request.offset, &request.from))
+        requests.iter().try_for_each(|request| self.write(request.offset, &request.from))
     }
 
     /// Returns when every write that ended before the call is durable.
@@ -62,11 +58,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 pub(crate) fn check_bounds(offset: u64, length: u64, capacity: u64) -> Result<(), DeviceError> {
     match offset.checked_add(length) {
         Some(end) if end <= capacity => Ok(()),
-        _ => Err(DeviceError::OutOfBounds {
-            offset,
-            length,
-            capacity,
-        }),
+        _ => Err(DeviceError::OutOfBounds { offset, length, capacity }),
     }
 }
 
@@ -83,13 +75,5 @@ pub(crate) fn check_alignment<'a>(
         length += piece.len() as u64;
         aligned &= piece.len() & mask == 0 && piece.as_ptr().addr() & mask == 0;
     }
-    if aligned {
-        Ok(length)
-    } else {
-        Err(DeviceError::Unaligned {
-            offset,
-            length,
-            alignment,
-        })
-    }
+    if aligned { Ok(length) } else { Err(DeviceError::Unaligned { offset, length, alignment }) }
 }

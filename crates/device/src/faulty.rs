@@ -65,10 +65,7 @@ impl FaultyDevice {
             reads: 0,
             crashed: false,
         };
-        FaultyDevice {
-            state: Mutex::new(state),
-            capacity,
-        }
+        FaultyDevice { state: Mutex::new(state), capacity }
     }
 
     /// A device of `capacity` zero bytes without faults.
@@ -150,9 +147,7 @@ impl FaultyDevice {
             let target = sector_of(&mut image, sector);
             // One in eight is torn: each atomic piece is the new one or what was there.
             if random.below(8) == 0 {
-                for (old, new) in target
-                    .chunks_mut(ATOMIC_BYTES)
-                    .zip(survivor.chunks(ATOMIC_BYTES))
+                for (old, new) in target.chunks_mut(ATOMIC_BYTES).zip(survivor.chunks(ATOMIC_BYTES))
                 {
                     if random.below(2) == 0 {
                         old.copy_from_slice(new);
@@ -188,18 +183,11 @@ impl Random {
 }
 
 fn failure(operation: &'static str, offset: u64, length: u64, why: &str) -> DeviceError {
-    DeviceError::Medium {
-        operation,
-        offset,
-        length,
-        source: io::Error::other(why.to_owned()),
-    }
+    DeviceError::Medium { operation, offset, length, source: io::Error::other(why.to_owned()) }
 }
 
 fn touches(ranges: &[std::ops::Range<u64>], offset: u64, length: u64) -> bool {
-    ranges
-        .iter()
-        .any(|range| range.start < offset + length && offset < range.end)
+    ranges.iter().any(|range| range.start < offset + length && offset < range.end)
 }
 
 impl State {
@@ -245,10 +233,7 @@ impl BlockDevice for FaultyDevice {
         let mut sector = offset / SECTOR_BYTES as u64;
         for piece in into {
             for target in piece.chunks_mut(SECTOR_BYTES) {
-                let newest = state
-                    .unsynced
-                    .get(&sector)
-                    .and_then(|versions| versions.last());
+                let newest = state.unsynced.get(&sector).and_then(|versions| versions.last());
                 let at = sector as usize * SECTOR_BYTES;
                 let from = newest.map_or(&state.durable[at..at + SECTOR_BYTES], |bytes| bytes);
                 target.copy_from_slice(from);
@@ -344,10 +329,7 @@ mod tests {
     #[test]
     fn a_crash_at_a_sync_loses_it_and_everything_after() {
         let device = FaultyDevice::zeroed(SECTOR_BYTES as u64);
-        device.set_plan(FaultPlan {
-            crash_at_sync: Some(1),
-            ..FaultPlan::default()
-        });
+        device.set_plan(FaultPlan { crash_at_sync: Some(1), ..FaultPlan::default() });
         write(&device, 0, 1).unwrap();
         device.sync().unwrap();
         write(&device, 0, 2).unwrap();
@@ -374,9 +356,7 @@ mod tests {
         let mut buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
         device.read(0, &mut [IoSliceMut::new(&mut buffer)]).unwrap();
         assert_eq!(buffer[0], 1);
-        device
-            .read(SECTOR_BYTES as u64, &mut [IoSliceMut::new(&mut buffer)])
-            .unwrap_err();
+        device.read(SECTOR_BYTES as u64, &mut [IoSliceMut::new(&mut buffer)]).unwrap_err();
         device.flip_bit(0, 7);
         device.read(0, &mut [IoSliceMut::new(&mut buffer)]).unwrap();
         assert_eq!(buffer[0], 0x81);
@@ -390,9 +370,6 @@ mod tests {
             .map(|seed| device.surviving_image(seed))
             .find(|image| image.contains(&0) && image.contains(&9));
         let torn = torn.expect("one seed in 200 tears the sector");
-        assert!(
-            torn.chunks(ATOMIC_BYTES)
-                .all(|piece| piece.iter().all(|b| *b == piece[0]))
-        );
+        assert!(torn.chunks(ATOMIC_BYTES).all(|piece| piece.iter().all(|b| *b == piece[0])));
     }
 }

@@ -41,20 +41,12 @@ impl FileDevice {
     /// Opens a regular file or a block device that exists.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
         let path = path.as_ref();
-        let kind = std::fs::metadata(path)
-            .map_err(|e| open_error(path, e))?
-            .file_type();
+        let kind = std::fs::metadata(path).map_err(|e| open_error(path, e))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(DeviceError::NotADevice {
-                path: path.to_owned(),
-            });
+            return Err(DeviceError::NotADevice { path: path.to_owned() });
         }
         // On a block device O_EXCL without O_CREAT asks for exclusive use (open(2)).
-        let exclusive = if kind.is_block_device() {
-            libc::O_EXCL
-        } else {
-            0
-        };
+        let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
         let mut open = OpenOptions::new();
         open.read(true).write(true);
         FileDevice::finish(path, open, exclusive, options)
@@ -94,10 +86,7 @@ impl FileDevice {
         let (mut file, mut direct) = match open.custom_flags(flags | libc::O_DIRECT).open(path) {
             Ok(file) => (file, true),
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) && options.allow_buffered => {
-                let file = open
-                    .custom_flags(flags)
-                    .open(path)
-                    .map_err(|e| open_error(path, e))?;
+                let file = open.custom_flags(flags).open(path).map_err(|e| open_error(path, e))?;
                 (file, false)
             }
             Err(e) => return Err(open_error(path, e)),
@@ -108,9 +97,7 @@ impl FileDevice {
             match direct_alignment(&file) {
                 // Opened, but this file would refuse every transfer.
                 Some(0) if !options.allow_buffered => {
-                    return Err(DeviceError::NoDirectIo {
-                        path: path.to_owned(),
-                    });
+                    return Err(DeviceError::NoDirectIo { path: path.to_owned() });
                 }
                 Some(0) => {
                     set_buffered(&file).map_err(|e| open_error(path, e))?;
@@ -121,22 +108,11 @@ impl FileDevice {
             }
         }
         if alignment > SECTOR_BYTES || !alignment.is_power_of_two() {
-            return Err(DeviceError::Alignment {
-                path: path.to_owned(),
-                alignment,
-            });
+            return Err(DeviceError::Alignment { path: path.to_owned(), alignment });
         }
-        let bytes = file
-            .seek(SeekFrom::End(0))
-            .map_err(|e| open_error(path, e))?;
+        let bytes = file.seek(SeekFrom::End(0)).map_err(|e| open_error(path, e))?;
         let capacity = bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
-        Ok(FileDevice {
-            file,
-            path: path.to_owned(),
-            capacity,
-            alignment,
-            direct,
-        })
+        Ok(FileDevice { file, path: path.to_owned(), capacity, alignment, direct })
     }
 
     /// Where the device was opened.
@@ -150,12 +126,7 @@ impl FileDevice {
     }
 
     fn medium(&self, operation: &'static str, offset: u64, length: u64, e: Errno) -> DeviceError {
-        DeviceError::Medium {
-            operation,
-            offset,
-            length,
-            source: e.into(),
-        }
+        DeviceError::Medium { operation, offset, length, source: e.into() }
     }
 }
 
@@ -171,13 +142,8 @@ fn open_error(path: &Path, source: io::Error) -> DeviceError {
 fn lock(file: &File, path: &Path) -> Result<(), DeviceError> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse {
-            path: path.to_owned(),
-        }),
-        Err(e) => Err(DeviceError::Open {
-            path: path.to_owned(),
-            source: e.into(),
-        }),
+        Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse { path: path.to_owned() }),
+        Err(e) => Err(DeviceError::Open { path: path.to_owned(), source: e.into() }),
     }
 }
 
@@ -197,10 +163,7 @@ fn direct_alignment(file: &File) -> Option<usize> {
 
 fn set_buffered(file: &File) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
-    Ok(rustix::fs::fcntl_setfl(
-        file,
-        flags.difference(rustix::fs::OFlags::DIRECT),
-    )?)
+    Ok(rustix::fs::fcntl_setfl(file, flags.difference(rustix::fs::OFlags::DIRECT))?)
 }
 
 /// Gives the file its size with its blocks; where the file system can't, a sparse file has to do.
@@ -224,10 +187,8 @@ impl BlockDevice for FileDevice {
     fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
         let length = check_alignment(offset, into.iter().map(|piece| &**piece), self.alignment)?;
         check_bounds(offset, length, self.capacity)?;
-        let mut pieces: Vec<IoSliceMut<'_>> = into
-            .iter_mut()
-            .map(|piece| IoSliceMut::new(piece))
-            .collect();
+        let mut pieces: Vec<IoSliceMut<'_>> =
+            into.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
         let mut left = &mut pieces[..];
         let mut done = 0;
         while done < length {
@@ -280,11 +241,6 @@ impl BlockDevice for FileDevice {
 impl fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.direct { "direct" } else { "buffered" };
-        write!(
-            f,
-            "FileDevice({}, {} bytes, {mode})",
-            self.path.display(),
-            self.capacity
-        )
+        write!(f, "FileDevice({}, {} bytes, {mode})", self.path.display(), self.capacity)
     }
 }

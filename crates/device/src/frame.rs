@@ -66,19 +66,9 @@ impl FramePool {
         let frames = frames.clamp(1, u32::MAX as usize);
         let start = map(frames * FRAME_BYTES)?;
         // The lowest index last, so that it is handed out first and the slab fills from its start.
-        let free = FreeList {
-            indices: (0..frames as u32).rev().collect(),
-            waiting: 0,
-        };
-        let slab = Slab {
-            start,
-            frames,
-            free: Mutex::new(free),
-            returned: Condvar::new(),
-        };
-        Ok(FramePool {
-            slab: Arc::new(slab),
-        })
+        let free = FreeList { indices: (0..frames as u32).rev().collect(), waiting: 0 };
+        let slab = Slab { start, frames, free: Mutex::new(free), returned: Condvar::new() };
+        Ok(FramePool { slab: Arc::new(slab) })
     }
 
     /// How many frames there are, free or not.
@@ -94,10 +84,7 @@ impl FramePool {
     /// A frame, or `None` when all are in use. Its contents are whatever its last user left.
     pub fn allocate(&self) -> Option<Frame> {
         let index = self.slab.free().indices.pop()?;
-        Some(Frame {
-            slab: self.slab.clone(),
-            index,
-        })
+        Some(Frame { slab: self.slab.clone(), index })
     }
 
     /// `count` frames or none at all, so that two who want many never hold half each.
@@ -105,14 +92,7 @@ impl FramePool {
         let mut free = self.slab.free();
         let rest = free.indices.len().checked_sub(count)?;
         let taken = free.indices.drain(rest..).rev();
-        Some(
-            taken
-                .map(|index| Frame {
-                    slab: self.slab.clone(),
-                    index,
-                })
-                .collect(),
-        )
+        Some(taken.map(|index| Frame { slab: self.slab.clone(), index }).collect())
     }
 
     /// Waits until `count` frames are free at once, or until `patience` is over.
@@ -142,10 +122,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, DeviceError> {
     // SAFETY: a new anonymous mapping touches no memory that exists.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
-        return Err(DeviceError::Memory {
-            bytes,
-            source: std::io::Error::last_os_error(),
-        });
+        return Err(DeviceError::Memory { bytes, source: std::io::Error::last_os_error() });
     }
     // Advice only: without huge pages everything works, with more TLB misses.
     // SAFETY: the range was mapped just now.
@@ -214,12 +191,7 @@ impl fmt::Debug for Frame {
 
 impl fmt::Debug for FramePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "FramePool({} of {} free)",
-            self.free_frames(),
-            self.frames()
-        )
+        write!(f, "FramePool({} of {} free)", self.free_frames(), self.frames())
     }
 }
 

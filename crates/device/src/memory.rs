@@ -32,10 +32,7 @@ impl MemoryDevice {
         let length = usize::try_from(capacity.max(1).next_multiple_of(SECTOR_BYTES as u64))
             .unwrap_or(usize::MAX);
         let contents = RwLock::new(Mapping::new(length)?);
-        Ok(MemoryDevice {
-            contents,
-            capacity: length as u64,
-        })
+        Ok(MemoryDevice { contents, capacity: length as u64 })
     }
 
     /// A device that holds `image`, rounded up to whole sectors with zeros.
@@ -47,11 +44,7 @@ impl MemoryDevice {
 
     /// A copy of the whole contents.
     pub fn image(&self) -> Vec<u8> {
-        self.contents
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .bytes()
-            .to_vec()
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).bytes().to_vec()
     }
 
     /// Overwrites bytes at any offset, aligned or not: for planting corruption.
@@ -59,10 +52,7 @@ impl MemoryDevice {
     /// # Panics
     /// When the range leaves the device.
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
-        let mut contents = self
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         contents.bytes_mut()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
@@ -84,10 +74,7 @@ impl Mapping {
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             let source = std::io::Error::last_os_error();
-            return Err(DeviceError::Memory {
-                bytes: length,
-                source,
-            });
+            return Err(DeviceError::Memory { bytes: length, source });
         }
         let start =
             NonNull::new(start.cast()).expect("invariant: mmap never maps address zero by itself");
@@ -138,10 +125,7 @@ impl BlockDevice for MemoryDevice {
     fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
         let length = check_alignment(offset, from.iter().map(|piece| &**piece), SECTOR_BYTES)?;
         check_bounds(offset, length, self.capacity)?;
-        let mut contents = self
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let mut at = offset as usize;
         for piece in from {
             contents.bytes_mut()[at..at + piece.len()].copy_from_slice(piece);
@@ -173,9 +157,7 @@ mod tests {
         let mut second = AlignedBuffer::zeroed(8192);
         first.fill(1);
         second.fill(2);
-        device
-            .write(4096, &[IoSlice::new(&first), IoSlice::new(&second)])
-            .unwrap();
+        device.write(4096, &[IoSlice::new(&first), IoSlice::new(&second)]).unwrap();
         let mut whole = AlignedBuffer::zeroed(16384);
         device.read(0, &mut [IoSliceMut::new(&mut whole)]).unwrap();
         assert!(whole[..4096].iter().all(|&byte| byte == 0));
@@ -201,8 +183,6 @@ mod tests {
     fn large_devices_cost_only_what_is_written() {
         let device = MemoryDevice::new(1 << 40).unwrap();
         let buffer = AlignedBuffer::zeroed(4096);
-        device
-            .write((1 << 40) - 4096, &[IoSlice::new(&buffer)])
-            .unwrap();
+        device.write((1 << 40) - 4096, &[IoSlice::new(&buffer)]).unwrap();
     }
 }

@@ -6,9 +6,7 @@ use nasd_device::{
     AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, SECTOR_BYTES,
 };
 
-const BUFFERED_OK: FileOptions = FileOptions {
-    allow_buffered: true,
-};
+const BUFFERED_OK: FileOptions = FileOptions { allow_buffered: true };
 
 #[test]
 fn a_second_open_is_refused_by_name_until_the_first_is_dropped() {
@@ -32,11 +30,7 @@ fn create_preallocates_and_never_overwrites() {
     drop(device);
     let error = FileDevice::create(&path, 1 << 20, BUFFERED_OK).unwrap_err();
     assert!(matches!(error, DeviceError::Open { .. }));
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().len(),
-        1_003_520,
-        "the old file is untouched"
-    );
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1_003_520, "the old file is untouched");
 }
 
 #[test]
@@ -67,10 +61,8 @@ fn many_pieces_are_written_and_read_back_in_order() {
     device.sync().unwrap();
     let pool = FramePool::new(94).unwrap();
     let mut frames = pool.allocate_many(94).unwrap();
-    let mut into: Vec<IoSliceMut<'_>> = frames
-        .iter_mut()
-        .map(|frame| IoSliceMut::new(&mut frame[..]))
-        .collect();
+    let mut into: Vec<IoSliceMut<'_>> =
+        frames.iter_mut().map(|frame| IoSliceMut::new(&mut frame[..])).collect();
     device.read(0, &mut into).unwrap();
     for number in 0..1500usize {
         let at = (number + 1) * SECTOR_BYTES;
@@ -89,8 +81,6 @@ fn transfers_outside_are_refused_before_the_file_grows() {
     let error = device.write(4096, &[IoSlice::new(&buffer)]).unwrap_err();
     assert!(matches!(error, DeviceError::OutOfBounds { .. }));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
-    let error = device
-        .write(1, &[IoSlice::new(&buffer[..4096])])
-        .unwrap_err();
+    let error = device.write(1, &[IoSlice::new(&buffer[..4096])]).unwrap_err();
     assert!(matches!(error, DeviceError::Unaligned { .. }));
 }

@@ -65,10 +65,7 @@ fn main() -> Outcome<()> {
     let secret = SecretKey::new(WORKING_KEY);
     let manager = Authority::working_key(PARTITION, secret, Protection::INTEGRITY_ARGS);
     let created = client.create(&manager, PARTITION, &SetAttributes::default(), false)?;
-    let name = ObjectName {
-        partition: PARTITION,
-        object: created.object,
-    };
+    let name = ObjectName { partition: PARTITION, object: created.object };
     let authority = capability_for(name, created.attributes.access_control_version, &plan);
     fill(&client, &authority, name, &plan, "write")?;
     fill(&client, &authority, name, &plan, "write once more")?;
@@ -87,10 +84,7 @@ fn main() -> Outcome<()> {
             speed / limit
         );
     }
-    println!(
-        "iperf3, 1 stream again: {:.2} GB/s",
-        iperf(1, plan.duration)
-    );
+    println!("iperf3, 1 stream again: {:.2} GB/s", iperf(1, plan.duration));
     server.shut_down(Duration::from_secs(5))?;
     Ok(())
 }
@@ -120,22 +114,13 @@ fn start_drive(plan: &Plan) -> Outcome<DriveServer> {
     };
     let store = Store::open(device, &open)?;
     let minimum_protection = plan.protection & Protection::INTEGRITY_ARGS;
-    let options = DriveOptions {
-        minimum_protection,
-        ..DriveOptions::default()
-    };
+    let options = DriveOptions { minimum_protection, ..DriveOptions::default() };
     let drive = Drive::new(store, options, Environment::system())?;
-    Ok(DriveServer::start(
-        drive,
-        TcpListener::bind("127.0.0.1:0")?,
-    )?)
+    Ok(DriveServer::start(drive, TcpListener::bind("127.0.0.1:0")?)?)
 }
 
 fn connect(address: &str, connections: usize) -> DriveClient {
-    let options = ConnectOptions {
-        connections,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions { connections, ..ConnectOptions::default() };
     DriveClient::tcp(address, Some(DRIVE), &options)
 }
 
@@ -153,11 +138,7 @@ fn capability_for(name: ObjectName, version: u64, plan: &Plan) -> Authority {
         key_epoch: 1,
     };
     let secret = capability_key(&SecretKey::new(WORKING_KEY), &capability, version);
-    Authority::new(
-        CredentialKey::Capability(capability),
-        secret,
-        plan.protection,
-    )
+    Authority::new(CredentialKey::Capability(capability), secret, plan.protection)
 }
 
 fn fill(
@@ -167,9 +148,7 @@ fn fill(
     plan: &Plan,
     what: &str,
 ) -> Outcome<()> {
-    let data: Vec<u8> = (0..plan.request_bytes as u32)
-        .map(|index| (index >> 3) as u8)
-        .collect();
+    let data: Vec<u8> = (0..plan.request_bytes as u32).map(|index| (index >> 3) as u8).collect();
     let begin = Instant::now();
     for offset in (0..plan.object_bytes).step_by(plan.request_bytes) {
         client.write(authority, name, offset, &data, false)?;
@@ -213,10 +192,7 @@ fn read(
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         std::thread::sleep(plan.duration);
         stop.store(true, Ordering::Relaxed);
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or(Ok(0)))
-            .sum::<Outcome<u64>>()
+        workers.into_iter().map(|worker| worker.join().unwrap_or(Ok(0))).sum::<Outcome<u64>>()
     })?;
     Ok(bytes as f64 / begin.elapsed().as_secs_f64() / 1e9)
 }
@@ -231,23 +207,14 @@ fn iperf(streams: usize, duration: Duration) -> f64 {
         std::thread::sleep(Duration::from_millis(300));
         let output = Command::new("iperf3")
             .args(["-c", "127.0.0.1", "-p", IPERF_PORT, "-J"])
-            .args([
-                "-t",
-                &duration.as_secs().to_string(),
-                "-P",
-                &streams.to_string(),
-            ])
+            .args(["-t", &duration.as_secs().to_string(), "-P", &streams.to_string()])
             .output()?;
         server.wait()?;
         let text = String::from_utf8(output.stdout)?;
         let sum = text.find("\"sum_received\"").ok_or("iperf3 says nothing")?;
         let field = "\"bits_per_second\":";
         let at = sum + text[sum..].find(field).ok_or("iperf3 measured nothing")? + field.len();
-        let number = text[at..]
-            .split([',', '}'])
-            .next()
-            .unwrap_or_default()
-            .trim();
+        let number = text[at..].split([',', '}']).next().unwrap_or_default().trim();
         Ok(number.parse::<f64>()? / 8e9)
     };
     run().unwrap_or_else(|error| {

@@ -114,11 +114,7 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Grant, Denied> {
         let holder = claimed.holder();
-        let found = if admission.needs_digest() {
-            self.find_keys(claimed)?
-        } else {
-            Found::NONE
-        };
+        let found = if admission.needs_digest() { self.find_keys(claimed)? } else { Found::NONE };
         let authorized = admission.verify(
             found.keys.as_deref(),
             &claimed.covered(),
@@ -130,11 +126,7 @@ impl Drive {
         if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
             self.keys.keep(name, keys);
         }
-        Ok(Grant {
-            authorized,
-            keys: found.keys,
-            holder,
-        })
+        Ok(Grant { authorized, keys: found.keys, holder })
     }
 
     /// Step 11, and the look-up of step 12.
@@ -149,46 +141,25 @@ impl Drive {
                 let Some(version) = self.access_control_version(capability)? else {
                     return Ok(Found::NONE);
                 };
-                let name = KeyName {
-                    key,
-                    access_control_version: version,
-                    suite,
-                };
+                let name = KeyName { key, access_control_version: version, suite };
                 if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found {
-                        keys: Some(keys),
-                        new_name: None,
-                    });
+                    return Ok(Found { keys: Some(keys), new_name: None });
                 }
                 secret = capability_key(working, capability, version);
                 (&secret, version)
             }
             direct => {
                 let secret = self.ring.direct_key(direct)?;
-                let name = KeyName {
-                    key,
-                    access_control_version: 0,
-                    suite,
-                };
+                let name = KeyName { key, access_control_version: 0, suite };
                 if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found {
-                        keys: Some(keys),
-                        new_name: None,
-                    });
+                    return Ok(Found { keys: Some(keys), new_name: None });
                 }
                 (secret, 0)
             }
         };
         let keys = Arc::new(DigestKeys::new(secret, suite));
-        let name = KeyName {
-            key,
-            access_control_version,
-            suite,
-        };
-        Ok(Found {
-            keys: Some(keys),
-            new_name: Some(name),
-        })
+        let name = KeyName { key, access_control_version, suite };
+        Ok(Found { keys: Some(keys), new_name: Some(name) })
     }
 
     /// The version that a capability's key depends on; `None` when its object does not exist.
@@ -198,10 +169,7 @@ impl Drive {
         if object == ObjectId(0) || is_synthetic(object) {
             return Ok(Some(0));
         }
-        self.store.access_control_version(ObjectName {
-            partition: capability.partition,
-            object,
-        })
+        self.store.access_control_version(ObjectName { partition: capability.partition, object })
     }
 }
 
@@ -221,10 +189,7 @@ struct Found {
 }
 
 impl Found {
-    const NONE: Found = Found {
-        keys: None,
-        new_name: None,
-    };
+    const NONE: Found = Found { keys: None, new_name: None };
 }
 
 /// What a reply's verifier has with NO_PROTECTION and in refusals.

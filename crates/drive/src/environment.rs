@@ -21,10 +21,7 @@ impl Environment {
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
         random: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Environment {
-        Environment {
-            clock: Arc::new(clock),
-            random: Arc::new(random),
-        }
+        Environment { clock: Arc::new(clock), random: Arc::new(random) }
     }
 
     /// The system's clock, and the system's random numbers.
@@ -49,9 +46,7 @@ impl fmt::Debug for Environment {
 
 fn system_clock() -> Timestamp {
     // Before 1970 there were no drives: such a clock is wrong, and clients will say so.
-    let age = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_parts(age.as_secs(), age.subsec_nanos())
 }
 

@@ -78,10 +78,7 @@ pub(crate) struct Room {
 
 impl Unverified {
     pub(crate) fn new(limit: usize) -> Unverified {
-        Unverified {
-            limit,
-            taken: Arc::default(),
-        }
+        Unverified { limit, taken: Arc::default() }
     }
 
     /// Room for `bytes`, if there is any. A single transfer always has room.
@@ -90,13 +87,8 @@ impl Unverified {
             let sum = taken.checked_add(bytes)?;
             (taken == 0 || sum <= self.limit).then_some(sum)
         };
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .ok()?;
-        Some(Room {
-            taken: Arc::clone(&self.taken),
-            bytes,
-        })
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Room { taken: Arc::clone(&self.taken), bytes })
     }
 }
 

@@ -42,10 +42,7 @@ impl KeyCache {
     /// For about `most` keys.
     pub(crate) fn new(most: usize) -> KeyCache {
         let shards = std::array::from_fn(|_| Mutex::default());
-        KeyCache {
-            shards,
-            generation_keys: (most / SHARDS / 2).max(1),
-        }
+        KeyCache { shards, generation_keys: (most / SHARDS / 2).max(1) }
     }
 
     pub(crate) fn find(&self, name: &KeyName) -> Option<Arc<DigestKeys>> {
@@ -60,15 +57,12 @@ impl KeyCache {
 
     /// Keeps keys with which a digest was right.
     pub(crate) fn keep(&self, name: &KeyName, keys: &Arc<DigestKeys>) {
-        self.shard(name)
-            .insert(*name, Arc::clone(keys), self.generation_keys);
+        self.shard(name).insert(*name, Arc::clone(keys), self.generation_keys);
     }
 
     fn shard(&self, name: &KeyName) -> MutexGuard<'_, Shard> {
         let number = match &name.key {
-            CredentialKey::Capability(Capability {
-                object, audit_id, ..
-            }) => object.0 ^ audit_id.0,
+            CredentialKey::Capability(Capability { object, audit_id, .. }) => object.0 ^ audit_id.0,
             other => u64::from(other.partition().0),
         };
         // A map is whole after every statement, so that a poisoned lock guards nothing broken.
@@ -95,11 +89,7 @@ mod tests {
 
     fn name(number: u64) -> KeyName {
         let key = CredentialKey::Partition(PartitionId(0));
-        KeyName {
-            key,
-            access_control_version: number,
-            suite: Suite::Blake3,
-        }
+        KeyName { key, access_control_version: number, suite: Suite::Blake3 }
     }
 
     #[test]
@@ -123,21 +113,7 @@ mod tests {
         let keys = Arc::new(DigestKeys::new(&SecretKey::new([1; 32]), Suite::Blake3));
         cache.keep(&name(1), &keys);
         assert!(cache.find(&name(2)).is_none());
-        assert!(
-            cache
-                .find(&KeyName {
-                    suite: Suite::Aegis,
-                    ..name(1)
-                })
-                .is_none()
-        );
-        assert!(
-            cache
-                .find(&KeyName {
-                    key: CredentialKey::Drive,
-                    ..name(1)
-                })
-                .is_none()
-        );
+        assert!(cache.find(&KeyName { suite: Suite::Aegis, ..name(1) }).is_none());
+        assert!(cache.find(&KeyName { key: CredentialKey::Drive, ..name(1) }).is_none());
     }
 }

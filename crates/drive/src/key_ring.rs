@@ -30,10 +30,7 @@ impl KeyRing {
             .into_iter()
             .map(|partition| Ok((partition, PartitionRing::new(&store.keys(partition)?))))
             .collect::<Result<_, StoreError>>()?;
-        Ok(KeyRing {
-            drive: secret(&store.drive_key()),
-            partitions,
-        })
+        Ok(KeyRing { drive: secret(&store.drive_key()), partitions })
     }
 
     pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
@@ -42,10 +39,7 @@ impl KeyRing {
 
     /// The working key that a capability says it was minted with.
     pub(crate) fn working_key(&self, capability: &Capability) -> Result<&SecretKey, Refusal> {
-        let ring = self
-            .partitions
-            .get(&capability.partition)
-            .ok_or(Refusal::Key)?;
+        let ring = self.partitions.get(&capability.partition).ok_or(Refusal::Key)?;
         ring.working.of_epoch(capability.key_epoch)
     }
 
@@ -57,11 +51,9 @@ impl KeyRing {
             CredentialKey::Drive => Ok(&self.drive),
             CredentialKey::Partition(partition) => Ok(&ring(partition)?.partition),
             CredentialKey::WorkingCurrent(partition) => Ok(&ring(partition)?.working.current),
-            CredentialKey::WorkingPrevious(partition) => ring(partition)?
-                .working
-                .previous
-                .as_ref()
-                .ok_or(Refusal::Key),
+            CredentialKey::WorkingPrevious(partition) => {
+                ring(partition)?.working.previous.as_ref().ok_or(Refusal::Key)
+            }
             CredentialKey::None | CredentialKey::Master | CredentialKey::Capability(_) => {
                 Err(Refusal::Key)
             }
@@ -78,15 +70,8 @@ impl PartitionRing {
             .as_ref()
             .filter(|previous| previous.epoch.checked_add(1) == Some(epoch))
             .map(|previous| secret(&previous.key));
-        let working = WorkingKeys {
-            epoch,
-            current: secret(&keys.current.key),
-            previous,
-        };
-        PartitionRing {
-            partition: secret(&keys.partition),
-            working,
-        }
+        let working = WorkingKeys { epoch, current: secret(&keys.current.key), previous };
+        PartitionRing { partition: secret(&keys.partition), working }
     }
 }
 

@@ -46,10 +46,7 @@ impl Default for DriveOptions {
             vendor: "NASD".to_owned(),
             model: "software drive".to_owned(),
             revision: env!("CARGO_PKG_VERSION").to_owned(),
-            server: ServerOptions {
-                name: "nasd-drive".to_owned(),
-                ..ServerOptions::default()
-            },
+            server: ServerOptions { name: "nasd-drive".to_owned(), ..ServerOptions::default() },
         }
     }
 }

@@ -66,26 +66,14 @@ impl Drive {
         let nonce = self.nonces.draw(self.environment.now());
         let digest = match &grant.keys {
             Some(keys) => {
-                let covers = grant
-                    .authorized
-                    .protection()
-                    .contains(Protection::INTEGRITY_DATA);
+                let covers = grant.authorized.protection().contains(Protection::INTEGRITY_DATA);
                 let covered = data.as_ref().filter(|_| covers).map(|data| slices(data));
-                keys.reply(
-                    grant.authorized.nonce(),
-                    &nonce,
-                    &[&results],
-                    covered.as_deref(),
-                )
+                keys.reply(grant.authorized.nonce(), &nonce, &[&results], covered.as_deref())
             }
             None => NO_DIGEST,
         };
         let verifier = verifier(&Verifier { nonce, digest });
-        Answer::Results {
-            verifier,
-            results,
-            data: data.unwrap_or_default(),
-        }
+        Answer::Results { verifier, results, data: data.unwrap_or_default() }
     }
 
     /// The reply to a call that was not authorized.
@@ -118,17 +106,11 @@ impl Drive {
         tracing::debug!(%refusal, credential = ?claimed.credential, "refused");
         let timestamp = self.window.clock_for(now, claimed.nonce());
         let unique = self.nonces.draw(now).unique;
-        let verifier = verifier(&Verifier {
-            nonce: Nonce { timestamp, unique },
-            digest: NO_DIGEST,
-        });
+        let verifier =
+            verifier(&Verifier { nonce: Nonce { timestamp, unique }, digest: NO_DIGEST });
         let mut out = Encoder::with_capacity(4);
         encode_result::<(), Status>(&Err(refusal.into()), &mut out);
-        Answer::Results {
-            verifier,
-            results: out.into_bytes(),
-            data: Vec::new(),
-        }
+        Answer::Results { verifier, results: out.into_bytes(), data: Vec::new() }
     }
 }
 
@@ -137,8 +119,5 @@ fn slices(data: &[ReplyData]) -> Vec<&[u8]> {
 }
 
 fn verifier(verifier: &Verifier) -> ReplyVerifier {
-    ReplyVerifier {
-        flavor: AUTH_FLAVOR,
-        body: verifier.to_body().to_vec(),
-    }
+    ReplyVerifier { flavor: AUTH_FLAVOR, body: verifier.to_body().to_vec() }
 }

@@ -133,18 +133,16 @@ fn sole_owner(mut drive: Arc<Drive>) -> Result<Drive, Arc<Drive>> {
 
 /// Keeps the cache clean behind the clients' backs, so that their flushes find little to do.
 fn start_write_back(drive: Arc<Drive>, stopping: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new()
-        .name("nasd-write-back".to_owned())
-        .spawn(move || {
-            let options = &drive.options;
-            while !stopping.load(Ordering::Relaxed) {
-                if drive.store.wait_for_dirty(options.write_back_patience) == 0 {
-                    continue;
-                }
-                if let Err(error) = drive.store.write_back(options.write_back_bytes) {
-                    tracing::error!(%error, "cannot write back");
-                    thread::sleep(FAILURE_PAUSE);
-                }
+    thread::Builder::new().name("nasd-write-back".to_owned()).spawn(move || {
+        let options = &drive.options;
+        while !stopping.load(Ordering::Relaxed) {
+            if drive.store.wait_for_dirty(options.write_back_patience) == 0 {
+                continue;
             }
-        })
+            if let Err(error) = drive.store.write_back(options.write_back_bytes) {
+                tracing::error!(%error, "cannot write back");
+                thread::sleep(FAILURE_PAUSE);
+            }
+        }
+    })
 }

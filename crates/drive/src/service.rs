@@ -43,10 +43,7 @@ fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {
         return Err(AcceptStatus::ProgramUnavailable);
     }
     if head.version != VERSION {
-        return Err(AcceptStatus::ProgramMismatch {
-            low: VERSION,
-            high: VERSION,
-        });
+        return Err(AcceptStatus::ProgramMismatch { low: VERSION, high: VERSION });
     }
     Procedure::try_from(head.procedure).map_err(|_| AcceptStatus::ProcedureUnavailable)
 }

@@ -27,10 +27,7 @@ const SOURCES: [&str; 3] = ["client.c", "nasd_auth.c", "blake3.c"];
 
 const DRIVE: DriveId = DriveId(0x0123_4567_89ab_cdef);
 const CELL: CellId = CellId([0xce; 16]);
-const OBJECT: ObjectName = ObjectName {
-    partition: PartitionId(7),
-    object: ObjectId::FIRST_OBJECT,
-};
+const OBJECT: ObjectName = ObjectName { partition: PartitionId(7), object: ObjectId::FIRST_OBJECT };
 const WORKING_KEY: [u8; 32] = [0x57; 32];
 const KEY_EPOCH: u32 = 3;
 
@@ -42,13 +39,9 @@ const REFUSED: i32 = 1;
 
 /// Runs a tool, which must succeed.
 fn run(tool: &str, arguments: &[&str], directory: &Path) {
-    let output = Command::new(tool)
-        .args(arguments)
-        .current_dir(directory)
-        .output()
-        .unwrap_or_else(|error| {
-            panic!("{tool} can't be run ({error}); `make deps` installs what this test needs")
-        });
+    let output = Command::new(tool).args(arguments).current_dir(directory).output().unwrap_or_else(
+        |error| panic!("{tool} can't be run ({error}); `make deps` installs what this test needs"),
+    );
     assert!(
         output.status.success(),
         "{tool} {} failed:\n{}",
@@ -75,18 +68,11 @@ fn generate(directory: &Path) {
     let specifications = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs");
     for program in ["nasd", "manager"] {
         let specification = format!("{program}.x");
-        fs::copy(
-            specifications.join(&specification),
-            directory.join(&specification),
-        )
-        .expect("the specification is in the repository");
+        fs::copy(specifications.join(&specification), directory.join(&specification))
+            .expect("the specification is in the repository");
         for (option, ending) in [("-h", ".h"), ("-c", "_xdr.c"), ("-l", "_clnt.c")] {
             let output = format!("{program}{ending}");
-            run(
-                "rpcgen",
-                &["-C", option, "-o", &output, &specification],
-                directory,
-            );
+            run("rpcgen", &["-C", option, "-o", &output, &specification], directory);
         }
     }
 }
@@ -98,24 +84,13 @@ fn compile(directory: &Path) -> PathBuf {
     );
     let common = ["-std=gnu11", "-O1", "-I.", "-I/usr/include/tirpc"];
     // What rpcgen makes has unused variables.
-    let made = [
-        "-w",
-        "-c",
-        "nasd_xdr.c",
-        "nasd_clnt.c",
-        "manager_xdr.c",
-        "manager_clnt.c",
-    ];
+    let made = ["-w", "-c", "nasd_xdr.c", "nasd_clnt.c", "manager_xdr.c", "manager_clnt.c"];
     run("gcc", &[&common[..], &made].concat(), directory);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c_client");
     let sources = SOURCES.map(|source| sources.join(source).display().to_string());
     let sources = sources.each_ref().map(String::as_str);
     let linked = ["nasd_xdr.o", "nasd_clnt.o", "-ltirpc", "-o", "client"];
-    run(
-        "gcc",
-        &[&common[..], &["-Wall", "-Wextra"], &sources, &linked].concat(),
-        directory,
-    );
+    run("gcc", &[&common[..], &["-Wall", "-Wextra"], &sources, &linked].concat(), directory);
     directory.join("client")
 }
 
@@ -138,15 +113,9 @@ fn serve(minimum_protection: Protection) -> DriveServer {
     };
     let device = Arc::new(MemoryDevice::new(256 << 20).expect("memory"));
     Store::format(device.clone(), &format).expect("a new device can be formatted");
-    let options = OpenOptions {
-        cache_bytes: 64 << 20,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
     let store = Store::open(device, &options).expect("a formatted device opens");
-    let options = DriveOptions {
-        minimum_protection,
-        ..DriveOptions::default()
-    };
+    let options = DriveOptions { minimum_protection, ..DriveOptions::default() };
     let drive = Drive::new(store, options, Environment::system()).expect("the store has its keys");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     DriveServer::start(drive, listener).expect("threads start")
@@ -206,11 +175,7 @@ fn call(server: &DriveServer, arguments: &[&str], input: &[u8]) -> Said {
         .expect("the client was built");
     // The client reads all of its input before it writes, so that neither waits for the other;
     // one that gives up early breaks the pipe, and its exit status tells.
-    let _ = child
-        .stdin
-        .take()
-        .expect("invariant: piped above")
-        .write_all(input);
+    let _ = child.stdin.take().expect("invariant: piped above").write_all(input);
     let output = child.wait_with_output().expect("the client ends");
     Said {
         exit: output.status.code().unwrap_or(-1),
@@ -225,11 +190,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// The key that goes with a capability of the object as it is.
 fn key_of(server: &DriveServer, capability: &Capability) -> SecretKey {
-    let attributes = server
-        .drive()
-        .store()
-        .getattr(OBJECT)
-        .expect("the object exists");
+    let attributes = server.drive().store().getattr(OBJECT).expect("the object exists");
     let working = SecretKey::new(WORKING_KEY);
     capability_key(&working, capability, attributes.access_control_version)
 }
@@ -246,17 +207,11 @@ fn transfer(
     let [capability, key] = [&capability.to_bytes()[..], key.expose()].map(hexadecimal);
     let [protection, offset, length] =
         [u64::from(protection.bits()), offset, length as u64].map(|number| number.to_string());
-    call(
-        server,
-        &[verb, &capability, &key, &protection, &offset, &length],
-        input,
-    )
+    call(server, &[verb, &capability, &key, &protection, &offset, &length], input)
 }
 
 fn stop(server: DriveServer) {
-    server
-        .shut_down(Duration::from_secs(5))
-        .expect("the drive stops cleanly");
+    server.shut_down(Duration::from_secs(5)).expect("the drive stops cleanly");
 }
 
 /// Not a period of anything.
@@ -275,11 +230,7 @@ fn anybody_may_inquire() {
     assert_eq!(said.fact("minimum_protection"), "1");
     assert_eq!(said.fact("max_transfer"), "4194304");
     assert_eq!(said.fact("partitions"), "7");
-    assert!(
-        said.fact("suites").split(' ').any(|suite| suite == "0"),
-        "{}",
-        said.facts
-    );
+    assert!(said.fact("suites").split(' ').any(|suite| suite == "0"), "{}", said.facts);
     stop(server);
 }
 
@@ -289,9 +240,8 @@ fn data_goes_both_ways_under_every_protection() {
     let capability = capability(Rights::READ | Rights::WRITE, Protection::NONE);
     // Not whole words, and more than a frame of the cache; 25 fragments and more.
     let data = pattern(100_003);
-    for (round, protection) in [Protection::NONE, Protection::INTEGRITY_ARGS, BOTH]
-        .iter()
-        .enumerate()
+    for (round, protection) in
+        [Protection::NONE, Protection::INTEGRITY_ARGS, BOTH].iter().enumerate()
     {
         let proved = !protection.is_empty();
         let offset = 1_000_000 * round as u64 + 17;
@@ -301,17 +251,10 @@ fn data_goes_both_ways_under_every_protection() {
         written.assert_done(proved);
         assert_eq!(written.fact("length"), data.len().to_string());
         assert_eq!(written.fact("logical_size"), end.to_string());
-        assert_eq!(
-            written.fact("instance"),
-            server.drive().instance().to_string()
-        );
+        assert_eq!(written.fact("instance"), server.drive().instance().to_string());
         let read = transfer(&server, "read", by, (offset, data.len() + 5), &[]);
         read.assert_done(proved);
-        assert!(
-            read.data == data,
-            "other bytes came back, {} of them",
-            read.data.len()
-        );
+        assert!(read.data == data, "other bytes came back, {} of them", read.data.len());
         assert_eq!(read.fact("logical_size"), end.to_string());
     }
     stop(server);
@@ -322,14 +265,7 @@ fn refusals_are_told_by_name() {
     let server = serve(Protection::INTEGRITY_ARGS);
     let reader = capability(Rights::READ, Protection::INTEGRITY_ARGS);
     let by = |protection| (&reader, protection);
-    transfer(
-        &server,
-        "read",
-        by(Protection::INTEGRITY_ARGS),
-        (0, 10),
-        &[],
-    )
-    .assert_done(true);
+    transfer(&server, "read", by(Protection::INTEGRITY_ARGS), (0, 10), &[]).assert_done(true);
 
     let unprotected = transfer(&server, "read", by(Protection::NONE), (0, 10), &[]);
     unprotected.assert_refused(Status::RefusedProtection);
@@ -340,10 +276,7 @@ fn refusals_are_told_by_name() {
     outside.assert_refused(Status::RefusedRegion);
 
     // Rights that nobody gave: the key no longer belongs to what the credential says.
-    let forged = Capability {
-        rights: Rights::READ | Rights::WRITE,
-        ..reader
-    };
+    let forged = Capability { rights: Rights::READ | Rights::WRITE, ..reader };
     let key = hexadecimal(key_of(&server, &reader).expose());
     let forged = hexadecimal(&forged.to_bytes());
     let said = call(&server, &["write", &forged, &key, "3", "0", "5000"], &data);

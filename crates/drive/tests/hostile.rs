@@ -38,10 +38,7 @@ fn impatient() -> DriveOptions {
         peer_timeout: Duration::from_millis(600),
         ..DriveOptions::default().server
     };
-    DriveOptions {
-        server,
-        ..DriveOptions::default()
-    }
+    DriveOptions { server, ..DriveOptions::default() }
 }
 
 fn assert_serving(drive: &TestDrive) {
@@ -57,24 +54,14 @@ fn record(drive: &TestDrive, procedure: u32, arguments: &[u8], protection: Prote
     let credential =
         Credential::new(Signer::working().claimed, Suite::preferred(), protection).to_body();
     let nonce = drive.fresh_nonce();
-    let verifier = Verifier {
-        nonce,
-        ..Verifier::NONE
-    }
-    .to_body();
+    let verifier = Verifier { nonce, ..Verifier::NONE }.to_body();
     let head = CallHead {
         xid: 1,
         program: PROGRAM,
         version: VERSION,
         procedure,
-        credential: OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &credential,
-        },
-        verifier: OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &verifier,
-        },
+        credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &credential },
+        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &verifier },
     };
     let mut message = to_bytes(&head);
     message.extend_from_slice(arguments);
@@ -85,9 +72,7 @@ fn record(drive: &TestDrive, procedure: u32, arguments: &[u8], protection: Prote
 
 fn raw(drive: &TestDrive) -> TcpStream {
     let socket = TcpStream::connect(drive.server().address()).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
@@ -104,27 +89,19 @@ fn send_all(drive: &TestDrive, bytes: &[u8]) {
 fn random_calls_never_stop_the_drive() {
     let drive = TestDrive::new();
     let name = object(4);
-    let write = [
-        to_bytes(&WriteArguments::single(name, 0, 64, false)),
-        vec![9; 64],
-    ]
-    .concat();
+    let write = [to_bytes(&WriteArguments::single(name, 0, 64, false)), vec![9; 64]].concat();
     let read = to_bytes(&ReadArguments::single(name, 0, 64));
     let mut random = Random(20);
     for round in 0..2000 {
         let procedure = random.below(10) as u32;
-        let protection = if round % 2 == 0 {
-            Protection::INTEGRITY_ARGS
-        } else {
-            Protection::SUPPORTED
-        };
+        let protection =
+            if round % 2 == 0 { Protection::INTEGRITY_ARGS } else { Protection::SUPPORTED };
         let mut bytes = match random.below(4) {
             0 => record(&drive, 7, &write, protection),
             1 => record(&drive, 6, &read, protection),
             2 => {
-                let arguments: Vec<u8> = (0..4 * random.below(60))
-                    .map(|_| random.next() as u8)
-                    .collect();
+                let arguments: Vec<u8> =
+                    (0..4 * random.below(60)).map(|_| random.next() as u8).collect();
                 record(&drive, procedure, &arguments, protection)
             }
             _ => {
@@ -171,11 +148,8 @@ fn arguments_that_make_no_sense_are_garbage() {
     let drive = TestDrive::new();
     for procedure in 2..9_u32 {
         let procedure = Procedure::try_from(procedure).unwrap();
-        let mut request = Request::new(
-            procedure,
-            &ReadArguments::single(object(4), 0, 1),
-            Signer::working(),
-        );
+        let mut request =
+            Request::new(procedure, &ReadArguments::single(object(4), 0, 1), Signer::working());
         request.arguments = vec![0xff; 36];
         let result = drive.ask(&request);
         assert!(
@@ -192,10 +166,7 @@ fn arguments_that_make_no_sense_are_garbage() {
 
 #[test]
 fn writers_without_a_key_cannot_hold_the_cache() {
-    let drive = TestDrive::with(DriveOptions {
-        unverified_bytes: 8 << 20,
-        ..impatient()
-    });
+    let drive = TestDrive::with(DriveOptions { unverified_bytes: 8 << 20, ..impatient() });
     let arguments = to_bytes(&WriteArguments::single(object(4), 0, 4 << 20, false));
     // A write of 4 MiB whose data never comes.
     let mut call = record(&drive, 7, &arguments, Protection::SUPPORTED);
@@ -216,20 +187,12 @@ fn writers_without_a_key_cannot_hold_the_cache() {
     let arguments = ReadArguments::single(name, 0, 4 << 20);
     let request = Request::new(Procedure::Read, &arguments, Signer::working());
     assert!(drive.ask(&request).unwrap().data == data);
-    assert!(
-        begin.elapsed() < Duration::from_millis(1500),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_millis(1500), "{:?}", begin.elapsed());
     // And the stuck ones are cut off.
     for mut socket in stuck {
         let _ = socket.read_to_end(&mut Vec::new());
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     let write = Request {
         data: &data,
         protection: Protection::SUPPORTED,

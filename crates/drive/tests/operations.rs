@@ -30,10 +30,7 @@ impl Real {
     }
 
     fn with(protection: Protection) -> Real {
-        let open = OpenOptions {
-            cache_bytes: 64 << 20,
-            ..OpenOptions::default()
-        };
+        let open = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
         let store = Store::open(new_device(), &open).unwrap();
         let drive = Drive::new(store, DriveOptions::default(), Environment::system()).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -45,11 +42,7 @@ impl Real {
         let client = DriveClient::tcp(server.address().to_string(), Some(DRIVE), &options);
         let secret = SecretKey::new(key_of(WORKING_KEY));
         let authority = Authority::working_key(PARTITION, secret, protection);
-        Real {
-            server,
-            client,
-            authority,
-        }
+        Real { server, client, authority }
     }
 
     fn create(&self) -> ObjectName {
@@ -57,18 +50,12 @@ impl Real {
             .client
             .create(&self.authority, PARTITION, &SetAttributes::default(), false)
             .unwrap();
-        ObjectName {
-            partition: PARTITION,
-            object: created.object,
-        }
+        ObjectName { partition: PARTITION, object: created.object }
     }
 
     fn read(&self, name: ObjectName, offset: u64, length: usize) -> Vec<u8> {
         let mut into = vec![0xee; length];
-        let outcome = self
-            .client
-            .read(&self.authority, name, offset, &mut into)
-            .unwrap();
+        let outcome = self.client.read(&self.authority, name, offset, &mut into).unwrap();
         into.truncate(outcome.length);
         into
     }
@@ -85,10 +72,7 @@ fn status_of<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Status {
 fn inquiry_tells_who_the_drive_is() {
     let real = Real::new();
     let information = real.client.inquiry().unwrap();
-    assert_eq!(
-        (information.drive, information.cell),
-        (DRIVE, CellId([0xce; 16]))
-    );
+    assert_eq!((information.drive, information.cell), (DRIVE, CellId([0xce; 16])));
     assert_eq!(information.partitions, [PARTITION, OTHER_PARTITION]);
     assert_eq!(information.suites, Suite::available());
     assert_eq!(information.instance, real.server.drive().instance());
@@ -114,18 +98,12 @@ fn data_comes_back_as_written_under_every_protection() {
         ] {
             let name = real.create();
             let data = pattern(offset as u32, length);
-            let written = real
-                .client
-                .write(&real.authority, name, offset, &data, false)
-                .unwrap();
+            let written = real.client.write(&real.authority, name, offset, &data, false).unwrap();
             assert_eq!(written.length, length as u64);
             assert_eq!(written.logical_size, offset + length as u64);
             assert!(real.read(name, offset, length) == data, "{offset} {length}");
             if (1..1000).contains(&offset) {
-                assert_eq!(
-                    real.read(name, 0, offset as usize),
-                    vec![0; offset as usize]
-                );
+                assert_eq!(real.read(name, 0, offset as usize), vec![0; offset as usize]);
             }
         }
     }
@@ -136,23 +114,11 @@ fn many_regions_make_one_transfer() {
     let real = Real::new();
     let name = real.create();
     let image = pattern(9, 400_000);
-    real.client
-        .write(&real.authority, name, 0, &image, false)
-        .unwrap();
+    real.client.write(&real.authority, name, 0, &image, false).unwrap();
     let regions = [
-        Region {
-            offset: 1000,
-            length: 10,
-            stride: 100,
-            count: 50,
-        },
+        Region { offset: 1000, length: 10, stride: 100, count: 50 },
         Region::single(0, 5),
-        Region {
-            offset: 60_000,
-            length: 20_000,
-            stride: 70_000,
-            count: 4,
-        },
+        Region { offset: 60_000, length: 20_000, stride: 70_000, count: 4 },
     ];
     let bytes = |image: &[u8]| -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -165,18 +131,13 @@ fn many_regions_make_one_transfer() {
         bytes
     };
     let mut into = vec![0; 80_505];
-    let outcome = real
-        .client
-        .read_regions(&real.authority, name, &regions, &mut into)
-        .unwrap();
+    let outcome = real.client.read_regions(&real.authority, name, &regions, &mut into).unwrap();
     assert_eq!(outcome.length, 80_505);
     assert!(into == bytes(&image));
 
     let data = pattern(10, 80_505);
     let slices = [IoSlice::new(&data[..33_333]), IoSlice::new(&data[33_333..])];
-    real.client
-        .write_regions(&real.authority, name, &regions, &slices, false)
-        .unwrap();
+    real.client.write_regions(&real.authority, name, &regions, &slices, false).unwrap();
     let now = real.read(name, 0, 400_000);
     assert!(bytes(&now) == data);
     let untouched = |image: &[u8]| image[100_000..120_000].to_vec();
@@ -188,9 +149,7 @@ fn reads_end_where_the_object_does() {
     let real = Real::new();
     let name = real.create();
     assert_eq!(real.read(name, 0, 100), b"");
-    real.client
-        .write(&real.authority, name, 0, b"0123456789", false)
-        .unwrap();
+    real.client.write(&real.authority, name, 0, b"0123456789", false).unwrap();
     assert_eq!(real.read(name, 4, 100), b"456789");
     assert_eq!(real.read(name, 10, 100), b"");
     assert_eq!(real.read(name, 1 << 61, 100), b"");
@@ -208,23 +167,14 @@ fn attributes_objects_and_their_end() {
         logical_size: Some(5000),
         ..SetAttributes::default()
     };
-    let set = real
-        .client
-        .setattr(&real.authority, name, &changes, true)
-        .unwrap();
+    let set = real.client.setattr(&real.authority, name, &changes, true).unwrap();
     assert_eq!((set.fs_specific[7], set.logical_size), (7, 5000));
     assert_eq!(real.client.getattr(&real.authority, name).unwrap(), set);
     assert_eq!(real.read(name, 0, 6000), vec![0; 5000]);
-    let flushed = real
-        .client
-        .flush(&real.authority, PARTITION, &[name.object])
-        .unwrap();
+    let flushed = real.client.flush(&real.authority, PARTITION, &[name.object]).unwrap();
     assert_eq!(flushed.instance, real.server.drive().instance());
     real.client.remove(&real.authority, name, true).unwrap();
-    assert_eq!(
-        status_of(real.client.getattr(&real.authority, name)),
-        Status::NoSuchObject
-    );
+    assert_eq!(status_of(real.client.getattr(&real.authority, name)), Status::NoSuchObject);
     assert_eq!(
         status_of(real.client.write(&real.authority, name, 0, b"x", false)),
         Status::NoSuchObject
@@ -239,9 +189,7 @@ fn control_objects_are_read_and_not_written() {
     let capability = Signer::capability(&drive.capability(name));
     let read = |signer: Signer, name, length| {
         let arguments = ReadArguments::single(name, 0, length);
-        drive
-            .ask(&Request::new(Procedure::Read, &arguments, signer))
-            .unwrap()
+        drive.ask(&Request::new(Procedure::Read, &arguments, signer)).unwrap()
     };
     read(capability, name, 5000);
     read(Signer::working(), name, 2000);
@@ -252,30 +200,15 @@ fn control_objects_are_read_and_not_written() {
     ));
 
     let control = read(Signer::working(), object(1), 100_000);
-    assert_eq!(
-        control.take::<ReadData>().logical_size,
-        control.data.len() as u64
-    );
+    assert_eq!(control.take::<ReadData>().logical_size, control.data.len() as u64);
     let decoded: DriveControl = from_bytes(&control.data).unwrap();
     assert_eq!((decoded.drive, decoded.clock), (DRIVE, drive.now()));
     assert_eq!(decoded.started, Timestamp(START));
-    assert_eq!(
-        (
-            decoded.capability_bytes_read,
-            decoded.capability_bytes_written
-        ),
-        (5000, 0)
-    );
-    assert_eq!(
-        (decoded.key_bytes_read, decoded.key_bytes_written),
-        (2000, 5000)
-    );
+    assert_eq!((decoded.capability_bytes_read, decoded.capability_bytes_written), (5000, 0));
+    assert_eq!((decoded.key_bytes_read, decoded.key_bytes_written), (2000, 5000));
     assert_eq!((decoded.requests, decoded.refusals), (6, 1));
-    let ids: Vec<PartitionId> = decoded
-        .partitions
-        .iter()
-        .map(|summary| summary.partition)
-        .collect();
+    let ids: Vec<PartitionId> =
+        decoded.partitions.iter().map(|summary| summary.partition).collect();
     assert_eq!(ids, [PARTITION, OTHER_PARTITION]);
 
     let partition = read(Signer::working(), object(2), 100_000);
@@ -300,27 +233,14 @@ fn what_the_drive_makes_up_cannot_be_changed() {
         assert_eq!(status_of(write), Status::NotPermitted);
         let large = real.client.write(authority, name, 0, &[0; 100_000], false);
         assert_eq!(status_of(large), Status::NotPermitted);
-        let set = real
-            .client
-            .setattr(authority, name, &SetAttributes::default(), false);
+        let set = real.client.setattr(authority, name, &SetAttributes::default(), false);
         assert_eq!(status_of(set), Status::NotPermitted);
-        assert_eq!(
-            status_of(real.client.getattr(authority, name)),
-            Status::NotPermitted
-        );
-        assert_eq!(
-            status_of(real.client.remove(authority, name, false)),
-            Status::NotPermitted
-        );
+        assert_eq!(status_of(real.client.getattr(authority, name)), Status::NotPermitted);
+        assert_eq!(status_of(real.client.remove(authority, name, false)), Status::NotPermitted);
     }
     // The first object is ordinary.
-    let first = ObjectName {
-        partition: PARTITION,
-        object: ObjectId::FIRST_OBJECT,
-    };
-    real.client
-        .write(&real.authority, first, 0, b"root", true)
-        .unwrap();
+    let first = ObjectName { partition: PARTITION, object: ObjectId::FIRST_OBJECT };
+    real.client.write(&real.authority, first, 0, b"root", true).unwrap();
     assert_eq!(real.read(first, 0, 10), b"root");
 }
 
@@ -331,17 +251,8 @@ fn requests_without_a_meaning_are_told_to_those_with_authority() {
     let regions = |regions: Vec<Region>| ReadArguments { name, regions };
     for (arguments, expected) in [
         (regions(vec![]), Status::BadArgument),
-        (
-            regions(vec![Region {
-                count: 0,
-                ..Region::single(0, 1)
-            }]),
-            Status::BadArgument,
-        ),
-        (
-            regions(vec![Region::single(0, (4 << 20) + 1)]),
-            Status::TooLarge,
-        ),
+        (regions(vec![Region { count: 0, ..Region::single(0, 1) }]), Status::BadArgument),
+        (regions(vec![Region::single(0, (4 << 20) + 1)]), Status::TooLarge),
         (regions(vec![Region::single(u64::MAX, 2)]), Status::TooLarge),
     ] {
         let signer = Signer::capability(&drive.capability(name));
@@ -361,11 +272,7 @@ fn requests_without_a_meaning_are_told_to_those_with_authority() {
             data_length: 50_000,
         };
         let request = Request::new(Procedure::Write, &arguments, Signer::working());
-        let request = Request {
-            data: &data,
-            protection,
-            ..request
-        };
+        let request = Request { data: &data, protection, ..request };
         assert_eq!(drive.ask(&request).unwrap().failed(), Status::BadArgument);
     }
 }

@@ -39,16 +39,12 @@ impl Caller {
     pub fn new(credential: &AuthSys, identity: Option<&PeerIdentity>) -> Result<Caller, NotYours> {
         let peer = identity.map_or(0, |identity| peer_number(&identity.to_string()));
         match identity {
-            Some(PeerIdentity::User(certified)) if *certified != credential.uid => Err(NotYours {
-                certified: *certified,
-                claimed: credential.uid,
-            }),
-            Some(PeerIdentity::User(uid)) => Ok(Caller {
-                uid: *uid,
-                gid: *uid,
-                groups: Vec::new(),
-                peer,
-            }),
+            Some(PeerIdentity::User(certified)) if *certified != credential.uid => {
+                Err(NotYours { certified: *certified, claimed: credential.uid })
+            }
+            Some(PeerIdentity::User(uid)) => {
+                Ok(Caller { uid: *uid, gid: *uid, groups: Vec::new(), peer })
+            }
             Some(PeerIdentity::Host(_)) | None => Ok(Caller {
                 uid: credential.uid,
                 gid: credential.gid,
@@ -72,9 +68,7 @@ impl Caller {
 /// A number for the peer's name in audit identifiers: 32-bit FNV-1a, so that who reads an audit
 /// trail can find the name by computing it for every name of the cell.
 pub fn peer_number(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -82,12 +76,7 @@ mod tests {
     use super::*;
 
     fn credential(uid: u32) -> AuthSys {
-        AuthSys {
-            uid,
-            gid: 100,
-            groups: vec![4, 27],
-            ..AuthSys::default()
-        }
+        AuthSys { uid, gid: 100, groups: vec![4, 27], ..AuthSys::default() }
     }
 
     #[test]
@@ -102,19 +91,10 @@ mod tests {
     fn a_user_speaks_for_itself_and_claims_no_groups() {
         let user = PeerIdentity::User(1000);
         let caller = Caller::new(&credential(1000), Some(&user)).unwrap();
-        assert_eq!(
-            (caller.uid, caller.gid, caller.groups.len()),
-            (1000, 1000, 0)
-        );
+        assert_eq!((caller.uid, caller.gid, caller.groups.len()), (1000, 1000, 0));
         for claimed in [0, 1001] {
             let error = Caller::new(&credential(claimed), Some(&user)).unwrap_err();
-            assert_eq!(
-                error,
-                NotYours {
-                    certified: 1000,
-                    claimed
-                }
-            );
+            assert_eq!(error, NotYours { certified: 1000, claimed });
         }
     }
 

@@ -157,18 +157,9 @@ mod tests {
     fn senseless_configurations_are_refused() {
         assert_eq!(config(&[(1, 0), (2, 1)]).check(), Ok(()));
         assert_eq!(config(&[]).check(), Err(ConfigError::DriveCount(0)));
-        assert_eq!(
-            config(&[(1, 0), (1, 1)]).check(),
-            Err(ConfigError::Duplicate(DriveId(1)))
-        );
-        assert_eq!(
-            config(&[(1, 0), (2, 0)]).check(),
-            Err(ConfigError::Duplicate(DriveId(2)))
-        );
-        assert_eq!(
-            config(&[(2, 0)]).check(),
-            Err(ConfigError::Home(DriveId(1)))
-        );
+        assert_eq!(config(&[(1, 0), (1, 1)]).check(), Err(ConfigError::Duplicate(DriveId(1))));
+        assert_eq!(config(&[(1, 0), (2, 0)]).check(), Err(ConfigError::Duplicate(DriveId(2))));
+        assert_eq!(config(&[(2, 0)]).check(), Err(ConfigError::Home(DriveId(1))));
         let mut alone = config(&[(1, 0)]);
         alone.protection = Protection::INTEGRITY_DATA;
         assert!(matches!(alone.check(), Err(ConfigError::Protection(_))));

@@ -160,10 +160,7 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let bytes = sample().to_bytes();
-        let hex: String = bytes[..52]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex: String = bytes[..52].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
             "4e46535201000200ed050000e80300006400000001000000\
@@ -183,21 +180,9 @@ mod tests {
             FileRecord::parse(&bytes)
         };
         assert_eq!(FileRecord::parse(&[0; 256]), Err(RecordError::NotAFile));
-        assert_eq!(
-            parse(&|bytes| bytes[4] = 2),
-            Err(RecordError::UnknownVersion(2))
-        );
-        assert!(matches!(
-            parse(&|bytes| bytes[6] = 0),
-            Err(RecordError::Damaged(_))
-        ));
-        assert!(matches!(
-            parse(&|bytes| bytes[10] = 1),
-            Err(RecordError::Damaged(_))
-        ));
-        assert!(matches!(
-            parse(&|bytes| bytes[20] = 0),
-            Err(RecordError::Damaged(_))
-        ));
+        assert_eq!(parse(&|bytes| bytes[4] = 2), Err(RecordError::UnknownVersion(2)));
+        assert!(matches!(parse(&|bytes| bytes[6] = 0), Err(RecordError::Damaged(_))));
+        assert!(matches!(parse(&|bytes| bytes[10] = 1), Err(RecordError::Damaged(_))));
+        assert!(matches!(parse(&|bytes| bytes[20] = 0), Err(RecordError::Damaged(_))));
     }
 }

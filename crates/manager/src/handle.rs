@@ -26,10 +26,7 @@ pub(crate) fn take(cursor: &mut Cursor<'_>) -> Option<FileHandle> {
 
 /// The object's name within its drive.
 pub(crate) fn object_name(handle: FileHandle) -> ObjectName {
-    ObjectName {
-        partition: handle.partition,
-        object: handle.object,
-    }
+    ObjectName { partition: handle.partition, object: handle.object }
 }
 
 /// The number of a type.

@@ -125,23 +125,14 @@ pub fn encode(steps: &[Step]) -> Box<[u8; SLOT_BYTES]> {
 
 fn encode_step(step: &Step, out: &mut Vec<u8>) {
     match step {
-        Step::SetEntry {
-            directory,
-            name,
-            handle,
-            file_type,
-        } => {
+        Step::SetEntry { directory, name, handle, file_type } => {
             out.push(1);
             push_handle(out, *directory);
             push_handle(out, *handle);
             out.push(handle::file_type_to_byte(*file_type));
             push_name(out, name);
         }
-        Step::RemoveEntry {
-            directory,
-            name,
-            handle,
-        } => {
+        Step::RemoveEntry { directory, name, handle } => {
             out.push(2);
             push_handle(out, *directory);
             push_handle(out, *handle);
@@ -187,9 +178,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Step>, IntentError> {
         return Err(IntentError::UnknownVersion(version));
     }
     let (count, length) = (usize::from(u16_at(bytes, 6)), u32_at(bytes, 8) as usize);
-    let body = bytes[HEAD_BYTES..]
-        .get(..length)
-        .ok_or(IntentError::Damaged)?;
+    let body = bytes[HEAD_BYTES..].get(..length).ok_or(IntentError::Damaged)?;
     if count > MAX_STEPS {
         return Err(IntentError::Damaged);
     }
@@ -206,42 +195,25 @@ fn decode_step(cursor: &mut Cursor<'_>) -> Option<Step> {
         1 => {
             let (directory, handle) = (handle::take(cursor)?, handle::take(cursor)?);
             let file_type = handle::file_type_from_byte(cursor.u8()?)?;
-            Step::SetEntry {
-                directory,
-                name: take_name(cursor)?,
-                handle,
-                file_type,
-            }
+            Step::SetEntry { directory, name: take_name(cursor)?, handle, file_type }
         }
         2 => {
             let (directory, handle) = (handle::take(cursor)?, handle::take(cursor)?);
-            Step::RemoveEntry {
-                directory,
-                name: take_name(cursor)?,
-                handle,
-            }
+            Step::RemoveEntry { directory, name: take_name(cursor)?, handle }
         }
         3 => {
             let object = handle::take(cursor)?;
             let record = cursor.take(FS_SPECIFIC_BYTES)?.try_into().ok()?;
-            Step::SetRecord {
-                object,
-                record: Box::new(record),
-            }
+            Step::SetRecord { object, record: Box::new(record) }
         }
-        4 => Step::RemoveObject {
-            object: handle::take(cursor)?,
-        },
+        4 => Step::RemoveObject { object: handle::take(cursor)? },
         _ => return None,
     })
 }
 
 fn take_name(cursor: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let length = usize::from(cursor.u8()?);
-    cursor
-        .take(length)
-        .filter(|name| is_valid_name(name))
-        .map(<[u8]>::to_vec)
+    cursor.take(length).filter(|name| is_valid_name(name)).map(<[u8]>::to_vec)
 }
 
 #[cfg(test)]
@@ -250,11 +222,7 @@ mod tests {
     use nasd_types::{DriveId, ObjectId, PartitionId};
 
     fn handle(object: u64) -> FileHandle {
-        FileHandle {
-            drive: DriveId(1),
-            partition: PartitionId(2),
-            object: ObjectId(object),
-        }
+        FileHandle { drive: DriveId(1), partition: PartitionId(2), object: ObjectId(object) }
     }
 
     fn all_steps() -> Vec<Step> {
@@ -265,15 +233,8 @@ mod tests {
                 handle: handle(2),
                 file_type: FileType::Directory,
             },
-            Step::RemoveEntry {
-                directory: handle(3),
-                name: b"x".to_vec(),
-                handle: handle(2),
-            },
-            Step::SetRecord {
-                object: handle(2),
-                record: Box::new([7; 256]),
-            },
+            Step::RemoveEntry { directory: handle(3), name: b"x".to_vec(), handle: handle(2) },
+            Step::SetRecord { object: handle(2), record: Box::new([7; 256]) },
             Step::RemoveObject { object: handle(9) },
         ]
     }
@@ -289,13 +250,8 @@ mod tests {
 
     #[test]
     fn the_head_is_that_of_the_document() {
-        let bytes = encode(&[Step::RemoveObject {
-            object: handle(0x41),
-        }]);
-        let hex: String = bytes[..37]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let bytes = encode(&[Step::RemoveObject { object: handle(0x41) }]);
+        let hex: String = bytes[..37].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
             "4e494e54010001001500000000000000\

@@ -64,17 +64,13 @@ impl Wants {
 
     /// Whose contents are wanted.
     pub(crate) fn handles(&self) -> impl Iterator<Item = FileHandle> {
-        let contents = self
-            .0
-            .iter()
-            .filter(|((_, aspect), _)| *aspect == Aspect::Contents);
+        let contents = self.0.iter().filter(|((_, aspect), _)| *aspect == Aspect::Contents);
         contents.map(|((handle, _), _)| *handle)
     }
 
     /// In the order of taking, each once, in the stronger mode.
     fn ordered(mut self) -> Vec<(Key, Mode)> {
-        self.0
-            .sort_unstable_by(|one, other| (order(one.0), other.1).cmp(&(order(other.0), one.1)));
+        self.0.sort_unstable_by(|one, other| (order(one.0), other.1).cmp(&(order(other.0), one.1)));
         self.0.dedup_by_key(|(key, _)| *key);
         self.0
     }
@@ -103,11 +99,7 @@ impl Lock {
     }
 
     fn take(&self, mode: Mode) {
-        let wait = |state| {
-            self.changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let wait = |state| self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         match mode {
             Mode::Shared => {
@@ -173,25 +165,17 @@ impl LockTable {
         let wanted = wants.ordered();
         let mut taken = None;
         for _ in 0..POLITE_ROUNDS {
-            let mut held = Held {
-                table: self,
-                locks: Vec::with_capacity(wanted.len()),
-            };
+            let mut held = Held { table: self, locks: Vec::with_capacity(wanted.len()) };
             if let Some(position) = taken {
                 held.take(wanted[position]);
             }
             let others = (0..wanted.len()).filter(|position| Some(*position) != taken);
-            taken = others
-                .into_iter()
-                .find(|position| !held.try_take(wanted[*position]));
+            taken = others.into_iter().find(|position| !held.try_take(wanted[*position]));
             if taken.is_none() {
                 return held;
             }
         }
-        let mut held = Held {
-            table: self,
-            locks: Vec::with_capacity(wanted.len()),
-        };
+        let mut held = Held { table: self, locks: Vec::with_capacity(wanted.len()) };
         wanted.into_iter().for_each(|want| held.take(want));
         held
     }
@@ -251,11 +235,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn file(object: u64) -> FileHandle {
-        FileHandle {
-            drive: DriveId(1),
-            partition: PartitionId(1),
-            object: ObjectId(object),
-        }
+        FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(object) }
     }
 
     #[test]
@@ -269,9 +249,7 @@ mod tests {
                     for turn in 0..500 {
                         let (one, other) = ((worker + turn) % 3, (worker * 7 + turn / 2) % 3);
                         // Orders differ on purpose; one of the two may be the same file.
-                        let wants = Wants::new()
-                            .write(file(one as u64))
-                            .read(file(other as u64));
+                        let wants = Wants::new().write(file(one as u64)).read(file(other as u64));
                         let held = table.hold(wants);
                         assert_eq!(inside[one].fetch_add(1, Ordering::SeqCst), 0);
                         assert_eq!(inside[one].fetch_sub(1, Ordering::SeqCst), 1);
@@ -285,11 +263,7 @@ mod tests {
 
     #[test]
     fn the_stronger_mode_is_taken_once() {
-        let wants = Wants::new()
-            .read(file(2))
-            .write(file(1))
-            .write(file(2))
-            .read(file(2));
+        let wants = Wants::new().read(file(2)).write(file(1)).write(file(2)).read(file(2));
         let ordered = wants.ordered();
         assert_eq!(ordered.len(), 2);
         assert!(ordered.iter().all(|(_, mode)| *mode == Mode::Exclusive));

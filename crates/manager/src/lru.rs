@@ -55,13 +55,7 @@ impl<K: Eq + Hash + Copy, V> Lru<K, V> {
     /// Puts a value in, as the newest, and forgets the oldest ones while there is too much.
     pub(crate) fn insert(&mut self, key: K, value: V, weight: usize) {
         self.remove(&key);
-        let node = Node {
-            key,
-            value,
-            weight,
-            newer: NONE,
-            older: NONE,
-        };
+        let node = Node { key, value, weight, newer: NONE, older: NONE };
         let place = match self.free.pop() {
             Some(place) => place,
             None => {
@@ -163,9 +157,7 @@ mod tests {
         let mut list: Vec<(u64, usize)> = Vec::new();
         let mut random = 1u64;
         for _ in 0..20_000 {
-            random = random
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let (key, weight) = ((random >> 40) % 20, (random >> 50) as usize % 8 + 1);
             match (random >> 60) % 3 {
                 0 => {

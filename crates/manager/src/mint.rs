@@ -92,11 +92,7 @@ mod tests {
     use nasd_types::{ObjectId, PartitionId};
 
     fn mint() -> Mint {
-        let key = MintKey {
-            drive: DriveId(7),
-            working_key: SecretKey::new([9; 32]),
-            key_epoch: 3,
-        };
+        let key = MintKey { drive: DriveId(7), working_key: SecretKey::new([9; 32]), key_epoch: 3 };
         let options = MintOptions {
             lifetime: Duration::from_secs(600),
             minimum_protection: Protection::INTEGRITY_ARGS,
@@ -105,37 +101,19 @@ mod tests {
     }
 
     fn handle(drive: u64) -> FileHandle {
-        FileHandle {
-            drive: DriveId(drive),
-            partition: PartitionId(1),
-            object: ObjectId(70),
-        }
+        FileHandle { drive: DriveId(drive), partition: PartitionId(1), object: ObjectId(70) }
     }
 
     #[test]
     fn the_key_is_the_drives() {
-        let caller = Caller {
-            uid: 1000,
-            gid: 100,
-            groups: Vec::new(),
-            peer: 0xaabb_ccdd,
-        };
+        let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 0xaabb_ccdd };
         let now = Timestamp(5_000_000_000_000);
-        let issued = mint()
-            .issue(handle(7), 4, Rights::READ, &caller, now)
-            .unwrap();
+        let issued = mint().issue(handle(7), 4, Rights::READ, &caller, now).unwrap();
         assert_eq!(issued.capability.audit_id, AuditId(0x0000_03e8_aabb_ccdd));
         assert_eq!(issued.capability.region, ByteRange::ALL);
         assert_eq!(issued.capability.key_epoch, 3);
-        assert_eq!(
-            issued.key,
-            capability_key(&SecretKey::new([9; 32]), &issued.capability, 4)
-        );
-        assert!(
-            mint()
-                .issue(handle(8), 4, Rights::READ, &caller, now)
-                .is_none()
-        );
+        assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
+        assert!(mint().issue(handle(8), 4, Rights::READ, &caller, now).is_none());
     }
 
     #[test]

@@ -47,11 +47,7 @@ pub fn granted(record: &FileRecord, caller: &Caller) -> u32 {
 /// # Errors
 /// `Access` where one is missing.
 pub fn require(record: &FileRecord, caller: &Caller, wanted: u32) -> Result<(), ManagerStatus> {
-    if granted(record, caller) & wanted == wanted {
-        Ok(())
-    } else {
-        Err(ManagerStatus::Access)
-    }
+    if granted(record, caller) & wanted == wanted { Ok(()) } else { Err(ManagerStatus::Access) }
 }
 
 /// Whether the caller owns the file, or is root.
@@ -71,11 +67,7 @@ pub fn require_removable(
 ) -> Result<(), ManagerStatus> {
     let allowed =
         directory.mode & STICKY == 0 || is_owner(directory, caller) || is_owner(file, caller);
-    if allowed {
-        Ok(())
-    } else {
-        Err(ManagerStatus::Permission)
-    }
+    if allowed { Ok(()) } else { Err(ManagerStatus::Permission) }
 }
 
 /// What the caller's capability for the file allows at the drive.
@@ -164,12 +156,7 @@ pub fn plan_changes(
     let modify_time = plan_times(record, caller, changes, now, &mut new)?;
     let loses_bits = record.mode & !new.mode & 0o777 != 0;
     let narrows = loses_bits || new.uid != record.uid || new.gid != record.gid;
-    Ok(Changes {
-        record: new,
-        size: changes.size,
-        modify_time,
-        narrows,
-    })
+    Ok(Changes { record: new, size: changes.size, modify_time, narrows })
 }
 
 /// `chown`: root gives files away; an owner may give a file to a group that it is in. Programs
@@ -269,17 +256,9 @@ fn plan_times(
             require(record, caller, WRITE)?;
         }
     }
-    let access_time = if changes.access_time_now {
-        Some(now)
-    } else {
-        changes.access_time
-    };
+    let access_time = if changes.access_time_now { Some(now) } else { changes.access_time };
     new.access_time = access_time.unwrap_or(record.access_time);
-    Ok(if changes.modify_time_now {
-        Some(now)
-    } else {
-        changes.modify_time
-    })
+    Ok(if changes.modify_time_now { Some(now) } else { changes.modify_time })
 }
 
 /// What a change of owner or contents takes from a program. Set-group-ID without group execution

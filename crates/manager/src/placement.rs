@@ -52,9 +52,7 @@ impl Placement {
             excluded: false,
             credit: 0,
         };
-        Placement {
-            candidates: Mutex::new(drives.iter().map(candidate).collect()),
-        }
+        Placement { candidates: Mutex::new(drives.iter().map(candidate).collect()) }
     }
 
     /// The drive whose turn it is, and the others in the order in which to fall over to them: by
@@ -68,11 +66,7 @@ impl Placement {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|index| {
             let candidate = &candidates[*index];
-            (
-                candidate.weight() == 0,
-                candidate.excluded,
-                -candidate.credit,
-            )
+            (candidate.weight() == 0, candidate.excluded, -candidate.credit)
         });
         if let Some(first) = order.first() {
             candidates[*first].credit -= total;
@@ -82,11 +76,7 @@ impl Placement {
 
     /// Leaves a drive out until the next refresh: it was full, or away.
     pub(crate) fn exclude(&self, drive: DriveId) {
-        for candidate in self
-            .candidates()
-            .iter_mut()
-            .filter(|other| other.drive == drive)
-        {
+        for candidate in self.candidates().iter_mut().filter(|other| other.drive == drive) {
             candidate.excluded = true;
             candidate.credit = 0;
         }
@@ -94,11 +84,7 @@ impl Placement {
 
     /// Takes note of a drive's free space; `None` if it is away.
     pub(crate) fn refresh(&self, drive: DriveId, free_bytes: Option<u64>) {
-        for candidate in self
-            .candidates()
-            .iter_mut()
-            .filter(|other| other.drive == drive)
-        {
+        for candidate in self.candidates().iter_mut().filter(|other| other.drive == drive) {
             candidate.excluded = free_bytes.is_none();
             // Debts from another distribution of space would last for long.
             if candidate.free_bytes.map(|bytes| bytes / WEIGHT_BYTES)
@@ -111,9 +97,7 @@ impl Placement {
     }
 
     fn candidates(&self) -> MutexGuard<'_, Vec<Candidate>> {
-        self.candidates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,9 +122,7 @@ mod tests {
     fn equals_take_turns() {
         let placement = Placement::new(&drives(4));
         for free in [None, Some(10 << 30)] {
-            drives(4)
-                .iter()
-                .for_each(|drive| placement.refresh(*drive, free.or(Some(1))));
+            drives(4).iter().for_each(|drive| placement.refresh(*drive, free.or(Some(1))));
             for _ in 0..5 {
                 assert!(spread(&placement, 4).values().all(|count| *count == 1));
             }
@@ -160,18 +142,13 @@ mod tests {
     #[test]
     fn full_and_absent_drives_come_last() {
         let placement = Placement::new(&drives(3));
-        drives(3)
-            .iter()
-            .for_each(|drive| placement.refresh(*drive, Some(1 << 40)));
+        drives(3).iter().for_each(|drive| placement.refresh(*drive, Some(1 << 40)));
         placement.exclude(DriveId(2));
         assert_eq!(placement.choose().last(), Some(&DriveId(2)));
         assert_eq!(spread(&placement, 10).get(&2), None);
         placement.refresh(DriveId(2), Some(1 << 40));
         let counts = spread(&placement, 30);
-        assert!(
-            counts.values().all(|count| (9..=11).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.values().all(|count| (9..=11).contains(count)), "{counts:?}");
         placement.refresh(DriveId(1), None);
         assert_eq!(spread(&placement, 10).get(&1), None);
     }

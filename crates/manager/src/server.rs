@@ -49,9 +49,7 @@ pub struct ManagerServer {
 
 impl std::fmt::Debug for ManagerServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ManagerServer")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        f.debug_struct("ManagerServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -102,13 +100,7 @@ impl ManagerServer {
         let interval = config.housekeeping_interval;
         let housekeeping = start_housekeeping(Arc::clone(&namespace), Arc::clone(&stop), interval)?;
         tracing::info!(%address, volume = %config.volume, "serving");
-        Ok(ManagerServer {
-            namespace,
-            server,
-            address,
-            stop,
-            housekeeping: Some(housekeeping),
-        })
+        Ok(ManagerServer { namespace, server, address, stop, housekeeping: Some(housekeeping) })
     }
 
     /// Where it listens.
@@ -157,22 +149,20 @@ fn start_housekeeping(
     stop: Arc<(Mutex<bool>, Condvar)>,
     interval: Duration,
 ) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new()
-        .name("nasd-house".to_owned())
-        .spawn(move || {
-            let (stopping, changed) = &*stop;
-            loop {
-                let stopped = stopping.lock().unwrap_or_else(PoisonError::into_inner);
-                let (stopped, _) = changed
-                    .wait_timeout_while(stopped, interval, |stopped| !*stopped)
-                    .unwrap_or_else(PoisonError::into_inner);
-                if *stopped {
-                    return;
-                }
-                drop(stopped);
-                namespace.keep_house();
+    thread::Builder::new().name("nasd-house".to_owned()).spawn(move || {
+        let (stopping, changed) = &*stop;
+        loop {
+            let stopped = stopping.lock().unwrap_or_else(PoisonError::into_inner);
+            let (stopped, _) = changed
+                .wait_timeout_while(stopped, interval, |stopped| !*stopped)
+                .unwrap_or_else(PoisonError::into_inner);
+            if *stopped {
+                return;
             }
-        })
+            drop(stopped);
+            namespace.keep_house();
+        }
+    })
 }
 
 fn namespace_options(config: &ManagerConfig) -> NamespaceOptions {
@@ -202,9 +192,7 @@ fn facts(config: &ManagerConfig) -> ServiceFacts {
         address: drive.address.clone(),
         index: drive.index,
     };
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ServiceFacts {
         cell: config.cell,
         volume: config.volume.clone(),

@@ -66,12 +66,7 @@ impl ManagerService {
         objects: Arc<dyn ObjectStore>,
         facts: ServiceFacts,
     ) -> ManagerService {
-        ManagerService {
-            namespace,
-            objects,
-            facts,
-            counters: Counters::default(),
-        }
+        ManagerService { namespace, objects, facts, counters: Counters::default() }
     }
 
     fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
@@ -98,9 +93,9 @@ impl ManagerService {
                 names.lookup(caller, lookup.directory, lookup.name.as_bytes())
             }),
             Procedure::Getattr => run::<Getattr>(arguments, |file| names.getattr(caller, file)),
-            Procedure::Setattr => run::<Setattr>(arguments, |set| {
-                names.setattr(caller, set.file, &set.changes)
-            }),
+            Procedure::Setattr => {
+                run::<Setattr>(arguments, |set| names.setattr(caller, set.file, &set.changes))
+            }
             Procedure::Create => run::<Create>(arguments, |new| {
                 let name = new.name.as_bytes();
                 names.create(caller, new.directory, name, new.mode, new.exclusive)
@@ -140,11 +135,7 @@ impl ManagerService {
     fn require_volume(&self, name: &Name) -> Outcome<()> {
         let asked = name.as_bytes();
         let known = asked.is_empty() || *name == self.facts.volume;
-        if known {
-            Ok(())
-        } else {
-            Err(ManagerStatus::NotFound)
-        }
+        if known { Ok(()) } else { Err(ManagerStatus::NotFound) }
     }
 
     fn volume(&self, caller: &Caller, name: &Name) -> Outcome<Volume> {
@@ -164,21 +155,13 @@ impl ManagerService {
         let drives = std::thread::scope(|scope| {
             let ask = |drive: &DriveAddress| {
                 let (id, objects) = (drive.drive, &self.objects);
-                (
-                    drive.clone(),
-                    scope.spawn(move || objects.drive_control(id).ok()),
-                )
+                (drive.clone(), scope.spawn(move || objects.drive_control(id).ok()))
             };
             let asked: Vec<_> = self.facts.drives.iter().map(ask).collect();
             let told = asked.into_iter().map(|(drive, answer)| {
                 let control = answer.join().ok().flatten();
                 let reachable = control.is_some();
-                DriveStatus {
-                    drive: drive.drive,
-                    address: drive.address,
-                    reachable,
-                    control,
-                }
+                DriveStatus { drive: drive.drive, address: drive.address, reachable, control }
             });
             told.collect()
         });
@@ -199,10 +182,7 @@ impl ManagerService {
 /// Leaves the lists of partitions out where the answer would not fit a record's head.
 fn fit(mut status: CellStatus) -> CellStatus {
     if to_bytes(&status).len() > MAX_HEAD_BYTES - 1024 {
-        let controls = status
-            .drives
-            .iter_mut()
-            .filter_map(|drive| drive.control.as_mut());
+        let controls = status.drives.iter_mut().filter_map(|drive| drive.control.as_mut());
         controls.for_each(|control| control.partitions.clear());
     }
     status
@@ -225,17 +205,13 @@ impl Service for ManagerService {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let credentials = call.head.credential.body.len() + call.head.verifier.body.len();
         let received = CALL_FRAME_BYTES + (credentials + call.arguments.len()) as u64;
-        self.counters
-            .received_bytes
-            .fetch_add(received, Ordering::Relaxed);
+        self.counters.received_bytes.fetch_add(received, Ordering::Relaxed);
         let answer = self.answer(call.head, call.arguments, call.peer);
         let sent = match &answer {
             Answer::Results { results, .. } => results.len() as u64,
             Answer::Rejected(_) | Answer::Denied(_) => 0,
         };
-        self.counters
-            .sent_bytes
-            .fetch_add(REPLY_FRAME_BYTES + sent, Ordering::Relaxed);
+        self.counters.sent_bytes.fetch_add(REPLY_FRAME_BYTES + sent, Ordering::Relaxed);
         answer
     }
 }
@@ -245,10 +221,7 @@ fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {
         return Err(AcceptStatus::ProgramUnavailable);
     }
     if head.version != VERSION {
-        return Err(AcceptStatus::ProgramMismatch {
-            low: VERSION,
-            high: VERSION,
-        });
+        return Err(AcceptStatus::ProgramMismatch { low: VERSION, high: VERSION });
     }
     Procedure::try_from(head.procedure).map_err(|_| AcceptStatus::ProcedureUnavailable)
 }
@@ -278,9 +251,5 @@ fn run<Op: Operation>(
 }
 
 fn results(results: Vec<u8>) -> Reply {
-    Answer::Results {
-        verifier: ReplyVerifier::default(),
-        results,
-        data: Vec::new(),
-    }
+    Answer::Results { verifier: ReplyVerifier::default(), results, data: Vec::new() }
 }

@@ -97,12 +97,7 @@ impl VolumeRecord {
         let mut handles = Cursor::new(&data[AT_ROOT..AT_NAME_LENGTH]);
         let root = handle::take(&mut handles).ok_or(short.clone())?;
         let log = handle::take(&mut handles).ok_or(short)?;
-        Ok(VolumeRecord {
-            cell,
-            name: data[AT_NAME..AT_NAME + length].to_vec(),
-            root,
-            log,
-        })
+        Ok(VolumeRecord { cell, name: data[AT_NAME..AT_NAME + length].to_vec(), root, log })
     }
 }
 
@@ -128,10 +123,7 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let bytes = sample().to_bytes();
-        let hex: String = bytes[..70]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex: String = bytes[..70].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
             "4e415344564f4c31c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0\
@@ -148,21 +140,12 @@ mod tests {
         let bytes = sample().to_bytes();
         assert_eq!(VolumeRecord::parse(b""), Err(VolumeError::NotAVolume));
         assert_eq!(VolumeRecord::parse(&[0; 512]), Err(VolumeError::NotAVolume));
-        assert!(matches!(
-            VolumeRecord::parse(&bytes[..511]),
-            Err(VolumeError::Damaged(_))
-        ));
+        assert!(matches!(VolumeRecord::parse(&bytes[..511]), Err(VolumeError::Damaged(_))));
         let mut later = bytes;
         later[7] = b'2';
-        assert_eq!(
-            VolumeRecord::parse(&later),
-            Err(VolumeError::UnknownVersion('2'))
-        );
+        assert_eq!(VolumeRecord::parse(&later), Err(VolumeError::UnknownVersion('2')));
         let mut unnamed = bytes;
         unnamed[64] = 0;
-        assert!(matches!(
-            VolumeRecord::parse(&unnamed),
-            Err(VolumeError::Damaged(_))
-        ));
+        assert!(matches!(VolumeRecord::parse(&unnamed), Err(VolumeError::Damaged(_))));
     }
 }

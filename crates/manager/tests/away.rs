@@ -38,10 +38,7 @@ impl Hang {
             let let_go = self.let_go.lock().unwrap();
             drop(self.changed.wait_while(let_go, |let_go| !*let_go).unwrap());
         }
-        Err(ObjectError::Unavailable {
-            reason: "hangs".to_owned(),
-            maybe_done: false,
-        })
+        Err(ObjectError::Unavailable { reason: "hangs".to_owned(), maybe_done: false })
     }
 
     fn let_go(&self) {
@@ -63,11 +60,7 @@ fn cell() -> Cell {
     let watcher = Arc::clone(&hang);
     let watched = WatchedDrives::new(drives.clone(), move |seen| watcher.watch(seen));
     let namespace = Arc::new(open(Arc::new(watched)));
-    let cell = Cell {
-        drives,
-        hang,
-        namespace,
-    };
+    let cell = Cell { drives, hang, namespace };
     for (drive, name) in [(HOME, "near"), (HOME, "near2"), (FAR, "far"), (FAR, "far2")] {
         cell.make(drive, &format!("dir-{name}"), true);
         cell.make(drive, &format!("file-{name}"), false);
@@ -112,9 +105,7 @@ impl Cell {
 }
 
 fn soon<T>(receiver: &Receiver<T>, what: &str) -> T {
-    receiver
-        .recv_timeout(Duration::from_secs(20))
-        .unwrap_or_else(|_| panic!("{what} hangs"))
+    receiver.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
 fn rename(namespace: &Namespace, from: &str, to: &str) -> Result<(), ManagerStatus> {
@@ -144,25 +135,14 @@ fn others_go_on_while_some_wait() {
     cell.hang.away.store(true, Ordering::SeqCst);
     // These need the far drive, and wait for it; the first one with the lock of a directory that
     // a later one wants as well.
-    let first = cell.start(move |names| {
-        names
-            .create(&root(), dir_far, b"first", 0o644, true)
-            .map(|_| ())
-    });
+    let first =
+        cell.start(move |names| names.create(&root(), dir_far, b"first", 0o644, true).map(|_| ()));
     std::thread::sleep(Duration::from_millis(50));
     let waiting = [
         first,
         cell.start(move |names| names.getattr(&root(), far).map(|_| ())),
-        cell.start(move |names| {
-            names
-                .lookup(&root(), root_directory, b"file-far")
-                .map(|_| ())
-        }),
-        cell.start(move |names| {
-            names
-                .create(&root(), dir_far, b"new", 0o644, true)
-                .map(|_| ())
-        }),
+        cell.start(move |names| names.lookup(&root(), root_directory, b"file-far").map(|_| ())),
+        cell.start(move |names| names.create(&root(), dir_far, b"new", 0o644, true).map(|_| ())),
         cell.start(move |names| {
             let (from, to) = ((dir_near, &b"file-near"[..]), (dir_far, &b"moved"[..]));
             names.rename(&root(), from, to, RenameFlags::NONE)
@@ -186,10 +166,7 @@ fn others_go_on_while_some_wait() {
     }
     cell.hang.let_go();
     for receiver in &waiting {
-        assert_eq!(
-            soon(receiver, "a call that was let go"),
-            Err(ManagerStatus::Unavailable)
-        );
+        assert_eq!(soon(receiver, "a call that was let go"), Err(ManagerStatus::Unavailable));
     }
     cell.hang.away.store(false, Ordering::SeqCst);
     assert_eq!(cell.namespace.keep_house(), Default::default());
@@ -221,9 +198,7 @@ fn a_full_drive_is_passed_over() {
         let name = format!("{number}");
         namespace.create(&root(), namespace.root(), name.as_bytes(), 0o644, true)
     };
-    let used: Vec<DriveId> = (0..20)
-        .map(|number| make(number).unwrap().handle.drive)
-        .collect();
+    let used: Vec<DriveId> = (0..20).map(|number| make(number).unwrap().handle.drive).collect();
     assert!(!used.contains(&DriveId(2)) && used.contains(&DriveId(3)));
     // The home is full too: there is no room for another block of the root directory.
     drives.set_capacity(HOME, 1);
@@ -249,28 +224,17 @@ fn a_decided_change_is_finished_later() {
             match (is_it, seen.what) {
                 (true, What::Write(_) | What::Setattr) => {
                     let reason = "gone".to_owned();
-                    Err(ObjectError::Unavailable {
-                        reason,
-                        maybe_done: false,
-                    })
+                    Err(ObjectError::Unavailable { reason, maybe_done: false })
                 }
                 _ => Ok(()),
             }
         });
         let namespace = open(Arc::new(watched));
-        let make = |name: &[u8]| {
-            namespace
-                .mkdir(&root(), namespace.root(), name, 0o755)
-                .unwrap()
-                .handle
-        };
+        let make =
+            |name: &[u8]| namespace.mkdir(&root(), namespace.root(), name, 0o755).unwrap().handle;
         let (old, new) = (make(b"old"), make(b"new"));
-        namespace
-            .create(&root(), old, b"file", 0o644, true)
-            .unwrap();
-        namespace
-            .create(&root(), new, b"bystander", 0o644, true)
-            .unwrap();
+        namespace.create(&root(), old, b"file", 0o644, true).unwrap();
+        namespace.create(&root(), new, b"bystander", 0o644, true).unwrap();
         *cut.lock().unwrap() = Some(old);
         let outcome = rename(&namespace, "old/file", "new/file");
         assert_eq!(outcome, Err(ManagerStatus::Unavailable));

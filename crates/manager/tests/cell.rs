@@ -19,11 +19,7 @@ use setup::Cell;
 const USER: u32 = 1000;
 
 fn user(uid: u32) -> Caller {
-    Caller {
-        uid,
-        gid: uid,
-        groups: vec![],
-    }
+    Caller { uid, gid: uid, groups: vec![] }
 }
 
 fn status_of(result: Result<File, ClientError>) -> ManagerStatus {
@@ -40,26 +36,18 @@ struct Use {
 impl Use {
     fn of(cell: &Cell, file: &File) -> Use {
         let authority = Authority::capability(&file.capability, cell.protection());
-        Use {
-            drive: cell.drive_of(file),
-            handle: file.handle,
-            authority,
-        }
+        Use { drive: cell.drive_of(file), handle: file.handle, authority }
     }
 
     fn read(&self, length: usize) -> Result<Vec<u8>, Status> {
         let mut data = vec![0; length];
-        let outcome = self
-            .drive
-            .read(&self.authority, self.handle.name(), 0, &mut data);
+        let outcome = self.drive.read(&self.authority, self.handle.name(), 0, &mut data);
         data.truncate(outcome.map_err(|error| error.status().unwrap())?.length);
         Ok(data)
     }
 
     fn write(&self, data: &[u8]) -> Result<(), Status> {
-        let outcome = self
-            .drive
-            .write(&self.authority, self.handle.name(), 0, data, true);
+        let outcome = self.drive.write(&self.authority, self.handle.name(), 0, data, true);
         outcome.map(|_| ()).map_err(|error| error.status().unwrap())
     }
 }
@@ -67,10 +55,7 @@ impl Use {
 /// A volume that anybody may write to; its root.
 fn open_root(client: &ManagerClient) -> FileHandle {
     let root = client.volume(&Caller::ROOT, b"home").unwrap().root.handle;
-    let changes = SetFileAttributes {
-        mode: Some(0o777),
-        ..Default::default()
-    };
+    let changes = SetFileAttributes { mode: Some(0o777), ..Default::default() };
     client.setattr(&Caller::ROOT, root, &changes).unwrap();
     root
 }
@@ -80,18 +65,13 @@ fn a_file_goes_to_its_drive_and_back() {
     let cell = Cell::new(2);
     let client = cell.client("host:client");
     let volume = client.volume(&Caller::ROOT, b"").unwrap();
-    assert_eq!(
-        (volume.name.as_bytes(), volume.drives.len()),
-        (&b"home"[..], 2)
-    );
+    assert_eq!((volume.name.as_bytes(), volume.drives.len()), (&b"home"[..], 2));
     assert_eq!(volume.protection, Protection::INTEGRITY_ARGS);
     let unknown = client.volume(&Caller::ROOT, b"other").unwrap_err();
     assert_eq!(unknown.manager_status(), Some(ManagerStatus::NotFound));
     let root = open_root(&client);
 
-    let file = client
-        .create(&user(USER), root, b"file", 0o640, true)
-        .unwrap();
+    let file = client.create(&user(USER), root, b"file", 0o640, true).unwrap();
     let data = vec![0x5a; 300_000];
     Use::of(&cell, &file).write(&data).unwrap();
 
@@ -102,20 +82,14 @@ fn a_file_goes_to_its_drive_and_back() {
     assert_eq!(Use::of(&cell, &found).read(1 << 20), Ok(data));
 
     // Truncation goes through the manager, and shows at the drive.
-    let changes = SetFileAttributes {
-        size: Some(5),
-        ..Default::default()
-    };
+    let changes = SetFileAttributes { size: Some(5), ..Default::default() };
     let cut = client.setattr(&user(USER), file.handle, &changes).unwrap();
     assert_eq!(cut.attributes.size, 5);
     assert_eq!(Use::of(&cell, &found).read(1 << 20), Ok(vec![0x5a; 5]));
 
     // The attributes are the drive's; the record is in them.
     let used = Use::of(&cell, &found);
-    let attributes = used
-        .drive
-        .getattr(&used.authority, file.handle.name())
-        .unwrap();
+    let attributes = used.drive.getattr(&used.authority, file.handle.name()).unwrap();
     let record = FileRecord::parse(&attributes.fs_specific).unwrap();
     assert_eq!((record.mode, record.uid), (0o640, USER));
 }
@@ -125,22 +99,13 @@ fn capabilities_end_with_what_they_are_for() {
     let cell = Cell::new(2);
     let client = cell.client("host:client");
     let root = open_root(&client);
-    let file = client
-        .create(&user(USER), root, b"file", 0o640, true)
-        .unwrap();
+    let file = client.create(&user(USER), root, b"file", 0o640, true).unwrap();
     Use::of(&cell, &file).write(b"data").unwrap();
 
     // A group's member may read, others nothing but the attributes.
-    let member = Caller {
-        uid: 7,
-        gid: 7,
-        groups: vec![USER],
-    };
+    let member = Caller { uid: 7, gid: 7, groups: vec![USER] };
     let theirs = client.lookup(&member, root, b"file").unwrap();
-    assert_eq!(
-        theirs.capability.capability.rights,
-        Rights::READ | Rights::GETATTR
-    );
+    assert_eq!(theirs.capability.capability.rights, Rights::READ | Rights::GETATTR);
     let theirs = Use::of(&cell, &theirs);
     assert_eq!(theirs.read(10), Ok(b"data".to_vec()));
     assert_eq!(theirs.write(b"x"), Err(Status::RefusedRights));
@@ -148,10 +113,7 @@ fn capabilities_end_with_what_they_are_for() {
     assert_eq!(Use::of(&cell, &other).read(10), Err(Status::RefusedRights));
 
     // chmod revokes what was given before, and gives a new one.
-    let changes = SetFileAttributes {
-        mode: Some(0o600),
-        ..Default::default()
-    };
+    let changes = SetFileAttributes { mode: Some(0o600), ..Default::default() };
     let mine = client.setattr(&user(USER), file.handle, &changes).unwrap();
     assert_eq!(theirs.read(10), Err(Status::RefusedDigest));
     let mine = Use::of(&cell, &mine);
@@ -166,14 +128,10 @@ fn capabilities_end_with_what_they_are_for() {
 
 #[test]
 fn capabilities_expire_and_are_renewed() {
-    let cell = Cell::with(1, |config| {
-        config.capability_lifetime = Duration::from_secs(1)
-    });
+    let cell = Cell::with(1, |config| config.capability_lifetime = Duration::from_secs(1));
     let client = cell.client("host:client");
     let root = open_root(&client);
-    let file = client
-        .create(&user(USER), root, b"file", 0o640, true)
-        .unwrap();
+    let file = client.create(&user(USER), root, b"file", 0o640, true).unwrap();
     assert_eq!(Use::of(&cell, &file).write(b"data"), Ok(()));
     // A drive that has just started tells a clock up to a second ahead of that of expiry.
     std::thread::sleep(Duration::from_millis(3000));
@@ -191,14 +149,10 @@ fn no_data_passes_the_manager_and_the_drives_know() {
     let data = vec![1; 1 << 20];
     for number in 0..8 {
         let name = format!("file{number}");
-        let file = client
-            .create(&caller, root, name.as_bytes(), 0o644, true)
-            .unwrap();
+        let file = client.create(&caller, root, name.as_bytes(), 0o644, true).unwrap();
         let authority = Authority::capability(&file.capability, cell.protection());
         let drive = cell.drive_of(&file);
-        drive
-            .write(&authority, file.handle.name(), 0, &data, true)
-            .unwrap();
+        drive.write(&authority, file.handle.name(), 0, &data, true).unwrap();
     }
     let status = client.status(&caller).unwrap();
     assert_eq!(status.volume.as_bytes(), b"home");
@@ -206,30 +160,13 @@ fn no_data_passes_the_manager_and_the_drives_know() {
     assert!(status.requests >= 10);
     assert!(status.client_bytes_received > 0 && status.client_bytes_received < 100_000);
     assert!(status.client_bytes_sent > 0 && status.client_bytes_sent < 100_000);
-    let controls: Vec<_> = status
-        .drives
-        .iter()
-        .map(|drive| drive.control.clone().unwrap())
-        .collect();
-    let written: u64 = controls
-        .iter()
-        .map(|control| control.capability_bytes_written)
-        .sum();
+    let controls: Vec<_> =
+        status.drives.iter().map(|drive| drive.control.clone().unwrap()).collect();
+    let written: u64 = controls.iter().map(|control| control.capability_bytes_written).sum();
     assert_eq!(written, 8 << 20, "clients' data is counted as such");
-    assert!(
-        controls
-            .iter()
-            .all(|control| control.capability_bytes_written > 0),
-        "spread"
-    );
-    let by_key: u64 = controls
-        .iter()
-        .map(|control| control.key_bytes_written)
-        .sum();
-    assert!(
-        by_key > 0 && by_key < 1 << 20,
-        "the manager's own writes are apart: {by_key}"
-    );
+    assert!(controls.iter().all(|control| control.capability_bytes_written > 0), "spread");
+    let by_key: u64 = controls.iter().map(|control| control.key_bytes_written).sum();
+    assert!(by_key > 0 && by_key < 1 << 20, "the manager's own writes are apart: {by_key}");
     let space = client.space(&caller, b"home").unwrap();
     assert!(space.free_bytes > 0 && space.total_bytes > space.free_bytes);
     assert!(space.files >= 8);
@@ -244,49 +181,31 @@ fn clients_can_read_directories_by_themselves() {
     let directory = client.mkdir(&caller, root, b"dir", 0o700).unwrap();
     for number in 0..200 {
         let name = format!("a file with quite a long name, number {number}");
-        client
-            .create(&caller, directory.handle, name.as_bytes(), 0o644, true)
-            .unwrap();
+        client.create(&caller, directory.handle, name.as_bytes(), 0o644, true).unwrap();
     }
     let page = client.readdir(&caller, directory.handle, 0, 1000).unwrap();
     assert!(page.end);
     let drive = cell.drive_of(&directory);
     let authority = Authority::capability(&directory.capability, cell.protection());
     let mut data = vec![0; 1 << 20];
-    let outcome = drive
-        .read(&authority, directory.handle.name(), 0, &mut data)
-        .unwrap();
+    let outcome = drive.read(&authority, directory.handle.name(), 0, &mut data).unwrap();
     let entries = parse_directory(directory.handle.object, &data[..outcome.length]).unwrap();
     assert_eq!(entries.len(), 200);
     for (entry, told) in entries.iter().zip(&page.entries) {
-        assert_eq!(
-            (entry.cookie, &entry.name[..]),
-            (told.cookie, told.name.as_bytes())
-        );
-        assert_eq!(
-            (entry.handle, entry.file_type),
-            (told.handle, told.file_type)
-        );
+        assert_eq!((entry.cookie, &entry.name[..]), (told.cookie, told.name.as_bytes()));
+        assert_eq!((entry.handle, entry.file_type), (told.handle, told.file_type));
     }
     // Who may not list it gets no right to read it, and nobody gets one to write it.
     let other = client.lookup(&user(7), root, b"dir").unwrap();
     let authority = Authority::capability(&other.capability, cell.protection());
-    let refused = drive
-        .read(&authority, other.handle.name(), 0, &mut data)
-        .unwrap_err();
+    let refused = drive.read(&authority, other.handle.name(), 0, &mut data).unwrap_err();
     assert_eq!(refused.status(), Some(Status::RefusedRights));
     // A symbolic link's target is its data.
     let link = client.symlink(&caller, root, b"link", b"dir/x").unwrap();
-    assert_eq!(
-        (link.attributes.file_type, link.attributes.size),
-        (FileType::Symlink, 5)
-    );
+    assert_eq!((link.attributes.file_type, link.attributes.size), (FileType::Symlink, 5));
     let link = client.lookup(&user(7), root, b"link").unwrap();
     let authority = Authority::capability(&link.capability, cell.protection());
-    let outcome = cell
-        .drive_of(&link)
-        .read(&authority, link.handle.name(), 0, &mut data)
-        .unwrap();
+    let outcome = cell.drive_of(&link).read(&authority, link.handle.name(), 0, &mut data).unwrap();
     assert_eq!(&data[..outcome.length], b"dir/x");
 }
 
@@ -297,24 +216,16 @@ fn certificates_say_for_whom_one_speaks() {
     let root = open_root(&host);
     let me = cell.client("user:1000");
     // Claims to be in root's group; its certificate does not say so.
-    let claims = Caller {
-        uid: USER,
-        gid: 0,
-        groups: vec![0, 4],
-    };
+    let claims = Caller { uid: USER, gid: 0, groups: vec![0, 4] };
     let file = me.create(&claims, root, b"mine", 0o640, true).unwrap();
     assert_eq!((file.attributes.uid, file.attributes.gid), (USER, USER));
     assert_eq!(file.capability.capability.audit_id.0 >> 32, u64::from(USER));
     for claimed in [0, 1001] {
         let refused = me.create(&user(claimed), root, b"theirs", 0o644, true);
-        assert!(
-            refused.is_err(),
-            "user {claimed} by a certificate of another"
-        );
+        assert!(refused.is_err(), "user {claimed} by a certificate of another");
     }
     assert!(me.lookup(&claims, root, b"theirs").is_err());
-    host.create(&user(1001), root, b"theirs", 0o644, true)
-        .unwrap();
+    host.create(&user(1001), root, b"theirs", 0o644, true).unwrap();
 }
 
 #[test]
@@ -324,17 +235,12 @@ fn a_manager_that_was_killed_finds_everything() {
     let root = open_root(&client);
     let caller = user(USER);
     for number in 0..30 {
-        let directory = client
-            .mkdir(&caller, root, format!("d{number}").as_bytes(), 0o755)
-            .unwrap();
-        client
-            .create(&caller, directory.handle, b"file", 0o644, true)
-            .unwrap();
+        let directory =
+            client.mkdir(&caller, root, format!("d{number}").as_bytes(), 0o755).unwrap();
+        client.create(&caller, directory.handle, b"file", 0o644, true).unwrap();
         if number % 3 == 0 {
             let from = (directory.handle, &b"file"[..]);
-            client
-                .rename(&caller, from, (root, b"moved"), RenameFlags::NONE)
-                .unwrap();
+            client.rename(&caller, from, (root, b"moved"), RenameFlags::NONE).unwrap();
         }
     }
     cell.restart_manager();
@@ -343,23 +249,14 @@ fn a_manager_that_was_killed_finds_everything() {
         drive.start();
     });
     for number in 0..30 {
-        let directory = client
-            .lookup(&caller, root, format!("d{number}").as_bytes())
-            .unwrap();
-        let found = client
-            .lookup(&caller, directory.handle, b"file")
-            .map(|_| ());
+        let directory = client.lookup(&caller, root, format!("d{number}").as_bytes()).unwrap();
+        let found = client.lookup(&caller, directory.handle, b"file").map(|_| ());
         assert_eq!(found.is_ok(), number % 3 != 0, "{found:?}");
     }
     client.lookup(&caller, root, b"moved").unwrap();
     let again = client.volume(&caller, b"home").unwrap();
     assert_eq!((again.root.handle, again.root.attributes.links), (root, 32));
-    assert!(
-        cell.manager
-            .take()
-            .unwrap()
-            .shut_down(Duration::from_secs(5))
-    );
+    assert!(cell.manager.take().unwrap().shut_down(Duration::from_secs(5)));
 }
 
 #[test]
@@ -373,46 +270,29 @@ fn a_drive_that_restarts_is_waited_for_and_others_go_on() {
         .map(|number| client.create(&caller, root, format!("f{number}").as_bytes(), 0o644, true))
         .collect::<Result<_, _>>()
         .unwrap();
-    let far = files
-        .iter()
-        .position(|file| file.handle.drive.0 == 2)
-        .unwrap();
-    let near = files
-        .iter()
-        .position(|file| file.handle.drive.0 == 1)
-        .unwrap();
+    let far = files.iter().position(|file| file.handle.drive.0 == 2).unwrap();
+    let near = files.iter().position(|file| file.handle.drive.0 == 1).unwrap();
     cell.drives[1].stop();
 
     let started = Instant::now();
     let status = client.status(&caller).unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     let reachable: Vec<bool> = status.drives.iter().map(|drive| drive.reachable).collect();
     assert_eq!(reachable, [true, false]);
     assert!(status.drives[1].control.is_none());
 
     std::thread::scope(|scope| {
-        let waiting: Vec<_> = (0..6)
-            .map(|_| scope.spawn(|| client.getattr(&caller, files[far].handle)))
-            .collect();
+        let waiting: Vec<_> =
+            (0..6).map(|_| scope.spawn(|| client.getattr(&caller, files[far].handle))).collect();
         std::thread::sleep(Duration::from_millis(100));
         for number in 0..20 {
             let started = Instant::now();
             client.getattr(&caller, files[near].handle).unwrap();
             let name = format!("new{number}");
-            let new = client
-                .create(&caller, root, name.as_bytes(), 0o644, true)
-                .unwrap();
+            let new = client.create(&caller, root, name.as_bytes(), 0o644, true).unwrap();
             assert_eq!(new.handle.drive.0, 1);
             client.unlink(&caller, root, name.as_bytes()).unwrap();
-            assert!(
-                started.elapsed() < Duration::from_secs(3),
-                "{:?}",
-                started.elapsed()
-            );
+            assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
         }
         assert!(waiting.iter().any(|waiter| !waiter.is_finished()));
         cell.drives[1].start();
@@ -502,9 +382,7 @@ fn rates() {
     };
     for (threads, count) in [(1, 1000), (8, 250)] {
         let made = |name: String| {
-            client
-                .create(&caller, root, name.as_bytes(), 0o644, true)
-                .unwrap();
+            client.create(&caller, root, name.as_bytes(), 0o644, true).unwrap();
         };
         run("create", threads, count, &made);
         let seen = |name: String| {
@@ -518,9 +396,7 @@ fn rates() {
         };
         run("rename", threads, count, &renamed);
         let removed = |name: String| {
-            client
-                .unlink(&caller, root, format!("{name}-").as_bytes())
-                .unwrap();
+            client.unlink(&caller, root, format!("{name}-").as_bytes()).unwrap();
         };
         run("unlink", threads, count, &removed);
     }

@@ -17,9 +17,7 @@ use support::{Random, open, options, root, walk};
 
 fn path(random: &mut Random) -> String {
     let depth = 1 + random.below(3);
-    (0..depth)
-        .map(|_| format!("/{}", random.pick(&["a", "b", "c", "d"])))
-        .collect()
+    (0..depth).map(|_| format!("/{}", random.pick(&["a", "b", "c", "d"]))).collect()
 }
 
 fn hammer(small_caches: bool) {
@@ -50,10 +48,7 @@ fn hammer(small_caches: bool) {
             });
         }
     });
-    assert!(
-        done.load(Ordering::Relaxed) > 2000,
-        "hardly anything worked"
-    );
+    assert!(done.load(Ordering::Relaxed) > 2000, "hardly anything worked");
     assert_eq!(namespace.keep_house(), Default::default());
     let report = check(&drives);
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
@@ -86,9 +81,7 @@ fn a_replaced_name_is_always_there() {
     let drives = Arc::new(MemoryDrives::new(2));
     let namespace = open(drives);
     let directory = namespace.root();
-    namespace
-        .create(&root(), directory, b"name", 0o644, true)
-        .unwrap();
+    namespace.create(&root(), directory, b"name", 0o644, true).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (namespace, stop) = (&namespace, &stop);
@@ -107,22 +100,12 @@ fn a_replaced_name_is_always_there() {
             .collect();
         for number in 0..2000 {
             let new = format!("new{number}");
-            namespace
-                .create(&root(), directory, new.as_bytes(), 0o644, true)
-                .unwrap();
+            namespace.create(&root(), directory, new.as_bytes(), 0o644, true).unwrap();
             let (from, to) = ((directory, new.as_bytes()), (directory, &b"name"[..]));
-            namespace
-                .rename(&root(), from, to, RenameFlags::NONE)
-                .unwrap();
+            namespace.rename(&root(), from, to, RenameFlags::NONE).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(
-            readers
-                .into_iter()
-                .map(|reader| reader.join().unwrap())
-                .sum::<usize>()
-                > 0
-        );
+        assert!(readers.into_iter().map(|reader| reader.join().unwrap()).sum::<usize>() > 0);
     });
 }
 
@@ -151,8 +134,6 @@ fn an_exclusive_name_has_one_maker() {
     }
     assert_eq!(check(&drives).orphans, 0);
     let tree = check(&drives).tree;
-    let files = tree
-        .values()
-        .filter(|node| node.file_type == FileType::Regular);
+    let files = tree.values().filter(|node| node.file_type == FileType::Regular);
     assert_eq!(files.count(), 50);
 }

@@ -25,13 +25,9 @@ fn set_up() -> Snapshot {
         let (directory, name) = place(&namespace, path).unwrap();
         namespace.mkdir(&caller, directory, name, 0o755).unwrap();
     }
-    for path in [
-        "a/file", "a/other", "b/file", "b/full/x", "a/linked", "a/twin",
-    ] {
+    for path in ["a/file", "a/other", "b/file", "b/full/x", "a/linked", "a/twin"] {
         let (directory, name) = place(&namespace, path).unwrap();
-        namespace
-            .create(&caller, directory, name, 0o644, true)
-            .unwrap();
+        namespace.create(&caller, directory, name, 0o644, true).unwrap();
     }
     for (old, new) in [("a/linked", "b/linked"), ("a/twin", "a/twin2")] {
         let (directory, name) = place(&namespace, new).unwrap();
@@ -39,15 +35,10 @@ fn set_up() -> Snapshot {
         namespace.link(&caller, file, directory, name).unwrap();
     }
     // A directory of two blocks, so that some names are in different blocks.
-    let big = namespace
-        .mkdir(&caller, namespace.root(), b"big", 0o755)
-        .unwrap()
-        .handle;
+    let big = namespace.mkdir(&caller, namespace.root(), b"big", 0o755).unwrap().handle;
     for number in 0..20 {
         let name = format!("{number:0>250}");
-        namespace
-            .create(&caller, big, name.as_bytes(), 0o600, true)
-            .unwrap();
+        namespace.create(&caller, big, name.as_bytes(), 0o600, true).unwrap();
     }
     drop(namespace);
     drives.snapshot()
@@ -59,25 +50,13 @@ fn big(number: usize) -> String {
 
 fn operations() -> Vec<(&'static str, Op)> {
     let path = str::to_owned;
-    let create = |path| Op::Create {
-        path,
-        exclusive: true,
-    };
-    let symlink = Op::Symlink {
-        path: path("a/new"),
-        target: path("../b/file"),
-    };
-    let link = Op::Link {
-        from: path("a/file"),
-        to: path("b/again"),
-    };
+    let create = |path| Op::Create { path, exclusive: true };
+    let symlink = Op::Symlink { path: path("a/new"), target: path("../b/file") };
+    let link = Op::Link { from: path("a/file"), to: path("b/again") };
     let rename = Op::rename;
     vec![
         ("create", create(path("a/new"))),
-        (
-            "create in a new block",
-            create(format!("big/{}", "n".repeat(255))),
-        ),
+        ("create in a new block", create(format!("big/{}", "n".repeat(255)))),
         ("mkdir", Op::Mkdir(path("a/new"))),
         ("symlink", symlink),
         ("unlink", Op::Unlink(path("a/file"))),
@@ -89,26 +68,14 @@ fn operations() -> Vec<(&'static str, Op)> {
         ("rename", rename("a/file", "a/renamed")),
         ("rename over", rename("a/file", "a/other")),
         ("rename over one of two names", rename("a/file", "a/twin")),
-        (
-            "rename one of two names over a file",
-            rename("a/twin", "a/other"),
-        ),
+        ("rename one of two names over a file", rename("a/twin", "a/other")),
         ("rename between blocks", rename(&big(0), &big(19))),
         ("rename to another directory", rename("a/file", "b/renamed")),
-        (
-            "rename to another directory over",
-            rename("a/file", "b/file"),
-        ),
-        (
-            "rename to another directory over one of two",
-            rename("a/file", "b/linked"),
-        ),
+        ("rename to another directory over", rename("a/file", "b/file")),
+        ("rename to another directory over one of two", rename("a/file", "b/linked")),
         ("rename a directory", rename("a/sub", "a/moved")),
         ("move a directory", rename("a/sub", "b/moved")),
-        (
-            "move a directory over an empty one",
-            rename("a/sub", "b/empty"),
-        ),
+        ("move a directory over an empty one", rename("a/sub", "b/empty")),
         ("move a directory up", rename("a/sub/deep", "deep")),
     ]
 }
@@ -145,10 +112,7 @@ fn old_or_new_after_every_stop() {
         let (new, calls) = without_faults(&start, &operation);
         assert_ne!(old, new, "{name}");
         for stop_at in opening..calls + 2 {
-            for (stop, power_cut) in STOPS
-                .iter()
-                .flat_map(|stop| [(*stop, false), (*stop, true)])
-            {
+            for (stop, power_cut) in STOPS.iter().flat_map(|stop| [(*stop, false), (*stop, true)]) {
                 let what = format!("{name}, call {stop_at}, {stop:?}, power cut {power_cut}");
                 let drives = Arc::new(MemoryDrives::from_snapshot(&start));
                 let store = Arc::new(FaultyDrives::new(drives.clone(), stop_at, stop));
@@ -199,22 +163,14 @@ fn go_on(namespace: &Namespace, drives: &Arc<MemoryDrives>, what: &str) {
         let Some(directory) = walk(namespace, directory) else {
             continue;
         };
-        let page = namespace
-            .readdir(&root(), directory.handle, 0, 1000)
-            .unwrap();
-        for entry in page
-            .entries
-            .iter()
-            .filter(|one| one.file_type != FileType::Directory)
-        {
+        let page = namespace.readdir(&root(), directory.handle, 0, 1000).unwrap();
+        for entry in page.entries.iter().filter(|one| one.file_type != FileType::Directory) {
             let file = namespace.getattr(&root(), entry.handle).expect(what);
             // Files of several names would go through the log, and cover up what is left there.
             if file.attributes.links > 1 {
                 continue;
             }
-            namespace
-                .unlink(&root(), directory.handle, entry.name.as_bytes())
-                .expect(what);
+            namespace.unlink(&root(), directory.handle, entry.name.as_bytes()).expect(what);
         }
     }
     let before = agree(namespace, drives, what);
@@ -227,20 +183,12 @@ fn check_again(drives: &Arc<MemoryDrives>, what: &str, answered: bool, old: &Tre
     let namespace = open(drives.clone());
     let (tree, orphans) = tree_of(drives, what);
     agree(&namespace, drives, what);
-    assert!(
-        tree == *new || tree == *old,
-        "{what}: neither: {}",
-        difference(&tree, old, new)
-    );
+    assert!(tree == *new || tree == *old, "{what}: neither: {}", difference(&tree, old, new));
     assert!(!answered || tree == *new, "{what}: answered, but lost");
     assert!(orphans <= 1, "{what}: {orphans} orphans");
     // And it goes on from there.
-    let made = namespace
-        .mkdir(&root(), namespace.root(), b"later", 0o755)
-        .unwrap();
-    namespace
-        .create(&root(), made.handle, b"file", 0o644, true)
-        .unwrap();
+    let made = namespace.mkdir(&root(), namespace.root(), b"later", 0o755).unwrap();
+    namespace.create(&root(), made.handle, b"file", 0o644, true).unwrap();
     assert_eq!(namespace.keep_house(), Default::default(), "{what}");
     drives.power_cut();
     let (later, _) = tree_of(drives, what);
@@ -248,26 +196,17 @@ fn check_again(drives: &Arc<MemoryDrives>, what: &str, answered: bool, old: &Tre
     // What was seen is there still. A mode that nobody was promised may have been lost.
     let names = |tree: &Tree| -> Vec<(String, usize)> {
         let kept = tree.iter().filter(|(path, _)| !path.starts_with("/later"));
-        kept.map(|(path, node)| (path.clone(), node.number))
-            .collect()
+        kept.map(|(path, node)| (path.clone(), node.number)).collect()
     };
     assert_eq!(names(&later), names(&tree), "{what}");
 }
 
 fn difference(tree: &Tree, old: &Tree, new: &Tree) -> String {
     let lines = |name: &str, other: &Tree| {
-        let gone = other
-            .iter()
-            .filter(|(path, node)| tree.get(*path) != Some(node));
-        let come = tree
-            .iter()
-            .filter(|(path, node)| other.get(*path) != Some(node));
-        let gone: Vec<_> = gone
-            .map(|(path, node)| format!("  -{name} {path} {node:?}"))
-            .collect();
-        let come: Vec<_> = come
-            .map(|(path, node)| format!("  +{name} {path} {node:?}"))
-            .collect();
+        let gone = other.iter().filter(|(path, node)| tree.get(*path) != Some(node));
+        let come = tree.iter().filter(|(path, node)| other.get(*path) != Some(node));
+        let gone: Vec<_> = gone.map(|(path, node)| format!("  -{name} {path} {node:?}")).collect();
+        let come: Vec<_> = come.map(|(path, node)| format!("  +{name} {path} {node:?}")).collect();
         [gone, come].concat().join("\n")
     };
     format!("\n{}\n{}", lines("old", old), lines("new", new))
@@ -276,11 +215,8 @@ fn difference(tree: &Tree, old: &Tree, new: &Tree) -> String {
 #[test]
 fn making_the_volume_can_be_cut_anywhere() {
     for stop_at in 0..20 {
-        for (stop, power_cut) in [
-            (Stop::Before, false),
-            (Stop::After, false),
-            (Stop::After, true),
-        ] {
+        for (stop, power_cut) in [(Stop::Before, false), (Stop::After, false), (Stop::After, true)]
+        {
             let drives = Arc::new(MemoryDrives::new(2));
             let store = Arc::new(FaultyDrives::new(drives.clone(), stop_at, stop));
             let options = support::options(&[support::HOME]);
@@ -289,9 +225,7 @@ fn making_the_volume_can_be_cut_anywhere() {
                 drives.power_cut();
             }
             let namespace = open(drives.clone());
-            namespace
-                .create(&root(), namespace.root(), b"file", 0o644, true)
-                .unwrap();
+            namespace.create(&root(), namespace.root(), b"file", 0o644, true).unwrap();
             let (tree, orphans) = tree_of(&drives, "made");
             assert_eq!(tree.len(), 2);
             assert!(orphans <= 2, "{stop_at} {stop:?}");
@@ -305,10 +239,7 @@ fn old_or_new_after_two_stops() {
     let start = set_up();
     let (old, _) = tree_of(&MemoryDrives::from_snapshot(&start), "start");
     let wanted = ["move a directory over an empty one", "link"];
-    for (name, operation) in operations()
-        .into_iter()
-        .filter(|(name, _)| wanted.contains(name))
-    {
+    for (name, operation) in operations().into_iter().filter(|(name, _)| wanted.contains(name)) {
         let (new, calls) = without_faults(&start, &operation);
         // What comes before the log is the business of the other test.
         for stop_at in calls.saturating_sub(8)..calls {
@@ -345,31 +276,17 @@ fn a_file_on_a_drive_that_is_away_is_removed_later() {
     let root_directory = namespace.root();
     let make = |number: usize| {
         let name = format!("{number}");
-        namespace
-            .create(&root(), root_directory, name.as_bytes(), 0o644, true)
-            .unwrap()
-            .handle
+        namespace.create(&root(), root_directory, name.as_bytes(), 0o644, true).unwrap().handle
     };
     let files: Vec<_> = (0..3).map(make).collect();
-    let far = files
-        .iter()
-        .position(|file| file.drive != support::HOME)
-        .unwrap();
+    let far = files.iter().position(|file| file.drive != support::HOME).unwrap();
     drives.set_away(files[far].drive, true);
-    namespace
-        .unlink(&root(), root_directory, format!("{far}").as_bytes())
-        .unwrap();
+    namespace.unlink(&root(), root_directory, format!("{far}").as_bytes()).unwrap();
     let left = namespace.keep_house();
     assert_eq!((left.objects, left.changes), (1, 0));
     drives.set_away(files[far].drive, false);
-    let gone = namespace
-        .getattr(&root(), files[far])
-        .map(|file| file.handle);
-    assert_eq!(
-        gone,
-        Err(ManagerStatus::Stale),
-        "gone for everybody before it is removed"
-    );
+    let gone = namespace.getattr(&root(), files[far]).map(|file| file.handle);
+    assert_eq!(gone, Err(ManagerStatus::Stale), "gone for everybody before it is removed");
     assert_eq!(check(&drives).orphans, 1);
     assert_eq!(namespace.keep_house(), Default::default());
     assert_eq!(check(&drives).orphans, 0);

@@ -26,9 +26,7 @@ const LONGER: &str = "x\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}yx\u{fc}y";
 
 fn path(random: &mut Random) -> String {
     let depth = 1 + random.below(4);
-    (0..depth)
-        .map(|_| format!("/{}", random.pick(&NAMES)))
-        .collect()
+    (0..depth).map(|_| format!("/{}", random.pick(&NAMES))).collect()
 }
 
 /// One operation, on both; the outcomes must be the same.
@@ -94,20 +92,14 @@ fn run(seed: u64, steps: usize, small_caches: bool) {
             compare(&drives, &reference, &what);
             let report = check(&drives);
             let orphans: Vec<FileHandle> = report.orphan_handles;
-            orphans
-                .iter()
-                .for_each(|orphan| drives.remove(*orphan, true, Wait::Brief).unwrap());
+            orphans.iter().for_each(|orphan| drives.remove(*orphan, true, Wait::Brief).unwrap());
         }
     }
     for object in touched.lock().unwrap().iter() {
         if let Ok(attributes) = drives.getattr(*object, Wait::Brief)
             && let Ok(record) = FileRecord::parse(&attributes.fs_specific)
         {
-            assert_ne!(
-                record.file_type,
-                FileType::Regular,
-                "file contents passed the manager"
-            );
+            assert_ne!(record.file_type, FileType::Regular, "file contents passed the manager");
         }
     }
 }

@@ -20,30 +20,15 @@ const OWNER: u32 = 1000;
 const GROUP: u32 = 2000;
 
 fn owner() -> Caller {
-    Caller {
-        uid: OWNER,
-        gid: GROUP,
-        groups: vec![2001],
-        peer: 0,
-    }
+    Caller { uid: OWNER, gid: GROUP, groups: vec![2001], peer: 0 }
 }
 
 fn member() -> Caller {
-    Caller {
-        uid: 1001,
-        gid: 3000,
-        groups: vec![GROUP],
-        peer: 0,
-    }
+    Caller { uid: 1001, gid: 3000, groups: vec![GROUP], peer: 0 }
 }
 
 fn other() -> Caller {
-    Caller {
-        uid: 1002,
-        gid: 3000,
-        groups: vec![3001],
-        peer: 0,
-    }
+    Caller { uid: 1002, gid: 3000, groups: vec![3001], peer: 0 }
 }
 
 struct Volume {
@@ -72,15 +57,11 @@ impl Volume {
         name: &str,
         mode: u32,
     ) -> Result<File, ManagerStatus> {
-        self.namespace
-            .create(caller, directory, name.as_bytes(), mode, true)
+        self.namespace.create(caller, directory, name.as_bytes(), mode, true)
     }
 
     fn directory(&self, caller: &Caller, name: &str, mode: u32) -> FileHandle {
-        self.namespace
-            .mkdir(caller, self.root, name.as_bytes(), mode)
-            .unwrap()
-            .handle
+        self.namespace.mkdir(caller, self.root, name.as_bytes(), mode).unwrap().handle
     }
 
     fn set(
@@ -93,12 +74,8 @@ impl Volume {
     }
 
     fn chmod(&self, caller: &Caller, file: FileHandle, mode: u32) -> Result<u32, ManagerStatus> {
-        let changes = SetFileAttributes {
-            mode: Some(mode),
-            ..Default::default()
-        };
-        self.set(caller, file, changes)
-            .map(|file| file.attributes.mode)
+        let changes = SetFileAttributes { mode: Some(mode), ..Default::default() };
+        self.set(caller, file, changes).map(|file| file.attributes.mode)
     }
 
     fn chown(
@@ -108,30 +85,16 @@ impl Volume {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<u32, ManagerStatus> {
-        let changes = SetFileAttributes {
-            uid,
-            gid,
-            ..Default::default()
-        };
-        self.set(caller, file, changes)
-            .map(|file| file.attributes.mode)
+        let changes = SetFileAttributes { uid, gid, ..Default::default() };
+        self.set(caller, file, changes).map(|file| file.attributes.mode)
     }
 
     fn rights(&self, caller: &Caller, file: FileHandle) -> Rights {
-        self.namespace
-            .getattr(caller, file)
-            .unwrap()
-            .capability
-            .capability
-            .rights
+        self.namespace.getattr(caller, file).unwrap().capability.capability.rights
     }
 
     fn mode(&self, file: FileHandle) -> u32 {
-        self.namespace
-            .getattr(&root(), file)
-            .unwrap()
-            .attributes
-            .mode
+        self.namespace.getattr(&root(), file).unwrap().attributes.mode
     }
 }
 
@@ -164,18 +127,10 @@ fn capabilities_allow_what_the_mode_allows() {
         assert_eq!(volume.rights(&other(), file), of_other, "{mode:o}");
     }
     let directory = volume.directory(&owner(), "dir", 0o750);
-    for (caller, rights) in [
-        (root(), READ),
-        (owner(), READ),
-        (member(), READ),
-        (other(), STAT),
-    ] {
+    for (caller, rights) in [(root(), READ), (owner(), READ), (member(), READ), (other(), STAT)] {
         assert_eq!(volume.rights(&caller, directory), rights);
     }
-    let link = volume
-        .namespace
-        .symlink(&owner(), volume.root, b"link", b"target")
-        .unwrap();
+    let link = volume.namespace.symlink(&owner(), volume.root, b"link", b"target").unwrap();
     assert_eq!(volume.rights(&other(), link.handle), READ);
     assert_eq!(link.attributes.size, 6);
 }
@@ -218,15 +173,8 @@ fn directories_are_searched_read_and_written_by_their_bits() {
     names.unlink(&root(), closed, b"file").unwrap();
     // An existing name can be told to exist without permission to write.
     let read_only = of_mode(0o755);
-    assert_eq!(
-        volume
-            .create(&other(), read_only, "file", 0o600)
-            .map(|_| ()),
-        Err(Exists)
-    );
-    names
-        .create(&other(), read_only, b"file", 0o600, false)
-        .unwrap();
+    assert_eq!(volume.create(&other(), read_only, "file", 0o600).map(|_| ()), Err(Exists));
+    names.create(&other(), read_only, b"file", 0o600, false).unwrap();
 }
 
 #[test]
@@ -243,11 +191,7 @@ fn sticky_directories_protect_names() {
     volume.file(&other(), directory, "theirs", 0o666);
     assert_eq!(names.unlink(&other(), directory, b"mine"), Err(Permission));
     assert_eq!(rename(&other(), "mine", "stolen"), Err(Permission));
-    assert_eq!(
-        rename(&other(), "theirs", "mine"),
-        Err(Permission),
-        "over another's"
-    );
+    assert_eq!(rename(&other(), "theirs", "mine"), Err(Permission), "over another's");
     assert_eq!(rename(&other(), "theirs", "renamed"), Ok(()));
     assert_eq!(rename(&owner(), "mine", "still-mine"), Ok(()));
     assert_eq!(names.unlink(&owner(), directory, b"still-mine"), Ok(()));
@@ -273,18 +217,12 @@ fn set_group_id_directories_hand_their_group_down() {
     let sub = names.mkdir(&other(), directory, b"sub", 0o755).unwrap();
     assert_eq!((sub.attributes.gid, sub.attributes.mode), (GROUP, 0o2755));
     // A program for a group that its maker is not in.
-    let program = volume
-        .create(&other(), directory, "program", 0o2755)
-        .unwrap();
+    let program = volume.create(&other(), directory, "program", 0o2755).unwrap();
     assert_eq!(program.attributes.mode, 0o755);
-    let program = volume
-        .create(&member(), directory, "program2", 0o2755)
-        .unwrap();
+    let program = volume.create(&member(), directory, "program2", 0o2755).unwrap();
     assert_eq!(program.attributes.mode, 0o2755);
     // Elsewhere, files have their maker's group.
-    let file = volume
-        .create(&other(), volume.root, "plain", 0o644)
-        .unwrap();
+    let file = volume.create(&other(), volume.root, "plain", 0o644).unwrap();
     assert_eq!((file.attributes.uid, file.attributes.gid), (1002, 3000));
 }
 
@@ -294,11 +232,7 @@ fn chmod_is_for_owners() {
     let file = volume.file(&owner(), volume.root, "file", 0o644);
     assert_eq!(volume.chmod(&member(), file, 0o666), Err(Permission));
     assert_eq!(volume.chmod(&owner(), file, 0o4755), Ok(0o4755));
-    assert_eq!(
-        volume.chmod(&root(), file, 0o100_644),
-        Ok(0o644),
-        "type bits are not for setting"
-    );
+    assert_eq!(volume.chmod(&root(), file, 0o100_644), Ok(0o644), "type bits are not for setting");
     // Set-group-ID for a group that the owner is not in.
     volume.chown(&root(), file, None, Some(77)).unwrap();
     assert_eq!(volume.chmod(&owner(), file, 0o2755), Ok(0o755));
@@ -310,31 +244,14 @@ fn chown_is_for_root_and_chgrp_for_owners() {
     let volume = Volume::new();
     let new = |name: &str| volume.file(&owner(), volume.root, name, 0o6755);
     let file = new("file");
-    assert_eq!(
-        volume.chown(&owner(), file, Some(1002), None),
-        Err(Permission)
-    );
-    assert_eq!(
-        volume.chown(&other(), file, Some(1002), None),
-        Err(Permission)
-    );
-    assert_eq!(
-        volume.chown(&owner(), file, None, Some(4242)),
-        Err(Permission)
-    );
-    assert_eq!(
-        volume.mode(file),
-        0o6755,
-        "a refused change changes nothing"
-    );
+    assert_eq!(volume.chown(&owner(), file, Some(1002), None), Err(Permission));
+    assert_eq!(volume.chown(&other(), file, Some(1002), None), Err(Permission));
+    assert_eq!(volume.chown(&owner(), file, None, Some(4242)), Err(Permission));
+    assert_eq!(volume.mode(file), 0o6755, "a refused change changes nothing");
     // To a group of one's own; programs lose their bits.
     assert_eq!(volume.chown(&owner(), file, None, Some(2001)), Ok(0o755));
     let file = new("again");
-    assert_eq!(
-        volume.chown(&owner(), file, Some(OWNER), None),
-        Ok(0o755),
-        "to oneself"
-    );
+    assert_eq!(volume.chown(&owner(), file, Some(OWNER), None), Ok(0o755), "to oneself");
     let file = new("of-root");
     assert_eq!(volume.chown(&root(), file, Some(7), Some(8)), Ok(0o755));
     let attributes = volume.namespace.getattr(&root(), file).unwrap().attributes;
@@ -342,10 +259,7 @@ fn chown_is_for_root_and_chgrp_for_owners() {
     // Directories, and what is not executable, keep set-group-ID.
     let directory = volume.directory(&owner(), "dir", 0o755);
     volume.chmod(&owner(), directory, 0o2755).unwrap();
-    assert_eq!(
-        volume.chown(&owner(), directory, None, Some(2001)),
-        Ok(0o2755)
-    );
+    assert_eq!(volume.chown(&owner(), directory, None, Some(2001)), Ok(0o2755));
     let file = volume.file(&owner(), volume.root, "lock", 0o644);
     volume.chmod(&owner(), file, 0o2644).unwrap();
     assert_eq!(volume.chown(&owner(), file, None, Some(2001)), Ok(0o2644));
@@ -355,13 +269,8 @@ fn chown_is_for_root_and_chgrp_for_owners() {
 fn truncate_needs_write_permission() {
     let volume = Volume::new();
     let truncate = |caller: &Caller, file, size| {
-        let changes = SetFileAttributes {
-            size: Some(size),
-            ..Default::default()
-        };
-        volume
-            .set(caller, file, changes)
-            .map(|file| file.attributes)
+        let changes = SetFileAttributes { size: Some(size), ..Default::default() };
+        volume.set(caller, file, changes).map(|file| file.attributes)
     };
     let file = volume.file(&owner(), volume.root, "file", 0o644);
     assert_eq!(truncate(&other(), file, 5).map(|_| ()), Err(Access));
@@ -371,24 +280,13 @@ fn truncate_needs_write_permission() {
     volume.chmod(&owner(), file, 0o444).unwrap();
     assert_eq!(truncate(&owner(), file, 6).unwrap().size, 6);
     volume.chmod(&owner(), file, 0o6777).unwrap();
-    assert_eq!(
-        truncate(&other(), file, 1).unwrap().mode,
-        0o777,
-        "set-user-ID goes"
-    );
+    assert_eq!(truncate(&other(), file, 1).unwrap().mode, 0o777, "set-user-ID goes");
     volume.chmod(&owner(), file, 0o6777).unwrap();
     assert_eq!(truncate(&root(), file, 1).unwrap().mode, 0o6777);
     let too_large = truncate(&owner(), file, (1 << 62) + 1).map(|_| ());
     assert_eq!(too_large, Err(ManagerStatus::TooLarge));
-    assert_eq!(
-        truncate(&root(), volume.root, 0).map(|_| ()),
-        Err(IsDirectory)
-    );
-    let link = volume
-        .namespace
-        .symlink(&owner(), volume.root, b"link", b"to")
-        .unwrap()
-        .handle;
+    assert_eq!(truncate(&root(), volume.root, 0).map(|_| ()), Err(IsDirectory));
+    let link = volume.namespace.symlink(&owner(), volume.root, b"link", b"to").unwrap().handle;
     assert_eq!(truncate(&owner(), link, 0).map(|_| ()), Err(Invalid));
 }
 
@@ -397,24 +295,11 @@ fn times_are_set_by_owners_and_to_now_by_writers() {
     let volume = Volume::new();
     let file = volume.file(&owner(), volume.root, "file", 0o622);
     let then = Timestamp(42);
-    let exact = SetFileAttributes {
-        modify_time: Some(then),
-        ..Default::default()
-    };
-    let now = SetFileAttributes {
-        access_time_now: true,
-        modify_time_now: true,
-        ..Default::default()
-    };
-    let both = SetFileAttributes {
-        modify_time: Some(then),
-        modify_time_now: true,
-        ..exact
-    };
-    assert_eq!(
-        volume.set(&other(), file, exact).map(|_| ()),
-        Err(Permission)
-    );
+    let exact = SetFileAttributes { modify_time: Some(then), ..Default::default() };
+    let now =
+        SetFileAttributes { access_time_now: true, modify_time_now: true, ..Default::default() };
+    let both = SetFileAttributes { modify_time: Some(then), modify_time_now: true, ..exact };
+    assert_eq!(volume.set(&other(), file, exact).map(|_| ()), Err(Permission));
     let set = volume.set(&owner(), file, exact).unwrap().attributes;
     assert_eq!(set.modify_time, then);
     assert!(set.change_time > then, "the change time can't be set back");
@@ -423,10 +308,7 @@ fn times_are_set_by_owners_and_to_now_by_writers() {
     assert_eq!(volume.set(&owner(), file, both).map(|_| ()), Err(Invalid));
     volume.chmod(&owner(), file, 0o600).unwrap();
     assert_eq!(volume.set(&other(), file, now).map(|_| ()), Err(Access));
-    let access = SetFileAttributes {
-        access_time: Some(Timestamp(7)),
-        ..Default::default()
-    };
+    let access = SetFileAttributes { access_time: Some(Timestamp(7)), ..Default::default() };
     let set = volume.set(&owner(), file, access).unwrap().attributes;
     assert_eq!(set.access_time, Timestamp(7));
     assert_eq!(set.modify_time, touched.modify_time);
@@ -471,43 +353,21 @@ fn narrowing_revokes_and_widening_does_not() {
     let drives = Arc::new(MemoryDrives::new(2));
     let namespace = open(drives.clone());
     let root_directory = namespace.root();
-    let file = namespace
-        .create(&root(), root_directory, b"file", 0o666, true)
-        .unwrap();
+    let file = namespace.create(&root(), root_directory, b"file", 0o666, true).unwrap();
     let version = || {
         use nasd_manager::objects::{ObjectStore, Wait};
-        drives
-            .getattr(file.handle, Wait::Brief)
-            .unwrap()
-            .access_control_version
+        drives.getattr(file.handle, Wait::Brief).unwrap().access_control_version
     };
     let key = |answer: &File| (answer.capability.capability, answer.capability.key.clone());
     let set = |changes| namespace.setattr(&root(), file.handle, &changes).unwrap();
     let (first, before) = (key(&file), version());
-    set(SetFileAttributes {
-        mode: Some(0o777),
-        ..Default::default()
-    });
-    set(SetFileAttributes {
-        size: Some(9),
-        access_time_now: true,
-        ..Default::default()
-    });
+    set(SetFileAttributes { mode: Some(0o777), ..Default::default() });
+    set(SetFileAttributes { size: Some(9), access_time_now: true, ..Default::default() });
     assert_eq!(version(), before);
-    let narrowed = set(SetFileAttributes {
-        mode: Some(0o755),
-        ..Default::default()
-    });
+    let narrowed = set(SetFileAttributes { mode: Some(0o755), ..Default::default() });
     assert_eq!(version(), before + 1);
-    assert_ne!(
-        key(&narrowed).1,
-        first.1,
-        "the new capability has another key"
-    );
-    let given = set(SetFileAttributes {
-        uid: Some(5),
-        ..Default::default()
-    });
+    assert_ne!(key(&narrowed).1, first.1, "the new capability has another key");
+    let given = set(SetFileAttributes { uid: Some(5), ..Default::default() });
     assert_eq!(version(), before + 2);
     // What the answer gives is good with the version that the drive has now.
     let expected = nasd_capability::capability_key(
@@ -517,8 +377,5 @@ fn narrowing_revokes_and_widening_does_not() {
     );
     assert_eq!(given.capability.key, expected);
     let again = namespace.getattr(&root(), file.handle).unwrap();
-    assert_eq!(
-        again.capability.key, expected,
-        "who asks again gets the same capability"
-    );
+    assert_eq!(again.capability.key, expected, "who asks again gets the same capability");
 }

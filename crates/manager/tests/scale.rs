@@ -26,11 +26,7 @@ fn list(namespace: &Namespace, directory: FileHandle, page: u32) -> Vec<Vec<u8>>
     let (mut seen, mut cookie) = (Vec::new(), 0);
     loop {
         let page = namespace.readdir(&root(), directory, cookie, page).unwrap();
-        seen.extend(
-            page.entries
-                .iter()
-                .map(|entry| entry.name.as_bytes().to_vec()),
-        );
+        seen.extend(page.entries.iter().map(|entry| entry.name.as_bytes().to_vec()));
         match page.entries.last() {
             Some(last) if !page.end => cookie = last.cookie,
             _ => return seen,
@@ -50,19 +46,14 @@ fn a_hundred_thousand_names() {
         Ok(())
     });
     let namespace = open(Arc::new(watched));
-    let big = namespace
-        .mkdir(&root(), namespace.root(), b"big", 0o755)
-        .unwrap()
-        .handle;
+    let big = namespace.mkdir(&root(), namespace.root(), b"big", 0o755).unwrap().handle;
     written.lock().unwrap().clear();
     let started = Instant::now();
     let mut slowest_thousand = Duration::ZERO;
     for thousand in 0..ENTRIES / 1000 {
         let started = Instant::now();
         for number in 1000 * thousand..1000 * (thousand + 1) {
-            namespace
-                .create(&root(), big, &name(number), 0o644, true)
-                .unwrap();
+            namespace.create(&root(), big, &name(number), 0o644, true).unwrap();
         }
         slowest_thousand = slowest_thousand.max(started.elapsed());
     }
@@ -70,16 +61,9 @@ fn a_hundred_thousand_names() {
     eprintln!("{each:?} a create, slowest thousand {slowest_thousand:?}");
     let writes = std::mem::take(&mut *written.lock().unwrap());
     assert_eq!(writes.len(), ENTRIES, "one write for each name");
-    assert!(
-        writes
-            .iter()
-            .all(|(object, length)| *object == big && *length == 4096)
-    );
+    assert!(writes.iter().all(|(object, length)| *object == big && *length == 4096));
     // Ten times the share of a thousand, lest a busy machine fail the test.
-    assert!(
-        slowest_thousand < 10 * 1000 * each,
-        "{slowest_thousand:?} against {each:?} each"
-    );
+    assert!(slowest_thousand < 10 * 1000 * each, "{slowest_thousand:?} against {each:?} each");
 
     let seen: HashSet<Vec<u8>> = list(&namespace, big, 1024).into_iter().collect();
     assert_eq!(seen.len(), ENTRIES);
@@ -108,9 +92,7 @@ fn readdir_while_names_come_and_go() {
     let directory = namespace.root();
     let stays = |number: usize| format!("stays-{number}").into_bytes();
     for number in 0..600 {
-        namespace
-            .create(&root(), directory, &stays(number), 0o644, true)
-            .unwrap();
+        namespace.create(&root(), directory, &stays(number), 0o644, true).unwrap();
     }
     let rounds = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -121,13 +103,9 @@ fn readdir_while_names_come_and_go() {
                     let one = format!("{}-{thread}-{round}", "t".repeat(round % 150)).into_bytes();
                     let two = format!("{}-{thread}-{round}", "u".repeat(round * 7 % 200));
                     let (one, two) = (&one[..], two.as_bytes());
-                    namespace
-                        .create(&root(), directory, one, 0o644, true)
-                        .unwrap();
+                    namespace.create(&root(), directory, one, 0o644, true).unwrap();
                     let (from, to) = ((directory, one), (directory, two));
-                    namespace
-                        .rename(&root(), from, to, RenameFlags::NONE)
-                        .unwrap();
+                    namespace.rename(&root(), from, to, RenameFlags::NONE).unwrap();
                     namespace.unlink(&root(), directory, two).unwrap();
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
@@ -147,46 +125,30 @@ fn readdir_while_names_come_and_go() {
 fn a_damaged_directory_is_an_error_and_hurts_no_other() {
     let drives = Arc::new(MemoryDrives::new(2));
     let namespace = open(drives.clone());
-    let make = |name: &[u8]| {
-        namespace
-            .mkdir(&root(), namespace.root(), name, 0o755)
-            .unwrap()
-            .handle
-    };
+    let make =
+        |name: &[u8]| namespace.mkdir(&root(), namespace.root(), name, 0o755).unwrap().handle;
     let (bad, good) = (make(b"bad"), make(b"good"));
     for directory in [bad, good] {
-        namespace
-            .create(&root(), directory, b"file", 0o644, true)
-            .unwrap();
+        namespace.create(&root(), directory, b"file", 0o644, true).unwrap();
     }
     drop(namespace);
     drives.corrupt(bad, |data| data[20] = 0xff);
     let namespace = open(drives.clone());
     let status = namespace.lookup(&root(), bad, b"file").map(|_| ());
     assert_eq!(status, Err(ManagerStatus::Io));
-    let status = namespace
-        .create(&root(), bad, b"new", 0o644, true)
-        .map(|_| ());
+    let status = namespace.create(&root(), bad, b"new", 0o644, true).map(|_| ());
     assert_eq!(status, Err(ManagerStatus::Io));
     let status = namespace.readdir(&root(), bad, 0, 10).map(|_| ());
     assert_eq!(status, Err(ManagerStatus::Io));
-    assert_eq!(
-        namespace.rmdir(&root(), namespace.root(), b"bad"),
-        Err(ManagerStatus::Io)
-    );
+    assert_eq!(namespace.rmdir(&root(), namespace.root(), b"bad"), Err(ManagerStatus::Io));
     // It can be looked at, and moved out of the way.
     let here = namespace.root();
     namespace.lookup(&root(), here, b"bad").unwrap();
     let (from, to) = ((here, &b"bad"[..]), (here, &b"lost"[..]));
-    namespace
-        .rename(&root(), from, to, RenameFlags::NONE)
-        .unwrap();
+    namespace.rename(&root(), from, to, RenameFlags::NONE).unwrap();
     assert!(walk(&namespace, "good/file").is_some());
     // A damaged volume record or log keeps the manager from starting at all.
-    let first = FileHandle {
-        object: nasd_types::ObjectId::FIRST_OBJECT,
-        ..here
-    };
+    let first = FileHandle { object: nasd_types::ObjectId::FIRST_OBJECT, ..here };
     drop(namespace);
     drives.corrupt(first, |data| data[3] = b'x');
     let options = options(&[support::HOME]);

@@ -122,10 +122,7 @@ mod tests {
 
     #[test]
     fn now_is_left_to_the_server() {
-        let changes = Changes {
-            modify_time: Some(TimeOrNow::Now),
-            ..Changes::default()
-        };
+        let changes = Changes { modify_time: Some(TimeOrNow::Now), ..Changes::default() };
         let asked = changes.to_clerk().unwrap();
         assert!(asked.modify_time_now && !asked.access_time_now && asked.modify_time.is_none());
         assert!(Changes::default().to_clerk().is_none());

@@ -70,13 +70,7 @@ fn group_list(uid: u32, gid: u32) -> Option<Vec<u32>> {
     let mut text = vec![0; 16 << 10];
     // SAFETY: all pointers are to memory that lives through the call, with the length given.
     let status = unsafe {
-        libc::getpwuid_r(
-            uid,
-            entry.as_mut_ptr(),
-            text.as_mut_ptr(),
-            text.len(),
-            &mut found,
-        )
+        libc::getpwuid_r(uid, entry.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut found)
     };
     if status != 0 || found.is_null() {
         return None;

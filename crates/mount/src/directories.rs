@@ -54,12 +54,7 @@ impl Tree {
     /// Begins to list a directory.
     pub(crate) fn opendir(&self, who: Who, ino: u64) -> Result<u64, Errno> {
         let handle = self.handle(ino)?;
-        Ok(self.directories.insert(OpenDirectory {
-            ino,
-            handle,
-            who,
-            page: Mutex::default(),
-        }))
+        Ok(self.directories.insert(OpenDirectory { ino, handle, who, page: Mutex::default() }))
     }
 
     /// Fills `reply` with the entries from `position` on.
@@ -80,20 +75,12 @@ impl Tree {
                 return Ok(());
             }
         }
-        let mut page = directory
-            .page
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut page = directory.page.lock().unwrap_or_else(PoisonError::into_inner);
         if position < OWN_ENTRIES {
             // From the start again: what is known may be old.
             *page = Page::default();
         }
-        self.fill(
-            directory,
-            &mut page,
-            position.saturating_sub(OWN_ENTRIES),
-            reply,
-        )
+        self.fill(directory, &mut page, position.saturating_sub(OWN_ENTRIES), reply)
     }
 
     fn fill(
@@ -134,16 +121,10 @@ impl Tree {
     /// The page after `cookie`.
     fn fetch(&self, directory: &OpenDirectory, cookie: u64) -> Result<Page, Errno> {
         let caller = self.callers.get(directory.who);
-        let listed = self
-            .clerk
-            .readdir(&caller, directory.handle, cookie, PAGE_ENTRIES);
+        let listed = self.clerk.readdir(&caller, directory.handle, cookie, PAGE_ENTRIES);
         let listed = listed.map_err(|error| errno(&error))?;
         let end = listed.end || listed.entries.is_empty();
-        Ok(Page {
-            after: cookie,
-            entries: listed.entries,
-            end,
-        })
+        Ok(Page { after: cookie, entries: listed.entries, end })
     }
 }
 
@@ -155,22 +136,15 @@ mod tests {
     use super::*;
 
     fn page(after: u64, cookies: &[u64], end: bool) -> Page {
-        let handle = FileHandle {
-            drive: DriveId(1),
-            partition: PartitionId(1),
-            object: ObjectId(70),
-        };
+        let handle =
+            FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(70) };
         let entry = |cookie: &u64| DirectoryEntry {
             cookie: *cookie,
             handle,
             file_type: FileType::Regular,
             name: Name::new("x").unwrap(),
         };
-        Page {
-            after,
-            entries: cookies.iter().map(entry).collect(),
-            end,
-        }
+        Page { after, entries: cookies.iter().map(entry).collect(), end }
     }
 
     #[test]

@@ -49,10 +49,7 @@ impl Drop for Permit<'_> {
 impl Dispatcher {
     /// With at least `inline` + 1 session threads, one is always left to listen.
     pub(crate) fn new(inline: usize) -> Self {
-        Dispatcher {
-            free: AtomicUsize::new(inline),
-            pools: Mutex::default(),
-        }
+        Dispatcher { free: AtomicUsize::new(inline), pools: Mutex::default() }
     }
 
     fn pools(&self) -> MutexGuard<'_, HashMap<Lane, WorkPool>> {
@@ -62,9 +59,7 @@ impl Dispatcher {
     /// Permission to run on this session thread, if enough others are left.
     pub(crate) fn enter(&self) -> Option<Permit<'_>> {
         let take = |free: usize| free.checked_sub(1);
-        self.free
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, take)
-            .ok()?;
+        self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).ok()?;
         Some(Permit(&self.free))
     }
 
@@ -78,11 +73,7 @@ impl Dispatcher {
 
     /// Runs a job on the lane's pool.
     pub(crate) fn submit(&self, lane: Lane, job: Job) {
-        let pool = self
-            .pools()
-            .entry(lane)
-            .or_insert_with(|| new_pool(lane))
-            .clone();
+        let pool = self.pools().entry(lane).or_insert_with(|| new_pool(lane)).clone();
         pool.submit(job);
     }
 

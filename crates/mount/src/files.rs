@@ -51,12 +51,7 @@ struct Opening<'a> {
 impl<'a> Opening<'a> {
     fn begin(tree: &'a Tree, ino: u64, handle: FileHandle, mode: OpenMode) -> Self {
         tree.inodes.begin_open(ino, handle, mode.write);
-        Opening {
-            tree,
-            ino,
-            writes: mode.write,
-            made: false,
-        }
+        Opening { tree, ino, writes: mode.write, made: false }
     }
 }
 
@@ -85,9 +80,7 @@ impl OpenedFile {
         use_data: impl FnOnce(&[u8]),
     ) -> Result<(), Errno> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let outcome = self
-                .open
-                .read_with(offset, length as usize, scratch, use_data);
+            let outcome = self.open.read_with(offset, length as usize, scratch, use_data);
             outcome.map_err(|error| errno(&error))
         })
     }
@@ -103,10 +96,8 @@ impl Tree {
     pub(crate) fn open(&self, who: Who, ino: u64, flags: OpenFlags) -> Result<Opened, Errno> {
         let (handle, caller, mode) = (self.handle(ino)?, self.callers.get(who), mode_of(flags));
         let opening = Opening::begin(self, ino, handle, mode);
-        let (open, attributes) = self
-            .clerk
-            .open(&caller, handle, mode)
-            .map_err(|error| errno(&error))?;
+        let (open, attributes) =
+            self.clerk.open(&caller, handle, mode).map_err(|error| errno(&error))?;
         self.correct(ino, &attributes, flags)?;
         Ok(self.opened(opening, open, &attributes, flags))
     }
@@ -149,9 +140,7 @@ impl Tree {
     ) -> Result<(FileAttr, Opened), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let exclusive = flags.0 & libc::O_EXCL != 0;
-        let made = self
-            .clerk
-            .create(&caller, dir, &name, mode & 0o7777, exclusive);
+        let made = self.clerk.create(&caller, dir, &name, mode & 0o7777, exclusive);
         let mut entry = made.map_err(|error| errno(&error))?;
         match entry.attributes.file_type {
             FileType::Regular => {}
@@ -165,10 +154,8 @@ impl Tree {
         if flags.0 & libc::O_TRUNC != 0 && entry.attributes.size > 0 {
             entry.attributes = self.cut(&caller, &entry)?;
         }
-        let (open, attributes) = self
-            .clerk
-            .open_known(&caller, &entry, open_mode)
-            .map_err(|error| errno(&error))?;
+        let (open, attributes) =
+            self.clerk.open_known(&caller, &entry, open_mode).map_err(|error| errno(&error))?;
         let opened = self.opened(opening, open, &attributes, flags);
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         Ok((self.present(ino, &attributes), opened))
@@ -176,10 +163,7 @@ impl Tree {
 
     /// Somebody else has just made the file and written to it.
     fn cut(&self, caller: &Arc<Caller>, entry: &Entry) -> Result<FileAttributes, Errno> {
-        let changes = SetFileAttributes {
-            size: Some(0),
-            ..SetFileAttributes::default()
-        };
+        let changes = SetFileAttributes { size: Some(0), ..SetFileAttributes::default() };
         let cut = self.clerk.setattr(caller, entry.handle, &changes);
         cut.map_err(|error| errno(&error))
     }
@@ -205,10 +189,7 @@ impl Tree {
             answer |= FopenFlags::FOPEN_NOFLUSH;
         }
         let number = self.files.insert(OpenedFile { ino, open, direct });
-        Opened {
-            number,
-            flags: answer,
-        }
+        Opened { number, flags: answer }
     }
 
     /// Takes all of `data`.
@@ -219,11 +200,8 @@ impl Tree {
         data: &[u8],
         flags: OpenFlags,
     ) -> Result<(), Errno> {
-        file.open
-            .write(offset, data)
-            .map_err(|error| errno(&error))?;
-        self.inodes
-            .written(file.ino, offset.saturating_add(data.len() as u64));
+        file.open.write(offset, data).map_err(|error| errno(&error))?;
+        self.inodes.written(file.ino, offset.saturating_add(data.len() as u64));
         if file.direct && flags.0 & (libc::O_DSYNC | libc::O_SYNC) != 0 {
             // For others, the kernel asks by itself.
             return file.sync();

@@ -52,10 +52,7 @@ pub(crate) struct VolumeFilesystem {
 }
 
 fn who(request: &Request) -> Who {
-    Who {
-        uid: request.uid(),
-        gid: request.gid(),
-    }
+    Who { uid: request.uid(), gid: request.gid() }
 }
 
 fn answer_entry(reply: ReplyEntry, outcome: Result<FileAttr, Errno>) {
@@ -109,8 +106,7 @@ impl VolumeFilesystem {
     /// Runs an operation on a file's data or attributes.
     fn on_file(&self, ino: INodeNo, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
         let tree = Arc::clone(&self.tree);
-        self.dispatcher
-            .run(self.tree.lane(ino.0), move || job(&tree));
+        self.dispatcher.run(self.tree.lane(ino.0), move || job(&tree));
     }
 
     /// Runs an operation on an open file; without one, `job` answers that.
@@ -159,9 +155,7 @@ impl Filesystem for VolumeFilesystem {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let who = who(request);
-        self.on_file(ino, move |tree| {
-            answer_attr(reply, tree.getattr(who, ino.0))
-        });
+        self.on_file(ino, move |tree| answer_attr(reply, tree.getattr(who, ino.0)));
     }
 
     fn setattr(
@@ -183,17 +177,8 @@ impl Filesystem for VolumeFilesystem {
         reply: ReplyAttr,
     ) {
         let who = who(request);
-        let changes = Changes {
-            mode,
-            uid,
-            gid,
-            size,
-            access_time,
-            modify_time,
-        };
-        self.on_file(ino, move |tree| {
-            answer_attr(reply, tree.setattr(who, ino.0, changes))
-        });
+        let changes = Changes { mode, uid, gid, size, access_time, modify_time };
+        self.on_file(ino, move |tree| answer_attr(reply, tree.setattr(who, ino.0, changes)));
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -309,15 +294,13 @@ impl Filesystem for VolumeFilesystem {
         reply: ReplyCreate,
     ) {
         let (who, name, flags) = (who(request), name.to_owned(), OpenFlags(flags));
-        self.on_names(
-            move |tree| match tree.create(who, parent.0, &name, mode, flags) {
-                Ok((attr, opened)) => {
-                    let number = FileHandle(opened.number);
-                    reply.created(&TTL, &attr, Generation(0), number, opened.flags);
-                }
-                Err(error) => reply.error(error),
-            },
-        );
+        self.on_names(move |tree| match tree.create(who, parent.0, &name, mode, flags) {
+            Ok((attr, opened)) => {
+                let number = FileHandle(opened.number);
+                reply.created(&TTL, &attr, Generation(0), number, opened.flags);
+            }
+            Err(error) => reply.error(error),
+        });
     }
 
     fn read(
@@ -364,8 +347,7 @@ impl Filesystem for VolumeFilesystem {
             let written = tree.write(&file, offset, &data, flags);
             answer_write(reply, written, data.len());
         };
-        self.dispatcher
-            .submit(self.tree.lane(ino.0), Box::new(write));
+        self.dispatcher.submit(self.tree.lane(ino.0), Box::new(write));
     }
 
     fn flush(
@@ -430,12 +412,10 @@ impl Filesystem for VolumeFilesystem {
         let Some(directory) = self.tree.directories.get(fh.0) else {
             return reply.error(Errno::EBADF);
         };
-        self.on_names(
-            move |tree| match tree.readdir(&directory, offset, &mut reply) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(error),
-            },
-        );
+        self.on_names(move |tree| match tree.readdir(&directory, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
     }
 
     fn releasedir(

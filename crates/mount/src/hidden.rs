@@ -35,11 +35,7 @@ impl Place {
         // Each `RandomState` is seeded by the system's random numbers.
         let random = RandomState::new().build_hasher().finish();
         let name = Name::new(format!("{PREFIX}{random:016x}")).map_err(|_| Errno::ENAMETOOLONG)?;
-        Ok(Place {
-            dir,
-            name,
-            caller: Arc::clone(caller),
-        })
+        Ok(Place { dir, name, caller: Arc::clone(caller) })
     }
 }
 
@@ -57,11 +53,7 @@ impl Tree {
     /// Whether this name is one that this mount has hidden.
     pub(crate) fn is_hidden_name(&self, dir: FileHandle, name: &Name, ino: u64) -> bool {
         name.as_bytes().starts_with(PREFIX.as_bytes())
-            && self
-                .inodes
-                .places(ino)
-                .iter()
-                .any(|place| place.dir == dir && place.name == *name)
+            && self.inodes.places(ino).iter().any(|place| place.dir == dir && place.name == *name)
     }
 
     /// Whether the file must be kept when this name goes.
@@ -89,12 +81,7 @@ impl Tree {
         }
         let place = Place::new(dir, caller)?;
         self.clerk
-            .rename(
-                caller,
-                (dir, name),
-                (dir, &place.name),
-                RenameFlags::NO_REPLACE,
-            )
+            .rename(caller, (dir, name), (dir, &place.name), RenameFlags::NO_REPLACE)
             .map_err(|error| errno(&error))?;
         self.register(ino, place);
         Ok(true)
@@ -120,12 +107,7 @@ impl Tree {
         }
         // Links are refused: for a moment, there is no file of that name.
         self.clerk
-            .rename(
-                caller,
-                (dir, name),
-                (dir, &place.name),
-                RenameFlags::NO_REPLACE,
-            )
+            .rename(caller, (dir, name), (dir, &place.name), RenameFlags::NO_REPLACE)
             .map_err(|error| errno(&error))?;
         Ok(Kept::Moved(place))
     }
@@ -145,8 +127,7 @@ impl Tree {
             Kept::Linked(place) => self.clerk.unlink(&place.caller, place.dir, &place.name),
             Kept::Moved(place) => {
                 let from = (place.dir, &place.name);
-                self.clerk
-                    .rename(&place.caller, from, (dir, name), RenameFlags::NO_REPLACE)
+                self.clerk.rename(&place.caller, from, (dir, name), RenameFlags::NO_REPLACE)
             }
         };
         if let Err(error) = outcome {
@@ -190,30 +171,18 @@ impl Tree {
         let limit = u32::try_from(hidden.len() + 1).unwrap_or(u32::MAX);
         let page = self.clerk.readdir(caller, dir, 0, limit)?;
         let number = |handle| self.inodes.number(handle);
-        if !page
-            .entries
-            .iter()
-            .all(|e| self.is_hidden_name(dir, &e.name, number(e.handle)))
-        {
+        if !page.entries.iter().all(|e| self.is_hidden_name(dir, &e.name, number(e.handle))) {
             return Ok(false);
         }
         for ino in hidden {
-            for place in self
-                .inodes
-                .places(ino)
-                .iter()
-                .filter(|place| place.dir == dir)
-            {
+            for place in self.inodes.places(ino).iter().filter(|place| place.dir == dir) {
                 let Ok(new) = Place::new(parent, caller) else {
                     return Ok(false);
                 };
                 // First the note, then the move: who removes the file looks at both places.
                 self.inodes.hide(ino, new.clone());
                 let to = (parent, &new.name);
-                match self
-                    .clerk
-                    .rename(caller, (dir, &place.name), to, RenameFlags::NO_REPLACE)
-                {
+                match self.clerk.rename(caller, (dir, &place.name), to, RenameFlags::NO_REPLACE) {
                     Ok(()) | Err(ClerkError::Manager(ManagerStatus::NotFound)) => {}
                     Err(error) => return Err(error),
                 }

@@ -85,10 +85,7 @@ impl Inodes {
         let mut tables = Tables::default();
         tables.learn_drives(volume);
         tables.inodes.insert(ROOT, Inode::new(root));
-        Inodes {
-            root,
-            tables: Mutex::new(tables),
-        }
+        Inodes { root, tables: Mutex::new(tables) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -107,11 +104,7 @@ impl Inodes {
 
     /// The number of a file.
     pub(crate) fn number(&self, handle: FileHandle) -> u64 {
-        if handle == self.root {
-            ROOT
-        } else {
-            self.lock().number(handle)
-        }
+        if handle == self.root { ROOT } else { self.lock().number(handle) }
     }
 
     /// The file with this number, if the kernel knows it.
@@ -122,15 +115,8 @@ impl Inodes {
     /// The kernel is about to be told that `name` in `dir` leads to this file. Returns its number.
     pub(crate) fn remember(&self, dir: u64, name: &[u8], handle: FileHandle) -> u64 {
         let mut tables = self.lock();
-        let ino = if handle == self.root {
-            ROOT
-        } else {
-            tables.number(handle)
-        };
-        let inode = tables
-            .inodes
-            .entry(ino)
-            .or_insert_with(|| Inode::new(handle));
+        let ino = if handle == self.root { ROOT } else { tables.number(handle) };
+        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
         inode.lookups += 1;
         tables.set_name(dir, name, ino);
         ino
@@ -155,9 +141,7 @@ impl Inodes {
     pub(crate) fn parent(&self, ino: u64) -> u64 {
         let tables = self.lock();
         let inode = tables.inodes.get(&ino);
-        inode
-            .and_then(|inode| inode.names.first())
-            .map_or(ino, |(dir, _)| *dir)
+        inode.and_then(|inode| inode.names.first()).map_or(ino, |(dir, _)| *dir)
     }
 
     /// A name is gone.
@@ -177,10 +161,7 @@ impl Inodes {
     /// A file is about to be opened. Every `begin_open` needs an `end_open`.
     pub(crate) fn begin_open(&self, ino: u64, handle: FileHandle, writes: bool) {
         let mut tables = self.lock();
-        let inode = tables
-            .inodes
-            .entry(ino)
-            .or_insert_with(|| Inode::new(handle));
+        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
         inode.opens += 1;
         inode.writers += u32::from(writes);
     }
@@ -201,18 +182,12 @@ impl Inodes {
 
     /// Whether somebody has a file open.
     pub(crate) fn is_open(&self, ino: u64) -> bool {
-        self.lock()
-            .inodes
-            .get(&ino)
-            .is_some_and(|inode| inode.opens > 0)
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 0)
     }
 
     /// Whether somebody has a file open for writing.
     pub(crate) fn is_written(&self, ino: u64) -> bool {
-        self.lock()
-            .inodes
-            .get(&ino)
-            .is_some_and(|inode| inode.writers > 0)
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.writers > 0)
     }
 
     /// The kernel's cache holds pages of this version from now on. Returns whether it did before.
@@ -291,19 +266,12 @@ impl Inodes {
 
     /// Whether a file has lost its name.
     pub(crate) fn is_hidden(&self, ino: u64) -> bool {
-        self.lock()
-            .inodes
-            .get(&ino)
-            .is_some_and(|inode| !inode.hidden.is_empty())
+        self.lock().inodes.get(&ino).is_some_and(|inode| !inode.hidden.is_empty())
     }
 
     /// Where a removed file is kept, or may be.
     pub(crate) fn places(&self, ino: u64) -> Vec<Place> {
-        self.lock()
-            .inodes
-            .get(&ino)
-            .map(|inode| inode.hidden.clone())
-            .unwrap_or_default()
+        self.lock().inodes.get(&ino).map(|inode| inode.hidden.clone()).unwrap_or_default()
     }
 
     /// A removed file is gone at last.
@@ -320,12 +288,7 @@ impl Inodes {
         let tables = self.lock();
         let is_there = |place: &Place| dir.is_none_or(|dir| place.dir == dir);
         let hidden = |inode: &Inode| inode.hidden.iter().any(is_there);
-        tables
-            .inodes
-            .iter()
-            .filter(|(_, inode)| hidden(inode))
-            .map(|(ino, _)| *ino)
-            .collect()
+        tables.inodes.iter().filter(|(_, inode)| hidden(inode)).map(|(ino, _)| *ino).collect()
     }
 }
 
@@ -453,23 +416,12 @@ mod tests {
         let ours = handle(&volume, 0, 71);
         assert_eq!(first.number(ours), second.number(ours));
         let huge = handle(&volume, 0, 1 << 48 | 71);
-        let stranger = FileHandle {
-            drive: DriveId(12345),
-            ..ours
-        };
-        let namesake = FileHandle {
-            partition: PartitionId(10),
-            ..ours
-        };
+        let stranger = FileHandle { drive: DriveId(12345), ..ours };
+        let namesake = FileHandle { partition: PartitionId(10), ..ours };
         first.remember(ROOT, b"a", ours);
-        let mut numbers: Vec<u64> = [ours, huge, stranger, namesake]
-            .map(|handle| first.number(handle))
-            .into();
-        assert_eq!(
-            first.number(namesake),
-            numbers[3],
-            "the same while it is mounted"
-        );
+        let mut numbers: Vec<u64> =
+            [ours, huge, stranger, namesake].map(|handle| first.number(handle)).into();
+        assert_eq!(first.number(namesake), numbers[3], "the same while it is mounted");
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 4);
@@ -502,16 +454,9 @@ mod tests {
         let first = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
         let second = inodes.remember(ROOT, b"b", handle(&volume, 0, 701));
         inodes.rename((ROOT, b"a"), (ROOT, b"b"));
-        assert_eq!(
-            (inodes.child(ROOT, b"a"), inodes.child(ROOT, b"b")),
-            (None, Some(first))
-        );
+        assert_eq!((inodes.child(ROOT, b"a"), inodes.child(ROOT, b"b")), (None, Some(first)));
         inodes.forget(second, 1);
-        assert_eq!(
-            inodes.child(ROOT, b"b"),
-            Some(first),
-            "not the forgotten one's any more"
-        );
+        assert_eq!(inodes.child(ROOT, b"b"), Some(first), "not the forgotten one's any more");
         assert_eq!(inodes.parent(first), ROOT);
     }
 
@@ -524,21 +469,13 @@ mod tests {
         inodes.begin_open(ino, file, false);
         inodes.begin_open(ino, file, true);
         let caller = Arc::new(Caller::default());
-        let place = Place {
-            dir: volume.root.handle,
-            name: Name::new("h").unwrap(),
-            caller,
-        };
+        let place = Place { dir: volume.root.handle, name: Name::new("h").unwrap(), caller };
         assert!(inodes.hide(ino, place.clone()));
         assert_eq!(inodes.all_hidden(Some(volume.root.handle)), [ino]);
         inodes.forget(ino, 1);
         assert!(!inodes.end_open(ino, false));
         assert!(inodes.end_open(ino, true), "now it must go");
-        assert_eq!(
-            inodes.places(ino).len(),
-            1,
-            "but is known until it has gone"
-        );
+        assert_eq!(inodes.places(ino).len(), 1, "but is known until it has gone");
         inodes.forget_hidden(ino);
         assert!(inodes.all_hidden(None).is_empty());
         assert!(!inodes.hide(ino, place), "closed and forgotten");

@@ -60,6 +60,12 @@ impl Shared {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Serving has ended, or is not waited for any more.
+    fn end(&self, outcome: io::Result<()>) {
+        self.lock().get_or_insert(outcome);
+        self.changed.notify_all();
+    }
+
     /// Whether serving has ended, at the latest at `deadline`.
     fn wait_until(&self, deadline: Instant) -> bool {
         let mut ended = self.lock();
@@ -98,12 +104,15 @@ impl MountHandle {
         }
         tracing::warn!(path = %path.display(), "still in use; taking the mount away nevertheless");
         unmount::write_out(path, PATIENCE);
-        unmount::detach(path, How::Forcibly).map_err(|error| MountError::Unmount {
-            path: path.clone(),
-            error,
-        })?;
+        unmount::detach(path, How::Forcibly)
+            .map_err(|error| MountError::Unmount { path: path.clone(), error })?;
         if let Err(error) = unmount::abort(&self.shared.device) {
             tracing::debug!(%error, "no connection to abort");
+        }
+        if !self.shared.wait_until(Instant::now() + PATIENCE) {
+            // Users other than root can't end it for those who have files open; the end of this
+            // process will.
+            self.shared.end(Ok(()));
         }
         Ok(())
     }
@@ -126,10 +135,8 @@ impl Mount {
         let tree = Arc::new(Tree::new(clerk, options.data_path));
         let inline = options.inline_threads();
         let dispatcher = Arc::new(Dispatcher::new(inline));
-        let filesystem = VolumeFilesystem {
-            tree: Arc::clone(&tree),
-            dispatcher: Arc::clone(&dispatcher),
-        };
+        let filesystem =
+            VolumeFilesystem { tree: Arc::clone(&tree), dispatcher: Arc::clone(&dispatcher) };
         // One more than may be busy: it listens.
         let config = configuration(&options, inline + 1);
         let session = Session::new(filesystem, &path, &config)
@@ -139,12 +146,8 @@ impl Mount {
         let device = device_of(&path)?;
         let presence = Presence::announce(&device)
             .inspect_err(|error| tracing::debug!(%error, device, "nobody can wait for the end"));
-        let shared = Arc::new(Shared {
-            path,
-            device,
-            ended: Mutex::new(None),
-            changed: Condvar::new(),
-        });
+        let shared =
+            Arc::new(Shared { path, device, ended: Mutex::new(None), changed: Condvar::new() });
         let serving = serve(session, &shared).map_err(MountError::Serve)?;
         read_ahead::raise(&shared.device);
         tracing::info!(path = %shared.path.display(), threads = inline + 1, "mounted");
@@ -177,10 +180,7 @@ impl Mount {
         let shared = Arc::clone(&self.handle.shared);
         let mut ended = shared.lock();
         while ended.is_none() {
-            ended = shared
-                .changed
-                .wait(ended)
-                .unwrap_or_else(PoisonError::into_inner);
+            ended = shared.changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
         }
         drop(ended);
         self.finish()
@@ -197,11 +197,7 @@ impl Mount {
 
     fn stop_and_finish(&mut self) -> Result<(), MountError> {
         let stopped = self.handle.stop();
-        if !self
-            .handle
-            .shared
-            .wait_until(Instant::now() + LAST_OPERATIONS)
-        {
+        if !self.handle.shared.wait_until(Instant::now() + LAST_OPERATIONS) {
             tracing::warn!("an operation still waits for a drive; going on without it");
             self.serving = None;
         }
@@ -212,16 +208,16 @@ impl Mount {
         self.dispatcher.close(Instant::now() + LAST_OPERATIONS);
         let drained = self.tree.drain();
         if let Some(serving) = self.serving.take()
+            && serving.is_finished()
             && serving.join().is_err()
         {
             tracing::error!("the thread that serves the mount failed");
         }
         drained?;
         match self.handle.shared.lock().as_mut() {
-            Some(Err(error)) => Err(MountError::Serve(std::mem::replace(
-                error,
-                io::ErrorKind::Other.into(),
-            ))),
+            Some(Err(error)) => {
+                Err(MountError::Serve(std::mem::replace(error, io::ErrorKind::Other.into())))
+            }
             _ => Ok(()),
         }
     }
@@ -245,37 +241,18 @@ fn configuration(options: &MountOptions, threads: usize) -> Config {
         MountOption::CUSTOM("subtype=nasd".into()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
-        if options.allow_suid {
-            MountOption::Suid
-        } else {
-            MountOption::NoSuid
-        },
-        if options.no_exec {
-            MountOption::NoExec
-        } else {
-            MountOption::Exec
-        },
-        if options.read_only {
-            MountOption::RO
-        } else {
-            MountOption::RW
-        },
+        if options.allow_suid { MountOption::Suid } else { MountOption::NoSuid },
+        if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
+        if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
-    config.acl = if options.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(threads);
     config.clone_fd = true;
     config
 }
 
 fn device_of(path: &Path) -> Result<String, MountError> {
-    let refused = |error| MountError::Refused {
-        path: path.to_owned(),
-        error,
-    };
+    let refused = |error| MountError::Refused { path: path.to_owned(), error };
     let entry = mountinfo::mounted_at(path).map_err(refused)?;
     let entry = entry.ok_or_else(|| refused(io::Error::other("the mount is not to be seen")))?;
     Ok(entry.device)
@@ -283,16 +260,13 @@ fn device_of(path: &Path) -> Result<String, MountError> {
 
 fn serve(session: Session<VolumeFilesystem>, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
-    thread::Builder::new()
-        .name("nasd-mount".into())
-        .spawn(move || {
-            let outcome = session.run();
-            if let Err(error) = &outcome {
-                tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
-            }
-            *shared.lock() = Some(outcome);
-            shared.changed.notify_all();
-        })
+    thread::Builder::new().name("nasd-mount".into()).spawn(move || {
+        let outcome = session.run();
+        if let Err(error) = &outcome {
+            tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
+        }
+        shared.end(outcome);
+    })
 }
 
 /// The system's refusal in words that help.
@@ -309,9 +283,6 @@ fn explain(path: &Path, options: &MountOptions, error: io::Error) -> MountError 
         io::ErrorKind::NotFound => MountError::NoHelper,
         io::ErrorKind::PermissionDenied => MountError::NoFuse(text),
         _ if text.contains("/dev/fuse") => MountError::NoFuse(text),
-        _ => MountError::Refused {
-            path: path.to_owned(),
-            error,
-        },
+        _ => MountError::Refused { path: path.to_owned(), error },
     }
 }

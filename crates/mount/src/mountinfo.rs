@@ -48,11 +48,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let path = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
     let mut fields = fields.skip_while(|field| *field != b"-");
     let file_system = String::from_utf8_lossy(fields.nth(1)?).into_owned();
-    Some(MountEntry {
-        device,
-        path,
-        file_system,
-    })
+    Some(MountEntry { device, path, file_system })
 }
 
 /// Space, tab, newline and backslash are written as a backslash and three octal digits.

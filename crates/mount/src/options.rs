@@ -65,13 +65,8 @@ impl MountOptions {
     ///
     /// The first option that is not known.
     pub fn apply(&mut self, list: &str) -> Result<(), UnknownOption> {
-        for option in list
-            .split(',')
-            .map(str::trim)
-            .filter(|option| !option.is_empty())
-        {
-            self.apply_one(option)
-                .ok_or_else(|| UnknownOption(option.to_owned()))?;
+        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            self.apply_one(option).ok_or_else(|| UnknownOption(option.to_owned()))?;
         }
         Ok(())
     }
@@ -98,9 +93,7 @@ impl MountOptions {
     /// Operations that run without being handed to another thread.
     pub(crate) fn inline_threads(&self) -> usize {
         let processors = || std::thread::available_parallelism().map_or(2, usize::from);
-        self.threads
-            .unwrap_or_else(|| processors().max(2))
-            .clamp(1, 8)
+        self.threads.unwrap_or_else(|| processors().max(2)).clamp(1, 8)
     }
 }
 
@@ -112,19 +105,11 @@ mod tests {
     fn options_are_those_of_mount() {
         let mut options = MountOptions::new("/mnt");
         assert!((2..=8).contains(&options.inline_threads()));
-        options
-            .apply("ro,noexec, direct,threads=3,noatime")
-            .unwrap();
+        options.apply("ro,noexec, direct,threads=3,noatime").unwrap();
         assert!(options.read_only && options.no_exec);
-        assert_eq!(
-            (options.data_path, options.inline_threads()),
-            (DataPath::Direct, 3)
-        );
+        assert_eq!((options.data_path, options.inline_threads()), (DataPath::Direct, 3));
         options.apply("").unwrap();
-        assert_eq!(
-            options.apply("rw,nonsense"),
-            Err(UnknownOption("nonsense".into()))
-        );
+        assert_eq!(options.apply("rw,nonsense"), Err(UnknownOption("nonsense".into())));
         assert!(options.apply("threads=x").is_err());
     }
 }

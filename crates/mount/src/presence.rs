@@ -22,9 +22,7 @@ pub(crate) struct Presence {
 impl Presence {
     /// Tells that the mount with this device number is being served.
     pub(crate) fn announce(device: &str) -> io::Result<Self> {
-        Ok(Presence {
-            _listener: UnixListener::bind_addr(&address(device)?)?,
-        })
+        Ok(Presence { _listener: UnixListener::bind_addr(&address(device)?)? })
     }
 }
 
@@ -49,10 +47,9 @@ impl Watch {
         match (&self.stream).read(&mut [0]) {
             Ok(count) => count == 0,
             // A listener that closes resets those that it has not accepted.
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-            ),
+            Err(error) => {
+                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+            }
         }
     }
 }
@@ -67,11 +64,7 @@ mod tests {
         assert!(Watch::begin(&device).is_none());
         let presence = Presence::announce(&device).unwrap();
         assert!(Presence::announce(&device).is_err(), "one process a mount");
-        assert!(
-            !Watch::begin(&device)
-                .unwrap()
-                .wait(Duration::from_millis(20))
-        );
+        assert!(!Watch::begin(&device).unwrap().wait(Duration::from_millis(20)));
         let watch = Watch::begin(&device).unwrap();
         let closer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));

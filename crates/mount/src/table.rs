@@ -13,10 +13,7 @@ pub(crate) struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Table {
-            next: AtomicU64::new(1),
-            entries: RwLock::default(),
-        }
+        Table { next: AtomicU64::new(1), entries: RwLock::default() }
     }
 }
 
@@ -31,26 +28,16 @@ impl<T> Table<T> {
 
     /// The thing with this number.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
-        self.entries
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&number)
-            .cloned()
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
     /// Forgets a thing.
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<T>> {
-        self.entries
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&number)
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        self.entries
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

@@ -68,9 +68,7 @@ impl Tree {
 
     /// Where operations on this file's attributes and data wait.
     pub(crate) fn lane(&self, ino: u64) -> Lane {
-        self.inodes
-            .handle(ino)
-            .map_or(Lane::Names, |handle| Lane::Drive(handle.drive))
+        self.inodes.handle(ino).map_or(Lane::Names, |handle| Lane::Drive(handle.drive))
     }
 
     /// The number of a file; asks the manager when its drive is new.
@@ -148,10 +146,7 @@ impl Tree {
     /// Attributes as of now.
     pub(crate) fn getattr(&self, who: Who, ino: u64) -> Result<FileAttr, Errno> {
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
-        let attributes = self
-            .clerk
-            .getattr_now(&caller, handle)
-            .map_err(|error| errno(&error))?;
+        let attributes = self.clerk.getattr_now(&caller, handle).map_err(|error| errno(&error))?;
         self.notice(ino, &attributes);
         Ok(self.present(ino, &attributes))
     }
@@ -169,9 +164,7 @@ impl Tree {
     /// Where a symbolic link leads.
     pub(crate) fn readlink(&self, who: Who, ino: u64) -> Result<Vec<u8>, Errno> {
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
-        self.clerk
-            .readlink(&caller, handle)
-            .map_err(|error| errno(&error))
+        self.clerk.readlink(&caller, handle).map_err(|error| errno(&error))
     }
 
     /// A directory.
@@ -184,12 +177,7 @@ impl Tree {
     ) -> Result<FileAttr, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.mkdir(&caller, dir, &name, mode & 0o7777);
-        self.enter(
-            &caller,
-            parent,
-            &name,
-            &made.map_err(|error| errno(&error))?,
-        )
+        self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
     }
 
     /// A regular file that is not opened.
@@ -205,12 +193,7 @@ impl Tree {
         }
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.create(&caller, dir, &name, mode & 0o7777, true);
-        self.enter(
-            &caller,
-            parent,
-            &name,
-            &made.map_err(|error| errno(&error))?,
-        )
+        self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
     }
 
     /// A symbolic link.
@@ -223,12 +206,7 @@ impl Tree {
     ) -> Result<FileAttr, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.symlink(&caller, dir, &name, target.as_bytes());
-        self.enter(
-            &caller,
-            parent,
-            &name,
-            &made.map_err(|error| errno(&error))?,
-        )
+        self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
     }
 
     /// Another name for a file.
@@ -242,12 +220,7 @@ impl Tree {
         let (file, dir, name) = (self.handle(ino)?, self.handle(parent)?, name_of(name)?);
         let caller = self.callers.get(who);
         let made = self.clerk.link(&caller, file, dir, &name);
-        self.enter(
-            &caller,
-            parent,
-            &name,
-            &made.map_err(|error| errno(&error))?,
-        )
+        self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
     }
 
     /// Removes a name; an open file lives on.
@@ -263,9 +236,7 @@ impl Tree {
             None => false,
         };
         if !kept {
-            self.clerk
-                .unlink(&caller, dir, &name)
-                .map_err(|error| errno(&error))?;
+            self.clerk.unlink(&caller, dir, &name).map_err(|error| errno(&error))?;
         }
         self.inodes.forget_name(parent, name.as_bytes());
         Ok(())
@@ -299,11 +270,7 @@ impl Tree {
             return Err(Errno::EINVAL);
         }
         let no_replace = flags.contains(fuser::RenameFlags::RENAME_NOREPLACE);
-        let flags = if no_replace {
-            RenameFlags::NO_REPLACE
-        } else {
-            RenameFlags::NONE
-        };
+        let flags = if no_replace { RenameFlags::NO_REPLACE } else { RenameFlags::NONE };
         let (from_dir, from_name) = (self.handle(from.0)?, name_of(from.1)?);
         let (to_dir, to_name) = (self.handle(to.0)?, name_of(to.1)?);
         let caller = self.callers.get(who);
@@ -321,17 +288,13 @@ impl Tree {
             (_, None) => {}
         }
         outcome.map_err(|error| errno(&error))?;
-        self.inodes
-            .rename((from.0, from_name.as_bytes()), (to.0, to_name.as_bytes()));
+        self.inodes.rename((from.0, from_name.as_bytes()), (to.0, to_name.as_bytes()));
         Ok(())
     }
 
     /// Room in the volume.
     pub(crate) fn statfs(&self, who: Who) -> Result<Room, Errno> {
-        let space = self
-            .clerk
-            .space(&self.callers.get(who))
-            .map_err(|error| errno(&error))?;
+        let space = self.clerk.space(&self.callers.get(who)).map_err(|error| errno(&error))?;
         Ok(Room {
             block_bytes: BLOCK_BYTES as u32,
             blocks: space.total_bytes / BLOCK_BYTES,

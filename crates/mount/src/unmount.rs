@@ -43,28 +43,19 @@ pub(crate) enum How {
 ///
 /// `NotMounted`, `Busy`, `StillDraining`, and `Unmount` for what else the system may say.
 pub fn unmount(path: &Path) -> Result<(), MountError> {
-    let refused = |error| MountError::Unmount {
-        path: path.to_owned(),
-        error,
-    };
+    let refused = |error| MountError::Unmount { path: path.to_owned(), error };
     let path = match mountpoint::absolute(path) {
         Ok(path) => path,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let instead = " (there is no such directory)".into();
-            return Err(MountError::NotMounted {
-                path: path.to_owned(),
-                instead,
-            });
+            return Err(MountError::NotMounted { path: path.to_owned(), instead });
         }
         Err(error) => return Err(refused(error)),
     };
     let entry = mountinfo::mounted_at(&path).map_err(refused)?;
     let Some(entry) = entry.as_ref().filter(|entry| entry.is_ours()) else {
         let instead = entry.map(|entry| format!(" but one of type {}", entry.file_system));
-        return Err(MountError::NotMounted {
-            path,
-            instead: instead.unwrap_or_default(),
-        });
+        return Err(MountError::NotMounted { path, instead: instead.unwrap_or_default() });
     };
     let watch = Watch::begin(&entry.device);
     detach_when_idle(&path, BUSY)?;
@@ -87,10 +78,7 @@ pub(crate) fn detach_when_idle(path: &Path, patience: Duration) -> Result<(), Mo
                 thread::sleep(PAUSE);
             }
             Err(error) => {
-                return Err(MountError::Unmount {
-                    path: path.to_owned(),
-                    error,
-                });
+                return Err(MountError::Unmount { path: path.to_owned(), error });
             }
         }
     }
@@ -137,16 +125,14 @@ pub(crate) fn write_out(path: &Path, patience: Duration) {
     let path = path.to_owned();
     let (tell, told) = mpsc::channel();
     // A thread of its own, because a drive that is away may hold it up for long.
-    let writing = thread::Builder::new()
-        .name("nasd-write-out".into())
-        .spawn(move || {
-            if let Ok(root) = File::open(&path) {
-                // SAFETY: the descriptor is open for the whole call.
-                unsafe { libc::syncfs(root.as_raw_fd()) };
-            }
-            // Nobody waits for an answer that comes too late.
-            let _ = tell.send(());
-        });
+    let writing = thread::Builder::new().name("nasd-write-out".into()).spawn(move || {
+        if let Ok(root) = File::open(&path) {
+            // SAFETY: the descriptor is open for the whole call.
+            unsafe { libc::syncfs(root.as_raw_fd()) };
+        }
+        // Nobody waits for an answer that comes too late.
+        let _ = tell.send(());
+    });
     if writing.is_ok() && told.recv_timeout(patience).is_err() {
         tracing::warn!("changes made by mmap may be lost");
     }

@@ -60,9 +60,7 @@ impl WorkPool {
             wake: Condvar::new(),
             done: Condvar::new(),
         };
-        WorkPool {
-            shared: Arc::new(shared),
-        }
+        WorkPool { shared: Arc::new(shared) }
     }
 
     /// Queues a job. When the system gives no thread at all, it runs here and now.
@@ -80,18 +78,12 @@ impl WorkPool {
 
     fn start_thread(&self) {
         let shared = Arc::clone(&self.shared);
-        let started = thread::Builder::new()
-            .name(shared.name.into())
-            .spawn(move || work(&shared));
+        let started = thread::Builder::new().name(shared.name.into()).spawn(move || work(&shared));
         let Err(error) = started else { return };
         tracing::warn!(%error, pool = self.shared.name, "no new thread");
         let mut state = self.shared.lock();
         state.threads -= 1;
-        let stranded = if state.threads == 0 {
-            state.queue.pop_front()
-        } else {
-            None
-        };
+        let stranded = if state.threads == 0 { state.queue.pop_front() } else { None };
         drop(state);
         if let Some(job) = stranded {
             run_guarded(job);
@@ -129,10 +121,7 @@ fn work(shared: &Shared) {
             break;
         }
         state.idle += 1;
-        let woken = shared
-            .wake
-            .wait_timeout(state, IDLE)
-            .unwrap_or_else(PoisonError::into_inner);
+        let woken = shared.wake.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
         state = woken.0;
         state.idle -= 1;
         if woken.1.timed_out() && state.queue.is_empty() {

@@ -262,12 +262,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         Some(b'T') => (&text[..text.len() - 1], 40),
         _ => (text, 0),
     };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| format!("`{text}` is no size: write 512M, 8G or 1T"))?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("`{text}` is too large"))
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is no size: write 512M, 8G or 1T"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too large"))
 }
 
 #[cfg(test)]

@@ -31,17 +31,9 @@ pub enum DetachError {
 /// `Spawn` or `Died`.
 pub fn run_detached(arguments: &[OsString], log: &Path) -> Result<(), DetachError> {
     // A log of its own for each run: the tail of an older one would explain nothing.
-    let errors = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .open(log)?;
+    let errors = OpenOptions::new().create(true).write(true).truncate(true).open(log)?;
     let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
     // SAFETY: between fork and exec only setsid is called, which is async-signal-safe.
     unsafe {
         command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
@@ -56,8 +48,5 @@ pub fn run_detached(arguments: &[OsString], log: &Path) -> Result<(), DetachErro
         }
     }
     let _ = child.wait();
-    Err(DetachError::Died {
-        tail: log_tail(log),
-        log: log.to_owned(),
-    })
+    Err(DetachError::Died { tail: log_tail(log), log: log.to_owned() })
 }

@@ -62,11 +62,7 @@ impl LoadedCertificate {
 
     /// For TLS.
     pub fn pem(&self) -> PemFiles<'_> {
-        PemFiles {
-            authority: &self.authority,
-            certificate: &self.certificate,
-            key: &self.key,
-        }
+        PemFiles { authority: &self.authority, certificate: &self.certificate, key: &self.key }
     }
 }
 

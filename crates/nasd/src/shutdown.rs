@@ -17,9 +17,7 @@ impl Shutdown {
     /// # Errors
     /// The system's, when it refuses.
     pub fn new() -> io::Result<Self> {
-        Ok(Shutdown {
-            signals: Signals::new([SIGINT, SIGTERM])?,
-        })
+        Ok(Shutdown { signals: Signals::new([SIGINT, SIGTERM])? })
     }
 
     /// Waits for one of them.

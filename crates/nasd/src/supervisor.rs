@@ -141,22 +141,11 @@ impl Drop for Supervisor {
 type Ready = mpsc::Receiver<()>;
 
 fn spawn(spec: &MemberSpec) -> Result<(Child, Ready), StartError> {
-    let failed = |source| StartError::Spawn {
-        name: spec.name.clone(),
-        source,
-    };
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&spec.log)
-        .map_err(failed)?;
+    let failed = |source| StartError::Spawn { name: spec.name.clone(), source };
+    let log = OpenOptions::new().create(true).append(true).open(&spec.log).map_err(failed)?;
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    command
-        .args(&spec.arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log);
+    command.args(&spec.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // A group of its own: the terminal's interrupt is for the supervisor, which stops members in
     // their order.
     command.process_group(0);
@@ -271,9 +260,7 @@ impl Member {
                     let _ = child.kill();
                     let _ = child.wait();
                     let seconds = STOP_TIMEOUT.as_secs();
-                    return Some(format!(
-                        "{name} did not stop within {seconds} s and was killed"
-                    ));
+                    return Some(format!("{name} did not stop within {seconds} s and was killed"));
                 }
             }
         }

@@ -28,16 +28,7 @@ fn assert_refused(output: &Output, words: &[&str]) {
 
 fn create_stopped_cell(directory: &Path) {
     let port = free_ports(2).to_string();
-    let size = [
-        "up",
-        "--drives",
-        "1",
-        "--size",
-        "64M",
-        "--base-port",
-        &port,
-        "--detach",
-    ];
+    let size = ["up", "--drives", "1", "--size", "64M", "--base-port", &port, "--detach"];
     let output = run(&size, &[directory]);
     assert!(output.status.success(), "{}", text(&output));
     assert!(run(&["down"], &[directory]).status.success());
@@ -52,47 +43,27 @@ fn devices_that_are_not_this_cells_drives() {
 
     let plain = scratch.path().join("plain");
     fs::write(&plain, noise(1, 1 << 20)).unwrap();
-    assert_refused(
-        &run(&["drive", "serve"], &[&plain]),
-        &["plain", "not a NASD drive"],
-    );
-    assert_refused(
-        &run(&["drive", "serve"], &[Path::new("/nonexistent")]),
-        &["/nonexistent"],
-    );
-    assert_refused(
-        &run(&["drive", "inspect"], &[&plain]),
-        &["not a NASD drive"],
-    );
+    assert_refused(&run(&["drive", "serve"], &[&plain]), &["plain", "not a NASD drive"]);
+    assert_refused(&run(&["drive", "serve"], &[Path::new("/nonexistent")]), &["/nonexistent"]);
+    assert_refused(&run(&["drive", "inspect"], &[&plain]), &["not a NASD drive"]);
 
     let device = one.join("drives/drive-1.img");
     let mine = fs::read(&device).unwrap();
     fs::copy(two.join("drives/drive-1.img"), &device).unwrap();
-    assert_refused(
-        &run(&["up"], &[&one]),
-        &["drive-1", "belongs to another cell"],
-    );
+    assert_refused(&run(&["up"], &[&one]), &["drive-1", "belongs to another cell"]);
     fs::write(&device, &noise(2, mine.len())).unwrap();
     assert_refused(&run(&["up"], &[&one]), &["drive-1", "not a NASD drive"]);
     fs::remove_file(&device).unwrap();
     assert_refused(&run(&["up"], &[&one]), &["drive-1", "No such file"]);
     fs::write(&device, &mine).unwrap();
     let output = run(&["up", "--detach"], &[&one]);
-    assert!(
-        output.status.success(),
-        "the cell itself is unharmed: {}",
-        text(&output)
-    );
+    assert!(output.status.success(), "the cell itself is unharmed: {}", text(&output));
     assert!(run(&["down"], &[&one]).status.success());
 }
 
 #[test]
 fn one_process_a_device() {
-    let cell = TestCell::start(&CellOptions {
-        drives: 1,
-        size: "64M",
-        cache: "8M",
-    });
+    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
     let device = cell.cell().join("drives/drive-1.img");
     assert_refused(
         &run(&["drive", "serve", "--listen", "127.0.0.1:0"], &[&device]),
@@ -109,10 +80,7 @@ fn directories_that_hold_no_good_cell() {
     fs::create_dir(&other).unwrap();
     fs::write(other.join("letter.txt"), "dear").unwrap();
     assert_refused(&run(&["up"], &[&other]), &["other", "not empty"]);
-    assert_refused(
-        &run(&["status", "--cell"], &[&other]),
-        &["no cell", "nasd up"],
-    );
+    assert_refused(&run(&["status", "--cell"], &[&other]), &["no cell", "nasd up"]);
 
     let cell = scratch.path().join("cell");
     create_stopped_cell(&cell);
@@ -121,11 +89,7 @@ fn directories_that_hold_no_good_cell() {
     assert_refused(&run(&["up"], &[&cell]), &["keyring.toml", "chmod 600"]);
     fs::set_permissions(&keyring, fs::Permissions::from_mode(0o600)).unwrap();
     let config = fs::read_to_string(cell.join("cell.toml")).unwrap();
-    fs::write(
-        cell.join("cell.toml"),
-        config.replace("version = 1", "version = 7"),
-    )
-    .unwrap();
+    fs::write(cell.join("cell.toml"), config.replace("version = 1", "version = 7")).unwrap();
     assert_refused(&run(&["up"], &[&cell]), &["cell.toml", "version is 7"]);
     fs::write(cell.join("cell.toml"), &config[..config.len() / 2]).unwrap();
     assert_refused(&run(&["up"], &[&cell]), &["cell.toml"]);
@@ -135,15 +99,9 @@ fn directories_that_hold_no_good_cell() {
 fn sizes_and_ports_that_cannot_be() {
     let scratch = scratch();
     let cell = scratch.path().join("cell");
-    assert_refused(
-        &run(&["up", "--size", "900T"], &[&cell]),
-        &["no room", "--size"],
-    );
+    assert_refused(&run(&["up", "--size", "900T"], &[&cell]), &["no room", "--size"]);
     assert_refused(&run(&["up", "--size", "nonsense"], &[&cell]), &["nonsense"]);
-    assert_refused(
-        &run(&["up", "--size", "64K", "--drives", "1"], &[&cell]),
-        &["drive-1.img"],
-    );
+    assert_refused(&run(&["up", "--size", "64K", "--drives", "1"], &[&cell]), &["drive-1.img"]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = (taken.local_addr().unwrap().port() - 1).to_string();
     let up = ["up", "--drives", "1", "--size", "64M", "--base-port", &port];
@@ -152,11 +110,7 @@ fn sizes_and_ports_that_cannot_be() {
 
 #[test]
 fn certificates_of_another_cell() {
-    let cell = TestCell::start(&CellOptions {
-        drives: 1,
-        size: "64M",
-        cache: "8M",
-    });
+    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
     let scratch = scratch();
     let other = scratch.path().join("other");
     create_stopped_cell(&other);
@@ -167,23 +121,13 @@ fn certificates_of_another_cell() {
     for file in ["ca.pem", "host.pem", "host.key"] {
         fs::copy(other.join("tls").join(file), client.join("tls").join(file)).unwrap();
     }
-    assert_refused(
-        &run(&["ls", "main:/", "--cell"], &[&client]),
-        &["certificate"],
-    );
+    assert_refused(&run(&["ls", "main:/", "--cell"], &[&client]), &["certificate"]);
     // It trusts the right manager, but shows a foreign certificate.
     fs::copy(cell.cell().join("tls/ca.pem"), client.join("tls/ca.pem")).unwrap();
-    assert_refused(
-        &run(&["ls", "main:/", "--cell"], &[&client]),
-        &["certificate"],
-    );
+    assert_refused(&run(&["ls", "main:/", "--cell"], &[&client]), &["certificate"]);
     // With the right ones it works: a client needs no more than these files.
     for file in ["host.pem", "host.key"] {
-        fs::copy(
-            cell.cell().join("tls").join(file),
-            client.join("tls").join(file),
-        )
-        .unwrap();
+        fs::copy(cell.cell().join("tls").join(file), client.join("tls").join(file)).unwrap();
     }
     let output = run(&["ls", "main:/", "--cell"], &[&client]);
     assert!(output.status.success(), "{}", text(&output));
@@ -191,17 +135,10 @@ fn certificates_of_another_cell() {
 
 #[test]
 fn garbage_on_the_ports() {
-    let cell = TestCell::start(&CellOptions {
-        drives: 1,
-        size: "64M",
-        cache: "8M",
-    });
+    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
     fs::write(cell.path("file"), noise(4, 100_000)).unwrap();
     let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
-    let addresses: Vec<&str> = config
-        .split('"')
-        .filter(|part| part.starts_with("127."))
-        .collect();
+    let addresses: Vec<&str> = config.split('"').filter(|part| part.starts_with("127.")).collect();
     assert_eq!(addresses.len(), 2, "{config}");
     let frames: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -214,9 +151,7 @@ fn garbage_on_the_ports() {
     for address in addresses {
         for frame in &frames {
             let mut stream = TcpStream::connect(address).unwrap();
-            stream
-                .set_read_timeout(Some(Duration::from_secs(5)))
-                .unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             let _ = stream.write_all(frame);
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let mut answer = Vec::new();
@@ -224,43 +159,21 @@ fn garbage_on_the_ports() {
         }
     }
     assert_eq!(fs::read(cell.path("file")).unwrap(), noise(4, 100_000));
-    assert_eq!(
-        cell.members().len(),
-        3,
-        "no member died: {:?}",
-        cell.members()
-    );
+    assert_eq!(cell.members().len(), 3, "no member died: {:?}", cell.members());
 }
 
 #[test]
 fn mountpoints_that_cannot_be() {
-    let cell = TestCell::start(&CellOptions {
-        drives: 1,
-        size: "64M",
-        cache: "8M",
-    });
+    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
     let missing = cell.directory.path().join("missing");
-    assert_refused(
-        &cell.nasd(&["mount".as_ref(), missing.as_os_str()]),
-        &["missing"],
-    );
+    assert_refused(&cell.nasd(&["mount".as_ref(), missing.as_os_str()]), &["missing"]);
     let file = cell.directory.path().join("file");
     fs::write(&file, "").unwrap();
-    assert_refused(
-        &cell.nasd(&["mount".as_ref(), file.as_os_str()]),
-        &["not a directory"],
-    );
-    assert_refused(
-        &cell.nasd(&["umount".as_ref(), file.as_os_str()]),
-        &["is not a nasd mount"],
-    );
+    assert_refused(&cell.nasd(&["mount".as_ref(), file.as_os_str()]), &["not a directory"]);
+    assert_refused(&cell.nasd(&["umount".as_ref(), file.as_os_str()]), &["is not a nasd mount"]);
     let point = cell.directory.path().join("point");
     fs::create_dir(&point).unwrap();
-    let output = cell.nasd(&[
-        "mount".as_ref(),
-        point.as_os_str(),
-        "-o".as_ref(),
-        "no-such-option".as_ref(),
-    ]);
+    let output =
+        cell.nasd(&["mount".as_ref(), point.as_os_str(), "-o".as_ref(), "no-such-option".as_ref()]);
     assert_refused(&output, &["no-such-option"]);
 }

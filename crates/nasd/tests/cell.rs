@@ -11,41 +11,22 @@ use support::{CellOptions, TestCell, make_tree, noise, scratch, shell, text};
 fn a_tree_of_many_files_comes_back_the_same() {
     let source = scratch();
     make_tree(source.path(), 5_200);
-    let mut cell = TestCell::start(&CellOptions {
-        drives: 4,
-        ..CellOptions::default()
-    });
+    let mut cell = TestCell::start(&CellOptions { drives: 4, ..CellOptions::default() });
     let copy = cell.path("tree");
     shell("cp -a \"$1\" \"$2\"", &[source.path(), &copy]);
-    shell(
-        "diff -r --no-dereference \"$1\" \"$2\"",
-        &[source.path(), &copy],
-    );
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &copy]);
     let list = "cd \"$1\" && find . -printf '%P %y %m %n %s %l %T@\\n' | sed 's/ d \\(.*\\) [0-9]* \\([0-9]*\\)  / d \\1 \\2 /' | grep -v ' d ' | sort";
-    assert_eq!(
-        shell(list, &[source.path()]),
-        shell(list, &[&copy]),
-        "metadata differs"
-    );
+    assert_eq!(shell(list, &[source.path()]), shell(list, &[&copy]), "metadata differs");
 
     cell.stop();
     cell.restart();
-    shell(
-        "diff -r --no-dereference \"$1\" \"$2\"",
-        &[source.path(), &copy],
-    );
-    shell(
-        "rm -r \"$1\" && test -z \"$(ls -A \"$2\")\"",
-        &[&copy, &cell.mountpoint()],
-    );
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &copy]);
+    shell("rm -r \"$1\" && test -z \"$(ls -A \"$2\")\"", &[&copy, &cell.mountpoint()]);
 }
 
 #[test]
 fn a_big_file_is_equal_after_a_new_mount() {
-    let mut cell = TestCell::start(&CellOptions {
-        size: "768M",
-        ..CellOptions::default()
-    });
+    let mut cell = TestCell::start(&CellOptions { size: "768M", ..CellOptions::default() });
     let big = cell.path("big");
     let bytes = noise(7, 320 << 20);
     fs::write(&big, &bytes).unwrap();
@@ -58,38 +39,25 @@ fn a_big_file_is_equal_after_a_new_mount() {
 fn no_data_passes_the_manager() {
     let cell = TestCell::start(&CellOptions::default());
     fs::write(cell.path("file"), noise(1, 3 << 20)).unwrap();
-    shell(
-        "dd if=\"$1\" of=/dev/null bs=1M iflag=direct",
-        &[&cell.path("file")],
-    );
+    shell("dd if=\"$1\" of=/dev/null bs=1M iflag=direct", &[&cell.path("file")]);
     let status = cell.nasd(&["status", "--json"]);
     assert!(status.status.success(), "{}", text(&status));
     let facts: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(facts["bytes"]["manager"], 0);
-    assert!(
-        facts["bytes"]["direct"].as_u64().unwrap() >= 6 << 20,
-        "{facts}"
-    );
+    assert!(facts["bytes"]["direct"].as_u64().unwrap() >= 6 << 20, "{facts}");
     assert_eq!(facts["drives"].as_array().unwrap().len(), 2);
 }
 
 #[test]
 fn new_files_spread_over_the_drives() {
-    let cell = TestCell::start(&CellOptions {
-        drives: 4,
-        size: "128M",
-        ..CellOptions::default()
-    });
+    let cell = TestCell::start(&CellOptions { drives: 4, size: "128M", ..CellOptions::default() });
     for index in 0..64 {
         fs::write(cell.path(&format!("f{index}")), noise(index, 200_000)).unwrap();
     }
     let status = cell.nasd(&["status", "--json"]);
     let facts: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     for drive in facts["drives"].as_array().unwrap() {
-        assert!(
-            drive["used_bytes"].as_u64().unwrap() > 1_000_000,
-            "one drive is idle: {facts}"
-        );
+        assert!(drive["used_bytes"].as_u64().unwrap() > 1_000_000, "one drive is idle: {facts}");
     }
 }
 
@@ -129,8 +97,11 @@ fn file_operations_behave_as_on_a_disk() {
     doomed.read_to_string(&mut still).unwrap();
     assert_eq!(still, "new");
     assert!(!file.exists());
+}
 
-    // Links, modes, times.
+#[test]
+fn links_modes_times_and_errors_are_as_on_a_disk() {
+    let cell = TestCell::start(&CellOptions::default());
     fs::write(cell.path("c"), "x").unwrap();
     fs::hard_link(cell.path("c"), cell.path("d")).unwrap();
     assert_eq!(fs::metadata(cell.path("c")).unwrap().nlink(), 2);
@@ -140,36 +111,18 @@ fn file_operations_behave_as_on_a_disk() {
     );
     fs::set_permissions(cell.path("c"), fs::Permissions::from_mode(0o640)).unwrap();
     assert_eq!(fs::metadata(cell.path("d")).unwrap().mode() & 0o7777, 0o640);
-    shell(
-        "touch -d '2001-02-03 04:05:06.789' \"$1\"",
-        &[&cell.path("c")],
-    );
-    assert_eq!(
-        fs::metadata(cell.path("c")).unwrap().mtime_nsec(),
-        789_000_000
-    );
+    shell("touch -d '2001-02-03 04:05:06.789' \"$1\"", &[&cell.path("c")]);
+    assert_eq!(fs::metadata(cell.path("c")).unwrap().mtime_nsec(), 789_000_000);
 
     // Errors are the right ones.
     fs::create_dir(cell.path("dir")).unwrap();
     fs::write(cell.path("dir/x"), "").unwrap();
     let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
-    assert_eq!(
-        kind(fs::remove_dir(cell.path("dir"))),
-        std::io::ErrorKind::DirectoryNotEmpty
-    );
-    assert_eq!(
-        kind(fs::remove_file(cell.path("none"))),
-        std::io::ErrorKind::NotFound
-    );
-    assert_eq!(
-        kind(fs::create_dir(cell.path("dir"))),
-        std::io::ErrorKind::AlreadyExists
-    );
+    assert_eq!(kind(fs::remove_dir(cell.path("dir"))), std::io::ErrorKind::DirectoryNotEmpty);
+    assert_eq!(kind(fs::remove_file(cell.path("none"))), std::io::ErrorKind::NotFound);
+    assert_eq!(kind(fs::create_dir(cell.path("dir"))), std::io::ErrorKind::AlreadyExists);
     let long = "n".repeat(256);
-    assert_eq!(
-        kind(fs::write(cell.path(&long), "")),
-        std::io::ErrorKind::InvalidFilename
-    );
+    assert_eq!(kind(fs::write(cell.path(&long), "")), std::io::ErrorKind::InvalidFilename);
     fs::write(cell.path(&"n".repeat(255)), "").unwrap();
 }
 
@@ -184,16 +137,7 @@ fn another_user_gets_what_the_mode_allows() {
     fs::set_permissions(cell.path("open"), fs::Permissions::from_mode(0o644)).unwrap();
     let as_other = |line: &str| {
         let mut command = std::process::Command::new("setpriv");
-        command.args([
-            "--reuid",
-            "12345",
-            "--regid",
-            "12345",
-            "--clear-groups",
-            "sh",
-            "-c",
-            line,
-        ]);
+        command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups", "sh", "-c", line]);
         command.current_dir(cell.mountpoint());
         support::finish(command)
     };
@@ -222,10 +166,7 @@ fn the_commands_work_without_a_mount() {
     assert_eq!(listing.lines().count(), 40, "{listing}");
     let back = local.path().join("back");
     ok(&["cp", "-r", "main:/x/y/tree", back.to_str().unwrap()]);
-    shell(
-        "diff -r --no-dereference \"$1\" \"$2\"",
-        &[&local.path().join("tree"), &back],
-    );
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[&local.path().join("tree"), &back]);
     // What the commands wrote, the mount shows.
     shell(
         "diff -r --no-dereference \"$1\" \"$2\"",
@@ -249,11 +190,7 @@ fn the_commands_work_without_a_mount() {
     ] {
         let output = cell.nasd(&arguments);
         assert!(!output.status.success(), "{arguments:?} succeeded");
-        assert!(
-            text(&output).contains(words),
-            "{arguments:?}: {}",
-            text(&output)
-        );
+        assert!(text(&output).contains(words), "{arguments:?}: {}", text(&output));
     }
 }
 
@@ -264,10 +201,7 @@ fn up_detaches_and_down_stops() {
     let port = support::free_ports(3).to_string();
     let up = |extra: &[&str]| {
         let mut command = support::nasd();
-        command
-            .arg("up")
-            .arg(&cell)
-            .args(["--drives", "2", "--size", "64M", "--base-port", &port]);
+        command.arg("up").arg(&cell).args(["--drives", "2", "--size", "64M", "--base-port", &port]);
         command.args(extra);
         support::finish(command)
     };
@@ -277,11 +211,7 @@ fn up_detaches_and_down_stops() {
         support::finish(command)
     };
     let first = up(&["--detach"]);
-    assert!(
-        first.status.success() && first.stdout == b"ready\n",
-        "{}",
-        text(&first)
-    );
+    assert!(first.status.success() && first.stdout == b"ready\n", "{}", text(&first));
     let second = up(&["--detach"]);
     assert!(
         !second.status.success() && text(&second).contains("running already"),
@@ -297,9 +227,5 @@ fn up_detaches_and_down_stops() {
     let stopped = down();
     assert!(stopped.status.success(), "{}", text(&stopped));
     let again = down();
-    assert!(
-        !again.status.success() && text(&again).contains("not running"),
-        "{}",
-        text(&again)
-    );
+    assert!(!again.status.success() && text(&again).contains("not running"), "{}", text(&again));
 }

@@ -15,10 +15,7 @@ fn what_was_synced_survives_the_kill_of_everything() {
     let mut cell = TestCell::start(&CellOptions::default());
     let source = scratch();
     make_tree(source.path(), 400);
-    shell(
-        "cp -a \"$1\" \"$2\" && sync",
-        &[source.path(), &cell.path("tree")],
-    );
+    shell("cp -a \"$1\" \"$2\" && sync", &[source.path(), &cell.path("tree")]);
     let synced = File::create(cell.path("synced")).unwrap();
     synced.write_all_at(&noise(3, 5 << 20), 0).unwrap();
     synced.sync_all().unwrap();
@@ -32,10 +29,7 @@ fn what_was_synced_survives_the_kill_of_everything() {
     assert!(fs::read(cell.path("renamed")).unwrap() == noise(3, 5 << 20));
     shell("test $(stat -c %a \"$1\") = 600", &[&cell.path("renamed")]);
     fs::remove_dir_all(source.path().join("d7")).unwrap();
-    shell(
-        "diff -r --no-dereference \"$1\" \"$2\"",
-        &[source.path(), &cell.path("tree")],
-    );
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
     // And it goes on.
     fs::write(cell.path("after"), "x").unwrap();
     assert_eq!(fs::read_to_string(cell.path("after")).unwrap(), "x");
@@ -53,37 +47,21 @@ fn a_drive_killed_during_tar_is_waited_for() {
 
     let archive = cell.directory.path().join("out.tar");
     let mut command = std::process::Command::new("tar");
-    command
-        .arg("-cf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(cell.path("tree"))
-        .arg(".");
+    command.arg("-cf").arg(&archive).arg("-C").arg(cell.path("tree")).arg(".");
     let mut tar = command.spawn().unwrap();
     for round in 0..4 {
         std::thread::sleep(Duration::from_millis(150));
-        let drive = cell.member(if round % 2 == 0 {
-            "drive-1.img"
-        } else {
-            "drive-2.img"
-        });
+        let drive = cell.member(if round % 2 == 0 { "drive-1.img" } else { "drive-2.img" });
         signal(drive, "KILL");
         wait_until("the drive is back", || {
-            cell.members()
-                .iter()
-                .filter(|(_, line)| line.contains("drive serve"))
-                .count()
-                == 2
+            cell.members().iter().filter(|(_, line)| line.contains("drive serve")).count() == 2
         });
     }
     let status = support::wait_for_exit(&mut tar);
     assert!(status.success(), "tar: {status}");
     let unpacked = scratch();
     shell("tar -xf \"$1\" -C \"$2\"", &[&archive, unpacked.path()]);
-    shell(
-        "diff -r --no-dereference \"$1\" \"$2\"",
-        &[source.path(), unpacked.path()],
-    );
+    shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), unpacked.path()]);
 }
 
 #[test]
@@ -98,21 +76,14 @@ fn a_drive_killed_under_a_writer_loses_nothing() {
             signal(cell.member("drive-1.img"), "KILL");
             signal(cell.member("drive-2.img"), "KILL");
             wait_until("both drives are back", || {
-                cell.members()
-                    .iter()
-                    .filter(|(_, line)| line.contains("drive serve"))
-                    .count()
-                    == 2
+                cell.members().iter().filter(|(_, line)| line.contains("drive serve")).count() == 2
             });
         }
     }
     file.sync_all().unwrap();
     drop(file);
     shell("echo 3 > /proc/sys/vm/drop_caches", &[]);
-    assert!(
-        fs::read(&path).unwrap() == bytes,
-        "acknowledged data was lost"
-    );
+    assert!(fs::read(&path).unwrap() == bytes, "acknowledged data was lost");
 }
 
 #[test]
@@ -120,11 +91,7 @@ fn an_open_file_goes_on_without_the_manager() {
     let cell = TestCell::start(&CellOptions::default());
     let path = cell.path("file");
     fs::write(&path, noise(1, 2 << 20)).unwrap();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     // Stopped rather than killed: it would be restarted at once, and a stopped manager proves
     // more, since calls to it would hang.
     let manager = cell.member("manager serve");
@@ -141,9 +108,7 @@ fn an_open_file_goes_on_without_the_manager() {
             assert!(back == noise(round, 30_000));
         }
     });
-    wait_until("the file was used without the manager", || {
-        worker.is_finished()
-    });
+    wait_until("the file was used without the manager", || worker.is_finished());
     assert!(started.elapsed() < Duration::from_secs(60));
     signal(manager, "CONT");
     worker.join().unwrap();
@@ -163,22 +128,14 @@ fn a_manager_that_dies_is_restarted_and_nothing_is_lost() {
     for round in 0..3 {
         for name in ["before", "during"] {
             let path = cell.path(&format!("{name}-{round}"));
-            assert!(
-                fs::read(&path).unwrap() == noise(round, 10_000),
-                "{}",
-                path.display()
-            );
+            assert!(fs::read(&path).unwrap() == noise(round, 10_000), "{}", path.display());
         }
     }
 }
 
 #[test]
 fn a_full_cell_says_so_and_keeps_what_it_has() {
-    let cell = TestCell::start(&CellOptions {
-        drives: 1,
-        size: "96M",
-        cache: "16M",
-    });
+    let cell = TestCell::start(&CellOptions { drives: 1, size: "96M", cache: "16M" });
     fs::write(cell.path("keep"), noise(5, 3 << 20)).unwrap();
     let mut file = File::create(cell.path("fill")).unwrap();
     let part = noise(6, 1 << 20);
@@ -189,9 +146,7 @@ fn a_full_cell_says_so_and_keeps_what_it_has() {
     assert!(fs::read(cell.path("keep")).unwrap() == noise(5, 3 << 20));
     // Room comes back when the file goes.
     fs::remove_file(cell.path("fill")).unwrap();
-    wait_until("there is room again", || {
-        fs::write(cell.path("again"), noise(8, 20 << 20)).is_ok()
-    });
+    wait_until("there is room again", || fs::write(cell.path("again"), noise(8, 20 << 20)).is_ok());
     assert!(fs::read(cell.path("again")).unwrap() == noise(8, 20 << 20));
 }
 

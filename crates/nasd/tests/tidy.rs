@@ -34,15 +34,8 @@ const IMPURE: &[&str] = &[
 ];
 
 /// External crates that pure crates may use; none of them does I/O.
-const PURE_DEPENDENCIES: &[&str] = &[
-    "aegis",
-    "bitflags",
-    "blake3",
-    "subtle",
-    "thiserror",
-    "zeroize",
-    "proptest",
-];
+const PURE_DEPENDENCIES: &[&str] =
+    &["aegis", "bitflags", "blake3", "subtle", "thiserror", "zeroize", "proptest"];
 
 /// A drive knows objects and rights, never files; faces see only the clerk.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -65,10 +58,7 @@ const MAX_FILE_LINES: usize = 1500;
 const MAX_TREE_FILE_BYTES: u64 = 1 << 20;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the root exists")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root exists")
 }
 
 fn tracked_files(extension: &str) -> Vec<PathBuf> {
@@ -91,30 +81,17 @@ fn tracked_files(extension: &str) -> Vec<PathBuf> {
         }
     }
     found.sort();
-    assert!(
-        !found.is_empty(),
-        "no .{extension} file found: the test looks in the wrong place"
-    );
+    assert!(!found.is_empty(), "no .{extension} file found: the test looks in the wrong place");
     found
 }
 
 fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("cargo prints JSON")
 }
 
@@ -136,19 +113,13 @@ fn dependencies() -> BTreeMap<String, Vec<(String, bool, bool)>> {
                 let test_only = dependency["kind"] == "dev";
                 (short(name).to_owned(), own, test_only)
             });
-            (
-                short(package["name"].as_str().expect("a name")).to_owned(),
-                list.collect(),
-            )
+            (short(package["name"].as_str().expect("a name")).to_owned(), list.collect())
         })
         .collect()
 }
 
 fn ring_of(name: &str) -> Option<u32> {
-    RINGS
-        .iter()
-        .find(|(_, names)| names.contains(&name))
-        .map(|(ring, _)| *ring)
+    RINGS.iter().find(|(_, names)| names.contains(&name)).map(|(ring, _)| *ring)
 }
 
 fn report(problems: &[String]) {
@@ -162,10 +133,8 @@ fn report(problems: &[String]) {
 #[test]
 fn arrows_between_crates_go_down() {
     let dependencies = dependencies();
-    let listed: BTreeSet<&str> = RINGS
-        .iter()
-        .flat_map(|(_, names)| names.iter().copied())
-        .collect();
+    let listed: BTreeSet<&str> =
+        RINGS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
     let present: BTreeSet<&str> = dependencies.keys().map(String::as_str).collect();
     assert_eq!(listed, present, "RINGS must list the workspace's crates");
 
@@ -176,9 +145,7 @@ fn arrows_between_crates_go_down() {
                 continue;
             }
             if ring_of(dependency) > ring_of(name) {
-                problems.push(format!(
-                    "{name} depends on {dependency}, which is in a higher ring"
-                ));
+                problems.push(format!("{name} depends on {dependency}, which is in a higher ring"));
             }
             if FORBIDDEN.contains(&(name.as_str(), dependency.as_str())) {
                 problems.push(format!("{name} must not know {dependency}"));
@@ -199,23 +166,15 @@ fn pure_crates_are_pure() {
         for (dependency, own, test_only) in &dependencies[*name] {
             let allowed = PURE_DEPENDENCIES.contains(&dependency.as_str());
             if !own && !test_only && !allowed {
-                problems.push(format!(
-                    "{name} uses {dependency}, which is not known to be pure"
-                ));
+                problems.push(format!("{name} uses {dependency}, which is not known to be pure"));
             }
         }
         let sources = root().join("crates").join(name).join("src");
-        for file in tracked_files("rs")
-            .iter()
-            .filter(|file| file.starts_with(&sources))
-        {
+        for file in tracked_files("rs").iter().filter(|file| file.starts_with(&sources)) {
             let text = std::fs::read_to_string(file).expect("readable");
             for (number, line) in code_lines(&text) {
                 for word in IMPURE.iter().filter(|word| line.contains(**word)) {
-                    problems.push(format!(
-                        "{}:{number}: {word} in a pure crate",
-                        file.display()
-                    ));
+                    problems.push(format!("{}:{number}: {word} in a pure crate", file.display()));
                 }
             }
         }
@@ -261,14 +220,8 @@ fn files_and_functions_keep_their_budget() {
 fn functions<'a>(lines: &'a [&str]) -> impl Iterator<Item = (usize, usize)> + 'a {
     lines.iter().enumerate().filter_map(|(start, line)| {
         let trimmed = line.trim_start();
-        let words = [
-            "fn ",
-            "pub fn ",
-            "pub(crate) fn ",
-            "pub(super) fn ",
-            "unsafe fn ",
-            "const fn ",
-        ];
+        let words =
+            ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "unsafe fn ", "const fn "];
         let is_function = words.iter().any(|word| trimmed.starts_with(word))
             || trimmed.starts_with("pub const fn ")
             || trimmed.starts_with("pub unsafe fn ")
@@ -288,11 +241,7 @@ fn no_unwrap_outside_tests() {
     let mut problems = Vec::new();
     for file in tracked_files("rs") {
         let in_sources = file.components().any(|part| part.as_os_str() == "src");
-        let for_tests = file.file_stem().is_some_and(|stem| {
-            let stem = stem.to_string_lossy();
-            stem == "tests" || stem.ends_with("_tests") || stem == "fake"
-        }) || file.components().any(|part| part.as_os_str() == "tests");
-        if !in_sources || for_tests {
+        if !in_sources || is_for_tests(&file) {
             continue;
         }
         let text = std::fs::read_to_string(&file).expect("readable");
@@ -307,6 +256,20 @@ fn no_unwrap_outside_tests() {
     report(&problems);
 }
 
+/// Whether a source file is compiled for tests alone: in a `tests` or `fake` module, or in one
+/// that the module above declares behind `cfg(test)`.
+fn is_for_tests(file: &Path) -> bool {
+    if file.iter().any(|part| part == "tests" || part == "fake") {
+        return true;
+    }
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = file.parent().expect("in a folder");
+    ["lib.rs", "mod.rs", "main.rs"].iter().any(|above| {
+        let above = std::fs::read_to_string(folder.join(above)).unwrap_or_default();
+        above.contains(&format!("#[cfg(test)]\nmod {stem};"))
+    })
+}
+
 #[test]
 fn every_crate_introduces_itself() {
     let mut problems = Vec::new();
@@ -316,11 +279,7 @@ fn every_crate_introduces_itself() {
             problems.push(format!("crates/{name} has no README.md"));
         }
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
-        for line in [
-            "description = ",
-            "[lints]\nworkspace = true",
-            "license.workspace = true",
-        ] {
+        for line in ["description = ", "[lints]\nworkspace = true", "license.workspace = true"] {
             if !manifest.contains(line) {
                 problems.push(format!("crates/{name}/Cargo.toml lacks `{line}`"));
             }
@@ -337,9 +296,7 @@ fn dependencies_are_explained_and_files_are_small() {
     for (name, list) in dependencies() {
         for (dependency, own, _) in list {
             if !own && !explained.contains(&format!("`{dependency}`")) {
-                problems.push(format!(
-                    "{name} uses {dependency}, which 0003 does not explain"
-                ));
+                problems.push(format!("{name} uses {dependency}, which 0003 does not explain"));
             }
         }
     }
@@ -362,11 +319,7 @@ fn links_in_documents_lead_somewhere() {
     for file in documents {
         let text = std::fs::read_to_string(&file).expect("readable");
         let folder = file.parent().expect("in a folder");
-        for target in text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-        {
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let path = target.split('#').next().unwrap_or_default();
             let external = target.contains("://") || path.is_empty();
             if !external && !folder.join(path).exists() {

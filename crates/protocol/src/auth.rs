@@ -94,11 +94,7 @@ impl CredentialKey {
             (KeyKind::Capability, Some(capability)) => CredentialKey::Capability(capability),
             _ => return Err(CONTRADICTION),
         };
-        if key.partition() == partition {
-            Ok(key)
-        } else {
-            Err(CONTRADICTION)
-        }
+        if key.partition() == partition { Ok(key) } else { Err(CONTRADICTION) }
     }
 }
 
@@ -123,11 +119,7 @@ impl Credential {
 
     /// A credential of a suite that is known here.
     pub const fn new(key: CredentialKey, suite: Suite, protection: Protection) -> Self {
-        Credential {
-            key,
-            suite_number: suite.code(),
-            protection,
-        }
+        Credential { key, suite_number: suite.code(), protection }
     }
 
     /// The algorithm suite; `None` if it is unknown here.
@@ -184,11 +176,7 @@ impl XdrDecode for Credential {
         let partition = Field::take(input)?;
         let capability = Field::take(input)?;
         let key = CredentialKey::from_fields(kind, partition, capability)?;
-        Ok(Credential {
-            key,
-            suite_number,
-            protection,
-        })
+        Ok(Credential { key, suite_number, protection })
     }
 }
 
@@ -206,10 +194,7 @@ message! {
 impl Verifier {
     /// Nothing proved: what AUTH_NONE says.
     pub const NONE: Verifier = Verifier {
-        nonce: Nonce {
-            timestamp: nasd_types::Timestamp(0),
-            unique: 0,
-        },
+        nonce: Nonce { timestamp: nasd_types::Timestamp(0), unique: 0 },
         digest: Digest::ZERO,
     };
 
@@ -284,10 +269,7 @@ mod tests {
             let credential = Credential::new(key, Suite::Aegis, Protection::INTEGRITY_ARGS);
             let body = credential.to_body();
             assert!(body.len() <= MAX_CREDENTIAL_BYTES);
-            let opaque = OpaqueAuth {
-                flavor: AUTH_FLAVOR,
-                body: &body,
-            };
+            let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
             assert_eq!(Credential::from_opaque(&opaque), Ok(credential));
             assert_eq!(credential.claim().key, key.kind());
         }
@@ -300,20 +282,14 @@ mod tests {
             let mut body = body.clone();
             body[3] = kind;
             body[15] = partition;
-            let opaque = OpaqueAuth {
-                flavor: AUTH_FLAVOR,
-                body: &body,
-            };
+            let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
             let error = Credential::from_opaque(&opaque).unwrap_err();
             assert_eq!(error.auth_status(), AuthStatus::BadCredential);
         }
         let with_capability = [&body[..16], &[0, 0, 0, 1], &[0; 64]].concat();
         assert!(from_bytes::<Credential>(&with_capability).is_err());
         let longer = [&body[..], &[0; 4]].concat();
-        assert_eq!(
-            from_bytes::<Credential>(&longer),
-            Err(XdrError::Trailing(4))
-        );
+        assert_eq!(from_bytes::<Credential>(&longer), Err(XdrError::Trailing(4)));
     }
 
     #[test]
@@ -327,40 +303,22 @@ mod tests {
 
     #[test]
     fn no_authentication_is_no_authority() {
-        assert_eq!(
-            Credential::from_opaque(&OpaqueAuth::NONE),
-            Ok(Credential::NONE)
-        );
+        assert_eq!(Credential::from_opaque(&OpaqueAuth::NONE), Ok(Credential::NONE));
         assert_eq!(Verifier::from_opaque(&OpaqueAuth::NONE), Ok(Verifier::NONE));
-        let sys = OpaqueAuth {
-            flavor: nasd_rpc::AUTH_SYS,
-            body: &[],
-        };
+        let sys = OpaqueAuth { flavor: nasd_rpc::AUTH_SYS, body: &[] };
         let error = Credential::from_opaque(&sys).unwrap_err();
         assert_eq!(error.auth_status(), AuthStatus::TooWeak);
     }
 
     #[test]
     fn verifiers_survive() {
-        let nonce = Nonce {
-            timestamp: Timestamp(1),
-            unique: 2,
-        };
-        let verifier = Verifier {
-            nonce,
-            digest: Digest([3; 16]),
-        };
+        let nonce = Nonce { timestamp: Timestamp(1), unique: 2 };
+        let verifier = Verifier { nonce, digest: Digest([3; 16]) };
         let body = verifier.to_body();
         assert_eq!(to_bytes(&verifier), body);
-        let opaque = OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &body,
-        };
+        let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
         assert_eq!(Verifier::from_opaque(&opaque), Ok(verifier));
-        let short = OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &body[..28],
-        };
+        let short = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body[..28] };
         let error = Verifier::from_opaque(&short).unwrap_err();
         assert_eq!(error.auth_status(), AuthStatus::BadVerifier);
     }

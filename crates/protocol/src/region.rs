@@ -31,12 +31,7 @@ message! {
 impl Region {
     /// One contiguous range.
     pub const fn single(offset: u64, length: u64) -> Self {
-        Region {
-            offset,
-            length,
-            stride: 0,
-            count: 1,
-        }
+        Region { offset, length, stride: 0, count: 1 }
     }
 
     /// Checks this region alone.
@@ -44,11 +39,7 @@ impl Region {
         if self.count == 0 || (self.count > 1 && self.stride < self.length) {
             return Err(Status::BadArgument);
         }
-        let steps = if self.count > 1 {
-            u64::from(self.count - 1)
-        } else {
-            0
-        };
+        let steps = if self.count > 1 { u64::from(self.count - 1) } else { 0 };
         let end = self
             .stride
             .checked_mul(steps)
@@ -109,11 +100,7 @@ pub fn expand(regions: &[Region]) -> Result<Pieces<'_>, Status> {
         }
     }
     let span = ByteRange::new(first, end - first);
-    Ok(Pieces {
-        regions,
-        total_bytes: total as usize,
-        span,
-    })
+    Ok(Pieces { regions, total_bytes: total as usize, span })
 }
 
 impl<'a> Pieces<'a> {
@@ -175,12 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn region(offset: u64, length: u64, stride: u64, count: u32) -> Region {
-        Region {
-            offset,
-            length,
-            stride,
-            count,
-        }
+        Region { offset, length, stride, count }
     }
 
     #[test]
@@ -188,25 +170,16 @@ mod tests {
         let regions = [Region::single(10, 20)];
         let pieces = expand(&regions).unwrap();
         assert_eq!(pieces.contiguous(), Some(ByteRange::new(10, 20)));
-        assert_eq!(
-            (pieces.total_bytes(), pieces.span()),
-            (20, ByteRange::new(10, 20))
-        );
+        assert_eq!((pieces.total_bytes(), pieces.span()), (20, ByteRange::new(10, 20)));
     }
 
     #[test]
     fn strides_make_gaps_and_touching_pieces_join() {
         let regions = [region(100, 10, 50, 3), region(0, 4, 4, 5)];
         let pieces = expand(&regions).unwrap();
-        let ranges: Vec<_> = pieces
-            .iter()
-            .map(|range| (range.offset, range.length))
-            .collect();
+        let ranges: Vec<_> = pieces.iter().map(|range| (range.offset, range.length)).collect();
         assert_eq!(ranges, [(100, 10), (150, 10), (200, 10), (0, 20)]);
-        assert_eq!(
-            (pieces.total_bytes(), pieces.span()),
-            (50, ByteRange::new(0, 210))
-        );
+        assert_eq!((pieces.total_bytes(), pieces.span()), (50, ByteRange::new(0, 210)));
         assert_eq!(pieces.contiguous(), None);
     }
 
@@ -221,28 +194,13 @@ mod tests {
     fn limits_hold_to_the_byte() {
         let most = MAX_TRANSFER_BYTES as u64;
         assert!(expand(&[Region::single(0, most)]).is_ok());
-        assert_eq!(
-            expand(&[Region::single(0, most + 1)]),
-            Err(Status::TooLarge)
-        );
-        assert_eq!(
-            expand(&[Region::single(0, most), Region::single(0, 1)]),
-            Err(Status::TooLarge)
-        );
+        assert_eq!(expand(&[Region::single(0, most + 1)]), Err(Status::TooLarge));
+        assert_eq!(expand(&[Region::single(0, most), Region::single(0, 1)]), Err(Status::TooLarge));
         assert!(expand(&[region(0, 1, 2, MAX_PIECES as u32)]).is_ok());
-        assert_eq!(
-            expand(&[region(0, 1, 2, MAX_PIECES as u32 + 1)]),
-            Err(Status::TooLarge)
-        );
+        assert_eq!(expand(&[region(0, 1, 2, MAX_PIECES as u32 + 1)]), Err(Status::TooLarge));
         assert!(expand(&[Region::single(MAX_OBJECT_BYTES - 1, 1)]).is_ok());
-        assert_eq!(
-            expand(&[Region::single(MAX_OBJECT_BYTES, 1)]),
-            Err(Status::TooLarge)
-        );
-        assert_eq!(
-            expand(&[Region::single(0, 1); MAX_REGIONS + 1]),
-            Err(Status::TooLarge)
-        );
+        assert_eq!(expand(&[Region::single(MAX_OBJECT_BYTES, 1)]), Err(Status::TooLarge));
+        assert_eq!(expand(&[Region::single(0, 1); MAX_REGIONS + 1]), Err(Status::TooLarge));
     }
 
     #[test]
@@ -262,10 +220,7 @@ mod tests {
         let regions = [region(0, 10, 20, 3), Region::single(0, 5)];
         let pieces = expand(&regions).unwrap();
         let within = |size| -> Vec<_> {
-            pieces
-                .within(size)
-                .map(|range| (range.offset, range.length))
-                .collect()
+            pieces.within(size).map(|range| (range.offset, range.length)).collect()
         };
         assert_eq!(within(100), [(0, 10), (20, 10), (40, 10), (0, 5)]);
         assert_eq!(within(45), [(0, 10), (20, 10), (40, 5)]);

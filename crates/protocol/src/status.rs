@@ -207,14 +207,9 @@ mod tests {
             let status = Status::from(refusal);
             assert_eq!(u32::from(status), refusal.code());
             assert_eq!(status.refusal(), Some(refusal));
-            assert_eq!(
-                status.needs_fresh_nonce(),
-                refusal.needs_only_a_fresh_nonce()
-            );
+            assert_eq!(status.needs_fresh_nonce(), refusal.needs_only_a_fresh_nonce());
         }
-        let refusals = Status::ALL
-            .iter()
-            .filter(|status| status.refusal().is_some());
+        let refusals = Status::ALL.iter().filter(|status| status.refusal().is_some());
         assert_eq!(refusals.count(), Refusal::ALL.len());
     }
 
@@ -227,10 +222,7 @@ mod tests {
                 status.needs_fresh_nonce(),
                 status.is_transient(),
             ];
-            assert!(
-                remedies.iter().filter(|&&remedy| remedy).count() <= 1,
-                "{status:?}"
-            );
+            assert!(remedies.iter().filter(|&&remedy| remedy).count() <= 1, "{status:?}");
             assert!(status.to_string().contains("; "), "{status:?}");
         }
         assert_eq!(Status::TooLarge.blame(), Blame::Request);

@@ -95,13 +95,7 @@ macro_rules! newtypes {
     )+ };
 }
 
-newtypes!(
-    DriveId as u64,
-    PartitionId as u32,
-    ObjectId as u64,
-    AuditId as u64,
-    Timestamp as u64
-);
+newtypes!(DriveId as u64, PartitionId as u32, ObjectId as u64, AuditId as u64, Timestamp as u64);
 
 macro_rules! fixed_opaques {
     ($($name:ident),+) => { $(
@@ -126,10 +120,7 @@ impl Field for ObjectName {
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(ObjectName {
-            partition: Field::take(input)?,
-            object: Field::take(input)?,
-        })
+        Ok(ObjectName { partition: Field::take(input)?, object: Field::take(input)? })
     }
 }
 
@@ -158,9 +149,7 @@ impl Field for Capability {
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        input
-            .opaque_fixed::<CAPABILITY_BYTES>()
-            .map(|bytes| Capability::from_bytes(&bytes))
+        input.opaque_fixed::<CAPABILITY_BYTES>().map(|bytes| Capability::from_bytes(&bytes))
     }
 }
 
@@ -171,10 +160,7 @@ impl Field for Nonce {
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(Nonce {
-            timestamp: Field::take(input)?,
-            unique: input.u64()?,
-        })
+        Ok(Nonce { timestamp: Field::take(input)?, unique: input.u64()? })
     }
 }
 

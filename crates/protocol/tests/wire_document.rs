@@ -18,22 +18,15 @@ use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, to_bytes};
 
 const DOCUMENT: &str = "docs/wire-protocol.md";
 
-const OBJECT: ObjectName = ObjectName {
-    partition: PartitionId(3),
-    object: ObjectId(0x44),
-};
+const OBJECT: ObjectName = ObjectName { partition: PartitionId(3), object: ObjectId(0x44) };
 
 const ACCESS_CONTROL_VERSION: u64 = 5;
 
-const REQUEST_NONCE: Nonce = Nonce {
-    timestamp: Timestamp(0x1797_9cfe_362a_0000),
-    unique: 0xabcd_ef01_2300_002a,
-};
+const REQUEST_NONCE: Nonce =
+    Nonce { timestamp: Timestamp(0x1797_9cfe_362a_0000), unique: 0xabcd_ef01_2300_002a };
 
-const REPLY_NONCE: Nonce = Nonce {
-    timestamp: Timestamp(0x1797_9cfe_362b_86a0),
-    unique: 0x1122_3344_5500_0007,
-};
+const REPLY_NONCE: Nonce =
+    Nonce { timestamp: Timestamp(0x1797_9cfe_362b_86a0), unique: 0x1122_3344_5500_0007 };
 
 const DATA: &[u8] = b"hello, disk";
 
@@ -47,10 +40,8 @@ const CALL_WORDS: &[(usize, &str)] = &[
     (4, "version"),
 ];
 
-const NO_AUTH: &[(usize, &str)] = &[
-    (8, "credential: AUTH_NONE, empty"),
-    (8, "verifier: AUTH_NONE, empty"),
-];
+const NO_AUTH: &[(usize, &str)] =
+    &[(8, "credential: AUTH_NONE, empty"), (8, "verifier: AUTH_NONE, empty")];
 
 const CAPABILITY: &[(usize, &str)] = &[
     (4, "credential: flavor NASD"),
@@ -106,10 +97,7 @@ fn capability() -> Capability {
         drive: DriveId(0x0102_0304_0506_0708),
         partition: OBJECT.partition,
         object: OBJECT.object,
-        region: ByteRange {
-            offset: 0,
-            length: 0x10_0000,
-        },
+        region: ByteRange { offset: 0, length: 0x10_0000 },
         rights: Rights::READ | Rights::WRITE | Rights::GETATTR,
         expires: REQUEST_NONCE.timestamp.plus_ns(600 * Timestamp::SECOND_NS),
         audit_id: AuditId(0xa0d17),
@@ -148,28 +136,16 @@ fn call(
     let selector = procedure_bytes(drive::PROGRAM, drive::VERSION, procedure.into());
     let covered = [&selector[..], &credential, arguments];
     let whole = [data];
-    let covered_data = protection
-        .contains(Protection::INTEGRITY_DATA)
-        .then_some(&whole[..]);
+    let covered_data = protection.contains(Protection::INTEGRITY_DATA).then_some(&whole[..]);
     let digest = digest_keys().request(&REQUEST_NONCE, &covered, covered_data);
-    let verifier = Verifier {
-        nonce: REQUEST_NONCE,
-        digest,
-    }
-    .to_body();
+    let verifier = Verifier { nonce: REQUEST_NONCE, digest }.to_body();
     let head = CallHead {
         xid,
         program: drive::PROGRAM,
         version: drive::VERSION,
         procedure: procedure.into(),
-        credential: OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &credential,
-        },
-        verifier: OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &verifier,
-        },
+        credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &credential },
+        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &verifier },
     };
     let encode = |out: &mut Encoder| {
         head.encode(out);
@@ -180,15 +156,9 @@ fn call(
 
 fn reply(xid: u32, verifier: &Verifier, results: &[u8], data: &[u8]) -> Vec<u8> {
     let body = verifier.to_body();
-    let verifier = OpaqueAuth {
-        flavor: AUTH_FLAVOR,
-        body: &body,
-    };
+    let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
     let status = AcceptStatus::Success;
-    let head = ReplyHead {
-        xid,
-        body: ReplyBody::Accepted { verifier, status },
-    };
+    let head = ReplyHead { xid, body: ReplyBody::Accepted { verifier, status } };
     let encode = |out: &mut Encoder| {
         head.encode(out);
         out.opaque_fixed(results);
@@ -199,15 +169,7 @@ fn reply(xid: u32, verifier: &Verifier, results: &[u8], data: &[u8]) -> Vec<u8> 
 /// A successful reply with a digest.
 fn proved_reply(xid: u32, results: &[u8], data: &[u8], covered_data: Option<&[&[u8]]>) -> Vec<u8> {
     let digest = digest_keys().reply(&REQUEST_NONCE, &REPLY_NONCE, &[results], covered_data);
-    reply(
-        xid,
-        &Verifier {
-            nonce: REPLY_NONCE,
-            digest,
-        },
-        results,
-        data,
-    )
+    reply(xid, &Verifier { nonce: REPLY_NONCE, digest }, results, data)
 }
 
 fn result_bytes<T: XdrEncode>(result: Result<T, Status>) -> Vec<u8> {
@@ -234,13 +196,7 @@ fn read_arguments() -> ReadArguments {
 
 fn read_call() -> Vec<u8> {
     let arguments = to_bytes(&read_arguments());
-    call(
-        2,
-        drive::Procedure::Read,
-        Protection::INTEGRITY_ARGS,
-        &arguments,
-        &[],
-    )
+    call(2, drive::Procedure::Read, Protection::INTEGRITY_ARGS, &arguments, &[])
 }
 
 fn read_data() -> ReadData {
@@ -293,9 +249,7 @@ fn annotated(bytes: &[u8], parts: &[&[(usize, &str)]]) -> String {
 
 /// Checks that the document has this block under ```` ```text NAME ````.
 fn check(name: &str, expected: &str) {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(DOCUMENT);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(DOCUMENT);
     let document = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let opening = format!("```text {name}\n");
@@ -303,20 +257,12 @@ fn check(name: &str, expected: &str) {
         .split_once(&opening)
         .and_then(|(_, rest)| rest.split_once("```"))
         .map_or("", |(block, _)| block);
-    assert_eq!(
-        block, expected,
-        "{DOCUMENT} should have:\n{opening}{expected}```\n"
-    );
+    assert_eq!(block, expected, "{DOCUMENT} should have:\n{opening}{expected}```\n");
 }
 
 #[test]
 fn keys_are_those_of_the_document() {
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let key = capability_key(&working_key(), &capability(), ACCESS_CONTROL_VERSION);
     let expected = format!(
         "working key             {}\naccess control version  {ACCESS_CONTROL_VERSION}\n\
@@ -330,21 +276,12 @@ fn keys_are_those_of_the_document() {
 #[test]
 fn an_inquiry_is_that_of_the_document() {
     let procedure: &[_] = &[(4, "procedure: INQUIRY")];
-    check(
-        "example-inquiry-call",
-        &annotated(&inquiry_call(), &[CALL_WORDS, procedure, NO_AUTH]),
-    );
+    check("example-inquiry-call", &annotated(&inquiry_call(), &[CALL_WORDS, procedure, NO_AUTH]));
 }
 
 #[test]
 fn a_read_is_that_of_the_document() {
-    let parts = [
-        CALL_WORDS,
-        &[(4, "procedure: READ")],
-        CAPABILITY,
-        VERIFIER,
-        REGION,
-    ];
+    let parts = [CALL_WORDS, &[(4, "procedure: READ")], CAPABILITY, VERIFIER, REGION];
     check("example-read-call", &annotated(&read_call(), &parts));
 
     let results = result_bytes(Ok(read_data()));
@@ -358,10 +295,7 @@ fn a_read_is_that_of_the_document() {
         (DATA.len(), "the data, not covered by the digest"),
         (xdr_pad(DATA.len()), "padding"),
     ];
-    check(
-        "example-read-reply",
-        &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]),
-    );
+    check("example-read-reply", &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]));
 }
 
 #[test]
@@ -379,13 +313,7 @@ fn a_write_is_that_of_the_document() {
         (DATA.len(), "the data, covered by the digest"),
         (xdr_pad(DATA.len()), "padding, not covered"),
     ];
-    let parts = [
-        CALL_WORDS,
-        &[(4, "procedure: WRITE")],
-        CAPABILITY,
-        VERIFIER,
-        arguments,
-    ];
+    let parts = [CALL_WORDS, &[(4, "procedure: WRITE")], CAPABILITY, VERIFIER, arguments];
     check("example-write-call", &annotated(&write_call(), &parts));
 
     let bytes = proved_reply(3, &result_bytes(Ok(written())), &[], None);
@@ -397,37 +325,22 @@ fn a_write_is_that_of_the_document() {
         (8, "logical size"),
         (8, "fs_data_modify_time"),
     ];
-    check(
-        "example-write-reply",
-        &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]),
-    );
+    check("example-write-reply", &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]));
 }
 
 #[test]
 fn a_refusal_is_that_of_the_document() {
-    let verifier = Verifier {
-        nonce: REPLY_NONCE,
-        ..Verifier::NONE
-    };
+    let verifier = Verifier { nonce: REPLY_NONCE, ..Verifier::NONE };
     let refused = result_bytes::<()>(Err(Status::RefusedSkew));
     let bytes = reply(2, &verifier, &refused, &[]);
-    let rest: &[_] = &[
-        (4, "accept status: success"),
-        (4, "status: NASD_REFUSED_SKEW"),
-    ];
-    check(
-        "example-refusal",
-        &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]),
-    );
+    let rest: &[_] = &[(4, "accept status: success"), (4, "status: NASD_REFUSED_SKEW")];
+    check("example-refusal", &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]));
 }
 
 #[test]
 fn the_examples_decode_to_what_was_meant() {
     let bytes = write_call();
-    let mark = RecordMark {
-        last: true,
-        length: bytes.len() as u32 - 4,
-    };
+    let mark = RecordMark { last: true, length: bytes.len() as u32 - 4 };
     assert_eq!(bytes[..4], mark.to_bytes());
     let mut input = Decoder::new(&bytes[4..]);
     let head = CallHead::decode(&mut input).unwrap();

@@ -28,10 +28,7 @@ pub struct OpaqueAuth<'a> {
 
 impl OpaqueAuth<'static> {
     /// AUTH_NONE: no identity, no proof.
-    pub const NONE: OpaqueAuth<'static> = OpaqueAuth {
-        flavor: AUTH_NONE,
-        body: &[],
-    };
+    pub const NONE: OpaqueAuth<'static> = OpaqueAuth { flavor: AUTH_NONE, body: &[] };
 }
 
 impl<'a> OpaqueAuth<'a> {
@@ -131,16 +128,10 @@ mod tests {
 
     #[test]
     fn too_many_groups_are_refused() {
-        let many = AuthSys {
-            groups: vec![7; MAX_GROUPS + 1],
-            ..AuthSys::default()
-        };
+        let many = AuthSys { groups: vec![7; MAX_GROUPS + 1], ..AuthSys::default() };
         assert_eq!(
             AuthSys::from_body(&many.to_body()),
-            Err(XdrError::TooLong {
-                length: 17,
-                limit: 16
-            })
+            Err(XdrError::TooLong { length: 17, limit: 16 })
         );
     }
 
@@ -148,13 +139,7 @@ mod tests {
     fn a_long_body_is_refused_before_it_is_there() {
         let bytes = to_bytes_of_length(401);
         let error = OpaqueAuth::decode(&mut Decoder::new(&bytes)).unwrap_err();
-        assert_eq!(
-            error,
-            XdrError::TooLong {
-                length: 401,
-                limit: MAX_AUTH_BYTES
-            }
-        );
+        assert_eq!(error, XdrError::TooLong { length: 401, limit: MAX_AUTH_BYTES });
     }
 
     fn to_bytes_of_length(length: u32) -> Vec<u8> {

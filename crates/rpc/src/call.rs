@@ -72,20 +72,13 @@ impl CallError {
     pub const fn reply(&self) -> Option<ReplyHead<'static>> {
         let (xid, denial) = match *self {
             CallError::Malformed(_) | CallError::NotACall(_) => return None,
-            CallError::RpcVersion { xid, .. } => (
-                xid,
-                Denial::RpcMismatch {
-                    low: RPC_VERSION,
-                    high: RPC_VERSION,
-                },
-            ),
+            CallError::RpcVersion { xid, .. } => {
+                (xid, Denial::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION })
+            }
             CallError::Credential { xid, .. } => (xid, Denial::Auth(AuthStatus::BadCredential)),
             CallError::Verifier { xid, .. } => (xid, Denial::Auth(AuthStatus::BadVerifier)),
         };
-        Some(ReplyHead {
-            xid,
-            body: ReplyBody::Denied(denial),
-        })
+        Some(ReplyHead { xid, body: ReplyBody::Denied(denial) })
     }
 
     /// Whether only the end of the head is missing: an incremental reader fetches more.
@@ -119,14 +112,7 @@ impl<'a> CallHead<'a> {
             .map_err(|error| blame(error, CallError::Credential { xid, error }))?;
         let verifier = OpaqueAuth::decode(input)
             .map_err(|error| blame(error, CallError::Verifier { xid, error }))?;
-        Ok(CallHead {
-            xid,
-            program,
-            version,
-            procedure,
-            credential,
-            verifier,
-        })
+        Ok(CallHead { xid, program, version, procedure, credential, verifier })
     }
 
     /// A successful reply's head to this call, or another accepted one.
@@ -135,28 +121,18 @@ impl<'a> CallHead<'a> {
         verifier: OpaqueAuth<'v>,
         status: AcceptStatus,
     ) -> ReplyHead<'v> {
-        ReplyHead {
-            xid: self.xid,
-            body: ReplyBody::Accepted { verifier, status },
-        }
+        ReplyHead { xid: self.xid, body: ReplyBody::Accepted { verifier, status } }
     }
 
     /// A denying reply's head to this call.
     pub const fn denied(&self, denial: Denial) -> ReplyHead<'static> {
-        ReplyHead {
-            xid: self.xid,
-            body: ReplyBody::Denied(denial),
-        }
+        ReplyHead { xid: self.xid, body: ReplyBody::Denied(denial) }
     }
 }
 
 /// A cut message stays `Malformed`, so that there is one place to ask whether more bytes help.
 const fn blame(error: XdrError, otherwise: CallError) -> CallError {
-    if error.is_truncated() {
-        CallError::Malformed(error)
-    } else {
-        otherwise
-    }
+    if error.is_truncated() { CallError::Malformed(error) } else { otherwise }
 }
 
 impl XdrEncode for CallHead<'_> {
@@ -182,29 +158,13 @@ mod tests {
         program: 100_003,
         version: 3,
         procedure: 1,
-        credential: OpaqueAuth {
-            flavor: 9,
-            body: &[1, 2, 3, 4, 5],
-        },
+        credential: OpaqueAuth { flavor: 9, body: &[1, 2, 3, 4, 5] },
         verifier: OpaqueAuth::NONE,
     };
 
     #[test]
     fn bytes_are_those_of_the_rfc() {
-        let words = [
-            0x0102_0304_u32,
-            0,
-            2,
-            100_003,
-            3,
-            1,
-            9,
-            5,
-            0x0102_0304,
-            0x0500_0000,
-            0,
-            0,
-        ];
+        let words = [0x0102_0304_u32, 0, 2, 100_003, 3, 1, 9, 5, 0x0102_0304, 0x0500_0000, 0, 0];
         let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
         assert_eq!(to_bytes(&HEAD), expected);
     }

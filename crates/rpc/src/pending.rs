@@ -19,11 +19,7 @@ pub struct PendingCalls<T> {
 impl<T> PendingCalls<T> {
     /// Empty; the first call gets `first_xid`, and at most `limit` calls are in flight.
     pub fn new(first_xid: u32, limit: usize) -> Self {
-        PendingCalls {
-            next_xid: first_xid,
-            limit,
-            calls: HashMap::default(),
-        }
+        PendingCalls { next_xid: first_xid, limit, calls: HashMap::default() }
     }
 
     /// Adds a call and gives it an identifier.

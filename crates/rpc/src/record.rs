@@ -35,10 +35,7 @@ impl RecordMark {
     /// From the four bytes on the wire.
     pub const fn from_bytes(bytes: [u8; RECORD_MARK_BYTES]) -> Self {
         let word = u32::from_be_bytes(bytes);
-        RecordMark {
-            last: word & LAST_FRAGMENT != 0,
-            length: word & !LAST_FRAGMENT,
-        }
+        RecordMark { last: word & LAST_FRAGMENT != 0, length: word & !LAST_FRAGMENT }
     }
 }
 
@@ -88,10 +85,7 @@ pub fn seal_record(record: &mut [u8], following: usize) -> Result<(), RecordErro
             *mark = RecordMark { last: true, length }.to_bytes();
             Ok(())
         }
-        _ => Err(RecordError::TooLong {
-            length: length as u64,
-            limit: LIMIT,
-        }),
+        _ => Err(RecordError::TooLong { length: length as u64, limit: LIMIT }),
     }
 }
 
@@ -124,14 +118,7 @@ pub struct RecordParser {
 impl RecordParser {
     /// At the start of a record; records above `limit` bytes (marks not counted) are refused.
     pub const fn new(limit: usize) -> Self {
-        RecordParser {
-            limit,
-            mark: [0; 4],
-            mark_bytes: 0,
-            announced: 0,
-            left: 0,
-            last: false,
-        }
+        RecordParser { limit, mark: [0; 4], mark_bytes: 0, announced: 0, left: 0, last: false }
     }
 
     /// What comes next.
@@ -186,14 +173,9 @@ impl RecordParser {
         }
         // Marks have 31 bits and `limit` bounds what was announced, so this sum can't overflow.
         let length = self.announced as u64 + u64::from(mark.length);
-        let fits = usize::try_from(length)
-            .ok()
-            .filter(|&length| length <= self.limit);
+        let fits = usize::try_from(length).ok().filter(|&length| length <= self.limit);
         let Some(announced) = fits else {
-            return Err(RecordError::TooLong {
-                length,
-                limit: self.limit,
-            });
+            return Err(RecordError::TooLong { length, limit: self.limit });
         };
         self.left = announced - self.announced;
         self.announced = announced;
@@ -247,16 +229,10 @@ mod tests {
 
     #[test]
     fn marks_are_those_of_the_rfc() {
-        let mark = RecordMark {
-            last: true,
-            length: 0x0123_4567,
-        };
+        let mark = RecordMark { last: true, length: 0x0123_4567 };
         assert_eq!(mark.to_bytes(), [0x81, 0x23, 0x45, 0x67]);
         assert_eq!(RecordMark::from_bytes(mark.to_bytes()), mark);
-        let more = RecordMark {
-            last: false,
-            length: 4000,
-        };
+        let more = RecordMark { last: false, length: 4000 };
         assert_eq!(more.to_bytes(), [0, 0, 0x0f, 0xa0]);
         assert_eq!(RecordMark::from_bytes(more.to_bytes()), more);
     }
@@ -268,14 +244,7 @@ mod tests {
         out.u32(2);
         let mut record = out.into_bytes();
         assert_eq!(seal_record(&mut record, 100), Ok(()));
-        assert_eq!(
-            record[..4],
-            RecordMark {
-                last: true,
-                length: 108
-            }
-            .to_bytes()
-        );
+        assert_eq!(record[..4], RecordMark { last: true, length: 108 }.to_bytes());
         assert!(seal_record(&mut record, u32::MAX as usize).is_err());
         assert!(seal_record(&mut record, (1 << 31) - 8).is_err());
         assert_eq!(seal_record(&mut record, (1 << 31) - 9), Ok(()));
@@ -285,63 +254,24 @@ mod tests {
     fn the_limit_spans_fragments() {
         let mut parser = RecordParser::new(10);
         assert!(parser.is_at_start());
-        assert_eq!(
-            parser.mark(
-                &RecordMark {
-                    last: false,
-                    length: 6
-                }
-                .to_bytes()
-            ),
-            Ok(4)
-        );
+        assert_eq!(parser.mark(&RecordMark { last: false, length: 6 }.to_bytes()), Ok(4));
         assert_eq!(parser.expect(), Expect::Body(6));
         assert!(!parser.is_at_start());
         parser.consumed(6);
-        let five = RecordMark {
-            last: true,
-            length: 5,
-        }
-        .to_bytes();
-        assert_eq!(
-            parser.mark(&five),
-            Err(RecordError::TooLong {
-                length: 11,
-                limit: 10
-            })
-        );
+        let five = RecordMark { last: true, length: 5 }.to_bytes();
+        assert_eq!(parser.mark(&five), Err(RecordError::TooLong { length: 11, limit: 10 }));
     }
 
     #[test]
     fn empty_fragments_are_allowed_only_at_the_end() {
         let mut parser = RecordParser::new(10);
-        let empty = RecordMark {
-            last: false,
-            length: 0,
-        }
-        .to_bytes();
+        let empty = RecordMark { last: false, length: 0 }.to_bytes();
         assert_eq!(parser.mark(&empty), Err(RecordError::EmptyFragment));
 
         let mut parser = RecordParser::new(10);
-        parser
-            .mark(
-                &RecordMark {
-                    last: false,
-                    length: 1,
-                }
-                .to_bytes(),
-            )
-            .unwrap();
+        parser.mark(&RecordMark { last: false, length: 1 }.to_bytes()).unwrap();
         parser.consumed(1);
-        parser
-            .mark(
-                &RecordMark {
-                    last: true,
-                    length: 0,
-                }
-                .to_bytes(),
-            )
-            .unwrap();
+        parser.mark(&RecordMark { last: true, length: 0 }.to_bytes()).unwrap();
         assert_eq!((parser.expect(), parser.announced()), (Expect::End, 1));
         parser.restart();
         assert!(parser.is_at_start());

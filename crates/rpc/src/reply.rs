@@ -118,19 +118,12 @@ impl XdrDecode for AcceptStatus {
         Ok(match input.u32()? {
             0 => AcceptStatus::Success,
             1 => AcceptStatus::ProgramUnavailable,
-            2 => AcceptStatus::ProgramMismatch {
-                low: input.u32()?,
-                high: input.u32()?,
-            },
+            2 => AcceptStatus::ProgramMismatch { low: input.u32()?, high: input.u32()? },
             3 => AcceptStatus::ProcedureUnavailable,
             4 => AcceptStatus::GarbageArguments,
             5 => AcceptStatus::SystemError,
             value => {
-                return Err(UnknownValue {
-                    enumeration: "AcceptStatus",
-                    value,
-                }
-                .into());
+                return Err(UnknownValue { enumeration: "AcceptStatus", value }.into());
             }
         })
     }
@@ -171,16 +164,9 @@ impl XdrEncode for Denial {
 impl XdrDecode for Denial {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
         match input.u32()? {
-            RPC_MISMATCH => Ok(Denial::RpcMismatch {
-                low: input.u32()?,
-                high: input.u32()?,
-            }),
+            RPC_MISMATCH => Ok(Denial::RpcMismatch { low: input.u32()?, high: input.u32()? }),
             AUTH_ERROR => Ok(Denial::Auth(input.enumeration()?)),
-            value => Err(UnknownValue {
-                enumeration: "Denial",
-                value,
-            }
-            .into()),
+            value => Err(UnknownValue { enumeration: "Denial", value }.into()),
         }
     }
 }
@@ -238,11 +224,7 @@ impl<'a> ReplyHead<'a> {
             },
             MESSAGE_DENIED => ReplyBody::Denied(Denial::decode(input)?),
             value => {
-                return Err(UnknownValue {
-                    enumeration: "ReplyBody",
-                    value,
-                }
-                .into());
+                return Err(UnknownValue { enumeration: "ReplyBody", value }.into());
             }
         };
         Ok(ReplyHead { xid, body })
@@ -255,10 +237,7 @@ impl<'a> ReplyHead<'a> {
     /// [`ReplyError`] if none do.
     pub const fn success(&self) -> Result<OpaqueAuth<'a>, ReplyError> {
         match self.body {
-            ReplyBody::Accepted {
-                verifier,
-                status: AcceptStatus::Success,
-            } => Ok(verifier),
+            ReplyBody::Accepted { verifier, status: AcceptStatus::Success } => Ok(verifier),
             ReplyBody::Accepted { status, .. } => Err(ReplyError::Rejected(status)),
             ReplyBody::Denied(denial) => Err(ReplyError::Denied(denial)),
         }
@@ -289,50 +268,29 @@ mod tests {
     use nasd_xdr::to_bytes;
 
     fn words(head: &ReplyHead<'_>) -> Vec<u32> {
-        to_bytes(head)
-            .chunks(4)
-            .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
-            .collect()
+        to_bytes(head).chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     }
 
     #[test]
     fn bytes_are_those_of_the_rfc() {
         let accepted = |status| ReplyHead {
             xid: 5,
-            body: ReplyBody::Accepted {
-                verifier: OpaqueAuth::NONE,
-                status,
-            },
+            body: ReplyBody::Accepted { verifier: OpaqueAuth::NONE, status },
         };
-        let denied = |denial| ReplyHead {
-            xid: 5,
-            body: ReplyBody::Denied(denial),
-        };
+        let denied = |denial| ReplyHead { xid: 5, body: ReplyBody::Denied(denial) };
         assert_eq!(words(&accepted(AcceptStatus::Success)), [5, 1, 0, 0, 0, 0]);
         assert_eq!(
             words(&accepted(AcceptStatus::ProgramMismatch { low: 1, high: 4 })),
             [5, 1, 0, 0, 0, 2, 1, 4]
         );
-        assert_eq!(
-            words(&denied(Denial::RpcMismatch { low: 2, high: 2 })),
-            [5, 1, 1, 0, 2, 2]
-        );
-        assert_eq!(
-            words(&denied(Denial::Auth(AuthStatus::TooWeak))),
-            [5, 1, 1, 1, 5]
-        );
+        assert_eq!(words(&denied(Denial::RpcMismatch { low: 2, high: 2 })), [5, 1, 1, 0, 2, 2]);
+        assert_eq!(words(&denied(Denial::Auth(AuthStatus::TooWeak))), [5, 1, 1, 1, 5]);
     }
 
     #[test]
     fn only_success_has_results() {
-        let verifier = OpaqueAuth {
-            flavor: 7,
-            body: b"abcd",
-        };
-        let head = |status| ReplyHead {
-            xid: 1,
-            body: ReplyBody::Accepted { verifier, status },
-        };
+        let verifier = OpaqueAuth { flavor: 7, body: b"abcd" };
+        let head = |status| ReplyHead { xid: 1, body: ReplyBody::Accepted { verifier, status } };
         assert_eq!(head(AcceptStatus::Success).success(), Ok(verifier));
         assert_eq!(
             head(AcceptStatus::SystemError).success(),

@@ -28,10 +28,7 @@ fn denial() -> impl Strategy<Value = Denial> {
 
 /// Bytes that often look like small numbers, so that decoders get past their first word.
 fn plausible_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
-    vec(
-        prop_oneof![6 => Just(0_u8), 2 => 0..4_u8, 1 => any::<u8>()],
-        0..most,
-    )
+    vec(prop_oneof![6 => Just(0_u8), 2 => 0..4_u8, 1 => any::<u8>()], 0..most)
 }
 
 proptest! {
@@ -176,13 +173,7 @@ fn stream_of(records: &[Vec<Vec<u8>>], empty_tail: bool) -> Vec<u8> {
             stream.extend_from_slice(fragment);
         }
         if empty_tail {
-            stream.extend_from_slice(
-                &RecordMark {
-                    last: true,
-                    length: 0,
-                }
-                .to_bytes(),
-            );
+            stream.extend_from_slice(&RecordMark { last: true, length: 0 }.to_bytes());
         }
     }
     stream

@@ -47,13 +47,7 @@ fn main() -> Outcome<()> {
 
 /// A new file with every block written, because a file system takes longer for the first time.
 fn filled(path: &Path) -> Outcome<Arc<dyn BlockDevice>> {
-    let device = FileDevice::create(
-        path,
-        FILE_BYTES,
-        FileOptions {
-            allow_buffered: true,
-        },
-    )?;
+    let device = FileDevice::create(path, FILE_BYTES, FileOptions { allow_buffered: true })?;
     println!("{device:?}");
     let pool = FramePool::new(16)?;
     let mut frames = pool.allocate_many(16).ok_or("no frames")?;
@@ -64,18 +58,13 @@ fn filled(path: &Path) -> Outcome<Arc<dyn BlockDevice>> {
 }
 
 fn write_plain(device: &dyn BlockDevice, offset: u64, frames: &[Frame]) -> Outcome<()> {
-    let pieces: Vec<IoSlice<'_>> = frames
-        .iter()
-        .map(|frame| IoSlice::new(&frame[..]))
-        .collect();
+    let pieces: Vec<IoSlice<'_>> = frames.iter().map(|frame| IoSlice::new(&frame[..])).collect();
     Ok(device.write(offset, &pieces)?)
 }
 
 fn read_plain(device: &dyn BlockDevice, offset: u64, frames: &mut [Frame]) -> Outcome<()> {
-    let mut pieces: Vec<IoSliceMut<'_>> = frames
-        .iter_mut()
-        .map(|frame| IoSliceMut::new(&mut frame[..]))
-        .collect();
+    let mut pieces: Vec<IoSliceMut<'_>> =
+        frames.iter_mut().map(|frame| IoSliceMut::new(&mut frame[..])).collect();
     Ok(device.read(offset, &mut pieces)?)
 }
 
@@ -95,10 +84,7 @@ fn timed(step: Step<'_>, first: u64, count: u64, times: &mut Vec<Duration>) -> O
 
 fn show(name: &str, bytes: u64, each: Duration) {
     let speed = bytes as f64 / each.as_secs_f64() / 1e6;
-    println!(
-        "{name:36} {speed:9.0} MB/s {:10.1} us",
-        each.as_secs_f64() * 1e6
-    );
+    println!("{name:36} {speed:9.0} MB/s {:10.1} us", each.as_secs_f64() * 1e6);
 }
 
 /// One row: the same shape on the plain device and on the store, in alternating rounds.
@@ -111,11 +97,7 @@ fn row(name: &str, bytes: u64, count: u64, plain: Step<'_>, store: Step<'_>) -> 
     let (plain, store) = (median(plain_times), median(store_times));
     show(&format!("{name}: device"), bytes, plain);
     show(&format!("{name}: store"), bytes, store);
-    println!(
-        "{:36} {:9.2}",
-        "  ratio of speeds",
-        plain.as_secs_f64() / store.as_secs_f64()
-    );
+    println!("{:36} {:9.2}", "  ratio of speeds", plain.as_secs_f64() / store.as_secs_f64());
     Ok(())
 }
 
@@ -146,46 +128,26 @@ fn options() -> (FormatOptions, OpenOptions) {
 
 fn create(store: &Store) -> Outcome<ObjectName> {
     let (object, _) = store.create(PARTITION, &SetAttributes::default(), Timestamp(2))?;
-    Ok(ObjectName {
-        partition: PARTITION,
-        object,
-    })
+    Ok(ObjectName { partition: PARTITION, object })
 }
 
 /// Writes a MiB as a server does: received in place.
 fn write_mib(store: &Store, object: ObjectName, index: u64) -> Outcome<()> {
     let mut incoming = store.frames_for_write(index * MIB, MIB as usize)?;
     // What a socket would have put there, at no more than one touch of each frame.
-    incoming
-        .io_slices_mut()
-        .iter_mut()
-        .for_each(|piece| piece[0] = index as u8);
-    store.write(
-        object,
-        index * MIB,
-        WriteData::Frames(incoming),
-        Timestamp(3),
-    )?;
+    incoming.io_slices_mut().iter_mut().for_each(|piece| piece[0] = index as u8);
+    store.write(object, index * MIB, WriteData::Frames(incoming), Timestamp(3))?;
     Ok(())
 }
 
 fn write_small(store: &Store, object: ObjectName, index: u64) -> Outcome<()> {
-    store.write(
-        object,
-        index * 4096,
-        WriteData::Slice(&[5; 4096]),
-        Timestamp(4),
-    )?;
+    store.write(object, index * 4096, WriteData::Slice(&[5; 4096]), Timestamp(4))?;
     Ok(())
 }
 
 fn read(store: &Store, object: ObjectName, offset: u64, length: u64) -> Outcome<()> {
     let data = store.read(object, ByteRange::new(offset, length))?;
-    if data.len() as u64 == length {
-        Ok(())
-    } else {
-        Err("a short read".into())
-    }
+    if data.len() as u64 == length { Ok(()) } else { Err("a short read".into()) }
 }
 
 fn run(device: Arc<dyn BlockDevice>, plain: Arc<dyn BlockDevice>) -> Outcome<()> {
@@ -257,10 +219,7 @@ fn read_rows(store: &Store, object: ObjectName, plain: &dyn BlockDevice) -> Outc
         &mut |index| read_plain(plain, index * MIB, &mut frames),
         &mut |index| read(store, object, index * MIB, MIB),
     )?;
-    for (name, bytes) in [
-        ("read 1 MiB, cached: store", MIB),
-        ("read 4 KiB, cached: store", 4096),
-    ] {
+    for (name, bytes) in [("read 1 MiB, cached: store", MIB), ("read 4 KiB, cached: store", 4096)] {
         let mut times = Vec::new();
         let step: Step<'_> = &mut |index| read(store, object, index % 64 * bytes, bytes);
         timed(step, 0, 100_000, &mut times)?;
@@ -297,12 +256,7 @@ fn small_rows(store: &Store, object: ObjectName, plain: &dyn BlockDevice) -> Out
         },
     )?;
     let mut times = Vec::new();
-    timed(
-        &mut |index| write_small(store, small, index % 16),
-        0,
-        100_000,
-        &mut times,
-    )?;
+    timed(&mut |index| write_small(store, small, index % 16), 0, 100_000, &mut times)?;
     show("write 4 KiB, cached: store", 4096, median(times));
     let mut times = Vec::new();
     timed(&mut |_| create(store).map(|_| ()), 0, 5000, &mut times)?;

@@ -30,21 +30,13 @@ fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
     let size = changes.logical_size.unwrap_or_default();
     if size > MAX_OBJECT_BYTES {
         let limit = MAX_OBJECT_BYTES;
-        return Err(StoreError::TooLarge {
-            what: "an object",
-            bytes: size,
-            limit,
-        });
+        return Err(StoreError::TooLarge { what: "an object", bytes: size, limit });
     }
     let blocks = changes.blocks_allocated.unwrap_or_default();
     if blocks > LOGICAL_BLOCKS_MAX {
         let bytes = blocks.saturating_mul(BLOCK_BYTES as u64);
         let limit = MAX_OBJECT_BYTES;
-        return Err(StoreError::TooLarge {
-            what: "a reservation",
-            bytes,
-            limit,
-        });
+        return Err(StoreError::TooLarge { what: "a reservation", bytes, limit });
     }
     Ok(())
 }
@@ -75,10 +67,7 @@ impl Store {
                 return Err(error);
             }
         };
-        let name = ObjectName {
-            partition,
-            object: identifier,
-        };
+        let name = ObjectName { partition, object: identifier };
         let object = Arc::new(Object::created(name, record, charge));
         let attributes = {
             let mut body = object.write();
@@ -92,11 +81,7 @@ impl Store {
     }
 
     fn promise_create(&self, partition: PartitionId, charge: u64) -> Result<(), StoreError> {
-        let demand = Demand {
-            charge_before: 0,
-            charge_after: charge,
-            dirty: 0,
-        };
+        let demand = Demand { charge_before: 0, charge_after: charge, dirty: 0 };
         for _ in 0..ATTEMPTS {
             match self.promise(partition, demand, RECORDS_PER_OBJECT) {
                 Ok(()) => return Ok(()),
@@ -111,10 +96,7 @@ impl Store {
             if let Some(identifier) = self.identifiers.take() {
                 return Ok(identifier);
             }
-            self.run_flush(Request {
-                identifiers: true,
-                ..Request::default()
-            })?;
+            self.run_flush(Request { identifiers: true, ..Request::default() })?;
         }
     }
 
@@ -153,9 +135,7 @@ impl Store {
         } else {
             self.table.unregister(&mut body);
             self.settle_charge(&object, &mut body, 0);
-            self.metadata
-                .capacity
-                .release(std::mem::take(&mut body.promised_records));
+            self.metadata.capacity.release(std::mem::take(&mut body.promised_records));
             self.table.forget(name);
         }
         Ok(())
@@ -170,8 +150,7 @@ impl Store {
 
     /// Charges the object for exactly what it has and will have.
     pub(crate) fn settle_charge(&self, object: &Object, body: &mut Body, charge: u64) {
-        self.accounts()
-            .charge(object.name.partition, body.charge, charge);
+        self.accounts().charge(object.name.partition, body.charge, charge);
         body.charge = charge;
     }
 
@@ -275,11 +254,7 @@ impl Store {
     fn reserve(&self, object: &Object, body: &mut Body, blocks: u64) -> Result<(), NoSpace> {
         let before = std::mem::replace(&mut body.record.blocks_reserved, blocks);
         let charge = body.charge_with(0);
-        let demand = Demand {
-            charge_before: body.charge,
-            charge_after: charge,
-            dirty: 0,
-        };
+        let demand = Demand { charge_before: body.charge, charge_after: charge, dirty: 0 };
         match self.accounts().promise(object.name.partition, demand) {
             Ok(()) => {
                 body.charge = charge;
@@ -326,16 +301,10 @@ impl Store {
         // Whatever is not in the tree as it is now is in memory. What leaves memory while this goes
         // on is in the tree by then, which is asked last.
         for object in self.table.all_of(partition) {
-            let set = if object.read().removed {
-                &mut removed
-            } else {
-                &mut present
-            };
+            let set = if object.read().removed { &mut removed } else { &mut present };
             set.insert(object.name.object);
         }
-        let in_tree = self
-            .metadata
-            .list(partition, from, most.saturating_add(removed.len()))?;
+        let in_tree = self.metadata.list(partition, from, most.saturating_add(removed.len()))?;
         let mut found: BTreeSet<ObjectId> = in_tree.into_iter().collect();
         found.retain(|object| !removed.contains(object));
         found.extend(present.range(from..));

@@ -87,10 +87,7 @@ impl Cache {
     /// Waits until the background thread has something to do, or `patience` is over.
     pub(crate) fn wait_for_dirty(&self, patience: Duration) -> u64 {
         let deadline = Instant::now() + patience;
-        let mut guard = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let dirty = self.dirty_bytes();
@@ -109,11 +106,7 @@ impl Cache {
     pub(crate) fn frames<'a>(&'a self, object: &'a Object) -> FramesGuard<'a> {
         let frames = object.frames.lock().unwrap_or_else(PoisonError::into_inner);
         let before = frames.pinned();
-        FramesGuard {
-            frames,
-            cache: self,
-            before,
-        }
+        FramesGuard { frames, cache: self, before }
     }
 
     /// A number that no other frame that came into the cache has.
@@ -128,19 +121,14 @@ impl Cache {
         }
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for &slot in slots {
-            let key = Key {
-                object: Arc::downgrade(object),
-                slot,
-            };
+            let key = Key { object: Arc::downgrade(object), slot };
             policy.insert(key, fingerprint(object, slot.number));
         }
         // Frames that were dropped by cuts and removals left entries behind.
         if policy.entries() > 2 * self.pool.frames() + EVICTION_BATCH {
             policy.tidy(|key| {
                 key.object.upgrade().is_some_and(|object| {
-                    self.frames(&object)
-                        .frames
-                        .has(key.slot.number, key.slot.stamp)
+                    self.frames(&object).frames.has(key.slot.number, key.slot.stamp)
                 })
             });
         }
@@ -211,18 +199,13 @@ impl Drop for FramesGuard<'_> {
     fn drop(&mut self) {
         let (before, after) = (self.before, self.frames.pinned());
         if after > before {
-            let pinned = self
-                .cache
-                .pinned
-                .fetch_add(after - before, Ordering::Relaxed);
+            let pinned = self.cache.pinned.fetch_add(after - before, Ordering::Relaxed);
             let threshold = self.cache.pool.frames() / BACKGROUND_SHARE;
             if pinned < threshold && pinned + (after - before) >= threshold {
                 self.cache.dirtied.notify_all();
             }
         } else if after < before {
-            self.cache
-                .pinned
-                .fetch_sub(before - after, Ordering::Relaxed);
+            self.cache.pinned.fetch_sub(before - after, Ordering::Relaxed);
         }
     }
 }

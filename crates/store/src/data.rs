@@ -32,10 +32,7 @@ impl ReadData {
 
     /// All bytes in one piece, copied.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.segments
-            .iter()
-            .flat_map(|segment| segment.iter().copied())
-            .collect()
+        self.segments.iter().flat_map(|segment| segment.iter().copied()).collect()
     }
 }
 
@@ -52,21 +49,13 @@ impl Segment {
     /// The bytes `range` of `frame`.
     pub(crate) fn of_frame(frame: Arc<Frame>, range: Range<usize>) -> Segment {
         debug_assert!(range.start < range.end && range.end <= FRAME_BYTES);
-        Segment {
-            frame: Some(frame),
-            start: range.start as u32,
-            length: range.len() as u32,
-        }
+        Segment { frame: Some(frame), start: range.start as u32, length: range.len() as u32 }
     }
 
     /// `length` zeros, at most a frame's worth.
     pub(crate) fn of_zeros(length: usize) -> Segment {
         debug_assert!(0 < length && length <= FRAME_BYTES);
-        Segment {
-            frame: None,
-            start: 0,
-            length: length as u32,
-        }
+        Segment { frame: None, start: 0, length: length as u32 }
     }
 }
 
@@ -90,11 +79,7 @@ impl AsRef<[u8]> for Segment {
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = if self.frame.is_some() {
-            "frame"
-        } else {
-            "zeros"
-        };
+        let kind = if self.frame.is_some() { "frame" } else { "zeros" };
         write!(f, "Segment({kind}, {} bytes)", self.length)
     }
 }
@@ -138,11 +123,7 @@ impl IncomingFrames {
     /// The data received, in order, for a digest.
     pub fn slices(&self) -> Vec<&[u8]> {
         let ranges = ranges(self.offset, self.length);
-        self.frames
-            .iter()
-            .zip(ranges)
-            .map(|(frame, range)| &frame[range])
-            .collect()
+        self.frames.iter().zip(ranges).map(|(frame, range)| &frame[range]).collect()
     }
 
     /// The data received, as `writev` takes it.
@@ -223,11 +204,7 @@ mod tests {
     fn incoming_slices_are_the_data_and_nothing_else() {
         let pool = FramePool::new(2).unwrap();
         let frames = pool.allocate_many(2).unwrap();
-        let mut incoming = IncomingFrames {
-            offset: 65_530,
-            length: 16,
-            frames,
-        };
+        let mut incoming = IncomingFrames { offset: 65_530, length: 16, frames };
         let mut value = 0;
         for piece in &mut incoming.io_slices_mut() {
             for byte in piece.iter_mut() {

@@ -9,10 +9,8 @@ use crate::layout::Field;
 use crate::metadata::record::{self, EXTENT_BLOCKS_MAX, RECORD_VERSION};
 use crate::superblock::{self, FORMAT_VERSION, MAGIC, SUPERBLOCK_OFFSETS};
 
-const DOCUMENT: &str = include_str!(concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../docs/on-disk-format.md"
-));
+const DOCUMENT: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/on-disk-format.md"));
 
 /// The rows (offset, size, field) of each table that a layout comment announces.
 fn tables() -> BTreeMap<String, Vec<(usize, usize, String)>> {
@@ -21,10 +19,7 @@ fn tables() -> BTreeMap<String, Vec<(usize, usize, String)>> {
     for line in DOCUMENT.lines() {
         if let Some(name) = line.strip_prefix("<!-- layout: ") {
             let name = name.trim_end_matches(" -->").to_owned();
-            assert!(
-                found.insert(name.clone(), Vec::new()).is_none(),
-                "{name} comes twice"
-            );
+            assert!(found.insert(name.clone(), Vec::new()).is_none(), "{name} comes twice");
             current = Some(name);
             continue;
         }
@@ -65,22 +60,16 @@ fn every_layout_is_documented_as_it_is() {
     let tables = tables();
     assert_eq!(tables.len(), expected.len());
     for (name, fields) in expected {
-        let fields: Vec<(usize, usize, String)> = fields
-            .iter()
-            .map(|field| (field.offset, field.size, field.name.to_owned()))
-            .collect();
+        let fields: Vec<(usize, usize, String)> =
+            fields.iter().map(|field| (field.offset, field.size, field.name.to_owned())).collect();
         assert_eq!(tables[name], fields, "{name}");
     }
 }
 
 #[test]
 fn every_number_of_the_text_is_the_codes() {
-    let says = |text: String| {
-        assert!(
-            DOCUMENT.contains(&text),
-            "the document does not say: {text}"
-        )
-    };
+    let says =
+        |text: String| assert!(DOCUMENT.contains(&text), "the document does not say: {text}");
     says(format!("# On-disk format, version {FORMAT_VERSION}"));
     says(format!("| superblock A | byte {} |", SUPERBLOCK_OFFSETS[0]));
     says(format!("| superblock B | byte {} |", SUPERBLOCK_OFFSETS[1]));
@@ -91,10 +80,7 @@ fn every_number_of_the_text_is_the_codes() {
     says(format!("begins with its version, {RECORD_VERSION},"));
     says(format!("multiple of {} KiB", METADATA_STEP >> 10));
     says(format!("at least {} MiB", METADATA_MIN >> 20));
-    says(format!(
-        "whole number, at least two, of {} GiB",
-        TREE_REGION_BYTES >> 30
-    ));
+    says(format!("whole number, at least two, of {} GiB", TREE_REGION_BYTES >> 30));
     for table in ["objects", "extents", "partitions", "drive", "ballast"] {
         says(format!("| `{table}` |"));
     }
@@ -118,16 +104,8 @@ fn the_format_is_frozen() {
         object: nasd_types::ObjectId(6),
     };
     let key = record::extent_key(name, 7);
-    let extent = record::Extent {
-        logical: 7,
-        physical: 8,
-        checksums: vec![9, 10],
-    }
-    .encode(&key);
-    let initial = nasd_types::SetAttributes {
-        logical_size: Some(11),
-        ..Default::default()
-    };
+    let extent = record::Extent { logical: 7, physical: 8, checksums: vec![9, 10] }.encode(&key);
+    let initial = nasd_types::SetAttributes { logical_size: Some(11), ..Default::default() };
     let object = crate::object::initial_record(&initial, nasd_types::Timestamp(12));
     let object = object.encode(&record::object_key(name));
     let sums = [&block[..], &extent, &object].map(crc32c::crc32c);

@@ -30,16 +30,9 @@ impl Store {
         check_partitions(&options.partitions)?;
         let geometry = Geometry::plan(device.capacity(), options.metadata_bytes)?;
         wipe(&*device, &geometry)?;
-        let partitions = options
-            .partitions
-            .iter()
-            .map(|p| (p.id, partition_record(p)))
-            .collect();
+        let partitions = options.partitions.iter().map(|p| (p.id, partition_record(p))).collect();
         let first = initial_record(&SetAttributes::default(), options.now);
-        let objects = options
-            .partitions
-            .iter()
-            .map(|p| (first_object(p.id), first.clone()));
+        let objects = options.partitions.iter().map(|p| (first_object(p.id), first.clone()));
         let records = InitialRecords {
             drive_key: &options.drive_key,
             object_limit: ObjectId::FIRST_DYNAMIC.0,
@@ -62,50 +55,31 @@ impl Store {
 }
 
 fn first_object(partition: PartitionId) -> ObjectName {
-    ObjectName {
-        partition,
-        object: ObjectId::FIRST_OBJECT,
-    }
+    ObjectName { partition, object: ObjectId::FIRST_OBJECT }
 }
 
 fn check_partitions(partitions: &[PartitionFormat]) -> Result<(), FormatError> {
     if partitions.len() > PARTITIONS_MAX {
-        return Err(FormatError::Options(format!(
-            "more than {PARTITIONS_MAX} partitions"
-        )));
+        return Err(FormatError::Options(format!("more than {PARTITIONS_MAX} partitions")));
     }
     let distinct: BTreeSet<PartitionId> = partitions.iter().map(|p| p.id).collect();
     if distinct.len() < partitions.len() {
-        return Err(FormatError::Options(
-            "two partitions have the same number".to_owned(),
-        ));
+        return Err(FormatError::Options("two partitions have the same number".to_owned()));
     }
     Ok(())
 }
 
 fn partition_record(partition: &PartitionFormat) -> PartitionRecord {
-    let current = WorkingKey {
-        epoch: partition.key_epoch,
-        key: partition.working_key.clone(),
-    };
-    let keys = PartitionKeys {
-        partition: partition.partition_key.clone(),
-        current,
-        previous: None,
-    };
-    PartitionRecord {
-        quota_bytes: partition.quota_bytes,
-        keys,
-    }
+    let current = WorkingKey { epoch: partition.key_epoch, key: partition.working_key.clone() };
+    let keys =
+        PartitionKeys { partition: partition.partition_key.clone(), current, previous: None };
+    PartitionRecord { quota_bytes: partition.quota_bytes, keys }
 }
 
 /// Makes the device durably not a NASD drive, and the start of the metadata region empty.
 fn wipe(device: &dyn BlockDevice, geometry: &Geometry) -> Result<(), DeviceError> {
     let zeros = AlignedBuffer::zeroed(BLOCK_BYTES);
-    for offset in SUPERBLOCK_OFFSETS
-        .into_iter()
-        .chain([geometry.metadata_offset])
-    {
+    for offset in SUPERBLOCK_OFFSETS.into_iter().chain([geometry.metadata_offset]) {
         device.write(offset, &[IoSlice::new(&zeros)])?;
     }
     device.sync()

@@ -197,48 +197,33 @@ impl FrameMap {
 
     /// Whether the frame that came in with this stamp is still there.
     pub(crate) fn has(&self, number: u64, stamp: u64) -> bool {
-        self.slots
-            .get(&number)
-            .is_some_and(|slot| slot.stamp == stamp)
+        self.slots.get(&number).is_some_and(|slot| slot.stamp == stamp)
     }
 
     /// Number of dirty blocks.
     pub(crate) fn dirty_blocks(&self) -> u64 {
-        let dirty = self
-            .dirty
-            .iter()
-            .filter_map(|number| self.slots.get(number));
+        let dirty = self.dirty.iter().filter_map(|number| self.slots.get(number));
         dirty.map(|slot| u64::from(slot.dirty.count_ones())).sum()
     }
 
     /// What there is of a frame, of which `wanted` is being used.
     pub(crate) fn view(&mut self, number: u64, wanted: BlockSet) -> View {
         match self.slots.get_mut(&number) {
-            None => View {
-                number,
-                frame: None,
-                valid: 0,
-            },
+            None => View { number, frame: None, valid: 0 },
             Some(slot) => {
                 slot.touch(wanted);
-                View {
-                    number,
-                    frame: Some(slot.frame.clone()),
-                    valid: slot.valid,
-                }
+                View { number, frame: Some(slot.frame.clone()), valid: slot.valid }
             }
         }
     }
 
     /// Which blocks of a frame are in which state.
     pub(crate) fn states(&self, number: u64) -> States {
-        self.slots
-            .get(&number)
-            .map_or(States::default(), |slot| States {
-                valid: slot.valid,
-                dirty: slot.dirty,
-                writing: slot.writing,
-            })
+        self.slots.get(&number).map_or(States::default(), |slot| States {
+            valid: slot.valid,
+            dirty: slot.dirty,
+            writing: slot.writing,
+        })
     }
 
     /// Adds blocks that were read from the medium to what `have` shows of the frame. That is still
@@ -261,40 +246,22 @@ impl FrameMap {
         }
         let frame = Arc::new(frame);
         let valid = valid | have.valid | loaded;
-        let view = View {
-            number,
-            frame: Some(frame.clone()),
-            valid,
-        };
+        let view = View { number, frame: Some(frame.clone()), valid };
         if let Some(slot) = slot {
             slot.frame = frame;
             slot.valid = valid;
             slot.touch(loaded);
             return (view, None);
         }
-        let slot = Slot {
-            frame,
-            valid,
-            dirty: 0,
-            writing: 0,
-            fresh: 0,
-            used: loaded,
-            heat: 0,
-            stamp,
-        };
+        let slot =
+            Slot { frame, valid, dirty: 0, writing: 0, fresh: 0, used: loaded, heat: 0, stamp };
         self.slots.insert(number, slot);
         (view, Some(NewSlot { number, stamp }))
     }
 
     /// Puts written bytes into the cache. Returns what has to be made known to the policy.
     pub(crate) fn write(&mut self, write: FrameWrite<'_>, stamp: u64) -> Option<NewSlot> {
-        let FrameWrite {
-            number,
-            range,
-            payload,
-            edges,
-            fresh,
-        } = write;
+        let FrameWrite { number, range, payload, edges, fresh } = write;
         let blocks = touched(&range);
         self.dirty.insert(number);
         let Some(slot) = self.slots.get_mut(&number) else {
@@ -416,11 +383,7 @@ impl FrameMap {
     /// Judges the frame that came in with this stamp, and gives it up if nothing speaks for it.
     /// The frame itself is returned, to be dropped when no lock is held.
     pub(crate) fn judge(&mut self, number: u64, stamp: u64) -> Judged {
-        let Some(slot) = self
-            .slots
-            .get_mut(&number)
-            .filter(|slot| slot.stamp == stamp)
-        else {
+        let Some(slot) = self.slots.get_mut(&number).filter(|slot| slot.stamp == stamp) else {
             return Judged::Gone;
         };
         if slot.is_pinned() {
@@ -540,11 +503,7 @@ mod tests {
     }
 
     fn absent(number: u64) -> View {
-        View {
-            number,
-            frame: None,
-            valid: 0,
-        }
+        View { number, frame: None, valid: 0 }
     }
 
     fn put(map: &mut FrameMap, pool: &FramePool, range: Range<usize>, value: u8) {
@@ -552,16 +511,7 @@ mod tests {
         // What the spare frame had before must never show.
         let payload = Payload::Copy(&bytes, filled(pool, 0xee));
         let fresh = touched(&range) & !map.states(0).dirty;
-        map.write(
-            FrameWrite {
-                number: 0,
-                range,
-                payload,
-                edges: Edges::new(),
-                fresh,
-            },
-            1,
-        );
+        map.write(FrameWrite { number: 0, range, payload, edges: Edges::new(), fresh }, 1);
     }
 
     /// The first byte of each run of equal bytes in the valid blocks, with its length.
@@ -571,10 +521,7 @@ mod tests {
         let Some(frame) = view.frame else {
             return found;
         };
-        for &byte in runs(view.valid)
-            .flatten()
-            .flat_map(|block| &frame[block_bytes(block)])
-        {
+        for &byte in runs(view.valid).flatten().flat_map(|block| &frame[block_bytes(block)]) {
             match found.last_mut() {
                 Some((last, count)) if *last == byte => *count += 1,
                 _ => found.push((byte, 1)),
@@ -587,10 +534,7 @@ mod tests {
     fn sets_and_runs() {
         assert_eq!(set(0..16), 0xffff);
         assert_eq!((set(3..3), set(15..16)), (0, 0x8000));
-        assert_eq!(
-            runs(0b1000_0000_0110_0001).collect::<Vec<_>>(),
-            [0..1, 5..7, 15..16]
-        );
+        assert_eq!(runs(0b1000_0000_0110_0001).collect::<Vec<_>>(), [0..1, 5..7, 15..16]);
         assert_eq!(runs(0xffff).collect::<Vec<_>>(), [0..16]);
         assert_eq!((touched(&(1..B + 1)), covered(&(1..B + 1))), (0b11, 0));
         assert_eq!((touched(&(0..B)), covered(&(0..3 * B - 1))), (0b1, 0b11));
@@ -607,30 +551,11 @@ mod tests {
         let edges = Edges::from([(2, Box::new([7; B]))]);
         let range = 2 * B + 4..2 * B + 8;
         let payload = Payload::Frame(filled(&pool, 3));
-        map.write(
-            FrameWrite {
-                number: 0,
-                range,
-                payload,
-                edges,
-                fresh: 0,
-            },
-            2,
-        );
+        map.write(FrameWrite { number: 0, range, payload, edges, fresh: 0 }, 2);
         let tail = [(0, 10), (1, 10), (0, B - 20), (7, 4), (3, 4), (7, B - 8)];
         assert_eq!(shape(&mut map), tail);
-        assert_eq!(
-            map.states(0),
-            States {
-                valid: 0b101,
-                dirty: 0b101,
-                writing: 0
-            }
-        );
-        assert_eq!(
-            (map.pinned(), map.dirty_blocks(), pool.free_frames()),
-            (1, 2, 7)
-        );
+        assert_eq!(map.states(0), States { valid: 0b101, dirty: 0b101, writing: 0 });
+        assert_eq!((map.pinned(), map.dirty_blocks(), pool.free_frames()), (1, 2, 7));
     }
 
     #[test]
@@ -658,16 +583,7 @@ mod tests {
             let frame = filled(&pool, value);
             let address = frame.as_ptr();
             let payload = Payload::Frame(frame);
-            map.write(
-                FrameWrite {
-                    number: 0,
-                    range,
-                    payload,
-                    edges: Edges::new(),
-                    fresh: 0,
-                },
-                2,
-            );
+            map.write(FrameWrite { number: 0, range, payload, edges: Edges::new(), fresh: 0 }, 2);
             map.view(0, 0).frame.unwrap().as_ptr() == address
         };
         assert!(write(2, 0..FRAME_BYTES));
@@ -682,26 +598,12 @@ mod tests {
         put(&mut map, &pool, 0..2 * B, 1);
         let taken = map.capture();
         assert_eq!((taken[0].blocks, taken[0].fresh), (0b11, 0b11));
-        assert_eq!(
-            map.states(0),
-            States {
-                valid: 0b11,
-                dirty: 0,
-                writing: 0b11
-            }
-        );
+        assert_eq!(map.states(0), States { valid: 0b11, dirty: 0, writing: 0b11 });
         assert!(matches!(map.judge(0, 1), Judged::Pinned));
         put(&mut map, &pool, 0..B, 2);
         assert_eq!(taken[0].frame[0], 1);
         map.written(&taken);
-        assert_eq!(
-            map.states(0),
-            States {
-                valid: 0b11,
-                dirty: 0b01,
-                writing: 0
-            }
-        );
+        assert_eq!(map.states(0), States { valid: 0b11, dirty: 0b01, writing: 0 });
         assert_eq!(map.pinned(), 1);
         let again = map.capture();
         map.written(&again);
@@ -718,26 +620,10 @@ mod tests {
         assert_eq!(map.cut(3), Dropped { dirty: 0, fresh: 0 });
         let range = 0..B;
         let payload = Payload::Copy(&[2; B], filled(&pool, 0));
-        map.write(
-            FrameWrite {
-                number: 0,
-                range,
-                payload,
-                edges: Edges::new(),
-                fresh: 0,
-            },
-            2,
-        );
+        map.write(FrameWrite { number: 0, range, payload, edges: Edges::new(), fresh: 0 }, 2);
         // Three of four are left, one of them was written again.
         assert_eq!(map.revert(&taken), Dropped { dirty: 2, fresh: 3 });
-        assert_eq!(
-            map.states(0),
-            States {
-                valid: 0b111,
-                dirty: 0b111,
-                writing: 0
-            }
-        );
+        assert_eq!(map.states(0), States { valid: 0b111, dirty: 0b111, writing: 0 });
         assert_eq!(map.capture()[0].fresh, 0b111);
     }
 
@@ -749,10 +635,7 @@ mod tests {
         assert_eq!(map.cut(3), Dropped { dirty: 1, fresh: 1 });
         assert_eq!(map.states(0).valid, 0b111);
         assert_eq!(map.cut(0), Dropped { dirty: 3, fresh: 3 });
-        assert_eq!(
-            (map.pinned(), map.is_empty(), pool.free_frames()),
-            (0, true, 8)
-        );
+        assert_eq!((map.pinned(), map.is_empty(), pool.free_frames()), (0, true, 8));
         assert!(map.capture().is_empty());
     }
 
@@ -761,13 +644,7 @@ mod tests {
         let pool = FramePool::new(8).unwrap();
         let mut map = FrameMap::default();
         let (seen, new) = map.fill(&absent(0), filled(&pool, 1), 0b1, 5);
-        assert_eq!(
-            new,
-            Some(NewSlot {
-                number: 0,
-                stamp: 5
-            })
-        );
+        assert_eq!(new, Some(NewSlot { number: 0, stamp: 5 }));
         assert!(matches!(map.judge(0, 5), Judged::Evicted(_)));
         let (view, new) = map.fill(&seen, filled(&pool, 2), 0b10, 6);
         assert_eq!((view.valid, new.map(|slot| slot.stamp)), (0b11, Some(6)));
@@ -788,10 +665,7 @@ mod tests {
             map.view(0, set(block..block + 1));
         }
         map.view(0, 1);
-        assert!(
-            matches!(map.judge(0, 4), Judged::Gone),
-            "another frame of that number"
-        );
+        assert!(matches!(map.judge(0, 4), Judged::Gone), "another frame of that number");
         assert!(matches!(map.judge(0, 5), Judged::Used));
         assert!(matches!(map.judge(0, 5), Judged::Evicted(_)));
     }

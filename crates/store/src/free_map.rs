@@ -62,10 +62,7 @@ impl FreeMap {
             cursor: 0,
         };
         if total > 0 {
-            map.insert(Run {
-                start: 0,
-                blocks: total,
-            });
+            map.insert(Run { start: 0, blocks: total });
             map.free = total;
         }
         map
@@ -97,16 +94,10 @@ impl FreeMap {
     fn carve(&mut self, run: Run, taken: Run) {
         self.remove(run);
         if run.start < taken.start {
-            self.insert(Run {
-                start: run.start,
-                blocks: taken.start - run.start,
-            });
+            self.insert(Run { start: run.start, blocks: taken.start - run.start });
         }
         if taken.end() < run.end() {
-            self.insert(Run {
-                start: taken.end(),
-                blocks: run.end() - taken.end(),
-            });
+            self.insert(Run { start: taken.end(), blocks: run.end() - taken.end() });
         }
         self.free -= taken.blocks;
     }
@@ -127,11 +118,8 @@ impl FreeMap {
         if run.blocks == 0 || run.end() > self.total {
             return false;
         }
-        let next = self
-            .by_start
-            .range(run.start..)
-            .next()
-            .map(|(&start, &blocks)| Run { start, blocks });
+        let next =
+            self.by_start.range(run.start..).next().map(|(&start, &blocks)| Run { start, blocks });
         let previous = self
             .by_start
             .range(..run.start)
@@ -145,10 +133,7 @@ impl FreeMap {
         let mut merged = run;
         if let Some(previous) = previous.filter(|previous| previous.end() == run.start) {
             self.remove(previous);
-            merged = Run {
-                start: previous.start,
-                blocks: previous.blocks + merged.blocks,
-            };
+            merged = Run { start: previous.start, blocks: previous.blocks + merged.blocks };
         }
         if let Some(next) = next.filter(|next| next.start == run.end()) {
             self.remove(next);
@@ -170,10 +155,7 @@ impl FreeMap {
         let mut hint = hint;
         while left > 0 {
             let (run, start) = self.choose(left, hint.take())?;
-            let piece = Run {
-                start,
-                blocks: left.min(run.end() - start),
-            };
+            let piece = Run { start, blocks: left.min(run.end() - start) };
             self.carve(run, piece);
             if blocks >= LARGE_BLOCKS {
                 self.cursor = piece.end();
@@ -198,13 +180,7 @@ impl FreeMap {
         }
         let best = self.by_length.range((blocks, 0)..).next();
         let &(length, start) = best.or_else(|| self.by_length.last())?;
-        Some((
-            Run {
-                start,
-                blocks: length,
-            },
-            start,
-        ))
+        Some((Run { start, blocks: length }, start))
     }
 
     fn next_fit(&self, blocks: u64) -> Option<Run> {
@@ -231,10 +207,7 @@ mod tests {
     fn a_hint_is_followed_even_into_a_short_run() {
         let mut map = FreeMap::new(100);
         assert!(map.claim(run(0, 10)) && map.claim(run(15, 10)));
-        assert_eq!(
-            map.allocate(8, Some(10)),
-            Some(vec![run(10, 5), run(25, 3)])
-        );
+        assert_eq!(map.allocate(8, Some(10)), Some(vec![run(10, 5), run(25, 3)]));
         assert_eq!(map.allocate(4, Some(50)), Some(vec![run(50, 4)]));
         // Block 5 is in use: no hint at all, so the shortest run (28 to 50) has it.
         assert_eq!(map.allocate(1, Some(5)), Some(vec![run(28, 1)]));

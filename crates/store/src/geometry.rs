@@ -57,10 +57,7 @@ impl Geometry {
         let data_offset = METADATA_OFFSET.saturating_add(metadata_bytes);
         let needed = data_offset.saturating_add(DATA_BLOCKS_MIN * BLOCK_BYTES as u64);
         if capacity < needed {
-            return Err(FormatError::TooSmall {
-                bytes: capacity,
-                needed,
-            });
+            return Err(FormatError::TooSmall { bytes: capacity, needed });
         }
         let data_blocks = (capacity - data_offset) / BLOCK_BYTES as u64;
         let device_bytes = data_offset + data_blocks * BLOCK_BYTES as u64;
@@ -131,15 +128,7 @@ mod tests {
 
     #[test]
     fn every_plan_is_valid_and_fills_the_device() {
-        for capacity in [
-            4 << 20,
-            5_000_000,
-            64 << 20,
-            8 << 30,
-            100 << 30,
-            3 << 40,
-            1 << 50,
-        ] {
+        for capacity in [4 << 20, 5_000_000, 64 << 20, 8 << 30, 100 << 30, 3 << 40, 1 << 50] {
             let geometry = Geometry::plan(capacity, None).unwrap();
             geometry.check(capacity).unwrap();
             assert!(capacity - geometry.device_bytes < BLOCK_BYTES as u64);
@@ -151,16 +140,7 @@ mod tests {
 
     #[test]
     fn region_sizes_are_fixed_points() {
-        for wanted in [
-            0,
-            2 << 20,
-            3_333_333,
-            1 << 30,
-            4 << 30,
-            7 << 30,
-            9 << 30,
-            1 << 44,
-        ] {
+        for wanted in [0, 2 << 20, 3_333_333, 1 << 30, 4 << 30, 7 << 30, 9 << 30, 1 << 44] {
             let size = region_size(wanted);
             assert_eq!(region_size(size), size, "wanted {wanted}");
         }
@@ -173,26 +153,11 @@ mod tests {
     fn senseless_geometry_is_refused() {
         let good = Geometry::plan(64 << 20, None).unwrap();
         let bad = [
-            Geometry {
-                data_blocks: u64::MAX,
-                ..good
-            },
-            Geometry {
-                data_blocks: good.data_blocks + 1,
-                ..good
-            },
-            Geometry {
-                data_offset: good.data_offset + 1,
-                ..good
-            },
-            Geometry {
-                metadata_bytes: u64::MAX,
-                ..good
-            },
-            Geometry {
-                metadata_offset: 0,
-                ..good
-            },
+            Geometry { data_blocks: u64::MAX, ..good },
+            Geometry { data_blocks: good.data_blocks + 1, ..good },
+            Geometry { data_offset: good.data_offset + 1, ..good },
+            Geometry { metadata_bytes: u64::MAX, ..good },
+            Geometry { metadata_offset: 0, ..good },
         ];
         for geometry in bad {
             assert!(geometry.check(64 << 20).is_err(), "{geometry:?}");

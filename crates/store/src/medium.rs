@@ -29,10 +29,7 @@ pub(crate) fn mapped_blocks(number: u64, extents: &[Extent]) -> BlockSet {
     let end = base + FRAME_BLOCKS as u64;
     let first = extents.partition_point(|extent| extent.end() <= base);
     let mut blocks = 0;
-    for extent in extents[first..]
-        .iter()
-        .take_while(|extent| extent.logical < end)
-    {
+    for extent in extents[first..].iter().take_while(|extent| extent.logical < end) {
         let from = extent.logical.max(base) - base;
         let to = extent.end().min(end) - base;
         blocks |= set(from as usize..to as usize);
@@ -68,10 +65,7 @@ impl Store {
                 let piece = IoSliceMut::new(piece);
                 if next_physical != Some(physical) || requests.is_empty() {
                     let offset = self.geometry.byte_of(physical);
-                    requests.push(ReadRequest {
-                        offset,
-                        into: Vec::new(),
-                    });
+                    requests.push(ReadRequest { offset, into: Vec::new() });
                 }
                 if let Some(request) = requests.last_mut() {
                     request.into.push(piece);
@@ -81,9 +75,7 @@ impl Store {
         }
         self.device.read_batch(&mut requests)?;
         drop(requests);
-        loads
-            .iter()
-            .try_for_each(|load| verify(name, load, extents))
+        loads.iter().try_for_each(|load| verify(name, load, extents))
     }
 
     /// Reads one block; `None` is a hole.
@@ -98,13 +90,9 @@ impl Store {
         };
         let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
         let offset = self.geometry.byte_of(extent.physical);
-        self.device
-            .read(offset, &mut [IoSliceMut::new(&mut buffer)])?;
+        self.device.read(offset, &mut [IoSliceMut::new(&mut buffer)])?;
         if extent.checksums.first() != Some(&checksum(&buffer)) {
-            return Err(StoreError::Corrupt {
-                object: name,
-                block,
-            });
+            return Err(StoreError::Corrupt { object: name, block });
         }
         let mut contents = Box::new([0; BLOCK_BYTES]);
         contents.copy_from_slice(&buffer);
@@ -140,10 +128,7 @@ fn verify(name: ObjectName, load: &Load, extents: &[Extent]) -> Result<(), Store
             .map(|extent| extent.checksums[(block - extent.logical) as usize]);
         if expected != Some(checksum(&load.frame[block_bytes(within)])) {
             tracing::error!(object = %name, block, "a data block does not match its checksum");
-            return Err(StoreError::Corrupt {
-                object: name,
-                block,
-            });
+            return Err(StoreError::Corrupt { object: name, block });
         }
     }
     Ok(())

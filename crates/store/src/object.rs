@@ -64,26 +64,12 @@ impl Object {
             _ => record.logical_size.div_ceil(BLOCK_BYTES as u64),
         };
         let charge = record.blocks_reserved.max(record.blocks_used);
-        Object::new(
-            name,
-            Body {
-                mapped_end,
-                charge,
-                ..Body::absent(record)
-            }
-            .in_tree(),
-        )
+        Object::new(name, Body { mapped_end, charge, ..Body::absent(record) }.in_tree())
     }
 
     /// An object that was created just now.
     pub(crate) fn created(name: ObjectName, record: ObjectRecord, charge: u64) -> Object {
-        Object::new(
-            name,
-            Body {
-                charge,
-                ..Body::absent(record)
-            },
-        )
+        Object::new(name, Body { charge, ..Body::absent(record) })
     }
 
     fn new(name: ObjectName, body: Body) -> Object {
@@ -122,8 +108,7 @@ impl Object {
 
     /// Copies what can be had without the lock, after a change of `body`.
     pub(crate) fn publish(&self, body: &Body) {
-        self.access_control_version
-            .store(body.record.access_control_version, Ordering::Release);
+        self.access_control_version.store(body.record.access_control_version, Ordering::Release);
         self.removed.store(body.removed, Ordering::Release);
     }
 }
@@ -159,10 +144,7 @@ impl Body {
 
     /// Blocks of the tree that count as the object's end here: those in front of every cut.
     pub(crate) fn live_end(&self) -> u64 {
-        let cut = self
-            .cut
-            .unwrap_or(u64::MAX)
-            .min(self.cut_writing.unwrap_or(u64::MAX));
+        let cut = self.cut.unwrap_or(u64::MAX).min(self.cut_writing.unwrap_or(u64::MAX));
         self.mapped_end.min(cut)
     }
 

@@ -30,10 +30,7 @@ impl Store {
     /// Reads who the drive is without opening it.
     pub fn read_identity(device: &dyn BlockDevice) -> Result<Identity, OpenError> {
         let superblock = superblock::find(device)?.superblock;
-        Ok(Identity {
-            drive: superblock.drive,
-            cell: superblock.cell,
-        })
+        Ok(Identity { drive: superblock.drive, cell: superblock.cell })
     }
 
     /// Opens a formatted device. The device's own lock keeps other processes out.
@@ -44,12 +41,7 @@ impl Store {
         }
         let found = superblock::find(&*device)?;
         repair_superblock(&*device, &found)?;
-        let Superblock {
-            drive,
-            cell,
-            geometry,
-            ..
-        } = found.superblock;
+        let Superblock { drive, cell, geometry, .. } = found.superblock;
         let metadata = Metadata::open(device.clone(), &geometry, options.metadata_cache_bytes)?;
         let (drive_key, object_limit, partitions) = metadata.drive()?;
         let partitions: BTreeMap<PartitionId, PartitionRecord> = partitions.into_iter().collect();
@@ -85,10 +77,7 @@ fn repair_superblock(device: &dyn BlockDevice, found: &Found) -> Result<(), Open
     let Some(place) = found.stale else {
         return Ok(());
     };
-    tracing::warn!(
-        place,
-        "one superblock was damaged; it is written anew from the other"
-    );
+    tracing::warn!(place, "one superblock was damaged; it is written anew from the other");
     superblock::write_place(device, place, &found.superblock.encode())?;
     Ok(())
 }
@@ -117,10 +106,7 @@ impl Scan {
         Scan {
             free: FreeMap::new(data_blocks),
             data_blocks,
-            accounts: partitions
-                .iter()
-                .map(|(id, record)| (*id, account(record)))
-                .collect(),
+            accounts: partitions.iter().map(|(id, record)| (*id, account(record))).collect(),
             missing: BTreeMap::new(),
             highest_object: 0,
             last: None,
@@ -163,20 +149,12 @@ impl Visitor for Scan {
     }
 
     fn extent(&mut self, name: ObjectName, extent: &Extent) -> Result<(), TreeError> {
-        if self
-            .last
-            .is_some_and(|(last, end)| last == name && extent.logical < end)
-        {
+        if self.last.is_some_and(|(last, end)| last == name && extent.logical < end) {
             return damaged(format!("two extents of object {name} overlap"));
         }
         self.last = Some((name, extent.end()));
-        if !self.free.claim(Run {
-            start: extent.physical,
-            blocks: extent.blocks(),
-        }) {
-            return damaged(format!(
-                "a block of object {name} belongs to another extent too"
-            ));
+        if !self.free.claim(Run { start: extent.physical, blocks: extent.blocks() }) {
+            return damaged(format!("a block of object {name} belongs to another extent too"));
         }
         let announced = self.missing.get_mut(&name);
         match announced.map(|left| (left.checked_sub(extent.blocks()), left)) {

@@ -79,11 +79,7 @@ impl<K> Policy<K> {
             steps -= 1;
             let small_first = self.small.len() > self.entries() / SMALL_SHARE;
             let from_small = small_first || self.main.is_empty();
-            let queue = if from_small {
-                &mut self.small
-            } else {
-                &mut self.main
-            };
+            let queue = if from_small { &mut self.small } else { &mut self.main };
             let Some(entry) = queue.pop_front() else {
                 break;
             };
@@ -134,12 +130,7 @@ mod tests {
 
     impl Cache {
         fn new(capacity: usize) -> Cache {
-            Cache {
-                policy: Policy::new(capacity),
-                uses: HashMap::new(),
-                capacity,
-                misses: 0,
-            }
+            Cache { policy: Policy::new(capacity), uses: HashMap::new(), capacity, misses: 0 }
         }
 
         fn get(&mut self, key: u64) {

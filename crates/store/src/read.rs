@@ -96,10 +96,8 @@ impl Store {
         spare: &mut Vec<Frame>,
     ) -> Result<Filled, StoreError> {
         let parts = || frame_parts(range.offset, range.length as usize);
-        let missing: Vec<BlockSet> = parts()
-            .zip(&*views)
-            .map(|(part, view)| touched(&part.range) & !view.valid)
-            .collect();
+        let missing: Vec<BlockSet> =
+            parts().zip(&*views).map(|(part, view)| touched(&part.range) & !view.valid).collect();
         let Some((from, to)) = bounds(views, &missing) else {
             return Ok(Filled::All);
         };
@@ -121,11 +119,7 @@ impl Store {
         let mut loads: Vec<Load> = wanted
             .iter()
             .zip(spare.drain(..wanted.len()))
-            .map(|(&(index, blocks), frame)| Load {
-                number: views[index].number,
-                blocks,
-                frame,
-            })
+            .map(|(&(index, blocks), frame)| Load { number: views[index].number, blocks, frame })
             .collect();
         self.load(object.name, &mut loads, &extents)?;
         let mut new_slots = Vec::new();
@@ -152,10 +146,7 @@ enum Filled {
 
 /// The blocks of the object from the first to behind the last that is missing.
 fn bounds(views: &[View], missing: &[BlockSet]) -> Option<(u64, u64)> {
-    let mut blocks = views
-        .iter()
-        .zip(missing)
-        .filter(|(_, missing)| **missing != 0);
+    let mut blocks = views.iter().zip(missing).filter(|(_, missing)| **missing != 0);
     let (first, lowest) = blocks.next()?;
     let (last, highest) = blocks.next_back().unwrap_or((first, lowest));
     let from = first.number * FRAME_BLOCKS as u64 + u64::from(lowest.trailing_zeros());

@@ -192,23 +192,12 @@ mod tests {
 
     fn space(data_blocks: u64, quota_blocks: u64) -> Space {
         let mut space = Space::new(FreeMap::new(data_blocks), data_blocks);
-        space.add_partition(
-            P,
-            Account {
-                quota_blocks,
-                charged: 0,
-                objects: 0,
-            },
-        );
+        space.add_partition(P, Account { quota_blocks, charged: 0, objects: 0 });
         space
     }
 
     fn demand(charge_before: u64, charge_after: u64, dirty: u64) -> Demand {
-        Demand {
-            charge_before,
-            charge_after,
-            dirty,
-        }
+        Demand { charge_before, charge_after, dirty }
     }
 
     #[test]
@@ -230,22 +219,13 @@ mod tests {
     fn dirty_blocks_never_outnumber_free_ones() {
         let mut space = space(1600, u64::MAX);
         space.promise(P, demand(0, 1500, 1500)).unwrap();
-        assert_eq!(
-            space.promise(P, demand(1500, 1500, 101)),
-            Err(NoSpace::Data)
-        );
+        assert_eq!(space.promise(P, demand(1500, 1500, 101)), Err(NoSpace::Data));
         let first = space.allocate(1500, None).unwrap();
         // The drive is as full as it gets, and the reserve is there to overwrite with.
-        assert_eq!(
-            space.promise(P, demand(1500, 1500, 101)),
-            Err(NoSpace::Data)
-        );
+        assert_eq!(space.promise(P, demand(1500, 1500, 101)), Err(NoSpace::Data));
         space.promise(P, demand(1500, 1500, 100)).unwrap();
         let second = space.allocate(100, None).unwrap();
-        space.free(&[Run {
-            start: first[0].start,
-            blocks: 100,
-        }]);
+        space.free(&[Run { start: first[0].start, blocks: 100 }]);
         space.promise(P, demand(1500, 1500, 100)).unwrap();
         assert_eq!(space.used(), 1500);
         space.take_back(&second, 0);

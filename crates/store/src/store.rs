@@ -132,9 +132,7 @@ impl Store {
     }
 
     pub(crate) fn partition(&self, partition: PartitionId) -> Result<&PartitionRecord, StoreError> {
-        self.partitions
-            .get(&partition)
-            .ok_or(StoreError::NoSuchPartition(partition))
+        self.partitions.get(&partition).ok_or(StoreError::NoSuchPartition(partition))
     }
 
     pub(crate) fn accounts(&self) -> MutexGuard<'_, Accounts> {
@@ -164,10 +162,7 @@ impl Store {
                 Ok(object) => return Ok(object),
                 Err(ticket) => ticket,
             };
-            let record = self
-                .metadata
-                .object(name)?
-                .ok_or(StoreError::NoSuchObject(name))?;
+            let record = self.metadata.object(name)?.ok_or(StoreError::NoSuchObject(name))?;
             let loaded = Arc::new(Object::loaded(name, record));
             if let Some(object) = self.table.insert_loaded(loaded, ticket) {
                 return Ok(object);
@@ -182,11 +177,7 @@ impl Store {
 
     pub(crate) fn check_transfer(&self, what: &'static str, bytes: u64) -> Result<(), StoreError> {
         let limit = self.transfer_limit() as u64;
-        if bytes <= limit {
-            Ok(())
-        } else {
-            Err(StoreError::TooLarge { what, bytes, limit })
-        }
+        if bytes <= limit { Ok(()) } else { Err(StoreError::TooLarge { what, bytes, limit }) }
     }
 
     /// `count` frames. Gives clean frames up, writes dirty ones back, and waits for readers, in this

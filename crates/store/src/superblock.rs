@@ -138,10 +138,7 @@ impl Superblock {
 
 fn read_place(device: &dyn BlockDevice, place: usize) -> Result<[u8; BLOCK_BYTES], DeviceError> {
     let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
-    device.read(
-        SUPERBLOCK_OFFSETS[place],
-        &mut [IoSliceMut::new(&mut buffer)],
-    )?;
+    device.read(SUPERBLOCK_OFFSETS[place], &mut [IoSliceMut::new(&mut buffer)])?;
     let mut block = [0; BLOCK_BYTES];
     block.copy_from_slice(&buffer);
     Ok(block)
@@ -162,22 +159,10 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found, OpenError> {
         });
     }
     match (&outcomes[0], &outcomes[1]) {
-        (Ok(a), Ok(b)) if a == b => Ok(Found {
-            superblock: *a,
-            stale: None,
-        }),
-        (Ok(a), Ok(b)) if a.sequence >= b.sequence => Ok(Found {
-            superblock: *a,
-            stale: Some(1),
-        }),
-        (Ok(a), Err(_)) => Ok(Found {
-            superblock: *a,
-            stale: Some(1),
-        }),
-        (_, Ok(b)) => Ok(Found {
-            superblock: *b,
-            stale: Some(0),
-        }),
+        (Ok(a), Ok(b)) if a == b => Ok(Found { superblock: *a, stale: None }),
+        (Ok(a), Ok(b)) if a.sequence >= b.sequence => Ok(Found { superblock: *a, stale: Some(1) }),
+        (Ok(a), Err(_)) => Ok(Found { superblock: *a, stale: Some(1) }),
+        (_, Ok(b)) => Ok(Found { superblock: *b, stale: Some(0) }),
         (Err(a), Err(b)) => Err(worst(a, b)),
     }
 }
@@ -190,17 +175,10 @@ fn worst(a: &Invalid, b: &Invalid) -> OpenError {
     }
     for invalid in both {
         if let Invalid::Version(found) = invalid {
-            return OpenError::WrongVersion {
-                found: *found,
-                supported: FORMAT_VERSION,
-            };
+            return OpenError::WrongVersion { found: *found, supported: FORMAT_VERSION };
         }
     }
-    OpenError::Damaged(format!(
-        "superblock A: {}; superblock B: {}",
-        a.reason(),
-        b.reason()
-    ))
+    OpenError::Damaged(format!("superblock A: {}; superblock B: {}", a.reason(), b.reason()))
 }
 
 impl Invalid {
@@ -256,10 +234,7 @@ mod tests {
     #[test]
     fn survives_its_bytes() {
         let superblock = sample(3);
-        assert_eq!(
-            Superblock::parse(&superblock.encode(), CAPACITY),
-            Ok(superblock)
-        );
+        assert_eq!(Superblock::parse(&superblock.encode(), CAPACITY), Ok(superblock));
     }
 
     #[test]
@@ -275,10 +250,7 @@ mod tests {
     #[test]
     fn a_device_smaller_than_formatted_is_refused() {
         let block = sample(1).encode();
-        assert!(matches!(
-            Superblock::parse(&block, CAPACITY - 4096),
-            Err(Invalid::Field(_))
-        ));
+        assert!(matches!(Superblock::parse(&block, CAPACITY - 4096), Err(Invalid::Field(_))));
     }
 
     #[test]
@@ -303,10 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_both_is_told() {
-        assert!(matches!(
-            find(&device([None, None])),
-            Err(OpenError::NotNasd)
-        ));
+        assert!(matches!(find(&device([None, None])), Err(OpenError::NotNasd)));
         let mut broken = sample(1).encode();
         broken[200] ^= 1;
         let damaged = find(&device([Some(broken), Some(broken)]));
@@ -316,12 +285,6 @@ mod tests {
         let sum = checksum(&other);
         field::CHECKSUM.put(&mut other, &sum.to_le_bytes());
         let version = find(&device([Some(other), None]));
-        assert!(matches!(
-            version,
-            Err(OpenError::WrongVersion {
-                found: 9,
-                supported: 1
-            })
-        ));
+        assert!(matches!(version, Err(OpenError::WrongVersion { found: 9, supported: 1 })));
     }
 }

@@ -56,9 +56,7 @@ impl ObjectTable {
 
     fn shard(&self, name: ObjectName) -> MutexGuard<'_, Shard> {
         let index = self.hasher.hash_one(name) as usize % SHARDS;
-        self.shards[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -68,11 +66,7 @@ impl ObjectTable {
     /// The object, if it is in memory.
     pub(crate) fn get(&self, name: ObjectName) -> Result<Arc<Object>, Ticket> {
         let shard = self.shard(name);
-        shard
-            .objects
-            .get(&name)
-            .cloned()
-            .ok_or(Ticket(shard.removals))
+        shard.objects.get(&name).cloned().ok_or(Ticket(shard.removals))
     }
 
     /// Adds an object read from the tree after `ticket` was had. Returns the object that is in the
@@ -141,11 +135,7 @@ impl ObjectTable {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let objects = shard.objects.values();
-            found.extend(
-                objects
-                    .filter(|object| object.name.partition == partition)
-                    .cloned(),
-            );
+            found.extend(objects.filter(|object| object.name.partition == partition).cloned());
         }
         found
     }
@@ -154,20 +144,13 @@ impl ObjectTable {
     pub(crate) fn dirty_of(&self, partition: PartitionId) -> Vec<Arc<Object>> {
         let registry = self.registry();
         let objects = registry.dirty.values();
-        objects
-            .filter(|object| object.name.partition == partition)
-            .cloned()
-            .collect()
+        objects.filter(|object| object.name.partition == partition).cloned().collect()
     }
 }
 
 impl Shard {
     fn new() -> Shard {
-        Shard {
-            objects: HashMap::new(),
-            removals: 0,
-            sweep_at: SHARD_OBJECTS,
-        }
+        Shard { objects: HashMap::new(), removals: 0, sweep_at: SHARD_OBJECTS }
     }
 
     /// Drops the objects that nobody uses, when there are too many. What is left sets when to do so
@@ -180,11 +163,7 @@ impl Shard {
         // cannot be found while the shard is locked. One with frames is worth more than its memory.
         self.objects.retain(|_, object| {
             Arc::strong_count(object) > 1
-                || !object
-                    .frames
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .is_empty()
+                || !object.frames.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
         });
         self.removals += 1;
         self.sweep_at = SHARD_OBJECTS.max(2 * self.objects.len());

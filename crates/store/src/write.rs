@@ -55,11 +55,7 @@ impl Store {
         self.check_transfer("a write", length as u64)?;
         check_end(offset, length)?;
         let frames = self.allocate_frames(frame_parts(offset, length).count())?;
-        Ok(IncomingFrames {
-            offset,
-            length,
-            frames,
-        })
+        Ok(IncomingFrames { offset, length, frames })
     }
 
     /// Writes `data` at `offset`: all of it or nothing. What is accepted has its space promised;
@@ -113,10 +109,7 @@ impl Store {
         let length = data.len();
         let source = match data {
             WriteData::Frames(incoming) if incoming.offset != offset => {
-                return Err(StoreError::Misplaced {
-                    expected: incoming.offset,
-                    found: offset,
-                });
+                return Err(StoreError::Misplaced { expected: incoming.offset, found: offset });
             }
             WriteData::Frames(incoming) => Source::Frames(incoming.frames),
             WriteData::Slice(bytes) => {
@@ -124,11 +117,7 @@ impl Store {
                 Source::Copy(bytes, self.allocate_frames(count)?)
             }
         };
-        Ok(Payloads {
-            offset,
-            length,
-            source,
-        })
+        Ok(Payloads { offset, length, source })
     }
 
     /// A writer who finds too much dirty writes some back before it adds to it.
@@ -152,21 +141,10 @@ impl Store {
         }
         let plans = self.plan(object, body, payloads.offset, payloads.length)?;
         let dirty = plans.iter().map(|plan| plan.newly_dirty).sum();
-        let fresh = plans
-            .iter()
-            .map(|plan| u64::from(plan.fresh.count_ones()))
-            .sum();
+        let fresh = plans.iter().map(|plan| u64::from(plan.fresh.count_ones())).sum();
         let charge = body.charge_with(fresh);
-        let demand = Demand {
-            charge_before: body.charge,
-            charge_after: charge,
-            dirty,
-        };
-        let records = if dirty > 0 {
-            dirty + RECORDS_PER_WRITE
-        } else {
-            0
-        };
+        let demand = Demand { charge_before: body.charge, charge_after: charge, dirty };
+        let records = if dirty > 0 { dirty + RECORDS_PER_WRITE } else { 0 };
         if let Err(lacking) = self.promise(object.name.partition, demand, records) {
             return Ok(Put::Lacking(lacking, payloads));
         }
@@ -176,23 +154,11 @@ impl Store {
         let mut new_slots = Vec::new();
         {
             let mut frames = self.cache.frames(object);
-            let Payloads {
-                offset,
-                length,
-                source,
-            } = payloads;
+            let Payloads { offset, length, source } = payloads;
             for (plan, payload) in plans.into_iter().zip(source.into_payloads(offset, length)) {
-                let Plan {
-                    part, edges, fresh, ..
-                } = plan;
+                let Plan { part, edges, fresh, .. } = plan;
                 let FramePart { number, range } = part;
-                let write = FrameWrite {
-                    number,
-                    range,
-                    payload,
-                    edges,
-                    fresh,
-                };
+                let write = FrameWrite { number, range, payload, edges, fresh };
                 new_slots.extend(frames.write(write, self.cache.stamp()));
             }
         }
@@ -213,17 +179,13 @@ impl Store {
         // ones may be given up at any time.
         let states: Vec<States> = {
             let frames = self.cache.frames(object);
-            frame_parts(offset, length)
-                .map(|part| frames.states(part.number))
-                .collect()
+            frame_parts(offset, length).map(|part| frames.states(part.number)).collect()
         };
         let parts = || frame_parts(offset, length).zip(&states);
         let newly_dirty = |part: &FramePart, states: &States| touched(&part.range) & !states.dirty;
         let extents = if parts().any(|(part, states)| newly_dirty(&part, states) != 0) {
             let from = offset / BLOCK_BYTES as u64;
-            let to = (offset + length as u64)
-                .div_ceil(BLOCK_BYTES as u64)
-                .min(body.live_end());
+            let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64).min(body.live_end());
             self.metadata.extents(object.name, from, to)?
         } else {
             Vec::new()
@@ -299,24 +261,12 @@ impl Store {
         spare: Vec<Frame>,
     ) -> Result<Result<(), NoSpace>, StoreError> {
         let within = (size % BLOCK_BYTES as u64) as usize;
-        if within == 0
-            || self
-                .block(object, body, size / BLOCK_BYTES as u64)?
-                .is_none()
-        {
+        if within == 0 || self.block(object, body, size / BLOCK_BYTES as u64)?.is_none() {
             return Ok(Ok(()));
         }
         let length = BLOCK_BYTES - within;
         let source = Source::Copy(&zeros()[..length], spare);
-        match self.put(
-            object,
-            body,
-            Payloads {
-                offset: size,
-                length,
-                source,
-            },
-        )? {
+        match self.put(object, body, Payloads { offset: size, length, source })? {
             Put::Done => Ok(Ok(())),
             Put::Lacking(lacking, _) => Ok(Err(lacking)),
         }
@@ -353,11 +303,7 @@ fn check_end(offset: u64, length: usize) -> Result<u64, StoreError> {
         Some(end) if end <= MAX_OBJECT_BYTES => Ok(end),
         end => {
             let bytes = end.unwrap_or(u64::MAX);
-            Err(StoreError::TooLarge {
-                what: "an object",
-                bytes,
-                limit: MAX_OBJECT_BYTES,
-            })
+            Err(StoreError::TooLarge { what: "an object", bytes, limit: MAX_OBJECT_BYTES })
         }
     }
 }

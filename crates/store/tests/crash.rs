@@ -38,10 +38,7 @@ impl Histories {
     }
 
     fn living(&self) -> Vec<ObjectName> {
-        let living = self
-            .0
-            .iter()
-            .filter(|(_, states)| states.last().unwrap().is_some());
+        let living = self.0.iter().filter(|(_, states)| states.last().unwrap().is_some());
         living.map(|(name, _)| *name).collect()
     }
 }
@@ -63,10 +60,7 @@ fn work(
             0..=2 => {
                 let (object, _) = store.create(P1, &SetAttributes::default(), Timestamp(5))?;
                 let name = name(P1, object.0);
-                assert!(
-                    !histories.0.contains_key(&name),
-                    "{name} was given out before"
-                );
+                assert!(!histories.0.contains_key(&name), "{name} was given out before");
                 histories.change(name, Some(Vec::new()));
             }
             3 => {
@@ -98,9 +92,8 @@ fn work(
                 histories.change(name, Some(after));
             }
             15..=17 => {
-                let names: Vec<ObjectName> = (0..2)
-                    .filter_map(|_| random.pick(&living).copied())
-                    .collect();
+                let names: Vec<ObjectName> =
+                    (0..2).filter_map(|_| random.pick(&living).copied()).collect();
                 store.flush(&names)?;
                 names.into_iter().for_each(|name| histories.durable(name));
             }
@@ -120,10 +113,7 @@ fn work(
 fn check(store: &Store, histories: &mut Histories) {
     check_space(store);
     for listed in store.list(P1, ObjectId::FIRST_DYNAMIC, usize::MAX).unwrap() {
-        assert!(
-            histories.0.contains_key(&name(P1, listed.0)),
-            "{listed} came from nowhere"
-        );
+        assert!(histories.0.contains_key(&name(P1, listed.0)), "{listed} came from nowhere");
     }
     for (name, states) in &mut histories.0 {
         let found = match contents(store, *name) {
@@ -135,10 +125,7 @@ fn check(store: &Store, histories: &mut Histories) {
             states.contains(&found),
             "{name} with {:?} bytes is none of {:?}",
             found.as_ref().map(Vec::len),
-            states
-                .iter()
-                .map(|state| state.as_ref().map(Vec::len))
-                .collect::<Vec<_>>()
+            states.iter().map(|state| state.as_ref().map(Vec::len)).collect::<Vec<_>>()
         );
         *states = vec![found];
     }
@@ -181,10 +168,7 @@ fn crash_twice(image: &[u8], plan: FaultPlan, workload: u64, seed: u64) {
     let syncs = device.syncs();
     // Cut again, during the open or a little after it.
     let at = seed % (syncs + 6);
-    let plan = FaultPlan {
-        crash_at_sync: Some(at),
-        ..FaultPlan::default()
-    };
+    let plan = FaultPlan { crash_at_sync: Some(at), ..FaultPlan::default() };
     let survived = cut(survived, plan, workload + 1000, seed + 1, &mut histories);
     let device = Arc::new(FaultyDevice::new(survived, FaultPlan::default()));
     let store = Store::open(device, &options()).unwrap();
@@ -212,10 +196,7 @@ fn a_crash_at_any_sync_keeps_what_was_flushed() {
         for at in 0..=syncs {
             for seed in [workload * 1000 + at, workload * 1000 + at + 500] {
                 println!("workload {workload}, sync {at} of {syncs}, seed {seed}");
-                let plan = FaultPlan {
-                    crash_at_sync: Some(at),
-                    ..FaultPlan::default()
-                };
+                let plan = FaultPlan { crash_at_sync: Some(at), ..FaultPlan::default() };
                 crash_twice(&image, plan, workload, seed);
             }
         }
@@ -229,10 +210,7 @@ fn a_crash_at_any_write_keeps_what_was_flushed() {
         let (_, writes) = count(&image, workload);
         for at in 0..=writes {
             println!("workload {workload}, write {at} of {writes}");
-            let plan = FaultPlan {
-                crash_at_write: Some(at),
-                ..FaultPlan::default()
-            };
+            let plan = FaultPlan { crash_at_write: Some(at), ..FaultPlan::default() };
             crash_twice(&image, plan, workload, at);
         }
     }
@@ -249,10 +227,7 @@ fn a_crash_while_formatting_leaves_no_drive_or_a_good_one() {
     for at in 0..=whole {
         for seed in 0..4 {
             // Over an older drive, whose remains must not be taken for the new one.
-            let plan = FaultPlan {
-                crash_at_sync: Some(at),
-                ..FaultPlan::default()
-            };
+            let plan = FaultPlan { crash_at_sync: Some(at), ..FaultPlan::default() };
             let device = Arc::new(FaultyDevice::new(formatted(), plan));
             let mut options = format_options();
             options.drive = nasd_types::DriveId(0xd2);

@@ -15,9 +15,7 @@ const SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 /// Where on the device the only block full of `value` lies.
 fn find_block(image: &[u8], value: u8) -> u64 {
     let mut blocks = image.chunks(BLOCK as usize).enumerate();
-    let (index, _) = blocks
-        .find(|(_, block)| block.iter().all(|&b| b == value))
-        .unwrap();
+    let (index, _) = blocks.find(|(_, block)| block.iter().all(|&b| b == value)).unwrap();
     index as u64 * BLOCK
 }
 
@@ -34,9 +32,7 @@ fn a_flipped_bit_in_data_is_found_named_and_never_cached() {
     device.flip_bit(at + 1234, 5);
     let store = open(device.clone(), &small_cache(64));
     for _ in 0..2 {
-        let error = store
-            .read(object, ByteRange::new(0, 20 * BLOCK))
-            .unwrap_err();
+        let error = store.read(object, ByteRange::new(0, 20 * BLOCK)).unwrap_err();
         assert!(
             matches!(error, StoreError::Corrupt { object: o, block: 17 } if o == object),
             "{error}"
@@ -62,16 +58,11 @@ fn a_block_in_the_wrong_place_is_found() {
     write(&store, object, 0, &[[1; 4096], [2; 4096]].concat()).unwrap();
     store.flush_all().unwrap();
     drop(store);
-    let (one, two) = (
-        find_block(&device.image(), 1),
-        find_block(&device.image(), 2),
-    );
+    let (one, two) = (find_block(&device.image(), 1), find_block(&device.image(), 2));
     device.poke(one, &[2; 4096]);
     device.poke(two, &[1; 4096]);
     let store = open(device, &small_cache(64));
-    let error = store
-        .read(object, ByteRange::new(BLOCK, BLOCK))
-        .unwrap_err();
+    let error = store.read(object, ByteRange::new(BLOCK, BLOCK)).unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { block: 1, .. }));
 }
 
@@ -103,9 +94,7 @@ fn what_is_wrong_with_a_device_is_told_by_type() {
     let (device, store) = memory_store(16 * MIB, &small_cache(64));
     store.close().unwrap();
     let good = device.image();
-    SUPERBLOCKS
-        .iter()
-        .for_each(|place| device.poke(place + 100, &[0xff]));
+    SUPERBLOCKS.iter().for_each(|place| device.poke(place + 100, &[0xff]));
     assert!(matches!(open(device), OpenError::Damaged(_)));
     let short = Arc::new(MemoryDevice::from_image(&good[..good.len() - 4096]).unwrap());
     assert!(matches!(open(short), OpenError::Damaged(_)));
@@ -155,9 +144,7 @@ fn flipped_bits_in_metadata_are_found_when_the_store_opens() {
 fn a_second_open_of_a_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
-    let options = FileOptions {
-        allow_buffered: true,
-    };
+    let options = FileOptions { allow_buffered: true };
     let device = Arc::new(FileDevice::create(&path, 16 * MIB, options).unwrap());
     Store::format(device.clone(), &format_options()).unwrap();
     let store = open(device, &small_cache(64));
@@ -167,18 +154,12 @@ fn a_second_open_of_a_file_is_refused() {
     assert!(matches!(second, DeviceError::InUse { path: named } if named == path));
     store.close().unwrap();
     let device = Arc::new(FileDevice::open(&path, options).unwrap());
-    assert_eq!(
-        contents(&open(device, &small_cache(64)), object).unwrap(),
-        b"kept"
-    );
+    assert_eq!(contents(&open(device, &small_cache(64)), object).unwrap(), b"kept");
 }
 
 fn data_writes_fail(device: &FaultyDevice) {
     let unwritable = vec![3 * MIB..16 * MIB];
-    device.set_plan(FaultPlan {
-        unwritable,
-        ..FaultPlan::default()
-    });
+    device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
 }
 
 #[test]
@@ -226,22 +207,13 @@ fn a_failed_sync_or_commit_makes_the_store_read_only_and_readable() {
         store.flush_all().unwrap();
         write(&store, object, 100, &[2; 9000]).unwrap();
         let failing_syncs = vec![device.syncs() + failing];
-        device.set_plan(FaultPlan {
-            failing_syncs,
-            ..FaultPlan::default()
-        });
+        device.set_plan(FaultPlan { failing_syncs, ..FaultPlan::default() });
         assert!(matches!(store.flush(&[object]), Err(StoreError::Medium(_))));
         assert!(store.read_only().unwrap().contains("planned fault"));
         assert!(matches!(store.flush_all(), Err(StoreError::ReadOnly(_))));
-        assert!(matches!(
-            write(&store, object, 0, b"x"),
-            Err(StoreError::ReadOnly(_))
-        ));
+        assert!(matches!(write(&store, object, 0, b"x"), Err(StoreError::ReadOnly(_))));
         assert!(matches!(store.remove(object), Err(StoreError::ReadOnly(_))));
-        assert!(matches!(
-            set_size(&store, object, 1),
-            Err(StoreError::ReadOnly(_))
-        ));
+        assert!(matches!(set_size(&store, object, 1), Err(StoreError::ReadOnly(_))));
         let mut expected = vec![2; 9100];
         expected[..100].fill(1);
         assert_eq!(contents(&store, object).unwrap(), expected);
@@ -263,18 +235,9 @@ fn an_unreadable_block_is_the_mediums_fault() {
     drop(store);
     let store = open(device.clone(), &small_cache(64));
     let unreadable = vec![3 * MIB..16 * MIB];
-    device.set_plan(FaultPlan {
-        unreadable,
-        ..FaultPlan::default()
-    });
+    device.set_plan(FaultPlan { unreadable, ..FaultPlan::default() });
     let error = store.read(object, ByteRange::new(0, 1)).unwrap_err();
-    assert!(matches!(
-        error,
-        StoreError::Medium(DeviceError::Medium {
-            operation: "read",
-            ..
-        })
-    ));
+    assert!(matches!(error, StoreError::Medium(DeviceError::Medium { operation: "read", .. })));
     device.set_plan(FaultPlan::default());
     assert_eq!(contents(&store, object).unwrap(), [1; 4096]);
 }

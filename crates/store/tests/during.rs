@@ -81,11 +81,8 @@ impl BlockDevice for HookDevice {
 fn hooked(capacity: u64, frames: usize) -> (Arc<HookDevice>, Arc<Store>) {
     let inner = Arc::new(FaultyDevice::zeroed(capacity));
     Store::format(inner.clone(), &format_options()).unwrap();
-    let device = Arc::new(HookDevice {
-        inner,
-        hook: Mutex::new(None),
-        busy: AtomicBool::new(false),
-    });
+    let device =
+        Arc::new(HookDevice { inner, hook: Mutex::new(None), busy: AtomicBool::new(false) });
     let store = Arc::new(open(device.clone(), &small_cache(frames)));
     (device, store)
 }
@@ -130,10 +127,7 @@ impl Shared {
                 model.resize(model.len().max(end), 0);
                 model[offset as usize..end].copy_from_slice(&bytes);
             }
-            _ => assert!(
-                contents(&store, name).unwrap() == self.model[&name],
-                "{name} differs"
-            ),
+            _ => assert!(contents(&store, name).unwrap() == self.model[&name], "{name} differs"),
         }
     }
 
@@ -142,10 +136,7 @@ impl Shared {
             return;
         };
         for (name, expected) in &self.model {
-            assert!(
-                contents(&store, *name).unwrap() == *expected,
-                "{name} differs"
-            );
+            assert!(contents(&store, *name).unwrap() == *expected, "{name} differs");
         }
     }
 }
@@ -158,11 +149,7 @@ fn changes_during_flushes(seed: u64, failing: bool) {
     // Identifiers are had first, so that no create in a call-back has to wait for a commit.
     let model = (0..4).map(|_| (create(&store, P1), Vec::new())).collect();
     store.flush_all().unwrap();
-    let shared = Shared {
-        store: Arc::downgrade(&store),
-        model,
-        random: Random(seed + 1),
-    };
+    let shared = Shared { store: Arc::downgrade(&store), model, random: Random(seed + 1) };
     let shared = Arc::new(Mutex::new(shared));
     for round in 0..60 {
         for _ in 0..random.below(6) {
@@ -170,10 +157,7 @@ fn changes_during_flushes(seed: u64, failing: bool) {
         }
         if failing && random.below(3) == 0 {
             let unwritable = vec![9 << 20..128 << 20];
-            device.inner.set_plan(FaultPlan {
-                unwritable,
-                ..FaultPlan::default()
-            });
+            device.inner.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
         }
         let (in_hook, mut choice) = (shared.clone(), Random(seed ^ round));
         device.set(Some(Box::new(move |event| {
@@ -183,10 +167,7 @@ fn changes_during_flushes(seed: u64, failing: bool) {
         })));
         let flushed = store.flush_all();
         device.set(None);
-        assert!(
-            matches!(flushed, Ok(()) | Err(StoreError::Medium(_))),
-            "{flushed:?}"
-        );
+        assert!(matches!(flushed, Ok(()) | Err(StoreError::Medium(_))), "{flushed:?}");
         assert!(failing || flushed.is_ok());
         device.inner.set_plan(FaultPlan::default());
         shared.lock().unwrap().check();
@@ -238,9 +219,7 @@ fn frames_that_go_while_others_are_read_take_nothing_with_them() {
         // Twice over, so that frames in the main queue go too.
         for _ in 0..96 {
             place = (place + 1) % 64;
-            store
-                .read(noise, ByteRange::new(place << 16, 1 << 16))
-                .unwrap();
+            store.read(noise, ByteRange::new(place << 16, 1 << 16)).unwrap();
         }
     })));
     for _ in 0..400 {
@@ -274,10 +253,7 @@ fn an_object_removed_while_it_is_looked_up_does_not_come_back() {
         let (weak, hit) = (Arc::downgrade(&store), Arc::new(AtomicBool::new(false)));
         let told = hit.clone();
         device.set(Some(Box::new(move |_| {
-            if let Some(store) = weak
-                .upgrade()
-                .filter(|_| !told.swap(true, Ordering::SeqCst))
-            {
+            if let Some(store) = weak.upgrade().filter(|_| !told.swap(true, Ordering::SeqCst)) {
                 store.remove(object).unwrap();
                 store.flush(&[object]).unwrap();
             }
@@ -287,10 +263,7 @@ fn an_object_removed_while_it_is_looked_up_does_not_come_back() {
         device.set(None);
         if hit.load(Ordering::SeqCst) {
             hits += 1;
-            assert!(
-                matches!(store.getattr(object), Err(StoreError::NoSuchObject(_))),
-                "{object}"
-            );
+            assert!(matches!(store.getattr(object), Err(StoreError::NoSuchObject(_))), "{object}");
         }
     }
     assert!(hits > 100, "only {hits} look-ups read the device");

@@ -62,15 +62,10 @@ impl Run {
     fn create(&mut self) {
         let partition = if self.random.below(2) == 0 { P1 } else { P2 };
         let size = self.random.below(3) * 1000;
-        let initial = SetAttributes {
-            logical_size: Some(size),
-            ..SetAttributes::default()
-        };
+        let initial = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
         let made = self.store().create(partition, &initial, Timestamp(5));
         if let Some((object, _)) = self.allowed(made) {
-            let fresh = self
-                .model
-                .insert(ObjectName { partition, object }, vec![0; size as usize]);
+            let fresh = self.model.insert(ObjectName { partition, object }, vec![0; size as usize]);
             assert!(fresh.is_none(), "{object} was given out twice");
         }
     }
@@ -112,18 +107,12 @@ impl Run {
     fn read(&mut self, largest: u64) {
         let Some(name) = self.object() else { return };
         let (offset, length) = (self.random.below(largest), self.random.below(150_000));
-        let data = self
-            .store()
-            .read(name, ByteRange::new(offset, length))
-            .unwrap();
+        let data = self.store().read(name, ByteRange::new(offset, length)).unwrap();
         let model = &self.model[&name];
         let start = model.len().min(offset as usize);
         let end = model.len().min((offset + length) as usize);
         assert_eq!(data.logical_size, model.len() as u64);
-        assert!(
-            data.to_vec() == model[start..end],
-            "{name} [{offset}, +{length})"
-        );
+        assert!(data.to_vec() == model[start..end], "{name} [{offset}, +{length})");
     }
 
     fn resize(&mut self, largest: u64) {
@@ -146,10 +135,7 @@ impl Run {
 
     fn check_list(&mut self) {
         for partition in [P1, P2] {
-            let listed = self
-                .store()
-                .list(partition, ObjectId(0), usize::MAX)
-                .unwrap();
+            let listed = self.store().list(partition, ObjectId(0), usize::MAX).unwrap();
             let names = self.model.keys().filter(|name| name.partition == partition);
             assert_eq!(listed, names.map(|name| name.object).collect::<Vec<_>>());
         }
@@ -182,14 +168,8 @@ fn run(seed: u64, capacity: u64, frames: usize, largest: u64, steps: usize) -> u
     println!("seed {seed}");
     let (device, store) = memory_store(capacity, &small_cache(frames));
     let model = [(name(P1, 4), Vec::new()), (name(P2, 4), Vec::new())].into();
-    let mut run = Run {
-        device,
-        store: Some(store),
-        frames,
-        model,
-        random: Random(seed),
-        refused: 0,
-    };
+    let mut run =
+        Run { device, store: Some(store), frames, model, random: Random(seed), refused: 0 };
     for step in 0..steps {
         run.step(largest);
         if step % 400 == 399 {
@@ -212,9 +192,7 @@ fn agrees_with_the_model_with_room_to_spare() {
 
 #[test]
 fn agrees_with_the_model_on_a_drive_that_is_often_full() {
-    let refused: usize = (100..106)
-        .map(|seed| run(seed, 12 << 20, 40, 900_000, 1500))
-        .sum();
+    let refused: usize = (100..106).map(|seed| run(seed, 12 << 20, 40, 900_000, 1500)).sum();
     assert!(refused > 20, "the drive was full only {refused} times");
 }
 

@@ -16,23 +16,11 @@ fn a_formatted_drive_is_who_it_was_made() {
     assert_eq!(store.partitions(), [P1, P2]);
     assert_eq!(store.drive_key().expose(), &[3; 32]);
     let keys = store.keys(P1).unwrap();
-    assert_eq!(
-        (keys.current.epoch, keys.current.key.expose()),
-        (7, &[2; 32])
-    );
+    assert_eq!((keys.current.epoch, keys.current.key.expose()), (7, &[2; 32]));
     assert_eq!((keys.partition.expose(), keys.previous), (&[1; 32], None));
-    assert!(matches!(
-        store.keys(nasd_types::PartitionId(9)),
-        Err(StoreError::NoSuchPartition(_))
-    ));
-    assert_eq!(
-        store.list(P1, ObjectId(0), 10).unwrap(),
-        [ObjectId::FIRST_OBJECT]
-    );
-    assert_eq!(
-        store.getattr(name(P1, 4)).unwrap().create_time,
-        Timestamp(1)
-    );
+    assert!(matches!(store.keys(nasd_types::PartitionId(9)), Err(StoreError::NoSuchPartition(_))));
+    assert_eq!(store.list(P1, ObjectId(0), 10).unwrap(), [ObjectId::FIRST_OBJECT]);
+    assert_eq!(store.getattr(name(P1, 4)).unwrap().create_time, Timestamp(1));
     let identity = store.identity();
     store.close().unwrap();
     assert_eq!(Store::read_identity(&*device).unwrap(), identity);
@@ -80,12 +68,9 @@ fn holes_read_as_zeros_and_take_no_space() {
 #[test]
 fn what_is_cut_off_never_comes_back() {
     // Once with the old bytes in the cache only, once on the medium, once in both.
-    for (flush_before, flush_between, reopen) in [
-        (false, false, false),
-        (true, false, false),
-        (true, true, false),
-        (true, true, true),
-    ] {
+    for (flush_before, flush_between, reopen) in
+        [(false, false, false), (true, false, false), (true, true, false), (true, true, true)]
+    {
         let (device, mut store) = memory_store(16 * MIB, &small_cache(64));
         let object = create(&store, P1);
         write(&store, object, 0, &[1; 100_000]).unwrap();
@@ -129,14 +114,8 @@ fn removed_objects_are_gone_and_their_space_is_free() {
     store.remove(fresh).unwrap();
     for gone in [flushed, fresh] {
         assert!(matches!(store.remove(gone), Err(StoreError::NoSuchObject(n)) if n == gone));
-        assert!(matches!(
-            store.getattr(gone),
-            Err(StoreError::NoSuchObject(_))
-        ));
-        assert!(matches!(
-            write(&store, gone, 0, b"x"),
-            Err(StoreError::NoSuchObject(_))
-        ));
+        assert!(matches!(store.getattr(gone), Err(StoreError::NoSuchObject(_))));
+        assert!(matches!(write(&store, gone, 0, b"x"), Err(StoreError::NoSuchObject(_))));
         assert!(store.read(gone, ByteRange::ALL).is_err());
         assert_eq!(store.access_control_version(gone).unwrap(), None);
     }
@@ -167,11 +146,7 @@ fn identifiers_are_never_used_again() {
     store.close().unwrap();
     let store = open(device, &small_cache(64));
     let fourth = create(&store, P1);
-    assert_eq!(
-        fourth.object.0,
-        third.object.0 + 1,
-        "an orderly close gives the rest back"
-    );
+    assert_eq!(fourth.object.0, third.object.0 + 1, "an orderly close gives the rest back");
 }
 
 #[test]
@@ -186,14 +161,8 @@ fn attributes_move_as_table_5_says() {
     let (object, made) = store.create(P1, &initial, Timestamp(100)).unwrap();
     let object = name(P1, object.0);
     assert_eq!(made, store.getattr(object).unwrap());
-    assert_eq!(
-        (made.access_control_version, made.nearby_object),
-        (5, ObjectId(4))
-    );
-    assert_eq!(
-        (made.logical_size, made.blocks_used, made.block_size),
-        (0, 0, 4096)
-    );
+    assert_eq!((made.access_control_version, made.nearby_object), (5, ObjectId(4)));
+    assert_eq!((made.logical_size, made.blocks_used, made.block_size), (0, 0, 4096));
     let times = |a: &nasd_types::Attributes| {
         [
             a.create_time,
@@ -206,17 +175,9 @@ fn attributes_move_as_table_5_says() {
     };
     assert_eq!(times(&made), [100; 5]);
 
-    let written = store
-        .write(object, 0, WriteData::Slice(b"abc"), Timestamp(200))
-        .unwrap();
-    assert_eq!(
-        (written.logical_size, written.fs_data_modify_time),
-        (3, Timestamp(200))
-    );
-    assert_eq!(
-        times(&store.getattr(object).unwrap()),
-        [100, 200, 100, 200, 100]
-    );
+    let written = store.write(object, 0, WriteData::Slice(b"abc"), Timestamp(200)).unwrap();
+    assert_eq!((written.logical_size, written.fs_data_modify_time), (3, Timestamp(200)));
+    assert_eq!(times(&store.getattr(object).unwrap()), [100, 200, 100, 200, 100]);
 
     let touch = SetAttributes {
         fs_data_modify_time: Some(Timestamp(7)),
@@ -236,19 +197,14 @@ fn attributes_move_as_table_5_says() {
         times(&store.setattr(object, &cut, Timestamp(400)).unwrap()),
         [100, 400, 400, 400, 8]
     );
-    let same = SetAttributes {
-        logical_size: Some(1),
-        ..SetAttributes::default()
-    };
+    let same = SetAttributes { logical_size: Some(1), ..SetAttributes::default() };
     assert_eq!(
         times(&store.setattr(object, &same, Timestamp(500)).unwrap()),
         [100, 400, 500, 400, 500]
     );
 
     let before = store.getattr(object).unwrap();
-    let nothing = store
-        .write(object, 50, WriteData::Slice(b""), Timestamp(600))
-        .unwrap();
+    let nothing = store.write(object, 50, WriteData::Slice(b""), Timestamp(600)).unwrap();
     assert_eq!(nothing.logical_size, 1);
     assert_eq!(store.getattr(object).unwrap(), before);
 
@@ -286,15 +242,8 @@ fn quota_and_reservation_are_kept() {
     let other = create(&store, P1);
     write(&store, object, 0, &[1; 90 * 4096]).unwrap();
     let refused = write(&store, other, 0, &[1; 11 * 4096]);
-    assert!(matches!(
-        refused,
-        Err(StoreError::NoSpace(NoSpace::Quota(P1)))
-    ));
-    assert_eq!(
-        store.getattr(other).unwrap().logical_size,
-        0,
-        "all or nothing"
-    );
+    assert!(matches!(refused, Err(StoreError::NoSpace(NoSpace::Quota(P1)))));
+    assert_eq!(store.getattr(other).unwrap().logical_size, 0, "all or nothing");
     write(&store, other, 0, &[1; 10 * 4096]).unwrap();
     // Overwriting takes nothing, in the cache or on the medium.
     write(&store, object, 0, &[2; 90 * 4096]).unwrap();
@@ -304,15 +253,9 @@ fn quota_and_reservation_are_kept() {
     assert_eq!((space.used_bytes, space.free_bytes), (100 * BLOCK, 0));
     // A removal not yet durable is made durable to have its space.
     store.remove(other).unwrap();
-    let reserve = SetAttributes {
-        blocks_allocated: Some(97),
-        ..SetAttributes::default()
-    };
+    let reserve = SetAttributes { blocks_allocated: Some(97), ..SetAttributes::default() };
     let attributes = store.setattr(object, &reserve, Timestamp(5)).unwrap();
-    assert_eq!(
-        (attributes.blocks_allocated, attributes.blocks_used),
-        (97, 90)
-    );
+    assert_eq!((attributes.blocks_allocated, attributes.blocks_used), (97, 90));
     let third = create(&store, P1);
     assert!(write(&store, third, 0, &[1; 4 * 4096]).is_err());
     write(&store, object, 90 * BLOCK, &[1; 7 * 4096]).unwrap();
@@ -367,10 +310,7 @@ fn a_full_drive_still_takes_overwrites_and_gives_space_back() {
 fn a_full_metadata_region_says_so_and_stays_usable() {
     // 2 MiB of metadata for 500 MiB of data: small objects fill the first long before the second.
     let device = std::sync::Arc::new(nasd_device::MemoryDevice::new(500 * MIB).unwrap());
-    let options = FormatOptions {
-        metadata_bytes: Some(2 * MIB),
-        ..format_options()
-    };
+    let options = FormatOptions { metadata_bytes: Some(2 * MIB), ..format_options() };
     Store::format(device.clone(), &options).unwrap();
     let store = open(device.clone(), &small_cache(64));
     let mut made = Vec::new();
@@ -380,10 +320,7 @@ fn a_full_metadata_region_says_so_and_stays_usable() {
             Err(error) => break error,
         }
     };
-    assert!(
-        matches!(full, StoreError::NoSpace(NoSpace::Metadata)),
-        "{full}"
-    );
+    assert!(matches!(full, StoreError::NoSpace(NoSpace::Metadata)), "{full}");
     assert!(made.len() > 500, "only {} objects", made.len());
     assert!(store.read_only().is_none());
     for &object in &made[..made.len() / 2] {
@@ -404,56 +341,22 @@ fn limits_are_refused_by_name() {
     let (_, store) = memory_store(16 * MIB, &small_cache(64));
     let object = create(&store, P1);
     let far = write(&store, object, u64::MAX - 2, b"abc");
-    assert!(matches!(
-        far,
-        Err(StoreError::TooLarge {
-            what: "an object",
-            ..
-        })
-    ));
+    assert!(matches!(far, Err(StoreError::TooLarge { what: "an object", .. })));
     let far = write(&store, object, (1 << 62) - 2, b"abc");
-    assert!(matches!(
-        far,
-        Err(StoreError::TooLarge {
-            what: "an object",
-            ..
-        })
-    ));
+    assert!(matches!(far, Err(StoreError::TooLarge { what: "an object", .. })));
     assert!(set_size(&store, object, (1 << 62) + 1).is_err());
     let large = store.frames_for_write(0, 5 << 20);
-    assert!(matches!(
-        large,
-        Err(StoreError::TooLarge {
-            what: "a write",
-            ..
-        })
-    ));
+    assert!(matches!(large, Err(StoreError::TooLarge { what: "a write", .. })));
     let frames = store.frames_for_write(4096, 100).unwrap();
     let moved = store.write(object, 8192, WriteData::Frames(frames), Timestamp(1));
-    assert!(matches!(
-        moved,
-        Err(StoreError::Misplaced {
-            expected: 4096,
-            found: 8192
-        })
-    ));
+    assert!(matches!(moved, Err(StoreError::Misplaced { expected: 4096, found: 8192 })));
     // The largest object is fine, sparse.
     write(&store, object, (1 << 62) - 3, b"abc").unwrap();
-    let end = store
-        .read(object, ByteRange::new((1 << 62) - 5, 100))
-        .unwrap();
+    let end = store.read(object, ByteRange::new((1 << 62) - 5, 100)).unwrap();
     assert_eq!(end.to_vec(), b"\0\0abc");
-    assert!(matches!(
-        store.read(object, ByteRange::ALL),
-        Err(StoreError::TooLarge { .. })
-    ));
+    assert!(matches!(store.read(object, ByteRange::ALL), Err(StoreError::TooLarge { .. })));
     store.flush_all().unwrap();
-    assert!(
-        store
-            .read(object, ByteRange::new(1 << 62, 5))
-            .unwrap()
-            .is_empty()
-    );
+    assert!(store.read(object, ByteRange::new(1 << 62, 5)).unwrap().is_empty());
 }
 
 #[test]
@@ -470,11 +373,7 @@ fn writing_back_makes_room_and_the_waiter_is_told() {
         }
     });
     let step = store.write_back(1).unwrap();
-    assert_eq!(
-        step.written_bytes,
-        4 << 16,
-        "the longest dirty object, whole"
-    );
+    assert_eq!(step.written_bytes, 4 << 16, "the longest dirty object, whole");
     assert_eq!(step.dirty_bytes, 12 << 16);
     let rest = store.write_back(u64::MAX).unwrap();
     assert_eq!((rest.written_bytes, rest.dirty_bytes), (12 << 16, 0));

@@ -20,18 +20,11 @@ fn stamped(object: ObjectName, block: u64, round: u64) -> Vec<u8> {
 
 fn round_of(object: ObjectName, block: u64, bytes: &[u8]) -> u64 {
     let word = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    assert!(
-        bytes.chunks(8).all(|chunk| chunk == word.to_le_bytes()),
-        "a block is torn"
-    );
+    assert!(bytes.chunks(8).all(|chunk| chunk == word.to_le_bytes()), "a block is torn");
     if word == 0 {
         return 0;
     }
-    assert_eq!(
-        (word >> 40, (word >> 24) & 0xffff),
-        (object.object.0, block),
-        "a stray block"
-    );
+    assert_eq!((word >> 40, (word >> 24) & 0xffff), (object.object.0, block), "a stray block");
     word & 0xff_ffff
 }
 
@@ -44,9 +37,8 @@ fn writer(store: &Store, object: ObjectName, lowest: &AtomicU64, stop: &AtomicBo
         let mut block = 0;
         while block < BLOCKS {
             let count = (1 + random.below(40)).min(BLOCKS - block);
-            let bytes: Vec<u8> = (block..block + count)
-                .flat_map(|b| stamped(object, b, round))
-                .collect();
+            let bytes: Vec<u8> =
+                (block..block + count).flat_map(|b| stamped(object, b, round)).collect();
             if random.below(2) == 0 {
                 write(store, object, block * BLOCK, &bytes).unwrap();
             } else {
@@ -70,18 +62,13 @@ fn reader(store: &Store, objects: &[(ObjectName, AtomicU64)], stop: &AtomicBool,
         let first = random.below(BLOCKS);
         let count = (1 + random.below(32)).min(BLOCKS - first);
         let floor = lowest.load(Ordering::Acquire);
-        let data = store
-            .read(*object, ByteRange::new(first * BLOCK, count * BLOCK))
-            .unwrap();
+        let data = store.read(*object, ByteRange::new(first * BLOCK, count * BLOCK)).unwrap();
         let bytes = data.to_vec();
         let rounds: Vec<u64> = (first..)
             .zip(bytes.chunks_exact(BLOCK as usize))
             .map(|(block, bytes)| round_of(*object, block, bytes))
             .collect();
-        assert!(
-            rounds.iter().all(|&round| round >= floor),
-            "{rounds:?} below {floor}"
-        );
+        assert!(rounds.iter().all(|&round| round >= floor), "{rounds:?} below {floor}");
         reads += 1;
     }
     reads
@@ -114,9 +101,8 @@ fn churner(store: &Store, stop: &AtomicBool, seed: u64) {
 
 fn stress(capacity: u64, frames: usize, duration: Duration) {
     let (device, store) = memory_store(capacity, &small_cache(frames));
-    let objects: Vec<(ObjectName, AtomicU64)> = (0..3)
-        .map(|_| (create(&store, P1), AtomicU64::new(0)))
-        .collect();
+    let objects: Vec<(ObjectName, AtomicU64)> =
+        (0..3).map(|_| (create(&store, P1), AtomicU64::new(0))).collect();
     for (object, _) in &objects {
         set_size(&store, *object, BLOCKS * BLOCK).unwrap();
     }
@@ -147,10 +133,7 @@ fn stress(capacity: u64, frames: usize, duration: Duration) {
             std::thread::sleep(Duration::from_millis(20));
         }
         stop.store(true, Ordering::Relaxed);
-        readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .sum::<u64>()
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
     });
     assert!(reads > 100, "only {reads} reads");
     store.flush_all().unwrap();
@@ -192,18 +175,11 @@ fn flushes_that_meet_share_their_commits() {
     });
     let syncs = device.syncs() - before;
     // Alone each would take two.
-    assert!(
-        syncs < 2 * 8 * ROUNDS,
-        "{syncs} syncs for {} flushes",
-        8 * ROUNDS
-    );
+    assert!(syncs < 2 * 8 * ROUNDS, "{syncs} syncs for {} flushes", 8 * ROUNDS);
     println!("{syncs} syncs for {} flushes", 8 * ROUNDS);
     drop(store);
     let store = open(device, &small_cache(256));
     for object in objects {
-        assert_eq!(
-            round_of(object, 0, &contents(&store, object).unwrap()),
-            ROUNDS - 1
-        );
+        assert_eq!(round_of(object, 0, &contents(&store, object).unwrap()), ROUNDS - 1);
     }
 }

@@ -41,10 +41,8 @@ impl Service for Pages {
     }
 
     fn execute(&self, call: Call<'_, NoPayload>) -> Answer<Page> {
-        let length = call
-            .arguments
-            .first_chunk()
-            .map_or(0, |word| u32::from_be_bytes(*word)) as usize;
+        let length =
+            call.arguments.first_chunk().map_or(0, |word| u32::from_be_bytes(*word)) as usize;
         let mut data = Vec::new();
         let mut left = length;
         for page in self.pages.iter().cycle() {
@@ -56,11 +54,7 @@ impl Service for Pages {
             left -= part;
         }
         let results = (length as u32).to_be_bytes().to_vec();
-        Answer::Results {
-            verifier: ReplyVerifier::default(),
-            results,
-            data,
-        }
+        Answer::Results { verifier: ReplyVerifier::default(), results, data }
     }
 }
 
@@ -121,10 +115,7 @@ fn measure(
             .collect();
         std::thread::sleep(duration);
         stop.store(true, Ordering::Relaxed);
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or(Ok(0)))
-            .sum::<Outcome<u64>>()
+        workers.into_iter().map(|worker| worker.join().unwrap_or(Ok(0))).sum::<Outcome<u64>>()
     })?;
     Ok(bytes as f64 / begin.elapsed().as_secs_f64())
 }

@@ -69,21 +69,12 @@ impl Reply {
         let record = [verifier.body, results].concat();
         let results_at = verifier.body.len();
         let verifier_flavor = verifier.flavor;
-        Reply {
-            record,
-            verifier: 0..results_at,
-            verifier_flavor,
-            results_at,
-            data_length,
-        }
+        Reply { record, verifier: 0..results_at, verifier_flavor, results_at, data_length }
     }
 
     /// The server's verifier.
     pub fn verifier(&self) -> OpaqueAuth<'_> {
-        OpaqueAuth {
-            flavor: self.verifier_flavor,
-            body: &self.record[self.verifier.clone()],
-        }
+        OpaqueAuth { flavor: self.verifier_flavor, body: &self.record[self.verifier.clone()] }
     }
 
     /// The results without bulk data, its length word included.

@@ -109,23 +109,17 @@ impl RecordReader {
     /// Whether a whole record of one fragment is buffered, so that taking it will not wait.
     pub(crate) fn has_buffered_record(&self) -> bool {
         let buffered = &self.buffer[self.start..self.end];
-        buffered
-            .first_chunk::<RECORD_MARK_BYTES>()
-            .is_some_and(|mark| {
-                let mark = RecordMark::from_bytes(*mark);
-                mark.last && buffered.len() - RECORD_MARK_BYTES >= mark.length as usize
-            })
+        buffered.first_chunk::<RECORD_MARK_BYTES>().is_some_and(|mark| {
+            let mark = RecordMark::from_bytes(*mark);
+            mark.last && buffered.len() - RECORD_MARK_BYTES >= mark.length as usize
+        })
     }
 
     /// Waits for the next record. `false` if the connection ends instead, where it may.
     pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
         if !self.parser.is_at_start() {
             let was_bulk = self.parser.announced() >= BULK_RECORD_BYTES;
-            self.ahead = if was_bulk {
-                AFTER_BULK_BYTES
-            } else {
-                BUFFER_BYTES
-            };
+            self.ahead = if was_bulk { AFTER_BULK_BYTES } else { BUFFER_BYTES };
             self.parser.restart();
         }
         if self.start == self.end && self.fill(source, Stage::Between)? == 0 {
@@ -269,9 +263,5 @@ fn receive_straight(
         let part = &mut into[0][..left];
         source.receive(Stage::Within, &mut [IoSliceMut::new(part)], Amount::All)?
     };
-    if count == 0 {
-        Err(FrameError::Truncated.into())
-    } else {
-        Ok(count)
-    }
+    if count == 0 { Err(FrameError::Truncated.into()) } else { Ok(count) }
 }

@@ -86,10 +86,7 @@ impl Wire {
     pub(crate) fn has_event(&self) -> bool {
         let mut byte = [0_u8; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(
-            recv(self.socket(), &mut byte, flags),
-            Err(rustix::io::Errno::AGAIN)
-        )
+        !matches!(recv(self.socket(), &mut byte, flags), Err(rustix::io::Errno::AGAIN))
     }
 }
 
@@ -207,9 +204,6 @@ fn check_deadline(deadline: Instant) -> io::Result<()> {
     if Instant::now() < deadline {
         Ok(())
     } else {
-        Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the peer does not take what is sent to it",
-        ))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it"))
     }
 }

@@ -62,25 +62,16 @@ fn a_slow_call_does_not_hold_up_a_quick_one() {
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
         echo(&channel, b"quick---").unwrap();
-        assert!(
-            begin.elapsed() < Duration::from_millis(1000),
-            "it waited for the slow call"
-        );
+        assert!(begin.elapsed() < Duration::from_millis(1000), "it waited for the slow call");
         slow.join().unwrap().unwrap();
     });
 }
 
 #[test]
 fn outstanding_calls_are_limited_and_all_are_answered() {
-    let options = ServerOptions {
-        max_outstanding: 2,
-        ..ServerOptions::default()
-    };
+    let options = ServerOptions { max_outstanding: 2, ..ServerOptions::default() };
     let server = start(options);
-    let client = ClientOptions {
-        max_outstanding: 5,
-        ..ClientOptions::default()
-    };
+    let client = ClientOptions { max_outstanding: 5, ..ClientOptions::default() };
     let channel = Connection::tcp(server.address(), &client).unwrap();
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -89,11 +80,7 @@ fn outstanding_calls_are_limited_and_all_are_answered() {
         }
     });
     // Two at a time: six rounds of 100 ms.
-    assert!(
-        begin.elapsed() >= Duration::from_millis(590),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() >= Duration::from_millis(590), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -111,20 +98,12 @@ fn a_call_times_out_and_the_others_end() {
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
         let arguments = 1000_u32.to_be_bytes();
-        let asked = Asked {
-            procedure: SLEEP,
-            arguments: &arguments,
-            timeout_ms: 200,
-            ..Asked::default()
-        };
+        let asked =
+            Asked { procedure: SLEEP, arguments: &arguments, timeout_ms: 200, ..Asked::default() };
         let error = ask(&channel, &asked, &mut []).unwrap_err();
         assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
         assert_eq!(error.execution(), Execution::Possible);
-        assert!(
-            begin.elapsed() < Duration::from_millis(900),
-            "{:?}",
-            begin.elapsed()
-        );
+        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
         assert!(!channel.is_open());
         let error = echo(&channel, b"").unwrap_err();
         assert_eq!(error.execution(), Execution::Never, "{error}");
@@ -137,20 +116,12 @@ fn a_lone_reader_times_out_on_time() {
     let server = start(ServerOptions::default());
     let channel = connect(&server);
     let arguments = 1500_u32.to_be_bytes();
-    let asked = Asked {
-        procedure: SLEEP,
-        arguments: &arguments,
-        timeout_ms: 50,
-        ..Asked::default()
-    };
+    let asked =
+        Asked { procedure: SLEEP, arguments: &arguments, timeout_ms: 50, ..Asked::default() };
     let begin = Instant::now();
     let error = ask(&channel, &asked, &mut []).unwrap_err();
     assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
-    assert!(
-        begin.elapsed() < Duration::from_millis(300),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -166,20 +137,12 @@ fn more_data_than_the_callers_buffer_breaks_the_channel() {
         ..Asked::default()
     };
     let error = ask(&channel, &asked, &mut into).unwrap_err();
-    let ChannelError::Broken {
-        reason, execution, ..
-    } = &error
-    else {
-        panic!("{error}")
-    };
+    let ChannelError::Broken { reason, execution, .. } = &error else { panic!("{error}") };
     assert_eq!(*execution, Execution::Possible);
     assert!(
         matches!(
             **reason,
-            BreakReason::Protocol(FrameError::DataTooLong {
-                announced: 101,
-                room: 100
-            })
+            BreakReason::Protocol(FrameError::DataTooLong { announced: 101, room: 100 })
         ),
         "{error}"
     );
@@ -190,28 +153,11 @@ fn more_data_than_the_callers_buffer_breaks_the_channel() {
 fn rejections_are_told_and_leave_the_channel_open() {
     let server = start(ServerOptions::default());
     let channel = connect(&server);
-    let asked = Asked {
-        procedure: 99,
-        ..Asked::default()
-    };
+    let asked = Asked { procedure: 99, ..Asked::default() };
     let error = ask(&channel, &asked, &mut []).unwrap_err();
-    assert!(matches!(
-        error,
-        ChannelError::Rejected {
-            reason: ReplyError::Rejected(_),
-            ..
-        }
-    ));
+    assert!(matches!(error, ChannelError::Rejected { reason: ReplyError::Rejected(_), .. }));
     assert_eq!(error.execution(), Execution::Never);
-    let error = ask(
-        &channel,
-        &Asked {
-            procedure: PANIC,
-            ..asked
-        },
-        &mut [],
-    )
-    .unwrap_err();
+    let error = ask(&channel, &Asked { procedure: PANIC, ..asked }, &mut []).unwrap_err();
     assert_eq!(error.execution(), Execution::Possible, "{error}");
     assert!(error.to_string().contains("server failed"), "{error}");
     assert_eq!(echo(&channel, b"abcd").unwrap(), b"abcd");
@@ -224,12 +170,8 @@ fn data_that_the_service_does_not_want_are_thrown_away() {
     for length in [0, 1, 5000, 3 << 20] {
         let arguments = write_arguments(1, length);
         let data = pattern(1, length);
-        let asked = Asked {
-            procedure: DISCARD,
-            arguments: &arguments,
-            data: &data,
-            ..Asked::default()
-        };
+        let asked =
+            Asked { procedure: DISCARD, arguments: &arguments, data: &data, ..Asked::default() };
         assert_eq!(ask(&channel, &asked, &mut []).unwrap().results(), [0; 4]);
     }
 }
@@ -240,12 +182,7 @@ fn a_call_above_the_limit_is_not_sent() {
     let channel = connect(&server);
     let data = vec![0; 5 << 20];
     let arguments = write_arguments(0, data.len());
-    let asked = Asked {
-        procedure: WRITE,
-        arguments: &arguments,
-        data: &data,
-        ..Asked::default()
-    };
+    let asked = Asked { procedure: WRITE, arguments: &arguments, data: &data, ..Asked::default() };
     let error = ask(&channel, &asked, &mut []).unwrap_err();
     assert!(matches!(error, ChannelError::TooLong { .. }), "{error}");
     assert!(channel.is_open());
@@ -256,24 +193,13 @@ fn a_stopped_server_finishes_what_it_has_received() {
     let server = start(ServerOptions::default());
     let channel = connect(&server);
     std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| sleep(&channel, 700)))
-            .collect();
+        let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| sleep(&channel, 700))).collect();
         std::thread::sleep(Duration::from_millis(200));
         let begin = Instant::now();
-        assert!(
-            server.shut_down(Duration::from_secs(10)),
-            "not all calls finished"
-        );
-        assert!(
-            begin.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            begin.elapsed()
-        );
+        assert!(server.shut_down(Duration::from_secs(10)), "not all calls finished");
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         for call in calls {
-            call.join()
-                .unwrap()
-                .expect("the call was received before the end");
+            call.join().unwrap().expect("the call was received before the end");
         }
     });
     assert_eq!(server.connections(), 0);
@@ -286,9 +212,7 @@ fn a_stop_without_grace_fails_pending_calls() {
     let server = start(ServerOptions::default());
     let channel = connect(&server);
     std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| sleep(&channel, 3000)))
-            .collect();
+        let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| sleep(&channel, 3000))).collect();
         std::thread::sleep(Duration::from_millis(200));
         assert!(!server.shut_down(Duration::from_millis(50)));
         for call in calls {
@@ -301,10 +225,8 @@ fn a_stop_without_grace_fails_pending_calls() {
 
 #[test]
 fn an_idle_connection_that_the_server_closed_is_found_out_before_a_call() {
-    let options = ServerOptions {
-        idle_timeout: Duration::from_millis(300),
-        ..ServerOptions::default()
-    };
+    let options =
+        ServerOptions { idle_timeout: Duration::from_millis(300), ..ServerOptions::default() };
     let server = start(options);
     let channel = connect(&server);
     echo(&channel, b"").unwrap();

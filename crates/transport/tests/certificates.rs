@@ -47,26 +47,18 @@ impl Authority {
         let mut parameters = CertificateParams::new([]).unwrap();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        parameters
-            .distinguished_name
-            .push(DnType::CommonName, "cell authority");
+        parameters.distinguished_name.push(DnType::CommonName, "cell authority");
         Authority(CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap())
     }
 
     fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> Files {
         let mut parameters = CertificateParams::new(["manager".to_owned()]).unwrap();
-        parameters.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         change(&mut parameters);
         let key = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&key, &self.0).unwrap();
-        Files {
-            authority: self.0.pem(),
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
+        Files { authority: self.0.pem(), certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
     fn named(&self, name: &str) -> Files {
@@ -79,10 +71,8 @@ impl Authority {
 fn serve(files: &Files) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let tls = ServerTls::new(&files.pem()).unwrap();
-    let options = ServerOptions {
-        handshake_timeout: Duration::from_millis(700),
-        ..quick_options()
-    };
+    let options =
+        ServerOptions { handshake_timeout: Duration::from_millis(700), ..quick_options() };
     Server::start(listener, Some(tls), Arc::new(TestService), options).unwrap()
 }
 
@@ -91,15 +81,9 @@ fn join(server: &Server, tls: &ClientTls) -> Result<Connection, ChannelError> {
 }
 
 fn who(connection: &Connection) -> Result<String, ChannelError> {
-    let asked = Asked {
-        procedure: WHO,
-        ..Asked::default()
-    };
+    let asked = Asked { procedure: WHO, ..Asked::default() };
     let reply = ask(connection, &asked, &mut [])?;
-    let text = nasd_xdr::Decoder::new(reply.results())
-        .string(200)
-        .unwrap()
-        .to_owned();
+    let text = nasd_xdr::Decoder::new(reply.results()).string(200).unwrap().to_owned();
     Ok(text)
 }
 
@@ -115,10 +99,9 @@ fn tls_error(error: ChannelError) -> TlsError {
 fn both_ends_of_the_cell_agree_and_the_service_knows_who_calls() {
     let cell = Authority::new();
     let server = serve(&cell.named("host:manager"));
-    for (name, expected) in [
-        ("host:disk-3", "Some(Host(\"disk-3\"))"),
-        ("user:1000", "Some(User(1000))"),
-    ] {
+    for (name, expected) in
+        [("host:disk-3", "Some(Host(\"disk-3\"))"), ("user:1000", "Some(User(1000))")]
+    {
         let connection = join(&server, &cell.named(name).client()).unwrap();
         assert_eq!(who(&connection).unwrap(), expected);
     }
@@ -155,14 +138,9 @@ fn a_server_of_another_cell_is_refused() {
     let (cell, other) = (Authority::new(), Authority::new());
     let server = serve(&other.named("host:manager"));
     let error = join(&server, &cell.named("host:a").client()).unwrap_err();
-    assert_eq!(
-        tls_error(error.clone()),
-        TlsError::ForeignCertificate { peer: "server" }
-    );
+    assert_eq!(tls_error(error.clone()), TlsError::ForeignCertificate { peer: "server" });
     assert!(
-        error
-            .to_string()
-            .contains("the server's certificate is not of this cell's authority"),
+        error.to_string().contains("the server's certificate is not of this cell's authority"),
         "{error}"
     );
 }
@@ -173,26 +151,16 @@ fn a_server_of_another_name_or_purpose_is_refused() {
     let tls = ClientTls::new(&cell.named("host:a").pem(), "other").unwrap();
     let server = serve(&cell.named("host:manager"));
     let error = tls_error(join(&server, &tls).unwrap_err());
-    assert_eq!(
-        error,
-        TlsError::WrongServer {
-            expected: "other".to_owned()
-        }
-    );
+    assert_eq!(error, TlsError::WrongServer { expected: "other".to_owned() });
 
     // A user of the cell can't pass for its manager.
     let user = cell.sign(|parameters| {
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        parameters
-            .distinguished_name
-            .push(DnType::CommonName, "user:1000");
+        parameters.distinguished_name.push(DnType::CommonName, "user:1000");
     });
     let server = serve(&user);
     let error = tls_error(join(&server, &cell.named("host:a").client()).unwrap_err());
-    assert!(
-        matches!(error, TlsError::BadCertificate { peer: "server", .. }),
-        "{error}"
-    );
+    assert!(matches!(error, TlsError::BadCertificate { peer: "server", .. }), "{error}");
 }
 
 #[test]
@@ -222,14 +190,8 @@ fn a_client_of_another_cell_is_refused_and_told_so() {
     let (cell, other) = (Authority::new(), Authority::new());
     let server = serve(&cell.named("host:manager"));
     let error = tls_error(call_as(&server, &cell, &other.named("host:a")));
-    assert!(
-        matches!(error, TlsError::Refused { peer: "server", .. }),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains("refused this end's certificate"),
-        "{error}"
-    );
+    assert!(matches!(error, TlsError::Refused { peer: "server", .. }), "{error}");
+    assert!(error.to_string().contains("refused this end's certificate"), "{error}");
     // And others are served.
     let connection = join(&server, &cell.named("user:5").client()).unwrap();
     assert_eq!(who(&connection).unwrap(), "Some(User(5))");
@@ -241,21 +203,12 @@ fn a_certificate_without_an_identity_is_no_use() {
     let server = serve(&cell.named("host:manager"));
     for name in ["root", "user:x", "host:", "user:-1"] {
         let connection = join(&server, &cell.named(name).client());
-        let error = connection
-            .and_then(|connection| who(&connection))
-            .unwrap_err();
-        assert!(
-            !matches!(error, ChannelError::TimedOut { .. }),
-            "{name}: {error}"
-        );
+        let error = connection.and_then(|connection| who(&connection)).unwrap_err();
+        assert!(!matches!(error, ChannelError::TimedOut { .. }), "{name}: {error}");
     }
     let two = cell.sign(|parameters| {
-        parameters
-            .distinguished_name
-            .push(DnType::CommonName, "host:a");
-        parameters
-            .distinguished_name
-            .push(DnType::CustomDnType(vec![2, 5, 4, 3]), "host:manager");
+        parameters.distinguished_name.push(DnType::CommonName, "host:a");
+        parameters.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "host:manager");
     });
     let connection = join(&server, &two.client());
     assert!(connection.and_then(|connection| who(&connection)).is_err());
@@ -275,10 +228,7 @@ fn a_server_without_tls_is_told_from_one_with() {
     let cell = Authority::new();
     let server = start(quick_options());
     let error = join(&server, &cell.named("host:a").client()).unwrap_err();
-    assert!(matches!(
-        tls_error(error),
-        TlsError::Interrupted { .. } | TlsError::Protocol { .. }
-    ));
+    assert!(matches!(tls_error(error), TlsError::Interrupted { .. } | TlsError::Protocol { .. }));
 }
 
 #[test]
@@ -288,10 +238,7 @@ fn a_client_that_stalls_in_the_handshake_is_cut_off() {
     let mut silent = raw(server.address());
     let begin = Instant::now();
     let connection = join(&server, &cell.named("host:a").client()).unwrap();
-    assert!(
-        begin.elapsed() < Duration::from_millis(500),
-        "held up by the silent one"
-    );
+    assert!(begin.elapsed() < Duration::from_millis(500), "held up by the silent one");
     while server.connections() > 1 && begin.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -308,29 +255,14 @@ fn wrong_files_are_told_at_the_start() {
         Err(TlsError::Configuration { what, why }) => (what, why),
         other => panic!("{other:?}"),
     };
-    let foreign = Files {
-        authority: other.0.pem(),
-        ..good.clone()
-    };
+    let foreign = Files { authority: other.0.pem(), ..good.clone() };
     let (what, why) = configuration(&foreign);
-    assert_eq!(
-        (what, why.as_str()),
-        ("certificate", "not made by this cell's authority")
-    );
-    let no_key = Files {
-        key: String::new(),
-        ..good.clone()
-    };
+    assert_eq!((what, why.as_str()), ("certificate", "not made by this cell's authority"));
+    let no_key = Files { key: String::new(), ..good.clone() };
     assert_eq!(configuration(&no_key).0, "key");
-    let other_key = Files {
-        key: cell.named("host:b").key,
-        ..good.clone()
-    };
+    let other_key = Files { key: cell.named("host:b").key, ..good.clone() };
     assert_eq!(configuration(&other_key).0, "certificate or key");
-    let no_authority = Files {
-        authority: "nothing".to_owned(),
-        ..good.clone()
-    };
+    let no_authority = Files { authority: "nothing".to_owned(), ..good.clone() };
     assert_eq!(configuration(&no_authority).0, "authority");
     assert!(ClientTls::new(&good.pem(), "not a name").is_err());
     assert!(ServerTls::new(&other_key.pem()).is_err());

@@ -52,11 +52,7 @@ fn assert_refused(bytes: &[u8], what: &str) {
     let _ = socket.write_all(bytes);
     let begin = Instant::now();
     assert!(is_closed(&mut socket), "{what}: answered");
-    assert!(
-        begin.elapsed() < Duration::from_secs(4),
-        "{what}: {:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_secs(4), "{what}: {:?}", begin.elapsed());
     assert_eq!(echo(&connect(&server), b"fine").unwrap(), b"fine", "{what}");
 }
 
@@ -65,21 +61,12 @@ fn records_that_make_no_sense_close_their_connection_alone() {
     assert_refused(&0xffff_ffff_u32.to_be_bytes(), "a record of 2 GiB");
     assert_refused(&0x8050_0000_u32.to_be_bytes(), "a record of 5 MiB");
     assert_refused(&[0, 0, 0, 0], "an empty fragment");
-    let five: Vec<u8> = [0, 1 << 20, 0]
-        .iter()
-        .flat_map(|part: &u32| part.to_be_bytes())
-        .collect();
+    let five: Vec<u8> = [0, 1 << 20, 0].iter().flat_map(|part: &u32| part.to_be_bytes()).collect();
     assert_refused(&five, "an empty fragment before one");
     assert_refused(&record(&[0x55; 300], usize::MAX), "garbage");
     assert_refused(&record(&reply_message(1, &[0; 8]), usize::MAX), "a reply");
-    assert_refused(
-        &record(&message(1, ECHO, &[0; 70_000], &[]), usize::MAX),
-        "a long head",
-    );
-    assert_refused(
-        &record(&message(1, ECHO, &[0; 70_000], &[]), 3000),
-        "a long head in pieces",
-    );
+    assert_refused(&record(&message(1, ECHO, &[0; 70_000], &[]), usize::MAX), "a long head");
+    assert_refused(&record(&message(1, ECHO, &[0; 70_000], &[]), 3000), "a long head in pieces");
     assert_refused(&0x8000_0000_u32.to_be_bytes(), "an empty record");
     // The limit spans fragments.
     let mut fragments = Vec::new();
@@ -95,15 +82,10 @@ fn random_bytes_never_stop_the_server() {
     let server = start(quick_options());
     for seed in 0..300 {
         let mut random = Random(seed);
-        let mut bytes: Vec<u8> = (0..random.below(400))
-            .map(|_| random.next() as u8)
-            .collect();
+        let mut bytes: Vec<u8> = (0..random.below(400)).map(|_| random.next() as u8).collect();
         if random.below(2) == 0 {
             // A good call with a few bytes changed gets farther.
-            bytes = record(
-                &message(3, WRITE, &write_arguments(0, 64), &[7; 64]),
-                usize::MAX,
-            );
+            bytes = record(&message(3, WRITE, &write_arguments(0, 64), &[7; 64]), usize::MAX);
             for _ in 0..1 + random.below(3) {
                 let index = random.below(bytes.len());
                 bytes[index] = random.next() as u8;
@@ -133,11 +115,7 @@ fn errors_that_have_an_answer_get_it_and_the_connection_goes_on() {
     ] {
         socket.write_all(&record(&call, usize::MAX)).unwrap();
         let reply = receive_record(&mut socket).unwrap();
-        let words: Vec<u8> = reply
-            .chunks(4)
-            .map(|word| word[3])
-            .take(expected.len())
-            .collect();
+        let words: Vec<u8> = reply.chunks(4).map(|word| word[3]).take(expected.len()).collect();
         assert_eq!(words, expected);
     }
 }
@@ -147,14 +125,8 @@ fn a_length_word_that_contradicts_the_record_is_garbage_arguments() {
     let server = start(ServerOptions::default());
     let mut socket = raw(server.address());
     for fragment in [usize::MAX, 1000] {
-        for (announced, present) in [
-            (10, 0),
-            (10, 8),
-            (10, 16),
-            (0, 4),
-            (4000, 8000),
-            (8000, 4000),
-        ] {
+        for (announced, present) in [(10, 0), (10, 8), (10, 16), (0, 4), (4000, 8000), (8000, 4000)]
+        {
             let arguments = write_arguments(0, announced);
             let call = message(5, WRITE, &arguments, &pattern(0, present));
             socket.write_all(&record(&call, fragment)).unwrap();
@@ -168,10 +140,7 @@ fn a_length_word_that_contradicts_the_record_is_garbage_arguments() {
 #[test]
 fn a_client_that_stops_inside_a_record_is_cut_off_and_holds_up_nobody() {
     let server = start(quick_options());
-    let whole = record(
-        &message(1, WRITE, &write_arguments(0, 100_000), &[7; 100_000]),
-        usize::MAX,
-    );
+    let whole = record(&message(1, WRITE, &write_arguments(0, 100_000), &[7; 100_000]), usize::MAX);
     for cut in [2, 4, 20, 60, 5000] {
         let mut slow = raw(server.address());
         slow.write_all(&whole[..cut]).unwrap();
@@ -179,11 +148,7 @@ fn a_client_that_stops_inside_a_record_is_cut_off_and_holds_up_nobody() {
         assert_eq!(echo(&connect(&server), b"fine").unwrap(), b"fine");
         assert!(begin.elapsed() < Duration::from_millis(500));
         assert!(is_closed(&mut slow), "cut at {cut}");
-        assert!(
-            begin.elapsed() < Duration::from_secs(4),
-            "{:?}",
-            begin.elapsed()
-        );
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
     }
 }
 
@@ -199,21 +164,14 @@ fn a_client_that_drips_is_cut_off_too() {
             break;
         }
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
 }
 
 #[test]
 fn a_client_that_does_not_read_is_cut_off_and_holds_up_nobody() {
     let server = start(quick_options());
     let mut deaf = raw(server.address());
-    let call = record(
-        &message(1, READ, &(4_000_000_u32).to_be_bytes(), &[]),
-        usize::MAX,
-    );
+    let call = record(&message(1, READ, &(4_000_000_u32).to_be_bytes(), &[]), usize::MAX);
     for _ in 0..20 {
         deaf.write_all(&call).unwrap();
     }
@@ -226,20 +184,13 @@ fn a_client_that_does_not_read_is_cut_off_and_holds_up_nobody() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(server.connections(), 1);
-    assert!(
-        begin.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
 }
 
 #[test]
 fn a_truncated_connection_is_only_that() {
     let server = start(ServerOptions::default());
-    let whole = record(
-        &message(1, WRITE, &write_arguments(0, 9000), &[7; 9000]),
-        usize::MAX,
-    );
+    let whole = record(&message(1, WRITE, &write_arguments(0, 9000), &[7; 9000]), usize::MAX);
     for cut in (0..200).chain([5000, whole.len() - 1]) {
         let mut socket = raw(server.address());
         socket.write_all(&whole[..cut]).unwrap();
@@ -258,19 +209,15 @@ fn a_half_closed_connection_gets_its_replies() {
         socket.write_all(&record(&call, usize::MAX)).unwrap();
     }
     socket.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut xids: Vec<u32> = std::iter::from_fn(|| receive_record(&mut socket))
-        .map(|reply| xid_of(&reply))
-        .collect();
+    let mut xids: Vec<u32> =
+        std::iter::from_fn(|| receive_record(&mut socket)).map(|reply| xid_of(&reply)).collect();
     xids.sort_unstable();
     assert_eq!(xids, [0, 1, 2]);
 }
 
 #[test]
 fn idle_connections_make_room_and_busy_ones_do_not() {
-    let options = ServerOptions {
-        max_connections: 3,
-        ..ServerOptions::default()
-    };
+    let options = ServerOptions { max_connections: 3, ..ServerOptions::default() };
     let server = start(options);
     let mut idle = raw(server.address());
     std::thread::sleep(Duration::from_millis(1800));

@@ -14,10 +14,7 @@ use nasd_transport::{
 };
 
 fn quick() -> ClientOptions {
-    ClientOptions {
-        peer_timeout: Duration::from_millis(500),
-        ..ClientOptions::default()
-    }
+    ClientOptions { peer_timeout: Duration::from_millis(500), ..ClientOptions::default() }
 }
 
 /// Reads 1000 bytes from a server that answers with what `answer` makes of the xid.
@@ -79,9 +76,7 @@ fn nonsense_breaks_the_channel_with_its_reason() {
                 record(&reply_message(xid, &results), fragment)
             });
             let reason = reason_of(wrong);
-            let known = ["DataLength", "Truncated"]
-                .iter()
-                .any(|name| reason.contains(name));
+            let known = ["DataLength", "Truncated"].iter().any(|name| reason.contains(name));
             assert!(known, "{announced} {present}: {reason}");
         }
     }
@@ -103,16 +98,8 @@ fn plain_results_are_limited() {
     });
     let channel = Connection::tcp(address, &quick()).unwrap();
     let error = echo(&channel, b"").unwrap_err();
-    let ChannelError::Broken { reason, .. } = &error else {
-        panic!("{error}")
-    };
-    assert!(
-        matches!(
-            **reason,
-            BreakReason::Protocol(FrameError::HeadTooLong { .. })
-        ),
-        "{error}"
-    );
+    let ChannelError::Broken { reason, .. } = &error else { panic!("{error}") };
+    assert!(matches!(**reason, BreakReason::Protocol(FrameError::HeadTooLong { .. })), "{error}");
     drop(channel);
     server.join().unwrap();
 }
@@ -126,9 +113,7 @@ fn a_server_that_dies_fails_every_pending_call() {
     });
     let channel = Connection::tcp(address, &quick()).unwrap();
     std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| read(&channel, 5000)))
-            .collect();
+        let calls: Vec<_> = (0..8).map(|_| scope.spawn(|| read(&channel, 5000))).collect();
         for call in calls {
             let error = call.join().unwrap().unwrap_err();
             assert!(matches!(error, ChannelError::Broken { .. }), "{error}");
@@ -137,10 +122,7 @@ fn a_server_that_dies_fails_every_pending_call() {
     });
     server.join().unwrap();
     assert!(!channel.is_open());
-    assert_eq!(
-        echo(&channel, b"").unwrap_err().execution(),
-        Execution::Never
-    );
+    assert_eq!(echo(&channel, b"").unwrap_err().execution(), Execution::Never);
     let error = Connection::tcp(address, &quick()).unwrap_err();
     assert_eq!(error.execution(), Execution::Never, "{error}");
 }
@@ -154,10 +136,7 @@ fn a_server_that_dies_inside_a_reply_fails_its_call() {
             socket.write_all(&reply(xid_of(&call))[..cut]).unwrap();
         });
         let channel = Connection::tcp(address, &quick()).unwrap();
-        assert!(
-            reason_of(read(&channel, 1000)).contains("Truncated"),
-            "cut at {cut}"
-        );
+        assert!(reason_of(read(&channel, 1000)).contains("Truncated"), "cut at {cut}");
         server.join().unwrap();
     }
 }
@@ -173,11 +152,7 @@ fn a_server_that_stalls_inside_a_reply_is_given_up() {
     let channel = Connection::tcp(address, &quick()).unwrap();
     let begin = Instant::now();
     assert_eq!(reason_of(read(&channel, 1000)), "Stalled");
-    assert!(
-        begin.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     server.join().unwrap();
 }
 
@@ -206,15 +181,8 @@ fn a_server_that_does_not_receive_times_a_write_out() {
             break;
         }
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        begin.elapsed()
-    );
-    assert!(
-        matches!(last, Some(ChannelError::TimedOut { .. })),
-        "{last:?}"
-    );
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(matches!(last, Some(ChannelError::TimedOut { .. })), "{last:?}");
     server.join().unwrap();
 }
 

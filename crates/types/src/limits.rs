@@ -25,8 +25,5 @@ pub const MAX_NAME_BYTES: usize = 255;
 pub const MAX_SYMLINK_BYTES: usize = 4095;
 
 const _: () = assert!(MAX_TRANSFER_BYTES.is_multiple_of(BLOCK_BYTES));
-const _: () = assert!(
-    MAX_RECORD_BYTES < 1 << 31,
-    "a record mark has 31 bits of length"
-);
+const _: () = assert!(MAX_RECORD_BYTES < 1 << 31, "a record mark has 31 bits of length");
 const _: () = assert!(MAX_FLUSH_OBJECTS * 8 < MAX_HEAD_BYTES);

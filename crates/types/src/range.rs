@@ -13,18 +13,12 @@ pub struct ByteRange {
 
 impl ByteRange {
     /// Every byte that an object can have.
-    pub const ALL: ByteRange = ByteRange {
-        offset: 0,
-        length: u64::MAX,
-    };
+    pub const ALL: ByteRange = ByteRange { offset: 0, length: u64::MAX };
 
     /// A range whose end is cut at `u64::MAX`.
     pub const fn new(offset: u64, length: u64) -> Self {
         let room = u64::MAX - offset;
-        ByteRange {
-            offset,
-            length: if length < room { length } else { room },
-        }
+        ByteRange { offset, length: if length < room { length } else { room } }
     }
 
     /// The byte after the last one.
@@ -46,10 +40,7 @@ impl ByteRange {
     pub fn intersection(&self, other: &ByteRange) -> ByteRange {
         let offset = self.offset.max(other.offset);
         let end = self.end().min(other.end());
-        ByteRange {
-            offset,
-            length: end.saturating_sub(offset),
-        }
+        ByteRange { offset, length: end.saturating_sub(offset) }
     }
 }
 
@@ -78,10 +69,7 @@ mod tests {
         assert!(outer.contains(&ByteRange::new(20, 0)));
         assert!(!outer.contains(&ByteRange::new(21, 0)));
         assert!(!outer.contains(&ByteRange::new(9, 2)));
-        assert_eq!(
-            outer.intersection(&ByteRange::new(15, 100)),
-            ByteRange::new(15, 5)
-        );
+        assert_eq!(outer.intersection(&ByteRange::new(15, 100)), ByteRange::new(15, 5));
         assert!(outer.intersection(&ByteRange::new(30, 5)).is_empty());
     }
 }

@@ -12,11 +12,7 @@ impl Timestamp {
 
     /// From whole seconds and the rest in nanoseconds; saturates.
     pub const fn from_parts(seconds: u64, nanoseconds: u32) -> Self {
-        Timestamp(
-            seconds
-                .saturating_mul(Self::SECOND_NS)
-                .saturating_add(nanoseconds as u64),
-        )
+        Timestamp(seconds.saturating_mul(Self::SECOND_NS).saturating_add(nanoseconds as u64))
     }
 
     /// Whole seconds since the epoch.

@@ -60,9 +60,7 @@ impl<'a> Decoder<'a> {
                 self.position += count;
                 Ok(taken)
             }
-            None => Err(XdrError::Truncated {
-                missing: count - self.remaining(),
-            }),
+            None => Err(XdrError::Truncated { missing: count - self.remaining() }),
         }
     }
 
@@ -199,11 +197,7 @@ impl<'a> Decoder<'a> {
         &mut self,
         decode: impl FnOnce(&mut Self) -> Result<T, XdrError>,
     ) -> Result<Option<T>, XdrError> {
-        if self.bool()? {
-            decode(self).map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.bool()? { decode(self).map(Some) } else { Ok(None) }
     }
 
     /// `type name<limit>`.
@@ -231,9 +225,7 @@ impl<'a> Decoder<'a> {
         // here, before any work is done for it.
         let least = count.saturating_mul(UNIT_BYTES);
         if least > self.remaining() {
-            return Err(XdrError::Truncated {
-                missing: least - self.remaining(),
-            });
+            return Err(XdrError::Truncated { missing: least - self.remaining() });
         }
         // No more memory ahead than there are bytes of input; the vector grows if that was little.
         let fits = self.remaining() / size_of::<T>().max(UNIT_BYTES);
@@ -253,18 +245,9 @@ mod tests {
     fn strict_about_padding_and_booleans() {
         let mut padding = Decoder::new(&[0, 0, 0, 1, b'a', 0, 0, 1]);
         assert_eq!(padding.opaque(4), Err(XdrError::Padding));
-        assert_eq!(
-            Decoder::new(&[1, 2, 3, 9]).opaque_fixed::<3>(),
-            Err(XdrError::Padding)
-        );
-        assert_eq!(
-            Decoder::new(&[0, 0, 0, 2]).bool(),
-            Err(XdrError::Boolean(2))
-        );
-        assert_eq!(
-            Decoder::new(&[1, 0, 0, 0]).bool(),
-            Err(XdrError::Boolean(1 << 24))
-        );
+        assert_eq!(Decoder::new(&[1, 2, 3, 9]).opaque_fixed::<3>(), Err(XdrError::Padding));
+        assert_eq!(Decoder::new(&[0, 0, 0, 2]).bool(), Err(XdrError::Boolean(2)));
+        assert_eq!(Decoder::new(&[1, 0, 0, 0]).bool(), Err(XdrError::Boolean(1 << 24)));
         assert_eq!(
             Decoder::new(&[0, 0, 0, 3, 0, 0, 0, 0]).optional::<u32>(),
             Err(XdrError::Boolean(3))
@@ -273,14 +256,8 @@ mod tests {
 
     #[test]
     fn truncation_tells_how_much_is_missing() {
-        assert_eq!(
-            Decoder::new(&[0; 3]).u32(),
-            Err(XdrError::Truncated { missing: 1 })
-        );
-        assert_eq!(
-            Decoder::new(&[0; 3]).u64(),
-            Err(XdrError::Truncated { missing: 5 })
-        );
+        assert_eq!(Decoder::new(&[0; 3]).u32(), Err(XdrError::Truncated { missing: 1 }));
+        assert_eq!(Decoder::new(&[0; 3]).u64(), Err(XdrError::Truncated { missing: 5 }));
         // Data whole, padding not.
         let mut input = Decoder::new(&[0, 0, 0, 1, b'a', 0]);
         let error = input.opaque(9).unwrap_err();
@@ -293,24 +270,11 @@ mod tests {
         let bytes = [0xff; 8];
         assert_eq!(
             Decoder::new(&bytes).array::<u32>(10),
-            Err(XdrError::TooLong {
-                length: u32::MAX,
-                limit: 10
-            })
+            Err(XdrError::TooLong { length: u32::MAX, limit: 10 })
         );
         // Within its limit but not in the input: refused before allocation.
-        assert!(
-            Decoder::new(&bytes)
-                .array::<u64>(usize::MAX)
-                .unwrap_err()
-                .is_truncated()
-        );
-        assert!(
-            Decoder::new(&bytes)
-                .opaque(usize::MAX)
-                .unwrap_err()
-                .is_truncated()
-        );
+        assert!(Decoder::new(&bytes).array::<u64>(usize::MAX).unwrap_err().is_truncated());
+        assert!(Decoder::new(&bytes).opaque(usize::MAX).unwrap_err().is_truncated());
     }
 
     #[test]
@@ -318,13 +282,7 @@ mod tests {
         let mut three = vec![0, 0, 0, 3];
         three.extend_from_slice(b"abc\0");
         assert_eq!(Decoder::new(&three).opaque(3), Ok(&b"abc"[..]));
-        assert_eq!(
-            Decoder::new(&three).opaque(2),
-            Err(XdrError::TooLong {
-                length: 3,
-                limit: 2
-            })
-        );
+        assert_eq!(Decoder::new(&three).opaque(2), Err(XdrError::TooLong { length: 3, limit: 2 }));
     }
 
     #[test]

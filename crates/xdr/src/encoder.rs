@@ -19,9 +19,7 @@ impl Encoder {
 
     /// With an empty vector that has room for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
-        Encoder {
-            bytes: Vec::with_capacity(bytes),
-        }
+        Encoder { bytes: Vec::with_capacity(bytes) }
     }
 
     /// Appends to `bytes`, which keeps what it holds.

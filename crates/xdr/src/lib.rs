@@ -41,15 +41,7 @@ mod tests {
 
     #[test]
     fn padding_fills_the_unit() {
-        for (length, pad) in [
-            (0, 0),
-            (1, 3),
-            (2, 2),
-            (3, 1),
-            (4, 0),
-            (5, 3),
-            (usize::MAX, 1),
-        ] {
+        for (length, pad) in [(0, 0), (1, 3), (2, 2), (3, 1), (4, 0), (5, 3), (usize::MAX, 1)] {
             assert_eq!(xdr_pad(length), pad, "{length}");
         }
         assert_eq!(xdr_padded(5), 8);

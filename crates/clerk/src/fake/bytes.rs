@@ -27,9 +27,7 @@ impl SparseBytes {
     /// Reads into the start of `into`; returns how many bytes there were.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         let available = self.length.saturating_sub(offset);
-        let count = usize::try_from(available)
-            .unwrap_or(usize::MAX)
-            .min(into.len());
+        let count = usize::try_from(available).unwrap_or(usize::MAX).min(into.len());
         let mut done = 0;
         while done < count {
             let at = offset + done as u64;
@@ -52,10 +50,8 @@ impl SparseBytes {
             let at = offset + done as u64;
             let within = (at % PAGE as u64) as usize;
             let part = (PAGE - within).min(data.len() - done);
-            let page = self
-                .pages
-                .entry(at / PAGE as u64)
-                .or_insert_with(|| Arc::new(vec![0; PAGE]));
+            let page =
+                self.pages.entry(at / PAGE as u64).or_insert_with(|| Arc::new(vec![0; PAGE]));
             Arc::make_mut(page)[within..within + part].copy_from_slice(&data[done..done + part]);
             done += part;
         }
@@ -66,8 +62,7 @@ impl SparseBytes {
     pub(super) fn set_length(&mut self, length: u64) {
         if length < self.length {
             let (last, within) = (length / PAGE as u64, (length % PAGE as u64) as usize);
-            self.pages
-                .retain(|number, _| *number < last || (*number == last && within > 0));
+            self.pages.retain(|number, _| *number < last || (*number == last && within > 0));
             if let Some(page) = self.pages.get_mut(&last) {
                 Arc::make_mut(page)[within..].fill(0);
             }

@@ -90,9 +90,7 @@ struct Contents {
 /// The time of day; each call tells a later one.
 pub(super) fn now() -> Timestamp {
     static LATEST: AtomicU64 = AtomicU64::new(0);
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let wall = Timestamp::from_parts(since.as_secs(), since.subsec_nanos()).0;
     let before = LATEST.fetch_max(wall, Ordering::Relaxed);
     if before < wall {
@@ -243,15 +241,9 @@ impl FakeDrive {
         let contents = state.objects[&object].now.clone();
         drop(state);
         let length = contents.bytes.read(offset, into);
-        self.counters
-            .read_bytes
-            .fetch_add(length as u64, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
         let logical_size = contents.bytes.length();
-        Ok(ReadOutcome {
-            length,
-            logical_size,
-            fs_data_modify_time: contents.modify_time,
-        })
+        Ok(ReadOutcome { length, logical_size, fs_data_modify_time: contents.modify_time })
     }
 
     pub(super) fn write(
@@ -263,9 +255,7 @@ impl FakeDrive {
     ) -> Result<Written, ClerkError> {
         let _under_way = self.counters.begin();
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .written_bytes
-            .fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         if durable {
             self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         }
@@ -273,11 +263,7 @@ impl FakeDrive {
         if let Some(status) = state.fail_writes {
             return Err(ClerkError::Drive(status));
         }
-        let used: u64 = state
-            .objects
-            .values()
-            .map(|object| object.now.bytes.used_bytes())
-            .sum();
+        let used: u64 = state.objects.values().map(|object| object.now.bytes.used_bytes()).sum();
         if used.saturating_add(data.len() as u64) > state.capacity_bytes {
             return Err(ClerkError::Drive(Status::NoSpace));
         }
@@ -317,18 +303,9 @@ impl FakeDrive {
         let object = state.next_object;
         state.next_object += 1;
         let time = now();
-        let contents = Contents {
-            bytes: SparseBytes::default(),
-            modify_time: time,
-            attribute_time: time,
-        };
-        state.objects.insert(
-            object,
-            Object {
-                now: contents.clone(),
-                durable: contents,
-            },
-        );
+        let contents =
+            Contents { bytes: SparseBytes::default(), modify_time: time, attribute_time: time };
+        state.objects.insert(object, Object { now: contents.clone(), durable: contents });
         Some(ObjectId(object))
     }
 
@@ -339,12 +316,7 @@ impl FakeDrive {
 
     pub(super) fn inspect(&self, object: ObjectId) -> Option<Option<Attributes>> {
         let state = self.reachable()?;
-        Some(
-            state
-                .objects
-                .get(&object.0)
-                .map(|object| attributes(&object.now)),
-        )
+        Some(state.objects.get(&object.0).map(|object| attributes(&object.now)))
     }
 
     /// Changes length, data time and attribute time, durably.
@@ -385,11 +357,7 @@ impl FakeDrive {
     /// Used bytes of all objects, and how many objects there are.
     pub(super) fn usage(&self) -> (u64, u64) {
         let state = self.lock();
-        let used = state
-            .objects
-            .values()
-            .map(|object| object.now.bytes.used_bytes())
-            .sum();
+        let used = state.objects.values().map(|object| object.now.bytes.used_bytes()).sum();
         (used, state.objects.len() as u64)
     }
 }

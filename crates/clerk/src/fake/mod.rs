@@ -66,13 +66,8 @@ impl FakeCell {
     /// If the cell does not answer.
     pub fn clerk(self: &Arc<Self>, settings: Settings) -> Clerk {
         let root = Arc::new(Caller::default());
-        Clerk::new(
-            Arc::clone(self) as _,
-            Arc::clone(self) as _,
-            &root,
-            settings,
-        )
-        .expect("a fake cell that runs")
+        Clerk::new(Arc::clone(self) as _, Arc::clone(self) as _, &root, settings)
+            .expect("a fake cell that runs")
     }
 
     /// Drive number `index`.
@@ -114,9 +109,7 @@ impl FakeCell {
 
     fn find(&self, drive: DriveId) -> Result<&FakeDrive, ClerkError> {
         let index = usize::try_from(drive.0.wrapping_sub(FIRST_DRIVE)).unwrap_or(usize::MAX);
-        self.drives
-            .get(index)
-            .ok_or(ClerkError::UnknownDrive(drive))
+        self.drives.get(index).ok_or(ClerkError::UnknownDrive(drive))
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
@@ -149,8 +142,7 @@ impl Objects for FakeCell {
         data: &[u8],
         durable: bool,
     ) -> Result<Written, ClerkError> {
-        self.find(grant.handle.drive)?
-            .write(grant, offset, data, durable)
+        self.find(grant.handle.drive)?.write(grant, offset, data, durable)
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {

@@ -68,15 +68,11 @@ impl Node {
 
 impl Tree {
     fn node(&self, handle: FileHandle) -> Result<&Node, ClerkError> {
-        self.nodes
-            .get(&handle)
-            .map_or_else(|| no(ManagerStatus::Stale), Ok)
+        self.nodes.get(&handle).map_or_else(|| no(ManagerStatus::Stale), Ok)
     }
 
     fn node_mut(&mut self, handle: FileHandle) -> Result<&mut Node, ClerkError> {
-        self.nodes
-            .get_mut(&handle)
-            .map_or_else(|| no(ManagerStatus::Stale), Ok)
+        self.nodes.get_mut(&handle).map_or_else(|| no(ManagerStatus::Stale), Ok)
     }
 
     /// The directory, if the caller may do this in it.
@@ -90,11 +86,7 @@ impl Tree {
         if node.file_type != FileType::Directory {
             return no(ManagerStatus::NotDirectory);
         }
-        if node.allows(caller, wanted) {
-            Ok(node)
-        } else {
-            no(ManagerStatus::Access)
-        }
+        if node.allows(caller, wanted) { Ok(node) } else { no(ManagerStatus::Access) }
     }
 
     fn find(
@@ -114,9 +106,7 @@ impl Tree {
     fn add(&mut self, dir: FileHandle, name: &Name, handle: FileHandle) -> Result<(), ClerkError> {
         self.next_cookie += 1;
         let cookie = self.next_cookie;
-        self.node_mut(dir)?
-            .children
-            .insert(name.clone(), (cookie, handle));
+        self.node_mut(dir)?.children.insert(name.clone(), (cookie, handle));
         Ok(())
     }
 
@@ -165,11 +155,7 @@ impl FakeCell {
         let node = Node {
             file_type,
             mode: mode & 0o7777,
-            links: if file_type == FileType::Directory {
-                2
-            } else {
-                1
-            },
+            links: if file_type == FileType::Directory { 2 } else { 1 },
             uid: caller.uid,
             gid: caller.gid,
             access_time: time,
@@ -177,23 +163,13 @@ impl FakeCell {
             children: BTreeMap::new(),
             parent: None,
         };
-        Ok((
-            FileHandle {
-                drive,
-                partition: PARTITION,
-                object,
-            },
-            node,
-        ))
+        Ok((FileHandle { drive, partition: PARTITION, object }, node))
     }
 
     /// The whole answer about a file, with a new capability.
     fn answer(&self, tree: &Tree, caller: &Caller, handle: FileHandle) -> Result<File, ClerkError> {
         let node = tree.node(handle)?;
-        let drive = self
-            .find(handle.drive)?
-            .inspect(handle.object)
-            .ok_or_else(away)?;
+        let drive = self.find(handle.drive)?.inspect(handle.object).ok_or_else(away)?;
         let Some(drive) = drive else {
             return no(ManagerStatus::Stale);
         };
@@ -210,11 +186,7 @@ impl FakeCell {
             change_time: drive.data_modify_time.max(drive.fs_attribute_modify_time),
             create_time: node.create_time,
         };
-        Ok(File {
-            handle,
-            attributes,
-            capability: self.mint(node, caller, handle),
-        })
+        Ok(File { handle, attributes, capability: self.mint(node, caller, handle) })
     }
 
     fn mint(&self, node: &Node, caller: &Caller, handle: FileHandle) -> IssuedCapability {
@@ -239,17 +211,12 @@ impl FakeCell {
             minimum_protection: Protection::NONE,
             key_epoch: 0,
         };
-        IssuedCapability {
-            capability,
-            key: SecretKey::new([7; 32]),
-        }
+        IssuedCapability { capability, key: SecretKey::new([7; 32]) }
     }
 
     fn touch(&self, handle: FileHandle) -> Result<(), ClerkError> {
         let time = now();
-        self.find(handle.drive)?
-            .set(handle.object, None, Some(time), time)
-            .ok_or_else(away)
+        self.find(handle.drive)?.set(handle.object, None, Some(time), time).ok_or_else(away)
     }
 
     fn make(
@@ -261,11 +228,7 @@ impl FakeCell {
         mode: u32,
     ) -> Result<FileHandle, ClerkError> {
         let mut tree = self.tree();
-        if tree
-            .directory(caller, dir, SEARCH)?
-            .children
-            .contains_key(name)
-        {
+        if tree.directory(caller, dir, SEARCH)?.children.contains_key(name) {
             return no(ManagerStatus::Exists);
         }
         tree.directory(caller, dir, SEARCH | WRITE)?;
@@ -281,9 +244,7 @@ impl FakeCell {
     }
 
     fn remove_object(&self, handle: FileHandle) -> Result<(), ClerkError> {
-        self.find(handle.drive)?
-            .remove(handle.object)
-            .ok_or_else(away)
+        self.find(handle.drive)?.remove(handle.object).ok_or_else(away)
     }
 }
 
@@ -344,13 +305,9 @@ impl Names for FakeCell {
         if changes.access_time_now {
             node.access_time = time;
         }
-        let modify_time = changes
-            .modify_time
-            .or(changes.modify_time_now.then_some(time));
+        let modify_time = changes.modify_time.or(changes.modify_time_now.then_some(time));
         let drive = self.find(file.drive)?;
-        drive
-            .set(file.object, changes.size, modify_time, time)
-            .ok_or_else(away)?;
+        drive.set(file.object, changes.size, modify_time, time).ok_or_else(away)?;
         self.answer(&tree, caller, file)
     }
 
@@ -395,9 +352,7 @@ impl Names for FakeCell {
     ) -> Result<File, ClerkError> {
         self.reach_manager()?;
         let handle = self.make(caller, dir, name, FileType::Symlink, 0o777)?;
-        self.find(handle.drive)?
-            .fill(handle.object, target)
-            .ok_or_else(away)?;
+        self.find(handle.drive)?.fill(handle.object, target).ok_or_else(away)?;
         self.answer(&self.tree(), caller, handle)
     }
 
@@ -413,9 +368,7 @@ impl Names for FakeCell {
             self.remove_object(handle)?;
         } else {
             let drive = self.find(handle.drive)?;
-            drive
-                .set(handle.object, None, None, now())
-                .ok_or_else(away)?;
+            drive.set(handle.object, None, None, now()).ok_or_else(away)?;
         }
         self.touch(dir)
     }
@@ -471,9 +424,7 @@ impl Names for FakeCell {
                     self.remove_object(target)?;
                 } else {
                     let drive = self.find(target.drive)?;
-                    drive
-                        .set(target.object, None, None, now())
-                        .ok_or_else(away)?;
+                    drive.set(target.object, None, None, now()).ok_or_else(away)?;
                 }
             }
             Err(ClerkError::Manager(ManagerStatus::NotFound)) => {}
@@ -499,11 +450,7 @@ impl Names for FakeCell {
     ) -> Result<File, ClerkError> {
         self.reach_manager()?;
         let mut tree = self.tree();
-        if tree
-            .directory(caller, dir, SEARCH | WRITE)?
-            .children
-            .contains_key(name)
-        {
+        if tree.directory(caller, dir, SEARCH | WRITE)?.children.contains_key(name) {
             return no(ManagerStatus::Exists);
         }
         let node = tree.node_mut(file)?;
@@ -540,12 +487,7 @@ impl Names for FakeCell {
             .into_iter()
             .map(|(cookie, name, handle)| {
                 let file_type = tree.node(handle)?.file_type;
-                Ok(DirectoryEntry {
-                    cookie,
-                    handle,
-                    file_type,
-                    name,
-                })
+                Ok(DirectoryEntry { cookie, handle, file_type, name })
             })
             .collect::<Result<_, ClerkError>>()?;
         Ok(DirectoryPage { entries, end })
@@ -559,11 +501,7 @@ impl Names for FakeCell {
             .iter()
             .map(|drive| drive.usage())
             .fold((0, 0), |sum, usage| (sum.0 + usage.0, sum.1 + usage.1));
-        Ok(SpaceInformation {
-            total_bytes,
-            free_bytes: total_bytes - used,
-            files,
-        })
+        Ok(SpaceInformation { total_bytes, free_bytes: total_bytes - used, files })
     }
 
     fn status(&self, _caller: &Caller) -> Result<CellStatus, ClerkError> {

@@ -19,10 +19,7 @@ fn open_files_go_on_without_the_manager() {
         let mut back = [0; 1000];
         file.read(u64::from(round) * 1000, &mut back).unwrap();
         assert_eq!(back, [round; 1000]);
-        assert_eq!(
-            clerk.getattr_now(&root(), handle).unwrap().size,
-            (u64::from(round) + 1) * 1000
-        );
+        assert_eq!(clerk.getattr_now(&root(), handle).unwrap().size, (u64::from(round) + 1) * 1000);
     }
     let (again, _) = clerk.open(&root(), handle, OpenMode::READ).unwrap();
     assert_eq!(again.size(), 20_000);
@@ -37,10 +34,7 @@ fn a_refused_capability_is_renewed_once() {
     file.write(0, b"before").unwrap();
     cell.expire_capabilities();
     file.close().unwrap();
-    assert_eq!(
-        cell.drive(0).durable_bytes(handle.object).unwrap(),
-        b"before"
-    );
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), b"before");
     cell.expire_capabilities();
     let before = cell.manager_requests.load(Ordering::Relaxed);
     let mut back = [0; 6];
@@ -75,28 +69,20 @@ fn a_capability_that_will_expire_is_renewed_ahead_of_time() {
     let before = cell.manager_requests.load(Ordering::Relaxed);
     file.write(0, b"x").unwrap();
     file.sync().unwrap();
-    eventually("a renewal", || {
-        cell.manager_requests.load(Ordering::Relaxed) > before
-    });
+    eventually("a renewal", || cell.manager_requests.load(Ordering::Relaxed) > before);
 }
 
 #[test]
 fn an_expired_capability_without_a_manager_is_an_error_in_time() {
     let cell = crate::fake::FakeCell::new(1, Duration::from_millis(100));
-    let clerk = cell.clerk(Settings {
-        deadline: Duration::from_millis(100),
-        ..settings()
-    });
+    let clerk = cell.clerk(Settings { deadline: Duration::from_millis(100), ..settings() });
     let (file, _) = new_file(&clerk, "f");
     file.write(0, b"x").unwrap();
     file.close().unwrap();
     cell.expire_capabilities();
     cell.set_manager_runs(false);
     let refused = file.read(0, &mut [0; 10]);
-    assert!(
-        matches!(refused, Err(ClerkError::Unreachable(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(ClerkError::Unreachable(_))), "{refused:?}");
 }
 
 #[test]
@@ -108,10 +94,7 @@ fn rights_that_were_taken_away_end_with_the_capability() {
     file.close().unwrap();
     let stranger = user(1000);
     let (theirs, _) = clerk.open(&stranger, handle, OpenMode::READ_WRITE).unwrap();
-    let changes = SetFileAttributes {
-        mode: Some(0o600),
-        ..Default::default()
-    };
+    let changes = SetFileAttributes { mode: Some(0o600), ..Default::default() };
     clerk.setattr(&root(), handle, &changes).unwrap();
     cell.expire_capabilities();
     let refused = theirs.read(0, &mut [0; 10]).unwrap_err();
@@ -119,10 +102,7 @@ fn rights_that_were_taken_away_end_with_the_capability() {
     let refused = clerk.open(&stranger, handle, OpenMode::READ).err();
     assert_eq!(refused, Some(ClerkError::Access));
     // And given back.
-    let changes = SetFileAttributes {
-        mode: Some(0o604),
-        ..Default::default()
-    };
+    let changes = SetFileAttributes { mode: Some(0o604), ..Default::default() };
     clerk.setattr(&root(), handle, &changes).unwrap();
     assert!(clerk.open(&stranger, handle, OpenMode::READ).is_ok());
     let refused = clerk.open(&stranger, handle, OpenMode::WRITE).err();
@@ -133,9 +113,7 @@ fn rights_that_were_taken_away_end_with_the_capability() {
 fn each_caller_has_his_own_rights() {
     let cell = cell(1);
     let clerk = cell.clerk(settings());
-    let entry = clerk
-        .create(&user(5), clerk.root(), &name("private"), 0o600, true)
-        .unwrap();
+    let entry = clerk.create(&user(5), clerk.root(), &name("private"), 0o600, true).unwrap();
     let own = open(&clerk, &user(5), entry);
     own.write(0, b"secret").unwrap();
     own.close().unwrap();

@@ -25,40 +25,23 @@ fn a_tree_survives_the_way_in_and_out() {
         // The second time everything is there already.
         told = 0;
         let copied = clerk
-            .copy_tree_in(&root(), &source, clerk.root(), &name("tree"), &mut |step| {
-                told += step
-            })
+            .copy_tree_in(&root(), &source, clerk.root(), &name("tree"), &mut |step| told += step)
             .unwrap();
         let bytes = big.len() as u64 + 9;
-        let wanted = Copied {
-            files: 3,
-            directories: 4,
-            links: 1,
-            skipped: 0,
-            bytes,
-        };
+        let wanted = Copied { files: 3, directories: 4, links: 1, skipped: 0, bytes };
         assert_eq!(copied, wanted);
         assert_eq!(told, bytes);
     }
     let tree = clerk.resolve(&root(), b"tree", true).unwrap();
     let target = scratch.path().join("target");
     for _ in 0..2 {
-        clerk
-            .copy_tree_out(&root(), tree.handle, &target, &mut |_| ())
-            .unwrap();
+        clerk.copy_tree_out(&root(), tree.handle, &target, &mut |_| ()).unwrap();
     }
     assert!(fs::read(target.join("a/big")).unwrap() == big);
     assert!(fs::read(target.join("link")).unwrap() == big);
     assert_eq!(fs::read(target.join("a/b/none")).unwrap(), b"");
     assert!(target.join("empty").is_dir());
-    assert_eq!(
-        fs::metadata(target.join("run"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o750
-    );
+    assert_eq!(fs::metadata(target.join("run")).unwrap().permissions().mode() & 0o777, 0o750);
     assert!(told > 0);
 }
 
@@ -68,24 +51,16 @@ fn a_walk_shows_everything_once_in_both_orders() {
     let clerk = cell.clerk(settings());
     let mut dir = clerk.root();
     for depth in 0..30 {
-        dir = clerk
-            .mkdir(&root(), dir, &name(&format!("d{depth}")), 0o755)
-            .unwrap()
-            .handle;
+        dir = clerk.mkdir(&root(), dir, &name(&format!("d{depth}")), 0o755).unwrap().handle;
         clerk.create(&root(), dir, &name("f"), 0o644, true).unwrap();
     }
     for contents_first in [false, true] {
-        let items: Vec<_> = clerk
-            .walk(&root(), clerk.root(), contents_first)
-            .map(Result::unwrap)
-            .collect();
+        let items: Vec<_> =
+            clerk.walk(&root(), clerk.root(), contents_first).map(Result::unwrap).collect();
         assert_eq!(items.len(), 60);
-        let directories = items
-            .iter()
-            .filter(|item| item.file_type == FileType::Directory);
-        let depths: Vec<usize> = directories
-            .map(|item| item.path.split(|byte| *byte == b'/').count())
-            .collect();
+        let directories = items.iter().filter(|item| item.file_type == FileType::Directory);
+        let depths: Vec<usize> =
+            directories.map(|item| item.path.split(|byte| *byte == b'/').count()).collect();
         let ordered = if contents_first {
             depths.is_sorted_by(|a, b| a > b)
         } else {
@@ -93,12 +68,7 @@ fn a_walk_shows_everything_once_in_both_orders() {
         };
         assert!(ordered, "{depths:?}");
     }
-    assert_eq!(
-        clerk
-            .remove_tree(&root(), clerk.root(), &name("d0"))
-            .unwrap(),
-        60
-    );
+    assert_eq!(clerk.remove_tree(&root(), clerk.root(), &name("d0")).unwrap(), 60);
     assert_eq!(clerk.walk(&root(), clerk.root(), false).count(), 0);
 }
 
@@ -111,8 +81,6 @@ fn a_file_is_shown_to_a_sink() {
     file.write(0, &data).unwrap();
     file.close().unwrap();
     let mut shown = Vec::new();
-    clerk
-        .copy_to(&root(), handle, &mut shown, &mut |_| ())
-        .unwrap();
+    clerk.copy_to(&root(), handle, &mut shown, &mut |_| ()).unwrap();
     assert!(shown == data);
 }

@@ -36,11 +36,7 @@ fn a_full_drive_is_told_at_a_later_write_and_then_at_each() {
         assert!(offset < 16 << 20, "never told");
     };
     assert_eq!(refused, FULL);
-    assert_eq!(
-        file.write(offset, &[1; 100]),
-        Err(FULL),
-        "now each write is told of itself"
-    );
+    assert_eq!(file.write(offset, &[1; 100]), Err(FULL), "now each write is told of itself");
     assert_eq!(file.write(offset, &[1; 100]), Err(FULL));
 }
 
@@ -58,17 +54,10 @@ fn each_open_file_is_told_and_space_that_is_freed_is_used() {
     cell.drive(0).fail_writes(None);
     first.write(0, b"fits now").unwrap();
     first.sync().unwrap();
-    assert_eq!(
-        cell.drive(0).durable_bytes(handle.object).unwrap(),
-        b"fits now"
-    );
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), b"fits now");
     let writes = cell.drive(0).counters.writes.load(Ordering::Relaxed);
     first.write(8, b"!").unwrap();
-    assert_eq!(
-        cell.drive(0).counters.writes.load(Ordering::Relaxed),
-        writes,
-        "behind again"
-    );
+    assert_eq!(cell.drive(0).counters.writes.load(Ordering::Relaxed), writes, "behind again");
 }
 
 #[test]
@@ -93,10 +82,7 @@ fn a_background_failure_is_told_to_the_next_who_opens() {
 fn a_drive_that_stays_away_is_an_error_after_the_deadline() {
     let deadline = Duration::from_millis(200);
     let cell = FakeCell::new(1, deadline);
-    let clerk = cell.clerk(Settings {
-        deadline,
-        ..settings()
-    });
+    let clerk = cell.clerk(Settings { deadline, ..settings() });
     let (file, _) = new_file(&clerk, "f");
     cell.drive(0).set_reachable(false);
     file.write(0, b"x").unwrap();
@@ -125,10 +111,7 @@ fn a_drive_that_comes_back_in_time_is_only_a_pause() {
         cell.drive(0).crash();
         cell.drive(0).set_reachable(true);
     });
-    assert_eq!(
-        cell.drive(0).durable_bytes(handle.object).unwrap(),
-        [3; 100_000]
-    );
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), [3; 100_000]);
 }
 
 #[test]

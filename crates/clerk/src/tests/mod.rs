@@ -35,11 +35,7 @@ pub(super) fn root() -> Arc<Caller> {
 }
 
 pub(super) fn user(uid: u32) -> Arc<Caller> {
-    Arc::new(Caller {
-        uid,
-        gid: uid,
-        groups: Vec::new(),
-    })
+    Arc::new(Caller { uid, gid: uid, groups: Vec::new() })
 }
 
 pub(super) fn name(text: &str) -> Name {
@@ -49,17 +45,12 @@ pub(super) fn name(text: &str) -> Name {
 /// A new file, open for reading and writing by root.
 pub(super) fn new_file(clerk: &Clerk, text: &str) -> (OpenFile, FileHandle) {
     let caller = root();
-    let entry = clerk
-        .create(&caller, clerk.root(), &name(text), 0o666, true)
-        .unwrap();
+    let entry = clerk.create(&caller, clerk.root(), &name(text), 0o666, true).unwrap();
     (open(clerk, &caller, entry), entry.handle)
 }
 
 pub(super) fn open(clerk: &Clerk, caller: &Arc<Caller>, entry: Entry) -> OpenFile {
-    clerk
-        .open(caller, entry.handle, OpenMode::READ_WRITE)
-        .unwrap()
-        .0
+    clerk.open(caller, entry.handle, OpenMode::READ_WRITE).unwrap().0
 }
 
 /// Bytes that tell their own place in the file.

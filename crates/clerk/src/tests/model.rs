@@ -25,14 +25,7 @@ impl Model {
         let cell = cell(1);
         let clerk = cell.clerk(settings());
         let (file, handle) = new_file(&clerk, "model");
-        Model {
-            clerk,
-            cell,
-            file,
-            handle,
-            bytes: Vec::new(),
-            random: Random::new(seed),
-        }
+        Model { clerk, cell, file, handle, bytes: Vec::new(), random: Random::new(seed) }
     }
 
     /// Somewhere, often near a chunk boundary or the end of the file.
@@ -53,9 +46,7 @@ impl Model {
     fn write(&mut self) {
         let (offset, length) = (self.place(), self.length());
         let value = self.random.below(256) as u8;
-        let data: Vec<u8> = (0..length)
-            .map(|at| value.wrapping_add((at >> 3) as u8))
-            .collect();
+        let data: Vec<u8> = (0..length).map(|at| value.wrapping_add((at >> 3) as u8)).collect();
         self.file.write(offset, &data).unwrap();
         let end = offset as usize + length;
         if self.bytes.len() < end {
@@ -69,9 +60,7 @@ impl Model {
         for _ in 0..self.random.below(30) {
             let length = 1 + self.random.below(3000) as usize;
             let value = self.random.below(256) as u8;
-            self.file
-                .write(self.bytes.len() as u64, &vec![value; length])
-                .unwrap();
+            self.file.write(self.bytes.len() as u64, &vec![value; length]).unwrap();
             self.bytes.resize(self.bytes.len() + length, value);
         }
     }
@@ -87,10 +76,7 @@ impl Model {
 
     fn truncate(&mut self) {
         let size = self.place();
-        let changes = SetFileAttributes {
-            size: Some(size),
-            ..Default::default()
-        };
+        let changes = SetFileAttributes { size: Some(size), ..Default::default() };
         let attributes = self.clerk.setattr(&root(), self.handle, &changes).unwrap();
         assert_eq!(attributes.size, size);
         self.bytes.resize(size as usize, 0);
@@ -98,22 +84,14 @@ impl Model {
 
     fn check_durable(&mut self) {
         self.file.sync().unwrap();
-        let durable = self
-            .cell
-            .drive(0)
-            .durable_bytes(self.handle.object)
-            .unwrap();
+        let durable = self.cell.drive(0).durable_bytes(self.handle.object).unwrap();
         assert_eq!(durable.len(), self.bytes.len());
         assert_same(&durable, &self.bytes, 0);
     }
 
     fn reopen(&mut self) {
         self.file.close().unwrap();
-        self.file = self
-            .clerk
-            .open(&root(), self.handle, OpenMode::READ_WRITE)
-            .unwrap()
-            .0;
+        self.file = self.clerk.open(&root(), self.handle, OpenMode::READ_WRITE).unwrap().0;
         assert_eq!(self.file.size(), self.bytes.len() as u64);
     }
 
@@ -142,12 +120,7 @@ impl Model {
 fn assert_same(found: &[u8], expected: &[u8], offset: u64) {
     assert_eq!(found.len(), expected.len(), "length at {offset}");
     if let Some(at) = (0..found.len()).find(|at| found[*at] != expected[*at]) {
-        panic!(
-            "differs at {}: {} instead of {}",
-            offset + at as u64,
-            found[at],
-            expected[at]
-        );
+        panic!("differs at {}: {} instead of {}", offset + at as u64, found[at], expected[at]);
     }
 }
 
@@ -230,9 +203,5 @@ fn several_writers_of_one_file_lose_nothing() {
     let size = file.size() as usize;
     let mut all = vec![0; size];
     assert_eq!(file.read(0, &mut all).unwrap(), size);
-    assert_same(
-        &cell.drive(0).durable_bytes(handle.object).unwrap(),
-        &all,
-        0,
-    );
+    assert_same(&cell.drive(0).durable_bytes(handle.object).unwrap(), &all, 0);
 }

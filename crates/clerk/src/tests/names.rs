@@ -8,48 +8,22 @@ fn paths_are_resolved_through_links() {
     let cell = cell(2);
     let clerk = cell.clerk(settings());
     let caller = root();
-    let a = clerk
-        .mkdir(&caller, clerk.root(), &name("a"), 0o755)
-        .unwrap();
+    let a = clerk.mkdir(&caller, clerk.root(), &name("a"), 0o755).unwrap();
     let b = clerk.mkdir(&caller, a.handle, &name("b"), 0o755).unwrap();
-    let file = clerk
-        .create(&caller, b.handle, &name("f"), 0o644, true)
-        .unwrap();
-    clerk
-        .symlink(&caller, a.handle, &name("up"), b"../a/b")
-        .unwrap();
-    clerk
-        .symlink(&caller, clerk.root(), &name("abs"), b"/a/up/f")
-        .unwrap();
-    clerk
-        .symlink(&caller, clerk.root(), &name("loop"), b"loop")
-        .unwrap();
+    let file = clerk.create(&caller, b.handle, &name("f"), 0o644, true).unwrap();
+    clerk.symlink(&caller, a.handle, &name("up"), b"../a/b").unwrap();
+    clerk.symlink(&caller, clerk.root(), &name("abs"), b"/a/up/f").unwrap();
+    clerk.symlink(&caller, clerk.root(), &name("loop"), b"loop").unwrap();
     let resolve = |path: &str, follow| clerk.resolve(&caller, path.as_bytes(), follow);
-    for path in [
-        "a/b/f",
-        "/a//b/./f",
-        "/a/up/f",
-        "abs",
-        "a/b/../b/f",
-        "/../a/b/f",
-    ] {
+    for path in ["a/b/f", "/a//b/./f", "/a/up/f", "abs", "a/b/../b/f", "/../a/b/f"] {
         assert_eq!(resolve(path, true).unwrap().handle, file.handle, "{path}");
     }
-    assert_eq!(
-        resolve("abs", false).unwrap().attributes.file_type,
-        FileType::Symlink
-    );
+    assert_eq!(resolve("abs", false).unwrap().attributes.file_type, FileType::Symlink);
     assert_eq!(resolve("/", true).unwrap().handle, clerk.root());
     let invalid = ClerkError::Manager(ManagerStatus::Invalid);
     assert_eq!(resolve("loop/x", true), Err(invalid));
-    assert_eq!(
-        resolve("a/none", true),
-        Err(ClerkError::Manager(ManagerStatus::NotFound))
-    );
-    assert_eq!(
-        resolve("a/b/f/x", true),
-        Err(ClerkError::Manager(ManagerStatus::NotDirectory))
-    );
+    assert_eq!(resolve("a/none", true), Err(ClerkError::Manager(ManagerStatus::NotFound)));
+    assert_eq!(resolve("a/b/f/x", true), Err(ClerkError::Manager(ManagerStatus::NotDirectory)));
 }
 
 #[test]
@@ -61,9 +35,7 @@ fn own_changes_of_names_are_seen_at_once() {
     assert_eq!(clerk.resolve(&caller, b"old", true).unwrap().handle, handle);
     let dir = clerk.root();
     let (old, new) = (name("old"), name("new"));
-    clerk
-        .rename(&caller, (dir, &old), (dir, &new), RenameFlags::NONE)
-        .unwrap();
+    clerk.rename(&caller, (dir, &old), (dir, &new), RenameFlags::NONE).unwrap();
     assert!(clerk.resolve(&caller, b"old", true).is_err());
     assert_eq!(clerk.resolve(&caller, b"new", true).unwrap().handle, handle);
     let (_, other) = new_file(&clerk, "old");
@@ -78,13 +50,8 @@ fn own_changes_of_names_are_seen_at_once() {
 fn readlink_is_for_symbolic_links() {
     let cell = cell(1);
     let clerk = cell.clerk(settings());
-    let link = clerk
-        .symlink(&root(), clerk.root(), &name("l"), b"some/where")
-        .unwrap();
-    assert_eq!(
-        clerk.readlink(&user(9), link.handle).unwrap(),
-        b"some/where"
-    );
+    let link = clerk.symlink(&root(), clerk.root(), &name("l"), b"some/where").unwrap();
+    assert_eq!(clerk.readlink(&user(9), link.handle).unwrap(), b"some/where");
     let (_, handle) = new_file(&clerk, "f");
     assert!(clerk.readlink(&root(), handle).is_err());
     let long = clerk.symlink(&root(), clerk.root(), &name("long"), &[b'x'; 5000]);
@@ -121,10 +88,7 @@ fn a_chmod_by_another_client_is_seen() {
     file.write(0, b"x").unwrap();
     file.close().unwrap();
     assert_eq!(ours.getattr_now(&root(), handle).unwrap().mode, 0o666);
-    let changes = crate::SetFileAttributes {
-        mode: Some(0o600),
-        ..Default::default()
-    };
+    let changes = crate::SetFileAttributes { mode: Some(0o600), ..Default::default() };
     theirs.setattr(&root(), handle, &changes).unwrap();
     assert_eq!(ours.getattr_now(&root(), handle).unwrap().mode, 0o600);
     let (_, attributes) = ours.open(&root(), handle, OpenMode::READ).unwrap();

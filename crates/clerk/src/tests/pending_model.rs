@@ -32,9 +32,7 @@ impl World {
             return;
         }
         let value = self.random.below(256) as u8;
-        let data: Vec<u8> = (0..range.length)
-            .map(|at| value.wrapping_add(at as u8))
-            .collect();
+        let data: Vec<u8> = (0..range.length).map(|at| value.wrapping_add(at as u8)).collect();
         let writer = self.random.below(2) as u8;
         self.pending.put(range.offset, &data, &writer);
         self.written.extend((range.offset..).zip(data));
@@ -47,8 +45,7 @@ impl World {
         let index = self.random.below(self.flying.len() as u64) as usize;
         let sent = self.flying.swap_remove(index);
         let places = sent.piece.range().offset..;
-        self.memory
-            .extend(places.zip(sent.piece.data().iter().copied()));
+        self.memory.extend(places.zip(sent.piece.data().iter().copied()));
         let durable = self.random.below(4) == 0;
         if durable {
             self.medium = self.memory.clone();

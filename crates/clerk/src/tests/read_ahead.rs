@@ -35,10 +35,8 @@ fn a_sequential_reader_asks_for_each_byte_once_and_in_large_requests() {
     let length = 16 << 20;
     let handle = big_file(&clerk, "big", length);
     let counters = &cell.drive(0).counters;
-    let (reads, bytes) = (
-        counters.reads.load(Ordering::Relaxed),
-        counters.read_bytes.load(Ordering::Relaxed),
-    );
+    let (reads, bytes) =
+        (counters.reads.load(Ordering::Relaxed), counters.read_bytes.load(Ordering::Relaxed));
     let (file, _) = clerk.open(&root(), handle, OpenMode::READ).unwrap();
     read_all(&file, 4096);
     let reads = counters.reads.load(Ordering::Relaxed) - reads;
@@ -82,10 +80,7 @@ fn long_reads_are_split_and_side_by_side() {
 #[test]
 fn random_and_mixed_readers_get_the_right_bytes() {
     let cell = cell(1);
-    let clerk = cell.clerk(Settings {
-        read_ahead_bytes: 6 << 20,
-        ..settings()
-    });
+    let clerk = cell.clerk(Settings { read_ahead_bytes: 6 << 20, ..settings() });
     let length = 5 << 20;
     let handle = big_file(&clerk, "big", length);
     let expected = pattern(0, length);
@@ -168,10 +163,7 @@ fn an_open_sees_what_another_client_has_closed() {
     let (again, attributes) = ours.open(&root(), handle, OpenMode::READ).unwrap();
     assert_eq!(attributes.size, (1 << 20) + 8);
     let all = read_all(&again, 65_536);
-    assert_eq!(
-        (&all[..4], &all[1 << 20..]),
-        (&b"news"[..], &b"and more"[..])
-    );
+    assert_eq!((&all[..4], &all[1 << 20..]), (&b"news"[..], &b"and more"[..]));
 }
 
 #[test]

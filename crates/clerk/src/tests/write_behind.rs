@@ -29,10 +29,7 @@ fn a_small_file_costs_one_request() {
     let (file, handle) = new_file(&clerk, "small");
     file.write(0, b"hello").unwrap();
     file.close().unwrap();
-    assert_eq!(
-        cell.drive(0).durable_bytes(handle.object).unwrap(),
-        b"hello"
-    );
+    assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), b"hello");
     let counters = &cell.drive(0).counters;
     assert_eq!(counters.writes.load(Ordering::Relaxed), 1);
     assert_eq!(counters.flushes.load(Ordering::Relaxed), 1);
@@ -69,21 +66,13 @@ fn a_file_dropped_without_close_becomes_durable() {
 fn closing_the_clerk_makes_everything_durable() {
     let cell = cell(3);
     let clerk = cell.clerk(Settings::default());
-    let files: Vec<_> = (0..9)
-        .map(|index| new_file(&clerk, &format!("f{index}")))
-        .collect();
+    let files: Vec<_> = (0..9).map(|index| new_file(&clerk, &format!("f{index}"))).collect();
     for (file, _) in &files {
         file.write(0, &[7; 2_000_000]).unwrap();
     }
     clerk.close().unwrap();
     for (_, handle) in &files {
-        assert_eq!(
-            cell.drive_of(*handle)
-                .durable_bytes(handle.object)
-                .unwrap()
-                .len(),
-            2_000_000
-        );
+        assert_eq!(cell.drive_of(*handle).durable_bytes(handle.object).unwrap().len(), 2_000_000);
     }
 }
 
@@ -100,22 +89,15 @@ fn memory_is_bounded_while_a_drive_is_away_and_other_drives_go_on() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for part in 0..16_u64 {
-                dead.write(part << 20, &pattern(part << 20, 1 << 20))
-                    .unwrap();
+                dead.write(part << 20, &pattern(part << 20, 1 << 20)).unwrap();
                 accepted.fetch_add(1, Ordering::Relaxed);
             }
         });
         eventually("back-pressure", || accepted.load(Ordering::Relaxed) >= 4);
         thread::sleep(Duration::from_millis(100));
-        assert_eq!(
-            accepted.load(Ordering::Relaxed),
-            4,
-            "the limit is 4 MiB a drive"
-        );
+        assert_eq!(accepted.load(Ordering::Relaxed), 4, "the limit is 4 MiB a drive");
         for part in 0..16_u64 {
-            living
-                .write(part << 20, &pattern(part << 20, 1 << 20))
-                .unwrap();
+            living.write(part << 20, &pattern(part << 20, 1 << 20)).unwrap();
         }
         living.close().unwrap();
         assert_eq!(accepted.load(Ordering::Relaxed), 4);
@@ -136,28 +118,20 @@ fn many_files_share_the_memory_of_a_drive() {
         flush_after_idle: Duration::from_secs(3600),
         ..settings()
     });
-    let files: Vec<_> = (0..40)
-        .map(|index| new_file(&clerk, &format!("f{index}")))
-        .collect();
+    let files: Vec<_> = (0..40).map(|index| new_file(&clerk, &format!("f{index}"))).collect();
     for (file, _) in &files {
         file.write(0, &[9; 100_000]).unwrap();
     }
     for (file, handle) in &files {
         file.close().unwrap();
-        assert_eq!(
-            cell.drive(0).durable_bytes(handle.object).unwrap(),
-            [9; 100_000]
-        );
+        assert_eq!(cell.drive(0).durable_bytes(handle.object).unwrap(), [9; 100_000]);
     }
 }
 
 #[test]
 fn a_killed_drive_gets_everything_again_at_close() {
     let cell = cell(1);
-    let clerk = cell.clerk(Settings {
-        flush_after_bytes: 1 << 30,
-        ..Settings::default()
-    });
+    let clerk = cell.clerk(Settings { flush_after_bytes: 1 << 30, ..Settings::default() });
     let (file, handle) = new_file(&clerk, "again");
     let data = pattern(0, 10 << 20);
     file.write(0, &data).unwrap();
@@ -165,12 +139,7 @@ fn a_killed_drive_gets_everything_again_at_close() {
         cell.drive(0).counters.written_bytes.load(Ordering::Relaxed) >= 10 << 20
     });
     cell.drive(0).crash();
-    assert!(
-        cell.drive(0)
-            .durable_bytes(handle.object)
-            .unwrap()
-            .is_empty()
-    );
+    assert!(cell.drive(0).durable_bytes(handle.object).unwrap().is_empty());
     let mut all = vec![0; data.len()];
     assert_eq!(file.read(0, &mut all).unwrap(), data.len());
     assert!(all == data, "a reader sees what the drive has lost");
@@ -185,22 +154,10 @@ fn set_times_stand_over_earlier_writes() {
     let (file, handle) = new_file(&clerk, "dated");
     file.write(0, b"old letter").unwrap();
     let then = Timestamp::from_parts(1_000_000_000, 0);
-    let changes = SetFileAttributes {
-        modify_time: Some(then),
-        ..Default::default()
-    };
-    assert_eq!(
-        clerk
-            .setattr(&root(), handle, &changes)
-            .unwrap()
-            .modify_time,
-        then
-    );
+    let changes = SetFileAttributes { modify_time: Some(then), ..Default::default() };
+    assert_eq!(clerk.setattr(&root(), handle, &changes).unwrap().modify_time, then);
     file.close().unwrap();
-    assert_eq!(
-        clerk.getattr_now(&root(), handle).unwrap().modify_time,
-        then
-    );
+    assert_eq!(clerk.getattr_now(&root(), handle).unwrap().modify_time, then);
 }
 
 #[test]
@@ -216,9 +173,7 @@ fn attributes_show_own_writes_at_once_and_those_of_others_after_a_while() {
     let (other, _) = theirs.open(&root(), handle, OpenMode::WRITE).unwrap();
     other.write(3000, &[2; 1000]).unwrap();
     other.close().unwrap();
-    eventually("the attributes' age", || {
-        ours.getattr(&root(), handle).unwrap().size == 4000
-    });
+    eventually("the attributes' age", || ours.getattr(&root(), handle).unwrap().size == 4000);
 }
 
 #[test]
@@ -228,9 +183,7 @@ fn a_discarded_file_is_not_written() {
     let (file, handle) = new_file(&clerk, "temporary");
     file.write(0, &[1; 5000]).unwrap();
     file.discard();
-    clerk
-        .unlink(&root(), clerk.root(), &name("temporary"))
-        .unwrap();
+    clerk.unlink(&root(), clerk.root(), &name("temporary")).unwrap();
     clerk.close().unwrap();
     assert_eq!(cell.drive(0).counters.writes.load(Ordering::Relaxed), 0);
     assert!(cell.drive(0).durable_bytes(handle.object).is_none());

@@ -91,10 +91,6 @@ impl Shared {
     }
 
     fn wrong_drive(&self, expected: DriveId, found: DriveId) -> ClientError {
-        ClientError::WrongDrive {
-            server: self.address(),
-            expected,
-            found,
-        }
+        ClientError::WrongDrive { server: self.address(), expected, found }
     }
 }

@@ -68,20 +68,13 @@ impl<'a> Request<'a> {
         arguments: &Op::Arguments,
         data: &'a [IoSlice<'a>],
     ) -> Self {
-        Request {
-            data,
-            carries_data: true,
-            ..Request::plain::<Op>(arguments)
-        }
+        Request { data, carries_data: true, ..Request::plain::<Op>(arguments) }
     }
 
     /// Whose successful reply has bulk data after `head_bytes`.
     pub(super) fn receiving<Op: Operation>(arguments: &Op::Arguments, head_bytes: usize) -> Self {
         let results = ResultShape::DataAfter { head_bytes };
-        Request {
-            results,
-            ..Request::plain::<Op>(arguments)
-        }
+        Request { results, ..Request::plain::<Op>(arguments) }
     }
 }
 
@@ -128,10 +121,7 @@ impl DriveClient {
                     continue;
                 }
                 Ok(Err(status)) => {
-                    return Err(CallFailure {
-                        error: of_status(status),
-                        ran_before,
-                    });
+                    return Err(CallFailure { error: of_status(status), ran_before });
                 }
                 Err(Failure::Final(error)) => return Err(CallFailure { error, ran_before }),
                 Err(Failure::Transport(error)) => error,
@@ -169,22 +159,15 @@ impl Shared {
         let connect_timeout = timeout.min(self.connect_timeout);
         let lease = self
             .pool
-            .lease(&*self.host, connect_timeout, || {
-                self.connect(connect_timeout)
-            })
+            .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
             .ok_or(TransportError::NoConnectionInTime)??;
         let connection = &*lease.connection;
         let Some(prepared) = authority.prepare(&connection.suites) else {
-            return Err(ClientError::NoCommonSuite {
-                server: self.address(),
-            }
-            .into());
+            return Err(ClientError::NoCommonSuite { server: self.address() }.into());
         };
         let protection = authority.protection();
         let nonce = connection.nonces.draw(self.clock.now(&*self.host));
-        let reply = send(
-            connection, prepared, protection, &nonce, request, into, timeout,
-        )?;
+        let reply = send(connection, prepared, protection, &nonce, request, into, timeout)?;
         let received = into.get(..reply.data_length()).unwrap_or_default();
         match self.open(prepared, protection, &nonce, request, &reply, received)? {
             Ok(()) => self.decode::<Op>(&reply).map(Ok).map_err(Failure::Final),
@@ -216,9 +199,7 @@ impl Shared {
         let receives_data = request.results != ResultShape::Plain && status.is_ok();
         let covers_data = receives_data && protection.contains(Protection::INTEGRITY_DATA);
         let data: Option<&[&[u8]]> = if covers_data { Some(&[received]) } else { None };
-        let digest = prepared
-            .keys
-            .reply(nonce, &verifier.nonce, &[results], data);
+        let digest = prepared.keys.reply(nonce, &verifier.nonce, &[results], data);
         if digest == verifier.digest {
             return Ok(status.map_err(|status| (status, verifier)));
         }
@@ -228,9 +209,7 @@ impl Shared {
             Err(status) if is_told_to_anybody(status) && verifier.digest == Digest::ZERO => {
                 Ok(Err((status, verifier)))
             }
-            _ => Err(ClientError::BadReplyDigest {
-                server: self.address(),
-            }),
+            _ => Err(ClientError::BadReplyDigest { server: self.address() }),
         }
     }
 
@@ -255,10 +234,7 @@ impl Shared {
         let mut input = Decoder::new(reply.results());
         let result = decode_result::<Op::Reply, Status>(&mut input);
         match result.and_then(|result| input.finish().map(|()| result)) {
-            Ok(Ok(decoded)) => Ok(Answer {
-                reply: decoded,
-                data_length: reply.data_length(),
-            }),
+            Ok(Ok(decoded)) => Ok(Answer { reply: decoded, data_length: reply.data_length() }),
             Ok(Err(status)) => Err(of_status(status)),
             Err(error) => Err(self.protocol_error(error.to_string())),
         }
@@ -275,31 +251,19 @@ fn send(
     into: &mut [u8],
     timeout: Duration,
 ) -> Result<Reply, TransportError> {
-    let verifier = Verifier {
-        nonce: *nonce,
-        digest: seal(prepared, protection, nonce, request),
-    };
+    let verifier = Verifier { nonce: *nonce, digest: seal(prepared, protection, nonce, request) };
     let call = OutgoingCall {
         program: PROGRAM,
         version: VERSION,
         procedure: request.procedure.into(),
-        credential: OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &prepared.credential,
-        },
-        verifier: OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &verifier.to_body(),
-        },
+        credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &prepared.credential },
+        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &verifier.to_body() },
         arguments: &request.arguments,
         data: request.data,
         results: request.results,
         timeout,
     };
-    connection
-        .channel
-        .call(&call, into)
-        .map_err(TransportError::from)
+    connection.channel.call(&call, into).map_err(TransportError::from)
 }
 
 fn seal(

@@ -95,12 +95,7 @@ impl DriveClient {
         options: &ConnectOptions,
     ) -> DriveClient {
         let connector = TcpConnector::new(address, options.transport.clone());
-        Self::over(
-            Arc::new(connector),
-            Arc::new(SystemHost::new()),
-            drive,
-            options,
-        )
+        Self::over(Arc::new(connector), Arc::new(SystemHost::new()), drive, options)
     }
 
     /// The drive that `connector` connects to, on any host.
@@ -117,23 +112,14 @@ impl DriveClient {
             pool: Pool::new(options.connections),
             clock: DriveClock::new(options.max_clock_offset),
             connect_timeout: options.transport.connect_timeout,
-            facts: Mutex::new(Facts {
-                drive,
-                information: None,
-            }),
+            facts: Mutex::new(Facts { drive, information: None }),
         };
-        DriveClient {
-            shared: Arc::new(shared),
-            retry: options.retry,
-        }
+        DriveClient { shared: Arc::new(shared), retry: options.retry }
     }
 
     /// The same drive, over the same connections, with another patience.
     pub fn with_retry(&self, retry: RetryPolicy) -> DriveClient {
-        DriveClient {
-            shared: Arc::clone(&self.shared),
-            retry,
-        }
+        DriveClient { shared: Arc::clone(&self.shared), retry }
     }
 
     /// The drive's address.
@@ -184,19 +170,13 @@ impl Shared {
     }
 
     fn protocol_error(&self, why: impl Into<String>) -> ClientError {
-        ClientError::Protocol {
-            server: self.address(),
-            why: why.into(),
-        }
+        ClientError::Protocol { server: self.address(), why: why.into() }
     }
 }
 
 impl Facts {
     fn max_transfer(&self) -> usize {
-        let told = self
-            .information
-            .as_ref()
-            .map(|information| information.max_transfer);
+        let told = self.information.as_ref().map(|information| information.max_transfer);
         let told = told.and_then(|bytes| usize::try_from(bytes).ok());
         told.unwrap_or(MAX_TRANSFER_BYTES).min(MAX_TRANSFER_BYTES)
     }

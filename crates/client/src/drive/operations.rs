@@ -55,11 +55,7 @@ impl DriveClient {
         initial: &SetAttributes,
         durable: bool,
     ) -> Result<Created, ClientError> {
-        let arguments = CreateArguments {
-            partition,
-            durable,
-            initial: initial.clone(),
-        };
+        let arguments = CreateArguments { partition, durable, initial: initial.clone() };
         let request = Request::plain::<Create>(&arguments);
         Ok(self.call::<Create>(authority, &request, &mut [])?.reply)
     }
@@ -103,11 +99,7 @@ impl DriveClient {
         changes: &SetAttributes,
         durable: bool,
     ) -> Result<Attributes, ClientError> {
-        let arguments = SetattrArguments {
-            name,
-            durable,
-            changes: changes.clone(),
-        };
+        let arguments = SetattrArguments { name, durable, changes: changes.clone() };
         let request = Request::plain::<Setattr>(&arguments);
         let AttributesReply { attributes } =
             self.call::<Setattr>(authority, &request, &mut [])?.reply;
@@ -136,19 +128,12 @@ impl DriveClient {
         into: &mut [u8],
     ) -> Result<ReadOutcome, ClientError> {
         let total = self.check_regions(regions)?;
-        let into = into
-            .get_mut(..total)
-            .ok_or(ClientError::Drive(Status::BadArgument))?;
-        let arguments = ReadArguments {
-            name,
-            regions: regions.to_vec(),
-        };
+        let into = into.get_mut(..total).ok_or(ClientError::Drive(Status::BadArgument))?;
+        let arguments = ReadArguments { name, regions: regions.to_vec() };
         let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
         let answer = self.call::<Read>(authority, &request, into)?;
         if answer.reply.data_length != answer.data_length {
-            return Err(self
-                .shared
-                .protocol_error("the length of the data is told twice"));
+            return Err(self.shared.protocol_error("the length of the data is told twice"));
         }
         Ok(ReadOutcome {
             length: answer.data_length,
@@ -195,12 +180,7 @@ impl DriveClient {
         if self.check_regions(regions)? != data_length {
             return Err(ClientError::Drive(Status::BadArgument));
         }
-        let arguments = WriteArguments {
-            name,
-            durable,
-            regions: regions.to_vec(),
-            data_length,
-        };
+        let arguments = WriteArguments { name, durable, regions: regions.to_vec(), data_length };
         let request = Request::sending::<Write>(&arguments, data);
         let written = self.call::<Write>(authority, &request, &mut [])?.reply;
         if written.length != data_length as u64 {
@@ -217,15 +197,9 @@ impl DriveClient {
         objects: &[ObjectId],
     ) -> Result<Flushed, ClientError> {
         if objects.len() > MAX_FLUSH_OBJECTS {
-            return Err(ClientError::TooLarge {
-                amount: objects.len(),
-                limit: MAX_FLUSH_OBJECTS,
-            });
+            return Err(ClientError::TooLarge { amount: objects.len(), limit: MAX_FLUSH_OBJECTS });
         }
-        let arguments = FlushArguments {
-            partition,
-            objects: objects.to_vec(),
-        };
+        let arguments = FlushArguments { partition, objects: objects.to_vec() };
         let request = Request::plain::<Flush>(&arguments);
         Ok(self.call::<Flush>(authority, &request, &mut [])?.reply)
     }
@@ -249,9 +223,7 @@ impl super::Shared {
         let connect_timeout = timeout.min(self.connect_timeout);
         let lease = self
             .pool
-            .lease(&*self.host, connect_timeout, || {
-                self.connect(connect_timeout)
-            })
+            .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
             .ok_or(TransportError::NoConnectionInTime)??;
         let information = self.greet(&*lease.connection.channel, timeout)?;
         self.accept(&information)?;

@@ -48,10 +48,7 @@ impl ManagerClient {
     }
 
     fn protocol_error(&self, error: &XdrError) -> ClientError {
-        ClientError::Protocol {
-            server: self.address().to_owned(),
-            why: error.to_string(),
-        }
+        ClientError::Protocol { server: self.address().to_owned(), why: error.to_string() }
     }
 }
 
@@ -76,11 +73,7 @@ impl Shared {
         timeout: Duration,
     ) -> Result<Answer<Op::Reply>, TransportError> {
         let connect_timeout = timeout.min(self.connect_timeout);
-        let connect = || {
-            self.connector
-                .connect(connect_timeout)
-                .map(ManagerConnection)
-        };
+        let connect = || self.connector.connect(connect_timeout).map(ManagerConnection);
         let lease = self
             .pool
             .lease(&*self.host, connect_timeout, connect)
@@ -89,10 +82,7 @@ impl Shared {
             program: PROGRAM,
             version: VERSION,
             procedure: Op::PROCEDURE.into(),
-            credential: OpaqueAuth {
-                flavor: AUTH_SYS,
-                body: credential,
-            },
+            credential: OpaqueAuth { flavor: AUTH_SYS, body: credential },
             verifier: OpaqueAuth::NONE,
             arguments,
             data: &[],

@@ -29,21 +29,13 @@ pub struct Caller {
 
 impl Caller {
     /// The superuser.
-    pub const ROOT: Caller = Caller {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-    };
+    pub const ROOT: Caller = Caller { uid: 0, gid: 0, groups: Vec::new() };
 
     /// The body of the RPC credential.
     fn credential(&self) -> Vec<u8> {
         let groups = &self.groups[..self.groups.len().min(MAX_GROUPS)];
-        let credential = AuthSys {
-            uid: self.uid,
-            gid: self.gid,
-            groups: groups.to_vec(),
-            ..AuthSys::default()
-        };
+        let credential =
+            AuthSys { uid: self.uid, gid: self.gid, groups: groups.to_vec(), ..AuthSys::default() };
         credential.to_body()
     }
 }
@@ -104,25 +96,13 @@ impl ManagerClient {
         let server = Server::new(connector.address());
         let pool = Pool::new(options.connections);
         let connect_timeout = options.transport.connect_timeout;
-        let shared = Shared {
-            connector,
-            server,
-            host,
-            pool,
-            connect_timeout,
-        };
-        ManagerClient {
-            shared: Arc::new(shared),
-            retry: options.retry,
-        }
+        let shared = Shared { connector, server, host, pool, connect_timeout };
+        ManagerClient { shared: Arc::new(shared), retry: options.retry }
     }
 
     /// The same manager, over the same connections, with another patience.
     pub fn with_retry(&self, retry: RetryPolicy) -> ManagerClient {
-        ManagerClient {
-            shared: Arc::clone(&self.shared),
-            retry,
-        }
+        ManagerClient { shared: Arc::clone(&self.shared), retry }
     }
 
     /// The manager's address.
@@ -133,8 +113,6 @@ impl ManagerClient {
 
 impl fmt::Debug for ManagerClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManagerClient")
-            .field("address", &self.address())
-            .finish_non_exhaustive()
+        f.debug_struct("ManagerClient").field("address", &self.address()).finish_non_exhaustive()
     }
 }

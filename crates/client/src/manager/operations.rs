@@ -35,10 +35,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
     ) -> Result<File, ClientError> {
-        let arguments = LookupArguments {
-            directory,
-            name: checked(name)?,
-        };
+        let arguments = LookupArguments { directory, name: checked(name)? };
         self.call::<Lookup>(caller, &arguments, Repeated::Harmless)
     }
 
@@ -54,10 +51,7 @@ impl ManagerClient {
         file: FileHandle,
         changes: &SetFileAttributes,
     ) -> Result<File, ClientError> {
-        let arguments = SetFileArguments {
-            file,
-            changes: *changes,
-        };
+        let arguments = SetFileArguments { file, changes: *changes };
         self.call::<Setattr>(caller, &arguments, Repeated::Harmless)
     }
 
@@ -71,12 +65,7 @@ impl ManagerClient {
         exclusive: bool,
     ) -> Result<File, ClientError> {
         let name = checked(name)?;
-        let arguments = CreateFileArguments {
-            directory,
-            name,
-            mode,
-            exclusive,
-        };
+        let arguments = CreateFileArguments { directory, name, mode, exclusive };
         let repeated = if exclusive { MAKES } else { Repeated::Harmless };
         self.call::<Create>(caller, &arguments, repeated)
     }
@@ -89,11 +78,7 @@ impl ManagerClient {
         name: &[u8],
         mode: u32,
     ) -> Result<File, ClientError> {
-        let arguments = MkdirArguments {
-            directory,
-            name: checked(name)?,
-            mode,
-        };
+        let arguments = MkdirArguments { directory, name: checked(name)?, mode };
         self.call::<Mkdir>(caller, &arguments, MAKES)
     }
 
@@ -108,11 +93,8 @@ impl ManagerClient {
         if target.len() > MAX_SYMLINK_BYTES {
             return Err(ClientError::Manager(ManagerStatus::NameTooLong));
         }
-        let arguments = SymlinkArguments {
-            directory,
-            name: checked(name)?,
-            target: target.to_vec(),
-        };
+        let arguments =
+            SymlinkArguments { directory, name: checked(name)?, target: target.to_vec() };
         self.call::<Symlink>(caller, &arguments, MAKES)
     }
 
@@ -123,10 +105,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
     ) -> Result<(), ClientError> {
-        let arguments = UnlinkArguments {
-            directory,
-            name: checked(name)?,
-        };
+        let arguments = UnlinkArguments { directory, name: checked(name)? };
         gone_is_done(self.call::<Unlink>(caller, &arguments, REMOVES))
     }
 
@@ -137,10 +116,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
     ) -> Result<(), ClientError> {
-        let arguments = UnlinkArguments {
-            directory,
-            name: checked(name)?,
-        };
+        let arguments = UnlinkArguments { directory, name: checked(name)? };
         gone_is_done(self.call::<Rmdir>(caller, &arguments, REMOVES))
     }
 
@@ -171,11 +147,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
     ) -> Result<File, ClientError> {
-        let arguments = LinkArguments {
-            file,
-            directory,
-            name: checked(name)?,
-        };
+        let arguments = LinkArguments { file, directory, name: checked(name)? };
         self.call::<Link>(caller, &arguments, MAKES)
     }
 
@@ -187,11 +159,7 @@ impl ManagerClient {
         cookie: u64,
         max_entries: u32,
     ) -> Result<DirectoryPage, ClientError> {
-        let arguments = ReaddirArguments {
-            directory,
-            cookie,
-            max_entries,
-        };
+        let arguments = ReaddirArguments { directory, cookie, max_entries };
         self.call::<Readdir>(caller, &arguments, Repeated::Harmless)
     }
 

@@ -27,10 +27,7 @@ use super::{FakeHost, Fault, Script, break_after, broken, connect_error, server_
 
 pub const DRIVE: DriveId = DriveId(0xd1);
 pub const PARTITION: PartitionId = PartitionId(1);
-pub const OBJECT: ObjectName = ObjectName {
-    partition: PARTITION,
-    object: ObjectId(64),
-};
+pub const OBJECT: ObjectName = ObjectName { partition: PARTITION, object: ObjectId(64) };
 
 pub fn working_key() -> SecretKey {
     SecretKey::new([3; 32])
@@ -126,10 +123,7 @@ impl Connector for FakeConnector {
         }
         self.0.state().connections += 1;
         let drive = Arc::clone(&self.0);
-        Ok(Arc::new(FakeChannel {
-            drive,
-            open: AtomicBool::new(true),
-        }))
+        Ok(Arc::new(FakeChannel { drive, open: AtomicBool::new(true) }))
     }
 
     fn address(&self) -> &str {
@@ -147,11 +141,7 @@ impl Channel for FakeChannel {
         assert_eq!((call.program, call.version), (PROGRAM, VERSION));
         let procedure = Procedure::try_from(call.procedure).expect("a procedure");
         let is_inquiry = procedure == Procedure::Inquiry;
-        let fault = if is_inquiry {
-            Fault::None
-        } else {
-            self.drive.script.next()
-        };
+        let fault = if is_inquiry { Fault::None } else { self.drive.script.next() };
         if fault == Fault::ServerFailed {
             return Err(server_failed());
         }
@@ -161,10 +151,7 @@ impl Channel for FakeChannel {
             self.open.store(false, Ordering::SeqCst);
             return Err(broken(Execution::Never));
         }
-        let reply = self
-            .drive
-            .state()
-            .serve(&self.drive.nonces, procedure, call, into);
+        let reply = self.drive.state().serve(&self.drive.nonces, procedure, call, into);
         if let Some(error) = break_after(&fault, &self.open, call.timeout) {
             self.drive.host.pass(if fault == Fault::TimedOut {
                 call.timeout
@@ -196,10 +183,7 @@ fn spoil(fault: &Fault, reply: Reply, old: Option<Reply>, into: &mut [u8]) -> Re
         Fault::OldReply => return old.expect("an earlier call"),
         _ => {}
     }
-    let verifier = OpaqueAuth {
-        flavor: AUTH_FLAVOR,
-        body: &verifier,
-    };
+    let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &verifier };
     Reply::new(verifier, &results, reply.data_length())
 }
 
@@ -231,10 +215,7 @@ impl State {
             Ok(authorized) => authorized,
             Err(status) => {
                 let timestamp = self.window.clock_for(self.clock, &verifier.nonce);
-                let nonce = Nonce {
-                    timestamp,
-                    ..own_nonce
-                };
+                let nonce = Nonce { timestamp, ..own_nonce };
                 return reply_with(nonce, Digest::ZERO, &encode::<()>(&Err(status)), 0);
             }
         };
@@ -282,21 +263,10 @@ impl State {
             minimum_protection: Protection::NONE,
         };
         let (target, rights, bytes) = access(procedure, call.arguments);
-        let access = Access {
-            target,
-            rights,
-            bytes,
-            keys: KeyKinds::OBJECT,
-        };
+        let access = Access { target, rights, bytes, keys: KeyKinds::OBJECT };
         let now = self.clock;
-        let admission = admit(
-            &rules,
-            &credential.claim(),
-            &access,
-            &verifier.nonce,
-            &self.window,
-            now,
-        )?;
+        let admission =
+            admit(&rules, &credential.claim(), &access, &verifier.nonce, &self.window, now)?;
         let key = match (credential.key.kind(), credential.key.capability()) {
             (KeyKind::WorkingCurrent, _) => working_key(),
             (_, Some(capability)) => {
@@ -309,14 +279,8 @@ impl State {
         let covered = [&procedure, call.credential.body, call.arguments];
         let data: Vec<&[u8]> = call.data.iter().map(|slice| &**slice).collect();
         let data = (call.procedure == u32::from(Procedure::Write)).then_some(&data[..]);
-        let verified = admission.verify(
-            Some(&keys),
-            &covered,
-            data,
-            &verifier.digest,
-            &self.window,
-            now,
-        );
+        let verified =
+            admission.verify(Some(&keys), &covered, data, &verifier.digest, &self.window, now);
         Ok((verified?, keys))
     }
 
@@ -341,35 +305,21 @@ impl State {
             }
             Procedure::Read => self.read(&decode(arguments), into),
             Procedure::Write => (encode(&self.write(&decode(arguments), call)), 0),
-            Procedure::Flush => (
-                encode(&Ok(Flushed {
-                    instance: self.instance,
-                })),
-                0,
-            ),
+            Procedure::Flush => (encode(&Ok(Flushed { instance: self.instance })), 0),
             Procedure::Null | Procedure::Inquiry => (encode(&Ok(())), 0),
         }
     }
 
     fn create(&mut self, arguments: &CreateArguments) -> Result<Created, Status> {
-        let name = ObjectName {
-            partition: arguments.partition,
-            object: ObjectId(self.next),
-        };
+        let name = ObjectName { partition: arguments.partition, object: ObjectId(self.next) };
         self.next += 1;
         self.objects.insert(name, Vec::new());
         let AttributesReply { attributes } = self.attributes(name)?;
-        Ok(Created {
-            object: name.object,
-            attributes,
-        })
+        Ok(Created { object: name.object, attributes })
     }
 
     fn remove(&mut self, arguments: &RemoveArguments) -> Result<(), Status> {
-        self.objects
-            .remove(&arguments.name)
-            .map(drop)
-            .ok_or(Status::NoSuchObject)
+        self.objects.remove(&arguments.name).map(drop).ok_or(Status::NoSuchObject)
     }
 
     fn attributes(&self, name: ObjectName) -> Result<AttributesReply, Status> {
@@ -408,11 +358,7 @@ impl State {
         }
         let logical_size = object.len() as u64;
         let fs_data_modify_time = self.clock;
-        let read = ReadData {
-            logical_size,
-            fs_data_modify_time,
-            data_length: length,
-        };
+        let read = ReadData { logical_size, fs_data_modify_time, data_length: length };
         (encode(&Ok(read)), length)
     }
 
@@ -424,10 +370,7 @@ impl State {
         self.payload_at = call.data.first().map(|slice| slice.as_ptr() as usize);
         let data: Vec<u8> = call.data.iter().flat_map(|slice| slice.to_vec()).collect();
         assert_eq!(data.len(), arguments.data_length);
-        let object = self
-            .objects
-            .get_mut(&arguments.name)
-            .ok_or(Status::NoSuchObject)?;
+        let object = self.objects.get_mut(&arguments.name).ok_or(Status::NoSuchObject)?;
         let mut rest = &data[..];
         for range in arguments.pieces()?.iter() {
             let end = range.end() as usize;
@@ -459,27 +402,15 @@ fn access(procedure: Procedure, arguments: &[u8]) -> (Target<'static>, Rights, O
         }
         Procedure::Read => {
             let read: ReadArguments = decode(arguments);
-            (
-                object(read.name),
-                Rights::READ,
-                Some(read.pieces().expect("checked").span()),
-            )
+            (object(read.name), Rights::READ, Some(read.pieces().expect("checked").span()))
         }
         Procedure::Write => {
             let write: WriteArguments = decode(arguments);
-            (
-                object(write.name),
-                Rights::WRITE,
-                Some(write.pieces().expect("checked").span()),
-            )
+            (object(write.name), Rights::WRITE, Some(write.pieces().expect("checked").span()))
         }
         Procedure::Flush => {
             let flush: FlushArguments = decode(arguments);
-            (
-                Target::Object(flush.partition, flush.objects[0]),
-                Rights::FLUSH,
-                None,
-            )
+            (Target::Object(flush.partition, flush.objects[0]), Rights::FLUSH, None)
         }
         _ => {
             let getattr = |bytes| nasd_xdr::Decoder::new(bytes);
@@ -501,12 +432,5 @@ fn encode<T: XdrEncode>(result: &Result<T, Status>) -> Vec<u8> {
 
 fn reply_with(nonce: Nonce, digest: Digest, results: &[u8], data_length: usize) -> Reply {
     let body = Verifier { nonce, digest }.to_body();
-    Reply::new(
-        OpaqueAuth {
-            flavor: AUTH_FLAVOR,
-            body: &body,
-        },
-        results,
-        data_length,
-    )
+    Reply::new(OpaqueAuth { flavor: AUTH_FLAVOR, body: &body }, results, data_length)
 }

@@ -20,11 +20,8 @@ use nasd_xdr::{Encoder, XdrDecode, XdrEncode, from_bytes};
 
 use super::{FakeHost, Fault, Script, break_after, broken, connect_error};
 
-pub const ROOT: FileHandle = FileHandle {
-    drive: DriveId(1),
-    partition: PartitionId(1),
-    object: ObjectId(4),
-};
+pub const ROOT: FileHandle =
+    FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(4) };
 
 /// The connector to a manager, and the manager.
 pub struct FakeManager {
@@ -45,11 +42,7 @@ pub struct State {
 impl FakeManager {
     pub fn new(host: &Arc<FakeHost>) -> Arc<Self> {
         let (host, script) = (Arc::clone(host), Script::default());
-        Arc::new(FakeManager {
-            host,
-            script,
-            state: Mutex::default(),
-        })
+        Arc::new(FakeManager { host, script, state: Mutex::default() })
     }
 
     pub fn client(self: &Arc<Self>, options: &ConnectOptions) -> ManagerClient {
@@ -70,10 +63,7 @@ impl Connector for FakeConnector {
             return Err(connect_error().into());
         }
         let manager = Arc::clone(&self.0);
-        Ok(Arc::new(FakeChannel {
-            manager,
-            open: AtomicBool::new(true),
-        }))
+        Ok(Arc::new(FakeChannel { manager, open: AtomicBool::new(true) }))
     }
 
     fn address(&self) -> &str {
@@ -110,8 +100,7 @@ impl Channel for FakeChannel {
 impl State {
     fn serve(&mut self, call: &OutgoingCall<'_>) -> Vec<u8> {
         self.executed += 1;
-        self.callers
-            .push(AuthSys::from_body(call.credential.body).expect("a caller"));
+        self.callers.push(AuthSys::from_body(call.credential.body).expect("a caller"));
         let procedure = Procedure::try_from(call.procedure).expect("a procedure");
         if let Some(status) = self.answers.pop() {
             return encode::<()>(&Err(status));
@@ -120,11 +109,7 @@ impl State {
             Procedure::Lookup => {
                 let LookupArguments { name, .. } = decode(call.arguments);
                 let known = self.names.contains(name.as_bytes());
-                encode(&if known {
-                    Ok(file())
-                } else {
-                    Err(ManagerStatus::NotFound)
-                })
+                encode(&if known { Ok(file()) } else { Err(ManagerStatus::NotFound) })
             }
             Procedure::Create => {
                 let create: CreateFileArguments = decode(call.arguments);
@@ -153,20 +138,12 @@ impl State {
 
     fn make(&mut self, name: &Name) -> Result<File, ManagerStatus> {
         let is_new = self.names.insert(name.as_bytes().to_vec());
-        if is_new {
-            Ok(file())
-        } else {
-            Err(ManagerStatus::Exists)
-        }
+        if is_new { Ok(file()) } else { Err(ManagerStatus::Exists) }
     }
 
     fn remove(&mut self, name: &Name) -> Result<(), ManagerStatus> {
         let was_there = self.names.remove(name.as_bytes());
-        if was_there {
-            Ok(())
-        } else {
-            Err(ManagerStatus::NotFound)
-        }
+        if was_there { Ok(()) } else { Err(ManagerStatus::NotFound) }
     }
 }
 
@@ -188,11 +165,7 @@ fn file() -> File {
         capability: Capability::from_bytes(&[0; 64]),
         key: SecretKey::new([0; 32]),
     };
-    File {
-        handle: ROOT,
-        attributes,
-        capability,
-    }
+    File { handle: ROOT, attributes, capability }
 }
 
 fn decode<T: XdrDecode>(bytes: &[u8]) -> T {

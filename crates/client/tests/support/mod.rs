@@ -38,8 +38,7 @@ impl FakeHost {
     }
 
     pub fn pass(&self, duration: Duration) {
-        self.elapsed_ns
-            .fetch_add(duration.as_nanos() as u64, Ordering::SeqCst);
+        self.elapsed_ns.fetch_add(duration.as_nanos() as u64, Ordering::SeqCst);
     }
 }
 
@@ -53,16 +52,12 @@ impl Host for FakeHost {
     }
 
     fn sleep(&self, duration: Duration) {
-        self.slept
-            .lock()
-            .expect("no test panics with it")
-            .push(duration);
+        self.slept.lock().expect("no test panics with it").push(duration);
         self.pass(duration);
     }
 
     fn random(&self) -> u64 {
-        self.random
-            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
+        self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
     }
 }
 
@@ -101,18 +96,11 @@ pub struct Script(Mutex<VecDeque<Fault>>);
 
 impl Script {
     pub fn then(&self, faults: &[Fault]) {
-        self.0
-            .lock()
-            .expect("no test panics with it")
-            .extend(faults.iter().cloned());
+        self.0.lock().expect("no test panics with it").extend(faults.iter().cloned());
     }
 
     pub fn next(&self) -> Fault {
-        self.0
-            .lock()
-            .expect("no test panics with it")
-            .pop_front()
-            .unwrap_or(Fault::None)
+        self.0.lock().expect("no test panics with it").pop_front().unwrap_or(Fault::None)
     }
 
     /// Whether the next is this one, in which case it is used up.
@@ -130,19 +118,12 @@ pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::L
 
 pub fn connect_error() -> ChannelError {
     let source = Arc::new(io::Error::from(io::ErrorKind::ConnectionRefused));
-    ChannelError::Connect {
-        address: ADDRESS,
-        source,
-    }
+    ChannelError::Connect { address: ADDRESS, source }
 }
 
 pub fn broken(execution: Execution) -> ChannelError {
     let reason = Arc::new(BreakReason::ClosedByPeer);
-    ChannelError::Broken {
-        address: ADDRESS,
-        reason,
-        execution,
-    }
+    ChannelError::Broken { address: ADDRESS, reason, execution }
 }
 
 /// Breaks the channel as the fault says, if it does that after the call was executed.
@@ -150,16 +131,10 @@ pub fn break_after(fault: &Fault, open: &AtomicBool, timeout: Duration) -> Optio
     let execution = Execution::Possible;
     let error = match fault {
         Fault::ReplyLost => broken(execution),
-        Fault::TimedOut => ChannelError::TimedOut {
-            address: ADDRESS,
-            after: timeout,
-            execution,
-        },
+        Fault::TimedOut => ChannelError::TimedOut { address: ADDRESS, after: timeout, execution },
         Fault::Garbage => ChannelError::Broken {
             address: ADDRESS,
-            reason: Arc::new(BreakReason::Protocol(
-                nasd_transport::FrameError::UnknownCall(7),
-            )),
+            reason: Arc::new(BreakReason::Protocol(nasd_transport::FrameError::UnknownCall(7))),
             execution,
         },
         _ => return None,
@@ -170,20 +145,11 @@ pub fn break_after(fault: &Fault, open: &AtomicBool, timeout: Duration) -> Optio
 
 pub fn server_failed() -> ChannelError {
     let reason = ReplyError::Rejected(AcceptStatus::SystemError);
-    ChannelError::Rejected {
-        address: ADDRESS,
-        reason,
-    }
+    ChannelError::Rejected { address: ADDRESS, reason }
 }
 
 /// Tries for a second.
 pub fn options() -> ConnectOptions {
-    let retry = RetryPolicy {
-        deadline: Duration::from_secs(1),
-        ..RetryPolicy::default()
-    };
-    ConnectOptions {
-        retry,
-        ..ConnectOptions::default()
-    }
+    let retry = RetryPolicy { deadline: Duration::from_secs(1), ..RetryPolicy::default() };
+    ConnectOptions { retry, ..ConnectOptions::default() }
 }

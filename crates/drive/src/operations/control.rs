@@ -13,10 +13,7 @@ use crate::status::status_of;
 
 /// What the object holds now. The list of a partition's objects has no format in this version.
 pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Result<Vec<u8>, Status> {
-    let space = drive
-        .store
-        .partition_space(name.partition)
-        .map_err(|error| status_of(&error))?;
+    let space = drive.store.partition_space(name.partition).map_err(|error| status_of(&error))?;
     match name.object {
         ObjectId::DRIVE_CONTROL => drive_control(drive, now).map(|control| to_bytes(&control)),
         ObjectId::PARTITION_CONTROL => Ok(to_bytes(&PartitionControl {
@@ -34,12 +31,7 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
     partitions.truncate(MAX_PARTITIONS);
     let partitions = partitions
         .into_iter()
-        .map(|partition| {
-            drive
-                .store
-                .partition_space(partition)
-                .map(|space| summary(&space))
-        })
+        .map(|partition| drive.store.partition_space(partition).map(|space| summary(&space)))
         .collect::<Result<_, _>>()
         .map_err(|error| status_of(&error))?;
     Ok(DriveControl {

@@ -25,11 +25,7 @@ impl Perform for Create {
         arguments: CreateArguments,
         context: &Context<'_>,
     ) -> Result<Done<Created>, Status> {
-        let CreateArguments {
-            partition,
-            durable,
-            initial,
-        } = arguments;
+        let CreateArguments { partition, durable, initial } = arguments;
         let (object, attributes) = drive
             .store
             .create(partition, &initial, context.now)

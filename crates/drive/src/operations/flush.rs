@@ -41,9 +41,7 @@ impl Perform for Flush {
                 .collect();
             drive.flush(&names)?;
         }
-        Ok(Done::plain(Flushed {
-            instance: drive.instance,
-        }))
+        Ok(Done::plain(Flushed { instance: drive.instance }))
     }
 }
 

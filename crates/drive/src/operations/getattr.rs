@@ -21,10 +21,7 @@ impl Perform for Getattr {
         _context: &Context<'_>,
     ) -> Result<Done<AttributesReply>, Status> {
         refuse_synthetic(arguments.name)?;
-        let attributes = drive
-            .store
-            .getattr(arguments.name)
-            .map_err(|error| status_of(&error))?;
+        let attributes = drive.store.getattr(arguments.name).map_err(|error| status_of(&error))?;
         Ok(Done::plain(AttributesReply { attributes }))
     }
 }

@@ -77,11 +77,7 @@ fn null(arguments: &[u8]) -> Answer<ReplyData> {
     if !arguments.is_empty() {
         return Answer::Rejected(AcceptStatus::GarbageArguments);
     }
-    Answer::Results {
-        verifier: Default::default(),
-        results: Vec::new(),
-        data: Vec::new(),
-    }
+    Answer::Results { verifier: Default::default(), results: Vec::new(), data: Vec::new() }
 }
 
 /// Decode, authorize, perform, seal.
@@ -109,19 +105,10 @@ fn run<O: Perform>(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<R
 /// What an operation on one object needs.
 fn on_object(name: ObjectName, rights: Rights, bytes: Option<ByteRange>) -> Access<'static> {
     let target = Target::Object(name.partition, name.object);
-    Access {
-        target,
-        rights,
-        bytes,
-        keys: KeyKinds::OBJECT,
-    }
+    Access { target, rights, bytes, keys: KeyKinds::OBJECT }
 }
 
 /// The objects that the drive makes up can only be read.
 fn refuse_synthetic(name: ObjectName) -> Result<(), Status> {
-    if is_synthetic(name.object) {
-        Err(Status::NotPermitted)
-    } else {
-        Ok(())
-    }
+    if is_synthetic(name.object) { Err(Status::NotPermitted) } else { Ok(()) }
 }

@@ -32,20 +32,9 @@ impl Perform for Read {
         };
         let data_length = found.data.iter().map(|piece| piece.as_ref().len()).sum();
         drive.counters.read.add(context.grant.holder, data_length);
-        let Found {
-            logical_size,
-            fs_data_modify_time,
-            data,
-        } = found;
-        let reply = ReadData {
-            logical_size,
-            fs_data_modify_time,
-            data_length,
-        };
-        Ok(Done {
-            reply,
-            data: Some(data),
-        })
+        let Found { logical_size, fs_data_modify_time, data } = found;
+        let reply = ReadData { logical_size, fs_data_modify_time, data_length };
+        Ok(Done { reply, data: Some(data) })
     }
 }
 
@@ -59,10 +48,7 @@ struct Found {
 fn read_stored(drive: &Drive, name: ObjectName, pieces: &Pieces<'_>) -> Result<Found, Status> {
     let mut found: Option<Found> = None;
     for range in pieces.iter() {
-        let read = drive
-            .store
-            .read(name, range)
-            .map_err(|error| status_of(&error))?;
+        let read = drive.store.read(name, range).map_err(|error| status_of(&error))?;
         let ends = (read.len() as u64) < range.length;
         let segments = read.segments.into_iter().map(ReplyData::Frame);
         match &mut found {
@@ -71,11 +57,7 @@ fn read_stored(drive: &Drive, name: ObjectName, pieces: &Pieces<'_>) -> Result<F
                 let (logical_size, fs_data_modify_time) =
                     (read.logical_size, read.fs_data_modify_time);
                 let data = segments.collect();
-                found = Some(Found {
-                    logical_size,
-                    fs_data_modify_time,
-                    data,
-                });
+                found = Some(Found { logical_size, fs_data_modify_time, data });
             }
         }
         if ends {
@@ -100,11 +82,7 @@ fn read_synthetic(
         .map(|range| contents[range.offset as usize..range.end() as usize].to_vec())
         .map(ReplyData::Bytes)
         .collect();
-    Ok(Found {
-        logical_size,
-        fs_data_modify_time: now,
-        data,
-    })
+    Ok(Found { logical_size, fs_data_modify_time: now, data })
 }
 
 /// Whether a read must wait for the medium.

@@ -22,10 +22,7 @@ impl Perform for Remove {
     ) -> Result<Done<()>, Status> {
         let RemoveArguments { name, durable } = arguments;
         refuse_synthetic(name)?;
-        drive
-            .store
-            .remove(name)
-            .map_err(|error| status_of(&error))?;
+        drive.store.remove(name).map_err(|error| status_of(&error))?;
         if durable {
             drive.flush(&[name])?;
         }

@@ -20,16 +20,10 @@ impl Perform for Setattr {
         arguments: SetattrArguments,
         context: &Context<'_>,
     ) -> Result<Done<AttributesReply>, Status> {
-        let SetattrArguments {
-            name,
-            durable,
-            changes,
-        } = arguments;
+        let SetattrArguments { name, durable, changes } = arguments;
         refuse_synthetic(name)?;
-        let attributes = drive
-            .store
-            .setattr(name, &changes, context.now)
-            .map_err(|error| status_of(&error))?;
+        let attributes =
+            drive.store.setattr(name, &changes, context.now).map_err(|error| status_of(&error))?;
         if durable {
             drive.flush(&[name])?;
         }

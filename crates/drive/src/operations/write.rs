@@ -31,19 +31,14 @@ pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
     let arguments = match WriteArguments::decode(&mut input) {
         Ok(arguments) => arguments,
         Err(XdrError::Truncated { missing }) if !call.complete => {
-            return Receive::More {
-                at_least: call.arguments.len().saturating_add(missing),
-            };
+            return Receive::More { at_least: call.arguments.len().saturating_add(missing) };
         }
         // `execute` finds the same error.
         Err(_) => return Receive::Discard { head_bytes: 0 },
     };
     let head_bytes = input.position();
     match prepare(drive, call.head, &call.arguments[..head_bytes], arguments) {
-        Some(payload) => Receive::Data {
-            head_bytes,
-            payload,
-        },
+        Some(payload) => Receive::Data { head_bytes, payload },
         // `execute` makes the same checks, and answers.
         None => Receive::Discard { head_bytes },
     }
@@ -62,20 +57,12 @@ fn prepare(
     if admission.covers_data() {
         let room = drive.unverified.take(arguments.data_length)?;
         let buffer = buffer_for(drive, &arguments).ok()?;
-        return Some(Incoming {
-            arguments,
-            buffer,
-            checked: Checked::Admitted(admission, room),
-        });
+        return Some(Incoming { arguments, buffer, checked: Checked::Admitted(admission, room) });
     }
     // The buffer first: a nonce passes only once, so that nothing may fail after the digest.
     let buffer = buffer_for(drive, &arguments).ok()?;
     let grant = drive.verify(&claimed, admission, None, now).ok()?;
-    Some(Incoming {
-        arguments,
-        buffer,
-        checked: Checked::Granted(grant),
-    })
+    Some(Incoming { arguments, buffer, checked: Checked::Granted(grant) })
 }
 
 /// Regions without a meaning are told to those with authority alone, by `apply`.
@@ -89,15 +76,8 @@ fn buffer_for(drive: &Drive, arguments: &WriteArguments) -> Result<Buffer, Store
     if length <= SMALL_BYTES {
         return Ok(Buffer::Small(vec![0; length]));
     }
-    match arguments
-        .pieces()
-        .ok()
-        .and_then(|pieces| pieces.contiguous())
-    {
-        Some(range) => drive
-            .store
-            .frames_for_write(range.offset, length)
-            .map(Buffer::InPlace),
+    match arguments.pieces().ok().and_then(|pieces| pieces.contiguous()) {
+        Some(range) => drive.store.frames_for_write(range.offset, length).map(Buffer::InPlace),
         None => drive.store.frames_for_write(0, length).map(Buffer::Joined),
     }
 }
@@ -128,11 +108,7 @@ fn execute_received(
     incoming: Incoming,
     now: Timestamp,
 ) -> Answer<ReplyData> {
-    let Incoming {
-        arguments,
-        buffer,
-        checked,
-    } = incoming;
+    let Incoming { arguments, buffer, checked } = incoming;
     let grant = match checked {
         Checked::Granted(grant) => grant,
         Checked::Admitted(admission, room) => {
@@ -195,18 +171,13 @@ fn apply(
     let written = match buffer {
         Buffer::InPlace(frames) => {
             let offset = frames.offset();
-            drive
-                .store
-                .write(name, offset, WriteData::Frames(frames), now)
+            drive.store.write(name, offset, WriteData::Frames(frames), now)
         }
         Buffer::Small(bytes) => write_pieces(drive, name, &pieces, &[&bytes], now),
         Buffer::Joined(frames) => write_pieces(drive, name, &pieces, &frames.slices(), now),
     };
     let written = written.map_err(|error| status_of(&error))?;
-    drive
-        .counters
-        .written
-        .add(grant.holder, arguments.data_length);
+    drive.counters.written.add(grant.holder, arguments.data_length);
     if arguments.durable {
         drive.flush(&[name])?;
     }
@@ -235,15 +206,9 @@ fn write_pieces(
             if slice.is_empty() {
                 slice = slices.next().unwrap_or_default();
             }
-            let count = usize::try_from(range.length)
-                .unwrap_or(usize::MAX)
-                .min(slice.len());
+            let count = usize::try_from(range.length).unwrap_or(usize::MAX).min(slice.len());
             let (part, rest) = slice.split_at(count);
-            last = Some(
-                drive
-                    .store
-                    .write(name, range.offset, WriteData::Slice(part), now)?,
-            );
+            last = Some(drive.store.write(name, range.offset, WriteData::Slice(part), now)?);
             slice = rest;
             range = ByteRange::new(range.offset + count as u64, range.length - count as u64);
             // `WriteArguments::pieces` has checked that there are as many bytes as the pieces take.

@@ -98,21 +98,13 @@ impl TestDrive {
             move || Timestamp(drives_clock.load(Ordering::Relaxed)),
             move || random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
         );
-        let open = OpenOptions {
-            cache_bytes: 64 << 20,
-            ..OpenOptions::default()
-        };
+        let open = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
         let store = Store::open(device, &open).unwrap();
         let drive = Drive::new(store, options, environment).unwrap();
         let server = DriveServer::start(drive, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
         clock.fetch_add(60 * SECOND, Ordering::Relaxed);
         let channel = Connection::tcp(server.address(), &ClientOptions::default()).unwrap();
-        TestDrive {
-            server: Some(server),
-            clock,
-            channel,
-            nonces: NonceSource::new(start),
-        }
+        TestDrive { server: Some(server), clock, channel, nonces: NonceSource::new(start) }
     }
 
     pub fn server(&self) -> &DriveServer {
@@ -148,20 +140,12 @@ impl TestDrive {
             program: PROGRAM,
             version: VERSION,
             procedure: request.procedure.into(),
-            credential: OpaqueAuth {
-                flavor: AUTH_FLAVOR,
-                body: &sealed.credential,
-            },
-            verifier: OpaqueAuth {
-                flavor: AUTH_FLAVOR,
-                body: &sealed.verifier,
-            },
+            credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &sealed.credential },
+            verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &sealed.verifier },
             arguments: &sealed.arguments,
             data: &[IoSlice::new(&sealed.data)],
             results: if request.procedure == Procedure::Read {
-                ResultShape::DataAfter {
-                    head_bytes: READ_RESULT_HEAD_BYTES,
-                }
+                ResultShape::DataAfter { head_bytes: READ_RESULT_HEAD_BYTES }
             } else {
                 ResultShape::Plain
             },
@@ -171,40 +155,22 @@ impl TestDrive {
         into.truncate(reply.data_length());
         let verifier = Verifier::from_opaque(&reply.verifier()).unwrap();
         let results = reply.results().to_vec();
-        let status = decode_result::<(), Status>(&mut Decoder::new(&results))
-            .unwrap()
-            .err();
+        let status = decode_result::<(), Status>(&mut Decoder::new(&results)).unwrap().err();
         let covers_data = request.procedure == Procedure::Read
             && status.is_none()
             && request.protection.contains(Protection::INTEGRITY_DATA);
         let slices: &[&[u8]] = &[&into];
         let digest = request.signer.keys(request.suite).map(|keys| {
-            keys.reply(
-                &nonce,
-                &verifier.nonce,
-                &[&results],
-                covers_data.then_some(slices),
-            )
+            keys.reply(&nonce, &verifier.nonce, &[&results], covers_data.then_some(slices))
         });
         let proved = digest == Some(verifier.digest);
-        Ok(Answered {
-            status,
-            verifier,
-            proved,
-            results,
-            data: into,
-        })
+        Ok(Answered { status, verifier, proved, results, data: into })
     }
 
     /// The status of a request that must be refused, which must prove nothing.
     pub fn refused(&self, request: &Request<'_>) -> Status {
         let answered = self.ask(request).unwrap();
-        assert_eq!(
-            answered.verifier.digest,
-            Digest::ZERO,
-            "{:?}",
-            answered.status
-        );
+        assert_eq!(answered.verifier.digest, Digest::ZERO, "{:?}", answered.status);
         assert_eq!(answered.results.len(), 4);
         answered.status.expect("it must be refused")
     }
@@ -214,23 +180,13 @@ impl TestDrive {
         let arguments = CreateArguments {
             partition: PARTITION,
             durable: false,
-            initial: SetAttributes {
-                access_control_version: Some(5),
-                ..SetAttributes::default()
-            },
+            initial: SetAttributes { access_control_version: Some(5), ..SetAttributes::default() },
         };
         let created: Created = self
-            .ask(&Request::new(
-                Procedure::Create,
-                &arguments,
-                Signer::working(),
-            ))
+            .ask(&Request::new(Procedure::Create, &arguments, Signer::working()))
             .unwrap()
             .take();
-        ObjectName {
-            partition: PARTITION,
-            object: created.object,
-        }
+        ObjectName { partition: PARTITION, object: created.object }
     }
 
     pub fn write(&self, name: ObjectName, offset: u64, data: &[u8]) -> Written {
@@ -273,17 +229,11 @@ pub struct Signer {
 impl Signer {
     pub fn working() -> Signer {
         let claimed = CredentialKey::WorkingCurrent(PARTITION);
-        Signer {
-            claimed,
-            secret: Some(SecretKey::new(key_of(WORKING_KEY))),
-        }
+        Signer { claimed, secret: Some(SecretKey::new(key_of(WORKING_KEY))) }
     }
 
     pub fn key(claimed: CredentialKey, number: u8) -> Signer {
-        Signer {
-            claimed,
-            secret: Some(SecretKey::new(key_of(number))),
-        }
+        Signer { claimed, secret: Some(SecretKey::new(key_of(number))) }
     }
 
     /// As the file manager mints it, for objects of access control version 5.
@@ -295,16 +245,11 @@ impl Signer {
     pub fn minted(shown: &Capability, minted: &Capability, version: u64) -> Signer {
         let working = SecretKey::new(key_of(WORKING_KEY));
         let secret = capability_key(&working, minted, version);
-        Signer {
-            claimed: CredentialKey::Capability(*shown),
-            secret: Some(secret),
-        }
+        Signer { claimed: CredentialKey::Capability(*shown), secret: Some(secret) }
     }
 
     fn keys(&self, suite: Suite) -> Option<DigestKeys> {
-        self.secret
-            .as_ref()
-            .map(|secret| DigestKeys::new(secret, suite))
+        self.secret.as_ref().map(|secret| DigestKeys::new(secret, suite))
     }
 }
 
@@ -385,12 +330,7 @@ impl<'a> Request<'a> {
                 tamper(bytes);
             }
         }
-        Sealed {
-            credential,
-            verifier,
-            arguments,
-            data,
-        }
+        Sealed { credential, verifier, arguments, data }
     }
 }
 
@@ -413,10 +353,7 @@ impl Answered {
         let reply = decode_result::<T, Status>(&mut input).unwrap();
         input.finish().unwrap();
         let reply = reply.expect("it must succeed");
-        assert!(
-            self.proved || self.verifier.digest == Digest::ZERO,
-            "the digest is wrong"
-        );
+        assert!(self.proved || self.verifier.digest == Digest::ZERO, "the digest is wrong");
         reply
     }
 
@@ -428,14 +365,9 @@ impl Answered {
 }
 
 pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
-    (0..length as u32)
-        .map(|index| (index.wrapping_mul(2_654_435_761) >> 7 ^ seed) as u8)
-        .collect()
+    (0..length as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 7 ^ seed) as u8).collect()
 }
 
 pub fn object(number: u64) -> ObjectName {
-    ObjectName {
-        partition: PARTITION,
-        object: ObjectId(number),
-    }
+    ObjectName { partition: PARTITION, object: ObjectId(number) }
 }

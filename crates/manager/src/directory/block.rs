@@ -93,9 +93,7 @@ impl DirectoryBlock {
         number: u32,
         bytes: &[u8; BLOCK_BYTES],
     ) -> Result<DirectoryBlock, DirectoryError> {
-        let block = DirectoryBlock {
-            bytes: Box::new(*bytes),
-        };
+        let block = DirectoryBlock { bytes: Box::new(*bytes) };
         block.check_header(object, number)?;
         block.check_entries(number)?;
         Ok(block)
@@ -108,26 +106,14 @@ impl DirectoryBlock {
         }
         let version = u16_at(bytes, AT_VERSION);
         if version != VERSION {
-            return Err(DirectoryError::UnknownVersion {
-                block: number,
-                version,
-            });
+            return Err(DirectoryError::UnknownVersion { block: number, version });
         }
         let found_object = ObjectId(u64_at(bytes, AT_OBJECT));
         let found_block = u32_at(bytes, AT_NUMBER);
         if found_object != object || found_block != number {
-            return Err(DirectoryError::Misplaced {
-                block: number,
-                found_block,
-                found_object,
-            });
+            return Err(DirectoryError::Misplaced { block: number, found_block, found_object });
         }
-        let bad = |what| {
-            Err(DirectoryError::BadHeader {
-                block: number,
-                what,
-            })
-        };
+        let bad = |what| Err(DirectoryError::BadHeader { block: number, what });
         if self.slots() > MAX_SLOTS {
             return bad("too many slots");
         }
@@ -146,11 +132,7 @@ impl DirectoryBlock {
             if offset == 0 {
                 continue;
             }
-            let bad = |what| DirectoryError::BadEntry {
-                block: number,
-                slot: slot as u8,
-                what,
-            };
+            let bad = |what| DirectoryError::BadEntry { block: number, slot: slot as u8, what };
             if offset < self.lowest() || offset + ENTRY_HEAD_BYTES > BLOCK_BYTES {
                 return Err(bad("it lies outside"));
             }
@@ -167,12 +149,7 @@ impl DirectoryBlock {
             spans.push((offset, end));
         }
         spans.sort_unstable();
-        let bad = |what| {
-            Err(DirectoryError::BadHeader {
-                block: number,
-                what,
-            })
-        };
+        let bad = |what| Err(DirectoryError::BadHeader { block: number, what });
         if spans.len() != usize::from(u16_at(&self.bytes[..], AT_ENTRIES)) {
             return bad("the number of entries is wrong");
         }
@@ -183,11 +160,7 @@ impl DirectoryBlock {
             }
             expected = end;
         }
-        if expected != BLOCK_BYTES {
-            bad("entries do not reach the end")
-        } else {
-            Ok(())
-        }
+        if expected != BLOCK_BYTES { bad("entries do not reach the end") } else { Ok(()) }
     }
 
     /// The bytes, to be written.
@@ -234,11 +207,7 @@ impl DirectoryBlock {
 
     /// Bytes of the longest name that could be added.
     pub fn room(&self) -> usize {
-        let slot = if self.free_slot() == self.slots() {
-            SLOT_BYTES
-        } else {
-            0
-        };
+        let slot = if self.free_slot() == self.slots() { SLOT_BYTES } else { 0 };
         (self.lowest() - self.table_end()).saturating_sub(slot + ENTRY_HEAD_BYTES)
     }
 
@@ -324,17 +293,11 @@ impl DirectoryBlock {
     }
 
     fn set_offset(&mut self, slot: usize, offset: usize) {
-        put_u16(
-            &mut self.bytes[..],
-            HEADER_BYTES + SLOT_BYTES * slot,
-            offset as u16,
-        );
+        put_u16(&mut self.bytes[..], HEADER_BYTES + SLOT_BYTES * slot, offset as u16);
     }
 
     /// The lowest free slot, or the one after the last.
     fn free_slot(&self) -> usize {
-        (0..self.slots())
-            .find(|slot| self.offset(*slot) == 0)
-            .unwrap_or(self.slots())
+        (0..self.slots()).find(|slot| self.offset(*slot) == 0).unwrap_or(self.slots())
     }
 }

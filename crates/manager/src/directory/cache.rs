@@ -29,9 +29,7 @@ pub(crate) struct DirectoryCache {
 
 impl DirectoryCache {
     pub(crate) fn new(budget_bytes: usize) -> Self {
-        DirectoryCache {
-            cells: Mutex::new(Lru::new(budget_bytes)),
-        }
+        DirectoryCache { cells: Mutex::new(Lru::new(budget_bytes)) }
     }
 
     /// The directory's cell, made if need be.
@@ -53,9 +51,6 @@ impl DirectoryCache {
 
     /// Forgets a directory that was removed.
     pub(crate) fn forget(&self, directory: FileHandle) {
-        self.cells
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&directory);
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner).remove(&directory);
     }
 }

@@ -25,9 +25,7 @@ use nasd_types::limits::MAX_NAME_BYTES;
 /// # Errors
 /// What is wrong with the bytes, and in which block.
 pub fn parse_directory(object: ObjectId, data: &[u8]) -> Result<Vec<Listed>, DirectoryError> {
-    Ok(Directory::parse(object, data)?
-        .list(0, usize::MAX, usize::MAX)
-        .entries)
+    Ok(Directory::parse(object, data)?.list(0, usize::MAX, usize::MAX).entries)
 }
 
 /// Whether `name` can be a directory entry: 1 to 255 bytes, no slash, no NUL, neither `.` nor `..`.

@@ -160,10 +160,7 @@ impl<H: BuildHasher> Directory<H> {
             directory.rooms.insert((block.room(), number));
             directory.blocks.push(block);
             for slot in 0..=u8::MAX {
-                directory.index_new_entry(Place {
-                    block: number,
-                    slot,
-                })?;
+                directory.index_new_entry(Place { block: number, slot })?;
             }
         }
         Ok(directory)
@@ -208,10 +205,7 @@ impl<H: BuildHasher> Directory<H> {
     /// and 48 bytes each together; at least one, if there is one.
     pub fn list(&self, cookie: u64, max_entries: usize, max_bytes: usize) -> Listing {
         let (first_block, first_slot) = Place::after(cookie);
-        let mut listing = Listing {
-            entries: Vec::new(),
-            end: true,
-        };
+        let mut listing = Listing { entries: Vec::new(), end: true };
         let mut bytes = 0;
         let first_index = usize::try_from(first_block).unwrap_or(usize::MAX);
         for (number, block) in self.blocks.iter().enumerate().skip(first_index) {
@@ -224,11 +218,7 @@ impl<H: BuildHasher> Directory<H> {
                     return listing;
                 }
                 listing.entries.push(Listed {
-                    cookie: Place {
-                        block: number as u32,
-                        slot,
-                    }
-                    .cookie(),
+                    cookie: Place { block: number as u32, slot }.cookie(),
                     name: entry.name.to_vec(),
                     handle: entry.handle,
                     file_type: entry.file_type,
@@ -244,11 +234,7 @@ impl<H: BuildHasher> Directory<H> {
         if self.place(entry.name).is_some() || entry.name.len() > MAX_NAME_BYTES {
             return None;
         }
-        let number = self
-            .rooms
-            .range((entry.name.len(), 0)..)
-            .next()
-            .map(|(_, number)| *number);
+        let number = self.rooms.range((entry.name.len(), 0)..).next().map(|(_, number)| *number);
         let number = match number {
             Some(number) => number,
             None if (self.blocks.len() as u64) < MAX_BLOCKS => self.blocks.len() as u32,
@@ -257,12 +243,7 @@ impl<H: BuildHasher> Directory<H> {
         let mut block = self.block_or_new(number);
         let slot = block.insert(entry)?;
         block.advance_revision();
-        Some(Change::Write {
-            number,
-            block,
-            removed: Vec::new(),
-            added: vec![slot],
-        })
+        Some(Change::Write { number, block, removed: Vec::new(), added: vec![slot] })
     }
 
     /// The change that makes a name that is there name something else.
@@ -286,13 +267,8 @@ impl<H: BuildHasher> Directory<H> {
         let last = place.block as usize + 1 == self.blocks.len();
         if last && self.blocks[place.block as usize].len() == 1 {
             let rest = &self.blocks[..place.block as usize];
-            let kept = rest
-                .iter()
-                .rposition(|block| !block.is_empty())
-                .map_or(0, |at| at + 1);
-            return Some(Change::Shrink {
-                blocks: kept as u32,
-            });
+            let kept = rest.iter().rposition(|block| !block.is_empty()).map_or(0, |at| at + 1);
+            return Some(Change::Shrink { blocks: kept as u32 });
         }
         let mut block = self.block_or_new(place.block);
         block.remove(place.slot);
@@ -323,11 +299,7 @@ impl<H: BuildHasher> Directory<H> {
                 Some(_) => return None,
                 None => {
                     block.remove(source.slot);
-                    block.insert(&Entry {
-                        name: to,
-                        handle,
-                        file_type,
-                    })?
+                    block.insert(&Entry { name: to, handle, file_type })?
                 }
             },
         );
@@ -335,23 +307,13 @@ impl<H: BuildHasher> Directory<H> {
             removed.push(added);
         }
         block.advance_revision();
-        Some(Change::Write {
-            number: source.block,
-            block,
-            removed,
-            added: vec![added],
-        })
+        Some(Change::Write { number: source.block, block, removed, added: vec![added] })
     }
 
     /// Applies a change that is on the drive. It must have been planned on this very state.
     pub fn apply(&mut self, change: Change) {
         match change {
-            Change::Write {
-                number,
-                block,
-                removed,
-                added,
-            } => {
+            Change::Write { number, block, removed, added } => {
                 if number as usize == self.blocks.len() {
                     let fresh = DirectoryBlock::empty(self.object, number);
                     self.rooms.insert((fresh.room(), number));
@@ -363,10 +325,7 @@ impl<H: BuildHasher> Directory<H> {
                 self.rooms.insert((block.room(), number));
                 self.blocks[number as usize] = block;
                 for slot in added {
-                    self.index_entry(Place {
-                        block: number,
-                        slot,
-                    });
+                    self.index_entry(Place { block: number, slot });
                 }
             }
             Change::Shrink { blocks } => {
@@ -399,10 +358,7 @@ impl<H: BuildHasher> Directory<H> {
         if is_it(first) {
             return Some(*first);
         }
-        self.twins
-            .iter()
-            .find(|(twin, place)| *twin == hash && is_it(place))
-            .map(|(_, at)| *at)
+        self.twins.iter().find(|(twin, place)| *twin == hash && is_it(place)).map(|(_, at)| *at)
     }
 
     fn index_entry(&mut self, place: Place) {
@@ -412,14 +368,8 @@ impl<H: BuildHasher> Directory<H> {
     }
 
     fn index_new_entry(&mut self, place: Place) -> Result<(), DirectoryError> {
-        if self
-            .at(place)
-            .is_some_and(|entry| self.place(entry.name).is_some())
-        {
-            return Err(DirectoryError::DuplicateName {
-                block: place.block,
-                slot: place.slot,
-            });
+        if self.at(place).is_some_and(|entry| self.place(entry.name).is_some()) {
+            return Err(DirectoryError::DuplicateName { block: place.block, slot: place.slot });
         }
         self.index_entry(place);
         Ok(())
@@ -439,10 +389,7 @@ impl<H: BuildHasher> Directory<H> {
     /// Takes entries out of the index; the block still has them.
     fn forget_entries(&mut self, number: u32, slots: &[u8]) {
         for slot in slots {
-            let place = Place {
-                block: number,
-                slot: *slot,
-            };
+            let place = Place { block: number, slot: *slot };
             let Some(entry) = self.at(place) else {
                 continue;
             };

@@ -21,24 +21,15 @@ fn handle(object: u64) -> FileHandle {
 }
 
 fn entry(name: &[u8], object: u64) -> Entry<'_> {
-    Entry {
-        name,
-        handle: handle(object),
-        file_type: FileType::Regular,
-    }
+    Entry { name, handle: handle(object), file_type: FileType::Regular }
 }
 
 fn bytes_of(directory: &Directory) -> Vec<u8> {
-    directory
-        .raw_blocks()
-        .flat_map(|block| *block.bytes())
-        .collect()
+    directory.raw_blocks().flat_map(|block| *block.bytes()).collect()
 }
 
 fn insert(directory: &mut Directory, name: &[u8], object: u64) {
-    let change = directory
-        .plan_insert(&entry(name, object))
-        .expect("it fits");
+    let change = directory.plan_insert(&entry(name, object)).expect("it fits");
     directory.apply(change);
 }
 
@@ -51,11 +42,7 @@ fn remove(directory: &mut Directory, name: &[u8]) {
 fn example() -> Directory {
     let mut directory = Directory::empty(OBJECT);
     insert(&mut directory, b"a", 0x42);
-    let file = Entry {
-        name: b"bc",
-        handle: handle(0x43),
-        file_type: FileType::Directory,
-    };
+    let file = Entry { name: b"bc", handle: handle(0x43), file_type: FileType::Directory };
     let change = directory.plan_insert(&file).unwrap();
     directory.apply(change);
     directory
@@ -66,10 +53,7 @@ fn the_bytes_are_those_of_the_document() {
     let bytes = bytes_of(&example());
     assert_eq!(bytes.len(), BLOCK_BYTES);
     let hex = |range: std::ops::Range<usize>| -> String {
-        bytes[range]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        bytes[range].iter().map(|byte| format!("{byte:02x}")).collect()
     };
     let header = "4e444952010002004100000000000000\
                   00000000d10f02000200000000000000\
@@ -85,10 +69,8 @@ fn the_bytes_are_those_of_the_document() {
 #[test]
 fn clients_can_parse_it() {
     let listed = parse_directory(OBJECT, &bytes_of(&example())).unwrap();
-    let names: Vec<(&[u8], u64)> = listed
-        .iter()
-        .map(|entry| (&entry.name[..], entry.handle.object.0))
-        .collect();
+    let names: Vec<(&[u8], u64)> =
+        listed.iter().map(|entry| (&entry.name[..], entry.handle.object.0)).collect();
     assert_eq!(names, [(&b"a"[..], 0x42), (&b"bc"[..], 0x43)]);
     assert_eq!(listed[1].file_type, FileType::Directory);
     assert_eq!(parse_directory(OBJECT, &[]), Ok(Vec::new()));
@@ -103,55 +85,28 @@ fn each_damage_has_its_error() {
     };
     let header = |error| matches!(error, DirectoryError::BadHeader { block: 0, .. });
     let bad_entry = |error| matches!(error, DirectoryError::BadEntry { block: 0, .. });
-    assert_eq!(
-        parse(&|bytes| bytes.truncate(4000)),
-        DirectoryError::PartialBlock { length: 4000 }
-    );
-    assert_eq!(
-        parse(&|bytes| bytes[0] = 0),
-        DirectoryError::NotADirectory { block: 0 }
-    );
+    assert_eq!(parse(&|bytes| bytes.truncate(4000)), DirectoryError::PartialBlock { length: 4000 });
+    assert_eq!(parse(&|bytes| bytes[0] = 0), DirectoryError::NotADirectory { block: 0 });
     assert_eq!(
         parse(&|bytes| bytes[4] = 2),
-        DirectoryError::UnknownVersion {
-            block: 0,
-            version: 2
-        }
+        DirectoryError::UnknownVersion { block: 0, version: 2 }
     );
-    assert!(matches!(
-        parse(&|bytes| bytes[8] = 9),
-        DirectoryError::Misplaced { .. }
-    ));
-    assert!(matches!(
-        parse(&|bytes| bytes[16] = 1),
-        DirectoryError::Misplaced { .. }
-    ));
+    assert!(matches!(parse(&|bytes| bytes[8] = 9), DirectoryError::Misplaced { .. }));
+    assert!(matches!(parse(&|bytes| bytes[16] = 1), DirectoryError::Misplaced { .. }));
     assert!(header(parse(&|bytes| bytes[7] = 0xff)), "slots");
     assert!(header(parse(&|bytes| bytes[20] = 0)), "lowest entry");
     assert!(header(parse(&|bytes| bytes[22] = 3)), "number of entries");
-    assert!(
-        bad_entry(parse(&|bytes| bytes[32] = 0xff)),
-        "offset of the first entry"
-    );
-    assert!(
-        header(parse(&|bytes| bytes[32..34].copy_from_slice(&[0xd1, 0x0f]))),
-        "overlap"
-    );
+    assert!(bad_entry(parse(&|bytes| bytes[32] = 0xff)), "offset of the first entry");
+    assert!(header(parse(&|bytes| bytes[32..34].copy_from_slice(&[0xd1, 0x0f]))), "overlap");
     assert!(bad_entry(parse(&|bytes| bytes[4049 + 20] = 7)), "type");
-    assert!(
-        bad_entry(parse(&|bytes| bytes[4049 + 21] = 200)),
-        "name length"
-    );
+    assert!(bad_entry(parse(&|bytes| bytes[4049 + 21] = 200)), "name length");
     assert!(bad_entry(parse(&|bytes| bytes[4095] = b'/')), "slash");
     assert!(bad_entry(parse(&|bytes| bytes[4095] = 0)), "NUL");
     let mut twice = Directory::empty(OBJECT);
     insert(&mut twice, b"one", 1);
     insert(&mut twice, b"two", 2);
     let mut bytes = bytes_of(&twice);
-    let at = bytes
-        .windows(3)
-        .position(|window| window == b"two")
-        .unwrap();
+    let at = bytes.windows(3).position(|window| window == b"two").unwrap();
     bytes[at..at + 3].copy_from_slice(b"one");
     assert_eq!(
         parse_directory(OBJECT, &bytes),
@@ -163,11 +118,7 @@ fn each_damage_has_its_error() {
 fn no_damage_panics() {
     let mut directory = Directory::empty(OBJECT);
     for number in 0..40 {
-        insert(
-            &mut directory,
-            format!("name-{number}-{}", "x".repeat(number * 3)).as_bytes(),
-            7,
-        );
+        insert(&mut directory, format!("name-{number}-{}", "x".repeat(number * 3)).as_bytes(), 7);
     }
     let good = bytes_of(&directory);
     let interesting: Vec<usize> = (0..120).chain(2000..2100).chain(4000..4096).collect();
@@ -192,10 +143,7 @@ fn one_name_is_one_block_and_room_is_used_again() {
     remove(&mut directory, format!("{:0>200}", 3).as_bytes());
     let after = bytes_of(&directory);
     let changed = |one: &[u8], other: &[u8]| {
-        one.chunks(BLOCK_BYTES)
-            .zip(other.chunks(BLOCK_BYTES))
-            .filter(|(a, b)| a != b)
-            .count()
+        one.chunks(BLOCK_BYTES).zip(other.chunks(BLOCK_BYTES)).filter(|(a, b)| a != b).count()
     };
     assert_eq!(changed(&before, &after), 1);
     insert(&mut directory, &[b'n'; 200], 3);
@@ -216,26 +164,15 @@ fn empty_blocks_at_the_end_are_cut_off() {
         remove(&mut directory, &name(number));
     }
     assert_eq!(directory.object_bytes(), 5 * BLOCK_BYTES as u64);
-    assert!(matches!(
-        directory.plan_remove(&name(59)),
-        Some(Change::Shrink { blocks: 2 })
-    ));
+    assert!(matches!(directory.plan_remove(&name(59)), Some(Change::Shrink { blocks: 2 })));
     remove(&mut directory, &name(59));
-    assert_eq!(
-        (directory.object_bytes(), directory.len()),
-        (2 * BLOCK_BYTES as u64, 15)
-    );
+    assert_eq!((directory.object_bytes(), directory.len()), (2 * BLOCK_BYTES as u64, 15));
     for number in 0..15 {
         remove(&mut directory, &name(number));
     }
     assert_eq!((directory.object_bytes(), directory.len()), (0, 0));
     insert(&mut directory, b"again", 1);
-    assert_eq!(
-        parse_directory(OBJECT, &bytes_of(&directory))
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(parse_directory(OBJECT, &bytes_of(&directory)).unwrap().len(), 1);
 }
 
 #[test]
@@ -286,9 +223,7 @@ fn against_a_list<H: BuildHasher>(directory: &mut Directory<H>, turns: usize) {
     let mut list: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     let mut random = 42u64;
     let mut below = |limit: u64| {
-        random = random
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (random >> 33) % limit
     };
     for turn in 0..turns {
@@ -326,16 +261,11 @@ fn against_a_list<H: BuildHasher>(directory: &mut Directory<H>, turns: usize) {
             assert_eq!(found, list.get(&name).copied(), "turn {turn}");
         }
     }
-    let bytes: Vec<u8> = directory
-        .raw_blocks()
-        .flat_map(|block| *block.bytes())
-        .collect();
+    let bytes: Vec<u8> = directory.raw_blocks().flat_map(|block| *block.bytes()).collect();
     assert_eq!(bytes.len() as u64, directory.object_bytes());
     let parsed = parse_directory(OBJECT, &bytes).unwrap();
-    let parsed: BTreeMap<Vec<u8>, u64> = parsed
-        .into_iter()
-        .map(|entry| (entry.name, entry.handle.object.0))
-        .collect();
+    let parsed: BTreeMap<Vec<u8>, u64> =
+        parsed.into_iter().map(|entry| (entry.name, entry.handle.object.0)).collect();
     assert_eq!(parsed, list);
 }
 

@@ -29,11 +29,7 @@ impl Namespace {
             .mint
             .issue(handle, version, rights, caller, drive_time)
             .ok_or(ManagerStatus::Stale)?;
-        Ok(File {
-            handle,
-            attributes: file_attributes(record, attributes, links),
-            capability,
-        })
+        Ok(File { handle, attributes: file_attributes(record, attributes, links), capability })
     }
 
     /// A directory's name, its `.`, and the `..` of each directory in it. A damaged directory can
@@ -57,14 +53,10 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
         uid: record.uid,
         gid: record.gid,
         size: attributes.logical_size,
-        used_bytes: attributes
-            .blocks_used
-            .saturating_mul(u64::from(attributes.block_size)),
+        used_bytes: attributes.blocks_used.saturating_mul(u64::from(attributes.block_size)),
         access_time: record.access_time,
         modify_time: attributes.fs_data_modify_time,
-        change_time: attributes
-            .fs_attribute_modify_time
-            .max(attributes.data_modify_time),
+        change_time: attributes.fs_attribute_modify_time.max(attributes.data_modify_time),
         create_time: attributes.create_time,
     }
 }

@@ -90,17 +90,11 @@ impl IntentLog {
     fn find(&self, handles: impl Iterator<Item = FileHandle>) -> Option<Pending> {
         let handles: HashSet<FileHandle> = handles.collect();
         let pending = self.pending();
-        pending
-            .iter()
-            .find(|change| change.subjects().any(|one| handles.contains(&one)))
-            .cloned()
+        pending.iter().find(|change| change.subjects().any(|one| handles.contains(&one))).cloned()
     }
 
     fn get(&self, number: u64) -> Option<Pending> {
-        self.pending()
-            .iter()
-            .find(|change| change.number == number)
-            .cloned()
+        self.pending().iter().find(|change| change.number == number).cloned()
     }
 
     fn take_slot(&self) -> Option<usize> {
@@ -113,10 +107,7 @@ impl IntentLog {
     }
 
     fn free_slot(&self, slot: usize) {
-        self.free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(slot);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
         self.freed.notify_one();
     }
 
@@ -136,23 +127,14 @@ impl IntentLog {
     fn add_pending(&self, slot: usize, steps: Vec<Step>, give_up: bool) -> u64 {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let mut pending = self.pending();
-        pending.push(Pending {
-            number,
-            slot,
-            steps,
-            give_up,
-        });
+        pending.push(Pending { number, slot, steps, give_up });
         self.pending_count.store(pending.len(), Ordering::Release);
         number
     }
 
     /// The first steps of a pending change are done, and no longer in the log.
     fn shorten_pending(&self, number: u64, steps: &[Step]) {
-        for change in self
-            .pending()
-            .iter_mut()
-            .filter(|change| change.number == number)
-        {
+        for change in self.pending().iter_mut().filter(|change| change.number == number) {
             change.steps = steps.to_vec();
         }
     }
@@ -211,14 +193,8 @@ impl Namespace {
             return Ok(());
         }
         // Steps that are still in the log would be done again, so their objects stay blocked.
-        let left = if written {
-            steps[done..].to_vec()
-        } else {
-            steps
-        };
-        Err(NotCommitted::Unfinished(
-            self.log.add_pending(slot, left, false),
-        ))
+        let left = if written { steps[done..].to_vec() } else { steps };
+        Err(NotCommitted::Unfinished(self.log.add_pending(slot, left, false)))
     }
 
     /// Clears a slot whose change shall not happen.
@@ -248,9 +224,7 @@ impl Namespace {
         let Some(change) = self.log.get(number) else {
             return Ok(());
         };
-        let _held = self
-            .locks
-            .hold(change.subjects().fold(Wants::new(), Wants::write));
+        let _held = self.locks.hold(change.subjects().fold(Wants::new(), Wants::write));
         let Some(change) = self.log.get(number) else {
             return Ok(());
         };
@@ -286,8 +260,7 @@ impl Namespace {
 
     fn write_slot(&self, slot: usize, steps: &[Step], wait: Wait) -> Result<(), ObjectError> {
         let offset = (slot * SLOT_BYTES) as u64;
-        self.objects
-            .write(self.volume.log, offset, &intent::encode(steps)[..], wait)
+        self.objects.write(self.volume.log, offset, &intent::encode(steps)[..], wait)
     }
 
     /// Does steps in order up to the first that fails; returns how many are done.
@@ -304,24 +277,13 @@ impl Namespace {
     /// earlier manager has left.
     fn do_step(&self, step: &Step, wait: Wait) -> Result<(), NotChanged> {
         match step {
-            Step::SetEntry {
-                directory,
-                name,
-                handle,
-                file_type,
-            } => {
-                let entry = Entry {
-                    name,
-                    handle: *handle,
-                    file_type: *file_type,
-                };
+            Step::SetEntry { directory, name, handle, file_type } => {
+                let entry = Entry { name, handle: *handle, file_type: *file_type };
                 self.set_entry(*directory, &entry, wait)
             }
-            Step::RemoveEntry {
-                directory,
-                name,
-                handle,
-            } => self.remove_entry(*directory, name, *handle, wait),
+            Step::RemoveEntry { directory, name, handle } => {
+                self.remove_entry(*directory, name, *handle, wait)
+            }
             Step::SetRecord { object, record } => self.set_record(*object, record, wait),
             Step::RemoveObject { object } => {
                 self.doom(*object);
@@ -338,15 +300,10 @@ impl Namespace {
         entry: &Entry<'_>,
         wait: Wait,
     ) -> Result<(), NotChanged> {
-        self.change_directory(directory, wait, |contents| {
-            match contents.find(entry.name) {
-                Some(found) if found == *entry => Ok(None),
-                Some(_) => Ok(contents.plan_replace(entry)),
-                None => contents
-                    .plan_insert(entry)
-                    .map(Some)
-                    .ok_or(ManagerStatus::NoSpace),
-            }
+        self.change_directory(directory, wait, |contents| match contents.find(entry.name) {
+            Some(found) if found == *entry => Ok(None),
+            Some(_) => Ok(contents.plan_replace(entry)),
+            None => contents.plan_insert(entry).map(Some).ok_or(ManagerStatus::NoSpace),
         })
     }
 
@@ -359,14 +316,8 @@ impl Namespace {
         wait: Wait,
     ) -> Result<(), NotChanged> {
         self.change_directory(directory, wait, |contents| {
-            let names_it = contents
-                .find(name)
-                .is_some_and(|found| found.handle == handle);
-            Ok(if names_it {
-                contents.plan_remove(name)
-            } else {
-                None
-            })
+            let names_it = contents.find(name).is_some_and(|found| found.handle == handle);
+            Ok(if names_it { contents.plan_remove(name) } else { None })
         })
     }
 
@@ -376,10 +327,8 @@ impl Namespace {
         record: &FsSpecific,
         wait: Wait,
     ) -> Result<(), NotChanged> {
-        let changes = SetAttributes {
-            fs_specific: Some(Box::new(*record)),
-            ..SetAttributes::default()
-        };
+        let changes =
+            SetAttributes { fs_specific: Some(Box::new(*record)), ..SetAttributes::default() };
         match self.objects.setattr(object, &changes, wait) {
             Ok(attributes) => {
                 if let Ok(parsed) = FileRecord::parse(record) {
@@ -410,27 +359,15 @@ pub(super) fn set_entry_step(
     handle: FileHandle,
     file_type: FileType,
 ) -> Step {
-    Step::SetEntry {
-        directory,
-        name: name.to_vec(),
-        handle,
-        file_type,
-    }
+    Step::SetEntry { directory, name: name.to_vec(), handle, file_type }
 }
 
 /// The step that removes `name`, which names a file.
 pub(super) fn remove_entry_step(directory: FileHandle, name: &[u8], handle: FileHandle) -> Step {
-    Step::RemoveEntry {
-        directory,
-        name: name.to_vec(),
-        handle,
-    }
+    Step::RemoveEntry { directory, name: name.to_vec(), handle }
 }
 
 /// The step that sets a file's record.
 pub(super) fn set_record_step(object: FileHandle, record: &FileRecord) -> Step {
-    Step::SetRecord {
-        object,
-        record: record.to_bytes(),
-    }
+    Step::SetRecord { object, record: record.to_bytes() }
 }

@@ -35,11 +35,7 @@ pub(super) struct NotChanged {
 impl NotChanged {
     pub(super) fn for_certain(status: ManagerStatus) -> Self {
         let unavailable = status == ManagerStatus::Unavailable;
-        NotChanged {
-            status,
-            certain: true,
-            unavailable,
-        }
+        NotChanged { status, certain: true, unavailable }
     }
 }
 
@@ -57,22 +53,15 @@ impl Namespace {
                 return Ok(look(contents));
             }
         }
-        let mut contents = cell
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.load_if_absent(directory, &mut contents, Wait::Patient)
-            .map(|contents| look(contents))
+        let mut contents = cell.contents.write().unwrap_or_else(PoisonError::into_inner);
+        self.load_if_absent(directory, &mut contents, Wait::Patient).map(|contents| look(contents))
     }
 
     /// What a name in a directory says. The caller holds the directory's lock.
     pub(super) fn find(&self, directory: FileHandle, name: &[u8]) -> Outcome<Option<Target>> {
         self.read_directory(directory, |contents| {
             let entry = contents.find(name)?;
-            Some(Target {
-                handle: entry.handle,
-                file_type: entry.file_type,
-            })
+            Some(Target { handle: entry.handle, file_type: entry.file_type })
         })
     }
 
@@ -85,13 +74,9 @@ impl Namespace {
         plan: impl FnOnce(&Directory) -> Outcome<Option<Change>>,
     ) -> Result<(), NotChanged> {
         let cell = self.directories.cell(directory);
-        let mut contents = cell
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let loaded = self
-            .load_if_absent(directory, &mut contents, wait)
-            .map_err(NotChanged::for_certain)?;
+        let mut contents = cell.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let loaded =
+            self.load_if_absent(directory, &mut contents, wait).map_err(NotChanged::for_certain)?;
         let Some(change) = plan(loaded).map_err(NotChanged::for_certain)? else {
             return Ok(());
         };
@@ -122,10 +107,8 @@ impl Namespace {
             }
             Change::Shrink { blocks } => {
                 let size = u64::from(*blocks) * BLOCK_BYTES as u64;
-                let changes = SetAttributes {
-                    logical_size: Some(size),
-                    ..SetAttributes::default()
-                };
+                let changes =
+                    SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
                 self.objects.setattr(directory, &changes, wait).map(|_| ())
             }
         }
@@ -134,10 +117,7 @@ impl Namespace {
     /// Puts the contents of a directory that was just made into memory.
     pub(super) fn adopt_empty_directory(&self, directory: FileHandle) {
         let cell = self.directories.cell(directory);
-        let mut contents = cell
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut contents = cell.contents.write().unwrap_or_else(PoisonError::into_inner);
         *contents = Some(Directory::empty(directory.object));
     }
 
@@ -165,10 +145,7 @@ impl Namespace {
         let mut wanted = FIRST_READ_BYTES;
         loop {
             let offset = data.len() as u64;
-            let part = self
-                .objects
-                .read(directory, offset, wanted, wait)
-                .map_err(failed)?;
+            let part = self.objects.read(directory, offset, wanted, wait).map_err(failed)?;
             let short = (part.len() as u64) < wanted;
             data.extend_from_slice(&part);
             if short {

@@ -42,13 +42,7 @@ impl Namespace {
         mode: u32,
         exclusive: bool,
     ) -> Outcome<File> {
-        let wanted = Wanted {
-            directory,
-            name,
-            file_type: FileType::Regular,
-            mode,
-            target: b"",
-        };
+        let wanted = Wanted { directory, name, file_type: FileType::Regular, mode, target: b"" };
         for _ in 0..ATTEMPTS {
             match self.make(caller, &wanted) {
                 Err(ManagerStatus::Exists) if !exclusive => {
@@ -73,16 +67,7 @@ impl Namespace {
         mode: u32,
     ) -> Outcome<File> {
         let file_type = FileType::Directory;
-        self.make(
-            caller,
-            &Wanted {
-                directory,
-                name,
-                file_type,
-                mode,
-                target: b"",
-            },
-        )
+        self.make(caller, &Wanted { directory, name, file_type, mode, target: b"" })
     }
 
     /// A symbolic link; its target is its object's data.
@@ -100,26 +85,13 @@ impl Namespace {
             return Err(ManagerStatus::NameTooLong);
         }
         let file_type = FileType::Symlink;
-        self.make(
-            caller,
-            &Wanted {
-                directory,
-                name,
-                file_type,
-                mode: SYMLINK_MODE,
-                target,
-            },
-        )
+        self.make(caller, &Wanted { directory, name, file_type, mode: SYMLINK_MODE, target })
     }
 
     fn make(&self, caller: &Caller, wanted: &Wanted<'_>) -> Outcome<File> {
         let directory = self.require_addable(caller, wanted.directory, wanted.name)?;
         let (mode, gid) = permission::inherited(&directory, caller, wanted.file_type, wanted.mode);
-        let mode = if wanted.file_type == FileType::Symlink {
-            SYMLINK_MODE
-        } else {
-            mode
-        };
+        let mode = if wanted.file_type == FileType::Symlink { SYMLINK_MODE } else { mode };
         let parent = (wanted.file_type == FileType::Directory).then_some(wanted.directory);
         let mut record = FileRecord {
             file_type: wanted.file_type,
@@ -135,11 +107,7 @@ impl Namespace {
         if record.is_directory() {
             self.adopt_empty_directory(new.handle);
         }
-        let entry = Entry {
-            name: wanted.name,
-            handle: new.handle,
-            file_type: wanted.file_type,
-        };
+        let entry = Entry { name: wanted.name, handle: new.handle, file_type: wanted.file_type };
         if let Err(error) = self.add_name(caller, wanted.directory, &entry) {
             self.forget(new.handle);
             // If the name may be there, so must be its object.
@@ -190,16 +158,11 @@ impl Namespace {
         directory: FileHandle,
         entry: &Entry<'_>,
     ) -> Result<(), NotChanged> {
-        let _held = self
-            .hold(Wants::new().write(directory))
-            .map_err(NotChanged::for_certain)?;
+        let _held = self.hold(Wants::new().write(directory)).map_err(NotChanged::for_certain)?;
         self.require_addable_held(caller, directory, entry.name)
             .map_err(NotChanged::for_certain)?;
         self.change_directory(directory, Wait::Patient, |contents| {
-            contents
-                .plan_insert(entry)
-                .map(Some)
-                .ok_or(ManagerStatus::NoSpace)
+            contents.plan_insert(entry).map(Some).ok_or(ManagerStatus::NoSpace)
         })
     }
 
@@ -207,11 +170,7 @@ impl Namespace {
     fn make_object(&self, wanted: &Wanted<'_>, record: &mut FileRecord) -> Outcome<NewObject> {
         let order = self.placement.choose();
         // Where there is no other drive, this one is worth waiting for.
-        let wait = if order.len() == 1 {
-            Wait::Patient
-        } else {
-            Wait::Brief
-        };
+        let wait = if order.len() == 1 { Wait::Patient } else { Wait::Brief };
         let mut worst = None;
         for drive in &order {
             match self.make_object_on(*drive, wanted, record, wait) {
@@ -258,10 +217,7 @@ impl Namespace {
             .write(new.handle, 0, wanted.target, wait)
             .and_then(|()| self.objects.getattr(new.handle, wait));
         match written {
-            Ok(attributes) => Ok(NewObject {
-                handle: new.handle,
-                attributes,
-            }),
+            Ok(attributes) => Ok(NewObject { handle: new.handle, attributes }),
             Err(error) => {
                 self.doom(new.handle);
                 self.reap(new.handle, Wait::Brief);
@@ -273,9 +229,5 @@ impl Namespace {
 
 /// Stands for the drive in messages.
 fn drive_of(drive: DriveId) -> FileHandle {
-    FileHandle {
-        drive,
-        partition: Default::default(),
-        object: Default::default(),
-    }
+    FileHandle { drive, partition: Default::default(), object: Default::default() }
 }

@@ -44,28 +44,19 @@ impl Namespace {
             }
         }
         let doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-        Backlog {
-            objects: doomed.len(),
-            changes: self.log.pending_numbers().len(),
-        }
+        Backlog { objects: doomed.len(), changes: self.log.pending_numbers().len() }
     }
 
     /// Takes note that nothing names an object any more: from now on it is gone. The caller holds
     /// its lock alone.
     pub(super) fn doom(&self, object: FileHandle) {
-        self.doomed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(object);
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).insert(object);
         self.forget(object);
         self.directories.forget(object);
     }
 
     pub(super) fn is_doomed(&self, object: FileHandle) -> bool {
-        self.doomed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&object)
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).contains(&object)
     }
 
     /// Removes a doomed object, or leaves it to housekeeping; whether it is gone. Not durable: what
@@ -73,10 +64,7 @@ impl Namespace {
     pub(super) fn reap(&self, object: FileHandle, wait: Wait) -> bool {
         match self.objects.remove(object, false, wait) {
             Ok(()) | Err(ObjectError::NoSuchObject) => {
-                self.doomed
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&object);
+                self.doomed.lock().unwrap_or_else(PoisonError::into_inner).remove(&object);
                 true
             }
             Err(error) => {

@@ -23,9 +23,7 @@ impl Namespace {
     pub fn lookup(&self, caller: &Caller, directory: FileHandle, name: &[u8]) -> Outcome<File> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let found = self
-                .search(caller, directory, name)?
-                .ok_or(ManagerStatus::NotFound)?;
+            let found = self.search(caller, directory, name)?.ok_or(ManagerStatus::NotFound)?;
             match self.getattr(caller, found.handle) {
                 // Between the two looks the name may have been removed, or given to another file.
                 Err(ManagerStatus::Stale) if last != Some(found.handle) => {
@@ -58,10 +56,7 @@ impl Namespace {
             _ => None,
         };
         match special {
-            Some(handle) => Ok(Some(Target {
-                handle,
-                file_type: FileType::Directory,
-            })),
+            Some(handle) => Ok(Some(Target { handle, file_type: FileType::Directory })),
             None => self.find(directory, name),
         }
     }

@@ -94,11 +94,7 @@ pub struct RootOptions {
 
 impl Default for RootOptions {
     fn default() -> Self {
-        RootOptions {
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-        }
+        RootOptions { mode: 0o755, uid: 0, gid: 0 }
     }
 }
 
@@ -145,11 +141,7 @@ impl Namespace {
     fn require_possible(&self, handle: FileHandle) -> Outcome<()> {
         let ours = self.objects.partition(handle.drive) == Some(handle.partition)
             && handle.object >= ObjectId::FIRST_DYNAMIC;
-        if ours {
-            Ok(())
-        } else {
-            Err(ManagerStatus::Stale)
-        }
+        if ours { Ok(()) } else { Err(ManagerStatus::Stale) }
     }
 }
 

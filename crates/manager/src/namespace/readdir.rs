@@ -31,9 +31,8 @@ impl Namespace {
         let _held = self.hold(Wants::new().read(directory))?;
         let record = self.directory_record(directory)?;
         permission::require(&record, caller, READ)?;
-        let listing = self.read_directory(directory, |contents| {
-            contents.list(cookie, max_entries, PAGE_BYTES)
-        })?;
+        let listing = self
+            .read_directory(directory, |contents| contents.list(cookie, max_entries, PAGE_BYTES))?;
         let entry = |listed: crate::directory::Listed| {
             Ok(DirectoryEntry {
                 cookie: listed.cookie,
@@ -44,9 +43,6 @@ impl Namespace {
         };
         let entries: Outcome<Vec<DirectoryEntry>> =
             listing.entries.into_iter().map(entry).collect();
-        Ok(DirectoryPage {
-            entries: entries?,
-            end: listing.end,
-        })
+        Ok(DirectoryPage { entries: entries?, end: listing.end })
     }
 }

@@ -35,11 +35,7 @@ impl Namespace {
     /// A directory's record. The caller holds its lock.
     pub(super) fn directory_record(&self, handle: FileHandle) -> Outcome<FileRecord> {
         let record = self.record(handle)?;
-        if record.is_directory() {
-            Ok(record)
-        } else {
-            Err(ManagerStatus::NotDirectory)
-        }
+        if record.is_directory() { Ok(record) } else { Err(ManagerStatus::NotDirectory) }
     }
 
     /// A file's record and attributes as they are at the drive. The caller holds its lock.
@@ -83,10 +79,7 @@ impl Namespace {
 
     /// Puts a record into the cache. The caller holds the file's lock, or has just made it.
     pub(super) fn remember(&self, handle: FileHandle, record: FileRecord, version: u64) {
-        let known = Known {
-            record,
-            access_control_version: version,
-        };
+        let known = Known { record, access_control_version: version };
         self.records().insert(handle, known, 1);
     }
 
@@ -102,11 +95,7 @@ impl Namespace {
 
     fn require_alive(&self, handle: FileHandle) -> Outcome<()> {
         self.require_possible(handle)?;
-        if self.is_doomed(handle) {
-            Err(ManagerStatus::Stale)
-        } else {
-            Ok(())
-        }
+        if self.is_doomed(handle) { Err(ManagerStatus::Stale) } else { Ok(()) }
     }
 
     fn records(&self) -> MutexGuard<'_, Lru<FileHandle, Known>> {

@@ -63,14 +63,8 @@ impl Namespace {
         }
         require_name(from_name)?;
         require_name(to_name)?;
-        let from = Place {
-            directory: from_directory,
-            name: from_name,
-        };
-        let to = Place {
-            directory: to_directory,
-            name: to_name,
-        };
+        let from = Place { directory: from_directory, name: from_name };
+        let to = Place { directory: to_directory, name: to_name };
         for _ in 0..ATTEMPTS {
             let Some(seen) = self.look_before_rename(caller, from, to, flags)? else {
                 return Ok(());
@@ -118,19 +112,11 @@ impl Namespace {
             self.look_at(victim)?;
         }
         let moves = source.file_type == FileType::Directory && from.directory != to.directory;
-        let above = if moves {
-            self.above(to.directory)?
-        } else {
-            Vec::new()
-        };
+        let above = if moves { self.above(to.directory)? } else { Vec::new() };
         if above.contains(&source.handle) {
             return Err(ManagerStatus::Invalid);
         }
-        Ok(Some(Seen {
-            source,
-            victim,
-            above,
-        }))
+        Ok(Some(Seen { source, victim, above }))
     }
 
     /// A directory and all above it, up to the root.
@@ -183,12 +169,10 @@ impl Namespace {
                 None => Attempt::Done,
             });
         }
-        Ok(
-            match self.commit(steps(from, to, seen, &records, removed)) {
-                Ok(()) => Attempt::Done,
-                Err(error) => Attempt::NotCommitted(error),
-            },
-        )
+        Ok(match self.commit(steps(from, to, seen, &records, removed)) {
+            Ok(()) => Attempt::Done,
+            Err(error) => Attempt::NotCommitted(error),
+        })
     }
 
     /// Whether the directory holds both names in one block, so that one write has done it.
@@ -211,13 +195,9 @@ impl Namespace {
         to: Place<'_>,
         seen: &Seen,
     ) -> Outcome<Records> {
-        let (old, new) = (
-            self.directory_record(from.directory)?,
-            self.directory_record(to.directory)?,
-        );
-        let source = self
-            .record_if_any(seen.source.handle)?
-            .ok_or(ManagerStatus::Io)?;
+        let (old, new) =
+            (self.directory_record(from.directory)?, self.directory_record(to.directory)?);
+        let source = self.record_if_any(seen.source.handle)?.ok_or(ManagerStatus::Io)?;
         permission::require(&old, caller, WRITE | EXECUTE)?;
         permission::require_removable(&old, &source, caller)?;
         permission::require(&new, caller, WRITE | EXECUTE)?;
@@ -227,10 +207,7 @@ impl Namespace {
             if let Some(record) = &victim {
                 permission::require_removable(&new, record, caller)?;
             }
-            match (
-                source.is_directory(),
-                target.file_type == FileType::Directory,
-            ) {
+            match (source.is_directory(), target.file_type == FileType::Directory) {
                 (true, false) => return Err(ManagerStatus::NotDirectory),
                 (false, true) => return Err(ManagerStatus::IsDirectory),
                 (true, true) if victim.is_some() => self.require_empty(target.handle)?,
@@ -249,9 +226,7 @@ fn wants(from: Place<'_>, to: Place<'_>, seen: &Seen) -> Wants {
     let mut wants = Wants::new().write(from.directory).write(to.directory);
     wants = match seen.above.is_empty() {
         true => wants.read(seen.source.handle),
-        false => wants
-            .write(seen.source.handle)
-            .position(seen.source.handle, Mode::Exclusive),
+        false => wants.write(seen.source.handle).position(seen.source.handle, Mode::Exclusive),
     };
     for directory in &seen.above {
         wants = wants.position(*directory, Mode::Shared);
@@ -275,19 +250,13 @@ fn steps(
         remove_entry_step(from.directory, from.name, source.handle),
     ];
     if source.file_type == FileType::Directory && from.directory != to.directory {
-        let moved = FileRecord {
-            parent: Some(to.directory),
-            ..records.source
-        };
+        let moved = FileRecord { parent: Some(to.directory), ..records.source };
         steps.push(set_record_step(source.handle, &moved));
     }
     match (removed, seen.victim, records.victim) {
         (Some(object), _, _) => steps.push(Step::RemoveObject { object }),
         (None, Some(victim), Some(record)) => {
-            let record = FileRecord {
-                links: record.links - 1,
-                ..record
-            };
+            let record = FileRecord { links: record.links - 1, ..record };
             steps.push(set_record_step(victim.handle, &record));
         }
         _ => {}

@@ -41,13 +41,10 @@ impl Namespace {
             let (record, attributes) = self.fresh(file)?;
             return self.file(caller, file, &record, &attributes);
         }
-        let attributes = self
-            .objects
-            .setattr(file, &set, Wait::Patient)
-            .map_err(|error| {
-                self.forget(file);
-                failure("change the attributes", file, &error)
-            })?;
+        let attributes = self.objects.setattr(file, &set, Wait::Patient).map_err(|error| {
+            self.forget(file);
+            failure("change the attributes", file, &error)
+        })?;
         self.remember(file, new, attributes.access_control_version);
         self.file(caller, file, &new, &attributes)
     }
@@ -55,8 +52,5 @@ impl Namespace {
 
 /// Whether the change time must move, even if the new attributes are the old ones.
 fn names_more_than_size(changes: &SetFileAttributes) -> bool {
-    SetFileAttributes {
-        size: None,
-        ..*changes
-    } != SetFileAttributes::default()
+    SetFileAttributes { size: None, ..*changes } != SetFileAttributes::default()
 }

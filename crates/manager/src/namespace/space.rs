@@ -21,21 +21,11 @@ impl Namespace {
         let controls: Vec<Option<PartitionControl>> = std::thread::scope(|scope| {
             let ask = |drive: DriveId| scope.spawn(move || self.partition_control(drive));
             let asked: Vec<_> = self.objects.drives().into_iter().map(ask).collect();
-            asked
-                .into_iter()
-                .map(|answer| answer.join().ok().flatten())
-                .collect()
+            asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
         });
-        let mut space = SpaceInformation {
-            total_bytes: 0,
-            free_bytes: 0,
-            files: 0,
-        };
+        let mut space = SpaceInformation { total_bytes: 0, free_bytes: 0, files: 0 };
         for control in controls.into_iter().flatten() {
-            let total = control
-                .summary
-                .used_bytes
-                .saturating_add(control.free_bytes);
+            let total = control.summary.used_bytes.saturating_add(control.free_bytes);
             space.total_bytes = space.total_bytes.saturating_add(total);
             space.free_bytes = space.free_bytes.saturating_add(control.free_bytes);
             space.files = space.files.saturating_add(control.summary.objects);

@@ -111,26 +111,15 @@ impl Namespace {
 
     fn read_log(&self) -> Result<(), StartError> {
         let log = self.volume.log;
-        let failed = |source| StartError::Drive {
-            what: "read the log",
-            drive: log.drive,
-            source,
-        };
+        let failed = |source| StartError::Drive { what: "read the log", drive: log.drive, source };
         // What was written but never answered must not vanish once it was acted upon.
         self.objects.flush(log, Wait::Patient).map_err(failed)?;
         let length = (SLOTS * SLOT_BYTES) as u64;
-        let data = self
-            .objects
-            .read(log, 0, length, Wait::Patient)
-            .map_err(failed)?;
+        let data = self.objects.read(log, 0, length, Wait::Patient).map_err(failed)?;
         for (slot, bytes) in data.chunks(SLOT_BYTES).enumerate() {
             let steps = intent::decode(bytes).map_err(|source| StartError::Log { slot, source })?;
             if !steps.is_empty() {
-                tracing::info!(
-                    slot,
-                    steps = steps.len(),
-                    "finishing a change left in the log"
-                );
+                tracing::info!(slot, steps = steps.len(), "finishing a change left in the log");
                 self.log.adopt(slot, steps);
             }
         }
@@ -144,23 +133,15 @@ fn read_volume(
 ) -> Result<Option<VolumeRecord>, StartError> {
     let drive = options.home;
     let first = first_object(objects, drive)?;
-    let failed = |source| StartError::Drive {
-        what: "read the volume record",
-        drive,
-        source,
-    };
+    let failed = |source| StartError::Drive { what: "read the volume record", drive, source };
     objects.flush(first, Wait::Patient).map_err(failed)?;
     let length = VOLUME_RECORD_BYTES as u64;
-    let data = objects
-        .read(first, 0, length, Wait::Patient)
-        .map_err(failed)?;
+    let data = objects.read(first, 0, length, Wait::Patient).map_err(failed)?;
     if data.is_empty() {
         return Ok(None);
     }
     let volume = VolumeRecord::parse(&data);
-    volume
-        .map(Some)
-        .map_err(|source| StartError::Volume { drive, source })
+    volume.map(Some).map_err(|source| StartError::Volume { drive, source })
 }
 
 /// Makes the log, the root, and at last the record that names them.
@@ -170,31 +151,15 @@ fn make_volume(
 ) -> Result<VolumeRecord, StartError> {
     let drive = options.home;
     tracing::info!(%drive, "making the volume");
-    let failed = |source| StartError::Drive {
-        what: "make the volume",
-        drive,
-        source,
-    };
+    let failed = |source| StartError::Drive { what: "make the volume", drive, source };
     let empty = SetAttributes::default();
-    let log = objects
-        .create(drive, &empty, false, Wait::Patient)
-        .map_err(failed)?
-        .handle;
+    let log = objects.create(drive, &empty, false, Wait::Patient).map_err(failed)?.handle;
     let clear: Vec<u8> = (0..SLOTS).flat_map(|_| *intent::encode(&[])).collect();
-    objects
-        .write(log, 0, &clear, Wait::Patient)
-        .map_err(failed)?;
+    objects.write(log, 0, &clear, Wait::Patient).map_err(failed)?;
     let root = make_root(objects, drive, &options.root).map_err(failed)?;
-    let volume = VolumeRecord {
-        cell: options.cell,
-        name: options.volume.clone(),
-        root,
-        log,
-    };
+    let volume = VolumeRecord { cell: options.cell, name: options.volume.clone(), root, log };
     let first = first_object(objects, drive)?;
-    objects
-        .write(first, 0, &volume.to_bytes(), Wait::Patient)
-        .map_err(failed)?;
+    objects.write(first, 0, &volume.to_bytes(), Wait::Patient).map_err(failed)?;
     Ok(volume)
 }
 
@@ -214,28 +179,18 @@ fn make_root(
         access_time: objects.drive_time(drive),
         parent: Some(root),
     };
-    let changes = SetAttributes {
-        fs_specific: Some(record.to_bytes()),
-        ..empty
-    };
+    let changes = SetAttributes { fs_specific: Some(record.to_bytes()), ..empty };
     objects.setattr(root, &changes, Wait::Patient).map(|_| root)
 }
 
 fn first_object(objects: &dyn ObjectStore, drive: DriveId) -> Result<FileHandle, StartError> {
     let partition = objects.partition(drive).ok_or(StartError::NoHome(drive))?;
-    Ok(FileHandle {
-        drive,
-        partition,
-        object: ObjectId::FIRST_OBJECT,
-    })
+    Ok(FileHandle { drive, partition, object: ObjectId::FIRST_OBJECT })
 }
 
 fn check_volume(volume: &VolumeRecord, options: &NamespaceOptions) -> Result<(), StartError> {
     if volume.cell != options.cell {
-        return Err(StartError::OtherCell {
-            found: volume.cell,
-            expected: options.cell,
-        });
+        return Err(StartError::OtherCell { found: volume.cell, expected: options.cell });
     }
     if volume.name != options.volume {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();

@@ -58,9 +58,7 @@ impl Namespace {
     ) -> Outcome<()> {
         require_name(name)?;
         for _ in 0..ATTEMPTS {
-            let found = self
-                .search(caller, directory, name)?
-                .ok_or(ManagerStatus::NotFound)?;
+            let found = self.search(caller, directory, name)?.ok_or(ManagerStatus::NotFound)?;
             self.look_at(found)?;
             match self.try_remove(caller, directory, name, found, kind)? {
                 Attempt::Done => return Ok(()),
@@ -120,14 +118,9 @@ impl Namespace {
         if record.is_directory() || record.links == 1 {
             return self.remove_last_name(directory, name, victim);
         }
-        let record = FileRecord {
-            links: record.links - 1,
-            ..record
-        };
-        let steps = vec![
-            remove_entry_step(directory, name, victim),
-            set_record_step(victim, &record),
-        ];
+        let record = FileRecord { links: record.links - 1, ..record };
+        let steps =
+            vec![remove_entry_step(directory, name, victim), set_record_step(victim, &record)];
         Ok(match self.commit(steps) {
             Ok(()) => Attempt::Done,
             Err(error) => Attempt::NotCommitted(error),
@@ -140,8 +133,7 @@ impl Namespace {
         name: &[u8],
         victim: FileHandle,
     ) -> Outcome<Attempt> {
-        self.remove_entry(directory, name, victim, Wait::Patient)
-            .map_err(|error| error.status)?;
+        self.remove_entry(directory, name, victim, Wait::Patient).map_err(|error| error.status)?;
         self.doom(victim);
         Ok(Attempt::Removed(victim))
     }

@@ -36,14 +36,11 @@ impl Contents {
 
     /// Blocks more that a length would take.
     pub(super) fn blocks_beyond(&self, length: usize) -> u64 {
-        length
-            .div_ceil(BLOCK_BYTES)
-            .saturating_sub(self.blocks.len()) as u64
+        length.div_ceil(BLOCK_BYTES).saturating_sub(self.blocks.len()) as u64
     }
 
     pub(super) fn resize(&mut self, length: usize) {
-        self.blocks
-            .resize_with(length.div_ceil(BLOCK_BYTES), || Arc::new([0; BLOCK_BYTES]));
+        self.blocks.resize_with(length.div_ceil(BLOCK_BYTES), || Arc::new([0; BLOCK_BYTES]));
         if length < self.length
             && let Some(last) = self.blocks.last_mut()
             && !length.is_multiple_of(BLOCK_BYTES)
@@ -90,13 +87,9 @@ mod tests {
         let (mut contents, mut vector) = (Contents::default(), Vec::new());
         let mut random = 7u64;
         for turn in 0..500u32 {
-            random = random
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            let (offset, length) = (
-                (random >> 40) as usize % 20_000,
-                (random >> 20) as usize % 9000,
-            );
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (offset, length) =
+                ((random >> 40) as usize % 20_000, (random >> 20) as usize % 9000);
             if turn % 3 == 0 {
                 contents.resize(offset);
                 vector.resize(offset, 0);

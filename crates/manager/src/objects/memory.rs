@@ -57,16 +57,11 @@ pub struct Snapshot(State);
 impl MemoryDrives {
     /// Drives 1 to `count`, each with an empty First Object.
     pub fn new(count: u64) -> MemoryDrives {
-        let mut state = State {
-            drives: BTreeMap::new(),
-            now: Timestamp(1_000_000_000_000),
-            volatile: false,
-        };
+        let mut state =
+            State { drives: BTreeMap::new(), now: Timestamp(1_000_000_000_000), volatile: false };
         for number in 1..=count {
-            let first = Object {
-                attributes: fresh_attributes(state.now),
-                data: Contents::default(),
-            };
+            let first =
+                Object { attributes: fresh_attributes(state.now), data: Contents::default() };
             let objects = BTreeMap::from([(ObjectId::FIRST_OBJECT, first)]);
             state.drives.insert(
                 DriveId(number),
@@ -81,16 +76,12 @@ impl MemoryDrives {
                 },
             );
         }
-        MemoryDrives {
-            state: Mutex::new(state),
-        }
+        MemoryDrives { state: Mutex::new(state) }
     }
 
     /// Drives with contents that there were before.
     pub fn from_snapshot(snapshot: &Snapshot) -> MemoryDrives {
-        MemoryDrives {
-            state: Mutex::new(snapshot.0.clone()),
-        }
+        MemoryDrives { state: Mutex::new(snapshot.0.clone()) }
     }
 
     /// The contents now.
@@ -169,16 +160,10 @@ impl MemoryDrives {
         // Every operation is at another instant, so that tests see which came later.
         state.now = state.now.plus_ns(1_000);
         let (now, volatile) = (state.now, state.volatile);
-        let drive = state
-            .drives
-            .get_mut(&drive)
-            .ok_or(ObjectError::NoSuchObject)?;
+        let drive = state.drives.get_mut(&drive).ok_or(ObjectError::NoSuchObject)?;
         if drive.away {
             let reason = "told to be".to_owned();
-            return Err(ObjectError::Unavailable {
-                reason,
-                maybe_done: false,
-            });
+            return Err(ObjectError::Unavailable { reason, maybe_done: false });
         }
         drive.volatile = volatile;
         run(drive, now)
@@ -215,11 +200,7 @@ impl Drive {
 
     fn require_blocks(&self, blocks: u64) -> Result<(), ObjectError> {
         let wanted = (self.used_blocks + blocks) * BLOCK_BYTES as u64;
-        if blocks > 0 && wanted > self.capacity_bytes {
-            Err(ObjectError::NoSpace)
-        } else {
-            Ok(())
-        }
+        if blocks > 0 && wanted > self.capacity_bytes { Err(ObjectError::NoSpace) } else { Ok(()) }
     }
 }
 
@@ -229,10 +210,7 @@ impl ObjectStore for MemoryDrives {
     }
 
     fn partition(&self, drive: DriveId) -> Option<PartitionId> {
-        self.state()
-            .drives
-            .contains_key(&drive)
-            .then_some(PARTITION)
+        self.state().drives.contains_key(&drive).then_some(PARTITION)
     }
 
     fn create(
@@ -247,29 +225,21 @@ impl ObjectStore for MemoryDrives {
             state.used_blocks += 1;
             let id = ObjectId(state.next);
             state.next += 1;
-            let mut object = Object {
-                attributes: fresh_attributes(now),
-                data: Contents::default(),
-            };
+            let mut object =
+                Object { attributes: fresh_attributes(now), data: Contents::default() };
             object.change(initial, now);
             let attributes = object.attributes.clone();
             state.objects.insert(id, object);
             if durable {
                 state.make_durable(id);
             }
-            Ok(NewObject {
-                handle: handle(drive, id),
-                attributes,
-            })
+            Ok(NewObject { handle: handle(drive, id), attributes })
         })
     }
 
     fn remove(&self, object: FileHandle, durable: bool, _wait: Wait) -> Result<(), ObjectError> {
         self.on_drive(object.drive, |state, _now| {
-            let removed = state
-                .objects
-                .remove(&object.object)
-                .ok_or(ObjectError::NoSuchObject)?;
+            let removed = state.objects.remove(&object.object).ok_or(ObjectError::NoSuchObject)?;
             state.used_blocks -= removed.used_blocks();
             if durable {
                 state.make_durable(object.object);
@@ -362,10 +332,7 @@ impl ObjectStore for MemoryDrives {
     fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError> {
         self.on_drive(drive, |state, _now| {
             let free_bytes = state.capacity_bytes.saturating_sub(state.used_bytes());
-            Ok(PartitionControl {
-                summary: state.summary(),
-                free_bytes,
-            })
+            Ok(PartitionControl { summary: state.summary(), free_bytes })
         })
     }
 
@@ -425,11 +392,7 @@ impl Object {
 }
 
 fn handle(drive: DriveId, object: ObjectId) -> FileHandle {
-    FileHandle {
-        drive,
-        partition: PARTITION,
-        object,
-    }
+    FileHandle { drive, partition: PARTITION, object }
 }
 
 fn fresh_attributes(now: Timestamp) -> Attributes {

@@ -66,9 +66,7 @@ impl RemoteDrives {
             };
             (drive.id, drive_state)
         };
-        RemoteDrives {
-            drives: config.drives.iter().map(drive).collect(),
-        }
+        RemoteDrives { drives: config.drives.iter().map(drive).collect() }
     }
 
     fn on<T>(
@@ -79,11 +77,7 @@ impl RemoteDrives {
     ) -> Result<T, ObjectError> {
         let drive = self.drives.get(&drive).ok_or(ObjectError::NoSuchObject)?;
         let patient = wait == Wait::Patient && !drive.is_away.load(Ordering::Relaxed);
-        let client = if patient {
-            &drive.patient
-        } else {
-            &drive.brief
-        };
+        let client = if patient { &drive.patient } else { &drive.brief };
         let result = call(client, &drive.authority, drive.partition).map_err(object_error);
         match &result {
             Err(ObjectError::Unavailable { .. }) if patient => {
@@ -127,10 +121,9 @@ fn object_error(error: ClientError) -> ObjectError {
         }
         ClientError::Drive(Status::NoSpace) => ObjectError::NoSpace,
         ClientError::Drive(Status::ReadOnly) => ObjectError::ReadOnly,
-        ClientError::Unreachable { may_have_run, .. } => ObjectError::Unavailable {
-            reason: error.to_string(),
-            maybe_done: *may_have_run,
-        },
+        ClientError::Unreachable { may_have_run, .. } => {
+            ObjectError::Unavailable { reason: error.to_string(), maybe_done: *may_have_run }
+        }
         _ if !error.may_have_run() => ObjectError::Refused(error.to_string()),
         _ => ObjectError::Fault(error.to_string()),
     }
@@ -154,15 +147,8 @@ impl ObjectStore for RemoteDrives {
     ) -> Result<NewObject, ObjectError> {
         self.on(drive, wait, |client, authority, partition| {
             let created = client.create(authority, partition, initial, durable)?;
-            let handle = FileHandle {
-                drive,
-                partition,
-                object: created.object,
-            };
-            Ok(NewObject {
-                handle,
-                attributes: created.attributes,
-            })
+            let handle = FileHandle { drive, partition, object: created.object };
+            Ok(NewObject { handle, attributes: created.attributes })
         })
     }
 
@@ -173,9 +159,7 @@ impl ObjectStore for RemoteDrives {
     }
 
     fn getattr(&self, object: FileHandle, wait: Wait) -> Result<Attributes, ObjectError> {
-        self.on(object.drive, wait, |client, authority, _| {
-            client.getattr(authority, object.name())
-        })
+        self.on(object.drive, wait, |client, authority, _| client.getattr(authority, object.name()))
     }
 
     fn setattr(
@@ -223,17 +207,13 @@ impl ObjectStore for RemoteDrives {
         wait: Wait,
     ) -> Result<(), ObjectError> {
         self.on(object.drive, wait, |client, authority, _| {
-            client
-                .write(authority, object.name(), offset, data, true)
-                .map(|_| ())
+            client.write(authority, object.name(), offset, data, true).map(|_| ())
         })
     }
 
     fn flush(&self, object: FileHandle, wait: Wait) -> Result<(), ObjectError> {
         self.on(object.drive, wait, |client, authority, partition| {
-            client
-                .flush(authority, partition, &[object.object])
-                .map(|_| ())
+            client.flush(authority, partition, &[object.object]).map(|_| ())
         })
     }
 
@@ -246,8 +226,6 @@ impl ObjectStore for RemoteDrives {
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {
-        self.drives
-            .get(&drive)
-            .map_or(Timestamp::default(), |drive| drive.patient.drive_time())
+        self.drives.get(&drive).map_or(Timestamp::default(), |drive| drive.patient.drive_time())
     }
 }

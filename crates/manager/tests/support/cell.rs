@@ -52,18 +52,12 @@ impl Authority {
 
     fn sign(&self, name: &str) -> Files {
         let mut parameters = CertificateParams::new(["manager".to_owned()]).unwrap();
-        parameters.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         parameters.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&key, &self.0).unwrap();
-        Files {
-            authority: self.0.pem(),
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
+        Files { authority: self.0.pem(), certificate: certificate.pem(), key: key.serialize_pem() }
     }
 }
 
@@ -97,19 +91,11 @@ impl TestDrive {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = Some(Self::serve(&device, listener));
-        TestDrive {
-            id,
-            device,
-            address,
-            server,
-        }
+        TestDrive { id, device, address, server }
     }
 
     fn serve(device: &Arc<MemoryDevice>, listener: TcpListener) -> DriveServer {
-        let options = OpenOptions {
-            cache_bytes: 32 << 20,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { cache_bytes: 32 << 20, ..OpenOptions::default() };
         let store = Store::open(device.clone(), &options).unwrap();
         let drive = Drive::new(store, DriveOptions::default(), Environment::system()).unwrap();
         DriveServer::start(drive, listener).unwrap()
@@ -166,13 +152,7 @@ impl Cell {
         let authority = Authority::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let manager_address = listener.local_addr().unwrap();
-        let mut cell = Cell {
-            drives,
-            manager: None,
-            authority,
-            config,
-            manager_address,
-        };
+        let mut cell = Cell { drives, manager: None, authority, config, manager_address };
         cell.serve(listener);
         cell
     }
@@ -208,11 +188,7 @@ impl Cell {
 
     /// A client of the drive that a file is on.
     pub fn drive_of(&self, file: &File) -> DriveClient {
-        let drive = self
-            .drives
-            .iter()
-            .find(|drive| drive.id == file.handle.drive)
-            .unwrap();
+        let drive = self.drives.iter().find(|drive| drive.id == file.handle.drive).unwrap();
         let options = ConnectOptions {
             retry: RetryPolicy::within(Duration::from_secs(10)),
             ..ConnectOptions::default()

@@ -43,11 +43,7 @@ pub fn check(drives: &MemoryDrives) -> Report {
     };
     let data = read(drives, first);
     let volume = VolumeRecord::parse(&data).expect("a volume record");
-    let mut checker = Checker {
-        drives,
-        report: Report::default(),
-        names: HashMap::new(),
-    };
+    let mut checker = Checker { drives, report: Report::default(), names: HashMap::new() };
     checker.directory("", volume.root, volume.root);
     let mut reached: HashSet<FileHandle> = checker.names.keys().copied().collect();
     reached.extend([first, volume.root, volume.log]);
@@ -60,9 +56,7 @@ pub fn check(drives: &MemoryDrives) -> Report {
 }
 
 fn read(drives: &MemoryDrives, object: FileHandle) -> Vec<u8> {
-    drives
-        .read(object, 0, 1 << 40, Wait::Brief)
-        .unwrap_or_default()
+    drives.read(object, 0, 1 << 40, Wait::Brief).unwrap_or_default()
 }
 
 struct Checker<'a> {
@@ -82,20 +76,14 @@ impl Checker<'_> {
             return;
         };
         if record.parent != Some(parent) {
-            self.problem(format!(
-                "`{path}`: its .. is {:?}, not {parent:?}",
-                record.parent
-            ));
+            self.problem(format!("`{path}`: its .. is {:?}, not {parent:?}", record.parent));
         }
         let entries = match parse_directory(directory.object, &read(self.drives, directory)) {
             Ok(entries) => entries,
             Err(error) => return self.problem(format!("`{path}`: {error}")),
         };
         let is_directory = |file_type| file_type == FileType::Directory;
-        let below = entries
-            .iter()
-            .filter(|entry| is_directory(entry.file_type))
-            .count();
+        let below = entries.iter().filter(|entry| is_directory(entry.file_type)).count();
         let number = self.report.tree.len();
         self.add(path, &record, number, 2 + below as u32, Vec::new());
         for entry in entries {

@@ -68,12 +68,8 @@ impl FaultyDrives {
 
     fn run<T>(&self, call: impl FnOnce() -> Result<T, ObjectError>) -> Result<T, ObjectError> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
-        let lost = |maybe_done| {
-            Err(ObjectError::Unavailable {
-                reason: "fault".to_owned(),
-                maybe_done,
-            })
-        };
+        let lost =
+            |maybe_done| Err(ObjectError::Unavailable { reason: "fault".to_owned(), maybe_done });
         if self.dead.load(Ordering::SeqCst) {
             return lost(true);
         }

@@ -25,11 +25,8 @@ pub fn working_key(drive: DriveId) -> SecretKey {
 }
 
 pub fn options(drives: &[DriveId]) -> NamespaceOptions {
-    let key = |drive: &DriveId| MintKey {
-        drive: *drive,
-        working_key: working_key(*drive),
-        key_epoch: 1,
-    };
+    let key =
+        |drive: &DriveId| MintKey { drive: *drive, working_key: working_key(*drive), key_epoch: 1 };
     NamespaceOptions {
         cell: CellId([7; 16]),
         volume: b"home".to_vec(),
@@ -55,21 +52,14 @@ pub fn root() -> Caller {
 }
 
 pub fn user(uid: u32) -> Caller {
-    Caller {
-        uid,
-        gid: uid,
-        groups: vec![uid + 1],
-        peer: 9,
-    }
+    Caller { uid, gid: uid, groups: vec![uid + 1], peer: 9 }
 }
 
 /// Looks a path up as root, name by name.
 pub fn walk(namespace: &Namespace, path: &str) -> Option<File> {
     let mut file = namespace.getattr(&root(), namespace.root()).ok()?;
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        file = namespace
-            .lookup(&root(), file.handle, name.as_bytes())
-            .ok()?;
+        file = namespace.lookup(&root(), file.handle, name.as_bytes()).ok()?;
     }
     Some(file)
 }

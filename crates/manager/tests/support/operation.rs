@@ -8,26 +8,13 @@ use super::{Random, place, root, walk};
 /// An operation by paths.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Create {
-        path: String,
-        exclusive: bool,
-    },
+    Create { path: String, exclusive: bool },
     Mkdir(String),
-    Symlink {
-        path: String,
-        target: String,
-    },
+    Symlink { path: String, target: String },
     Unlink(String),
     Rmdir(String),
-    Link {
-        from: String,
-        to: String,
-    },
-    Rename {
-        from: String,
-        to: String,
-        no_replace: bool,
-    },
+    Link { from: String, to: String },
+    Rename { from: String, to: String, no_replace: bool },
     Chmod(String, u32),
 }
 
@@ -36,35 +23,18 @@ impl Op {
     pub fn random(random: &mut Random, path: impl Fn(&mut Random) -> String) -> Op {
         let (one, other) = (path(random), path(random));
         match random.below(12) {
-            0..=2 => Op::Create {
-                path: one,
-                exclusive: random.below(2) == 0,
-            },
+            0..=2 => Op::Create { path: one, exclusive: random.below(2) == 0 },
             3 | 4 => Op::Mkdir(one),
-            5 => Op::Symlink {
-                path: one,
-                target: other,
-            },
+            5 => Op::Symlink { path: one, target: other },
             6 => Op::Unlink(one),
             7 => Op::Rmdir(one),
-            8 => Op::Link {
-                from: one,
-                to: other,
-            },
-            _ => Op::Rename {
-                from: one,
-                to: other,
-                no_replace: random.below(4) == 0,
-            },
+            8 => Op::Link { from: one, to: other },
+            _ => Op::Rename { from: one, to: other, no_replace: random.below(4) == 0 },
         }
     }
 
     pub fn rename(from: &str, to: &str) -> Op {
-        Op::Rename {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            no_replace: false,
-        }
+        Op::Rename { from: from.to_owned(), to: to.to_owned(), no_replace: false }
     }
 
     pub fn run(&self, namespace: &Namespace) -> Result<(), ManagerStatus> {
@@ -72,9 +42,7 @@ impl Op {
         match self {
             Op::Create { path, exclusive } => {
                 let (directory, name) = place(namespace, path)?;
-                namespace
-                    .create(&caller, directory, name, 0o644, *exclusive)
-                    .map(|_| ())
+                namespace.create(&caller, directory, name, 0o644, *exclusive).map(|_| ())
             }
             Op::Mkdir(path) => {
                 let (directory, name) = place(namespace, path)?;
@@ -82,9 +50,7 @@ impl Op {
             }
             Op::Symlink { path, target } => {
                 let (directory, name) = place(namespace, path)?;
-                namespace
-                    .symlink(&caller, directory, name, target.as_bytes())
-                    .map(|_| ())
+                namespace.symlink(&caller, directory, name, target.as_bytes()).map(|_| ())
             }
             Op::Unlink(path) => {
                 let (directory, name) = place(namespace, path)?;
@@ -99,25 +65,14 @@ impl Op {
                 let (directory, name) = place(namespace, to)?;
                 namespace.link(&caller, file, directory, name).map(|_| ())
             }
-            Op::Rename {
-                from,
-                to,
-                no_replace,
-            } => {
-                let flags = if *no_replace {
-                    RenameFlags::NO_REPLACE
-                } else {
-                    RenameFlags::NONE
-                };
+            Op::Rename { from, to, no_replace } => {
+                let flags = if *no_replace { RenameFlags::NO_REPLACE } else { RenameFlags::NONE };
                 let (from, to) = (place(namespace, from)?, place(namespace, to)?);
                 namespace.rename(&caller, from, to, flags)
             }
             Op::Chmod(path, mode) => {
                 let file = walk(namespace, path).ok_or(ManagerStatus::NotFound)?.handle;
-                let changes = SetFileAttributes {
-                    mode: Some(*mode),
-                    ..Default::default()
-                };
+                let changes = SetFileAttributes { mode: Some(*mode), ..Default::default() };
                 namespace.setattr(&caller, file, &changes).map(|_| ())
             }
         }

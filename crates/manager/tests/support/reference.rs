@@ -33,9 +33,7 @@ impl Default for Reference {
 
 impl Reference {
     pub fn new() -> Reference {
-        Reference {
-            nodes: vec![RefNode::new(FileType::Directory, 0)],
-        }
+        Reference { nodes: vec![RefNode::new(FileType::Directory, 0)] }
     }
 
     pub fn run(&mut self, operation: &Op) -> Outcome<()> {
@@ -46,11 +44,7 @@ impl Reference {
             Op::Unlink(path) => self.unlink(path),
             Op::Rmdir(path) => self.rmdir(path),
             Op::Link { from, to } => self.link(from, to),
-            Op::Rename {
-                from,
-                to,
-                no_replace,
-            } => self.rename(from, to, *no_replace),
+            Op::Rename { from, to, no_replace } => self.rename(from, to, *no_replace),
             Op::Chmod(path, _) => self.find(path).map(|_| ()).ok_or(NotFound),
         }
     }
@@ -73,11 +67,7 @@ impl Reference {
 
     fn directory(&self, path: &str) -> Outcome<usize> {
         let node = self.parent_of(path).ok_or(NotFound)?;
-        if self.nodes[node].is_directory() {
-            Ok(node)
-        } else {
-            Err(NotDirectory)
-        }
+        if self.nodes[node].is_directory() { Ok(node) } else { Err(NotDirectory) }
     }
 
     fn make(
@@ -95,9 +85,7 @@ impl Reference {
         node.target = target.as_bytes().to_vec();
         self.nodes.push(node);
         let number = self.nodes.len() - 1;
-        self.nodes[directory]
-            .children
-            .insert(Self::name(path).to_owned(), number);
+        self.nodes[directory].children.insert(Self::name(path).to_owned(), number);
         Ok(())
     }
 
@@ -136,16 +124,12 @@ impl Reference {
             return Err(Exists);
         }
         self.nodes[node].links += 1;
-        self.nodes[directory]
-            .children
-            .insert(Self::name(to).to_owned(), node);
+        self.nodes[directory].children.insert(Self::name(to).to_owned(), node);
         Ok(())
     }
 
     fn rename(&mut self, from: &str, to: &str, no_replace: bool) -> Outcome<()> {
-        self.parent_of(from)
-            .and(self.parent_of(to))
-            .ok_or(NotFound)?;
+        self.parent_of(from).and(self.parent_of(to)).ok_or(NotFound)?;
         let old = self.directory(from)?;
         let node = self.find(from).ok_or(NotFound)?;
         let new = self.directory(to)?;
@@ -170,9 +154,7 @@ impl Reference {
             }
         }
         self.nodes[old].children.remove(Self::name(from));
-        self.nodes[new]
-            .children
-            .insert(Self::name(to).to_owned(), node);
+        self.nodes[new].children.insert(Self::name(to).to_owned(), node);
         self.nodes[node].parent = new;
         Ok(())
     }
@@ -190,19 +172,10 @@ impl Reference {
         let mut pending = vec![(String::new(), 0)];
         while let Some((path, number)) = pending.pop() {
             let node = &self.nodes[number];
-            let below = node
-                .children
-                .values()
-                .filter(|child| self.nodes[**child].is_directory());
-            let links = if node.is_directory() {
-                2 + below.count() as u32
-            } else {
-                node.links
-            };
+            let below = node.children.values().filter(|child| self.nodes[**child].is_directory());
+            let links = if node.is_directory() { 2 + below.count() as u32 } else { node.links };
             pending.extend(
-                node.children
-                    .iter()
-                    .map(|(name, child)| (format!("{path}/{name}"), *child)),
+                node.children.iter().map(|(name, child)| (format!("{path}/{name}"), *child)),
             );
             paths.insert(path, (number, links));
         }
@@ -216,13 +189,7 @@ impl Reference {
 
 impl RefNode {
     fn new(file_type: FileType, parent: usize) -> RefNode {
-        RefNode {
-            file_type,
-            links: 1,
-            target: Vec::new(),
-            parent,
-            children: BTreeMap::new(),
-        }
+        RefNode { file_type, links: 1, target: Vec::new(), parent, children: BTreeMap::new() }
     }
 
     fn is_directory(&self) -> bool {

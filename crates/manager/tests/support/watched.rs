@@ -40,28 +40,15 @@ impl WatchedDrives {
         inner: Arc<MemoryDrives>,
         watcher: impl Fn(Seen) -> Result<(), ObjectError> + Send + Sync + 'static,
     ) -> WatchedDrives {
-        WatchedDrives {
-            inner,
-            watcher: Box::new(watcher),
-        }
+        WatchedDrives { inner, watcher: Box::new(watcher) }
     }
 
     fn on(&self, what: What, object: FileHandle, wait: Wait) -> Result<(), ObjectError> {
-        (self.watcher)(Seen {
-            what,
-            drive: object.drive,
-            object: Some(object),
-            wait,
-        })
+        (self.watcher)(Seen { what, drive: object.drive, object: Some(object), wait })
     }
 
     fn at(&self, what: What, drive: DriveId, wait: Wait) -> Result<(), ObjectError> {
-        (self.watcher)(Seen {
-            what,
-            drive,
-            object: None,
-            wait,
-        })
+        (self.watcher)(Seen { what, drive, object: None, wait })
     }
 }
 

@@ -18,16 +18,9 @@ fn an_open_sees_what_was_closed_elsewhere() {
         let text = "x".repeat(5 + round % 3) + &round.to_string();
         assert!(fs::metadata(two.path("a")).unwrap().is_file());
         fs::write(one.path("a"), &text).unwrap();
-        assert_eq!(
-            fs::read_to_string(two.path("a")).unwrap(),
-            text,
-            "round {round}"
-        );
+        assert_eq!(fs::read_to_string(two.path("a")).unwrap(), text, "round {round}");
         fs::write(two.path("a"), text.to_uppercase()).unwrap();
-        assert_eq!(
-            fs::read_to_string(one.path("a")).unwrap(),
-            text.to_uppercase()
-        );
+        assert_eq!(fs::read_to_string(one.path("a")).unwrap(), text.to_uppercase());
     }
 }
 
@@ -38,11 +31,8 @@ fn an_appender_continues_where_the_other_host_stopped() {
     let mut expected = String::new();
     for round in 0..10 {
         for world in [&one, &two] {
-            let mut file = File::options()
-                .append(true)
-                .create(true)
-                .open(world.path("log"))
-                .unwrap();
+            let mut file =
+                File::options().append(true).create(true).open(world.path("log")).unwrap();
             file.write_all(format!("{round}\n").as_bytes()).unwrap();
             expected += &format!("{round}\n");
         }
@@ -92,17 +82,12 @@ fn own_writes_do_not_cost_the_kernels_pages() {
     let world = World::new();
     let data = pattern(1, 4 << 20);
     fs::write(world.path("a"), &data).unwrap();
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(world.path("a"))
-        .unwrap();
+    let file = File::options().read(true).write(true).open(world.path("a")).unwrap();
     let mut bytes = vec![0; data.len()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     let before = world.reads();
     for round in 0..20 {
-        file.write_all_at(&[round; 100], u64::from(round) * 5000)
-            .unwrap();
+        file.write_all_at(&[round; 100], u64::from(round) * 5000).unwrap();
         file.metadata().unwrap();
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(bytes[usize::from(round) * 5000], round);

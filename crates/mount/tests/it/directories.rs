@@ -34,13 +34,8 @@ fn what_stays_is_listed_once_whatever_comes_and_goes() {
             });
         }
         let outcome = thread::scope(|inner| {
-            let lists: Vec<_> = (0..3)
-                .map(|_| inner.spawn(|| check_listing(&dir)))
-                .collect();
-            lists
-                .into_iter()
-                .map(|list| list.join())
-                .collect::<Result<Vec<()>, _>>()
+            let lists: Vec<_> = (0..3).map(|_| inner.spawn(|| check_listing(&dir))).collect();
+            lists.into_iter().map(|list| list.join()).collect::<Result<Vec<()>, _>>()
         });
         done.store(true, Ordering::Relaxed);
         outcome.expect("three good listings");

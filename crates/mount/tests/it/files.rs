@@ -20,19 +20,10 @@ fn a_large_file_is_read_back_and_durable_after_close() {
     }
     drop(file);
     assert!(world.durable("big") == data, "close makes durable");
-    assert!(
-        fs::read(world.path("big")).unwrap() == data,
-        "through the page cache"
-    );
+    assert!(fs::read(world.path("big")).unwrap() == data, "through the page cache");
     let other = world.beside();
-    assert!(
-        fs::read(other.path("big")).unwrap() == data,
-        "from the drives"
-    );
-    assert_eq!(
-        fs::metadata(other.path("big")).unwrap().len(),
-        data.len() as u64
-    );
+    assert!(fs::read(other.path("big")).unwrap() == data, "from the drives");
+    assert_eq!(fs::metadata(other.path("big")).unwrap().len(), data.len() as u64);
 }
 
 #[test]
@@ -45,11 +36,7 @@ fn fsync_makes_durable_while_open() {
     file.write_all(b" second").unwrap();
     let reader = File::open(world.path("log")).unwrap();
     reader.sync_all().unwrap();
-    assert_eq!(
-        world.durable("log"),
-        b"first second",
-        "fsync is about the file, not the opening"
-    );
+    assert_eq!(world.durable("log"), b"first second", "fsync is about the file, not the opening");
 }
 
 #[test]
@@ -67,13 +54,8 @@ fn a_drive_that_restarts_loses_nothing() {
 fn holes_and_ends_are_zeros() {
     let world = World::new();
     let path = world.path("sparse");
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .unwrap();
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
     file.seek(SeekFrom::Start(10 << 20)).unwrap();
     file.write_all(b"end").unwrap();
     let mut bytes = vec![1; 4096];
@@ -89,21 +71,11 @@ fn holes_and_ends_are_zeros() {
     file.seek(SeekFrom::Start(0)).unwrap();
     file.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes.len(), 5000);
-    assert!(
-        bytes[..50].iter().all(|byte| *byte == 7),
-        "what was not cut"
-    );
-    assert!(
-        bytes[50..].iter().all(|byte| *byte == 0),
-        "what was cut does not come back"
-    );
+    assert!(bytes[..50].iter().all(|byte| *byte == 7), "what was not cut");
+    assert!(bytes[50..].iter().all(|byte| *byte == 0), "what was cut does not come back");
     drop(file);
     assert!(world.durable("sparse") == bytes);
-    let truncated = File::options()
-        .write(true)
-        .truncate(true)
-        .open(&path)
-        .unwrap();
+    let truncated = File::options().write(true).truncate(true).open(&path).unwrap();
     assert_eq!(truncated.metadata().unwrap().len(), 0);
     assert_eq!(fs::read(&path).unwrap(), b"");
 }
@@ -116,12 +88,8 @@ fn appends_from_two_handles_and_threads_do_not_overwrite_each_other() {
         for writer in 0..4 {
             let path = &path;
             scope.spawn(move || {
-                let mut file = File::options()
-                    .append(true)
-                    .create(true)
-                    .truncate(false)
-                    .open(path)
-                    .unwrap();
+                let mut file =
+                    File::options().append(true).create(true).truncate(false).open(path).unwrap();
                 for number in 0..200 {
                     // The length differs, so that a write at a wrong place is noticed.
                     let line = format!("{writer} {number} {}\n", "x".repeat(number % 50));
@@ -135,16 +103,10 @@ fn appends_from_two_handles_and_threads_do_not_overwrite_each_other() {
     });
     let text = fs::read_to_string(&path).unwrap();
     for writer in 0..4 {
-        let mine = text
-            .lines()
-            .filter(|line| line.starts_with(&format!("{writer} ")));
-        let numbers: Vec<usize> = mine
-            .map(|line| line.split(' ').nth(1).unwrap().parse().unwrap())
-            .collect();
-        assert!(
-            numbers.iter().copied().eq(0..200),
-            "writer {writer}: {numbers:?}"
-        );
+        let mine = text.lines().filter(|line| line.starts_with(&format!("{writer} ")));
+        let numbers: Vec<usize> =
+            mine.map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
+        assert!(numbers.iter().copied().eq(0..200), "writer {writer}: {numbers:?}");
     }
     assert_eq!(text.lines().count(), 800);
     assert_eq!(world.durable("log"), text.as_bytes());
@@ -155,12 +117,7 @@ fn model(world: &World, name: &str, flags: i32, seed: u64) {
     let path = world.path(name);
     let open = || {
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(flags);
+        options.read(true).write(true).create(true).truncate(false).custom_flags(flags);
         options.open(&path).unwrap()
     };
     let mut random = Random(seed);
@@ -181,10 +138,7 @@ fn model(world: &World, name: &str, flags: i32, seed: u64) {
                 let got = file.read_at(&mut bytes, offset as u64).unwrap();
                 let end = model.len().min(offset + length);
                 let expected = model.get(offset..end).unwrap_or_default();
-                assert!(
-                    bytes[..got] == *expected,
-                    "seed {seed} step {step}: read at {offset}"
-                );
+                assert!(bytes[..got] == *expected, "seed {seed} step {step}: read at {offset}");
             }
             7 => {
                 file.set_len(offset as u64).unwrap();
@@ -201,10 +155,7 @@ fn model(world: &World, name: &str, flags: i32, seed: u64) {
     }
     drop(file);
     assert!(world.durable(name) == model, "seed {seed}");
-    assert!(
-        fs::read(world.beside().path(name)).unwrap() == model,
-        "seed {seed}"
-    );
+    assert!(fs::read(world.beside().path(name)).unwrap() == model, "seed {seed}");
 }
 
 #[test]
@@ -229,16 +180,9 @@ fn random_operations_around_the_page_cache_do_as_with_an_array() {
 #[test]
 fn o_dsync_writes_are_durable_when_they_return() {
     let world = World::new();
-    for (name, flags) in [
-        ("cached", libc::O_DSYNC),
-        ("direct", libc::O_SYNC | libc::O_DIRECT),
-    ] {
+    for (name, flags) in [("cached", libc::O_DSYNC), ("direct", libc::O_SYNC | libc::O_DIRECT)] {
         let mut options = OpenOptions::new();
-        options
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(flags);
+        options.write(true).create(true).truncate(false).custom_flags(flags);
         let file = options.open(world.path(name)).unwrap();
         file.write_all_at(&[5; 4096], 0).unwrap();
         assert_eq!(world.durable(name), [5; 4096], "{name}");
@@ -270,9 +214,7 @@ fn many_threads_with_files_of_their_own_and_one_shared() {
         }
     });
     drop(shared);
-    let all: Vec<u8> = (0..16)
-        .flat_map(|number| pattern(number, 100_000))
-        .collect();
+    let all: Vec<u8> = (0..16).flat_map(|number| pattern(number, 100_000)).collect();
     assert!(world.durable("shared") == all);
     assert_eq!(fs::read_dir(world.root()).unwrap().count(), 16 * 5 + 1);
 }
@@ -289,8 +231,7 @@ fn length_times_and_space_are_told() {
     assert!(age.as_secs() < 60);
     let file = File::options().write(true).open(&path).unwrap();
     let then = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
-    file.set_times(fs::FileTimes::new().set_modified(then).set_accessed(then))
-        .unwrap();
+    file.set_times(fs::FileTimes::new().set_modified(then).set_accessed(then)).unwrap();
     drop(file);
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!(metadata.modified().unwrap(), then);

@@ -18,25 +18,10 @@ impl Mapping {
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: a new mapping at a place that the system chooses touches nothing that is.
         let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                length,
-                protection,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+            libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
-        assert_ne!(
-            start,
-            libc::MAP_FAILED,
-            "{}",
-            std::io::Error::last_os_error()
-        );
-        Mapping {
-            start: start.cast(),
-            length,
-        }
+        assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Mapping { start: start.cast(), length }
     }
 
     fn read(&self) -> Vec<u8> {
@@ -70,11 +55,7 @@ fn a_mapping_shows_what_is_written_by_others_and_before() {
     let world = World::new();
     let data = pattern(1, 1 << 20);
     fs::write(world.path("a"), &data).unwrap();
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(world.path("a"))
-        .unwrap();
+    let file = File::options().read(true).write(true).open(world.path("a")).unwrap();
     let mapping = Mapping::new(&file, data.len(), false);
     assert!(mapping.read() == data);
     file.write_all_at(b"changed", 70_000).unwrap();
@@ -86,11 +67,7 @@ fn what_is_written_to_a_mapping_is_read_and_becomes_durable() {
     let world = World::new();
     let data = pattern(2, 1 << 20);
     fs::write(world.path("a"), &data).unwrap();
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(world.path("a"))
-        .unwrap();
+    let file = File::options().read(true).write(true).open(world.path("a")).unwrap();
     let mapping = Mapping::new(&file, data.len(), true);
     mapping.write(5000, b"by mmap");
     let mut bytes = [0; 7];

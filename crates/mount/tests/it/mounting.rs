@@ -18,9 +18,7 @@ const CHILD: &str = "NASD_TEST_CHILD_MOUNTPOINT";
 fn is_mounted(path: &std::path::Path) -> bool {
     let path = path.to_str().unwrap();
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    table
-        .lines()
-        .any(|line| line.split(' ').nth(4) == Some(path))
+    table.lines().any(|line| line.split(' ').nth(4) == Some(path))
 }
 
 fn start(path: impl Into<PathBuf>) -> Result<Mount, MountError> {
@@ -33,10 +31,7 @@ fn the_mount_tells_what_it_is() {
     let world = World::new();
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let path = world.root().to_str().unwrap();
-    let line = table
-        .lines()
-        .find(|line| line.split(' ').nth(4) == Some(path))
-        .unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(path)).unwrap();
     assert!(line.contains(" - fuse.nasd nasd "), "{line}");
     assert!(line.contains("nosuid") && line.contains("nodev"), "{line}");
     assert!(line.contains("default_permissions"), "{line}");
@@ -54,15 +49,9 @@ fn unmounting_from_outside_ends_the_wait() {
     unmount(&path).unwrap();
     assert!(!is_mounted(&path));
     waiting.join().unwrap().unwrap();
-    assert_eq!(
-        cell.drive_of(handle).durable_bytes(handle.object).unwrap(),
-        b"text"
-    );
+    assert_eq!(cell.drive_of(handle).durable_bytes(handle.object).unwrap(), b"text");
     let again = unmount(&path);
-    assert!(
-        matches!(again, Err(MountError::NotMounted { .. })),
-        "{again:?}"
-    );
+    assert!(matches!(again, Err(MountError::NotMounted { .. })), "{again:?}");
 }
 
 #[test]
@@ -109,10 +98,7 @@ fn stopping_a_busy_mount_keeps_what_was_written() {
     stopping.join().unwrap().unwrap();
     assert!(!is_mounted(&path));
     assert!(file.write_all(b"lost").is_err());
-    assert_eq!(
-        cell.drive_of(handle).durable_bytes(handle.object).unwrap(),
-        b"written"
-    );
+    assert_eq!(cell.drive_of(handle).durable_bytes(handle.object).unwrap(), b"written");
 }
 
 #[test]
@@ -145,10 +131,7 @@ fn what_is_in_the_way_is_told_by_type() {
     assert!(matches!(file, MountError::NotDirectory(_)), "{file}");
     let world = World::new();
     let twice = start(world.root()).err().unwrap();
-    assert!(
-        matches!(twice, MountError::AlreadyMounted { .. }),
-        "{twice}"
-    );
+    assert!(matches!(twice, MountError::AlreadyMounted { .. }), "{twice}");
     assert!(world.path(".").is_dir(), "and the first one lives");
     let never = unmount(dir.path()).unwrap_err();
     assert!(matches!(never, MountError::NotMounted { .. }), "{never}");
@@ -203,14 +186,8 @@ fn hidden_files_of_a_mount_that_died_can_be_seen_and_removed() {
     let world = World::new();
     let caller = Arc::new(nasd_clerk::Caller::default());
     let name = nasd_clerk::Name::new(".nasd-deleted-0123456789abcdef").unwrap();
-    world
-        .clerk
-        .create(&caller, world.clerk.root(), &name, 0o600, true)
-        .unwrap();
-    assert_eq!(
-        crate::world::listed(world.root()),
-        [".nasd-deleted-0123456789abcdef"]
-    );
+    world.clerk.create(&caller, world.clerk.root(), &name, 0o600, true).unwrap();
+    assert_eq!(crate::world::listed(world.root()), [".nasd-deleted-0123456789abcdef"]);
     fs::remove_file(world.path(".nasd-deleted-0123456789abcdef")).unwrap();
     assert!(crate::world::listed(world.root()).is_empty());
 }

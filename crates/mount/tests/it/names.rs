@@ -26,15 +26,9 @@ fn files_and_directories_are_made_moved_and_removed() {
     assert_eq!(errno(fs::remove_file(world.path("a/b"))), libc::EISDIR);
     assert_eq!(errno(fs::remove_dir(world.path("a/b/file"))), libc::ENOTDIR);
     assert_eq!(errno(fs::read(world.path("none"))), libc::ENOENT);
-    assert_eq!(
-        errno(fs::rename(world.path("a"), world.path("a/b/c/d"))),
-        libc::EINVAL
-    );
+    assert_eq!(errno(fs::rename(world.path("a"), world.path("a/b/c/d"))), libc::EINVAL);
     fs::rename(world.path("a/b"), world.path("moved")).unwrap();
-    assert_eq!(
-        fs::read_to_string(world.path("moved/file")).unwrap(),
-        "text"
-    );
+    assert_eq!(fs::read_to_string(world.path("moved/file")).unwrap(), "text");
     assert_eq!(listed(&world.path("a")), [""; 0]);
     fs::remove_dir_all(world.path("moved")).unwrap();
     fs::remove_dir(world.path("a")).unwrap();
@@ -90,43 +84,22 @@ fn rename_replaces_unless_told_otherwise() {
     assert_eq!(fs::read_to_string(&b).unwrap(), "a");
     fs::hard_link(&b, &a).unwrap();
     fs::rename(&a, &b).unwrap();
-    assert_eq!(
-        listed(world.root()),
-        ["a", "b"],
-        "two names of one file: nothing is done"
-    );
+    assert_eq!(listed(world.root()), ["a", "b"], "two names of one file: nothing is done");
 }
 
 #[test]
 fn modes_and_owners_are_kept_and_the_umask_is_heeded() {
     let world = World::new();
     let mut options = File::options();
-    options
-        .write(true)
-        .create(true)
-        .mode(0o640)
-        .open(world.path("a"))
-        .unwrap();
-    assert_eq!(
-        fs::metadata(world.path("a")).unwrap().mode(),
-        libc::S_IFREG | 0o640
-    );
+    options.write(true).create(true).mode(0o640).open(world.path("a")).unwrap();
+    assert_eq!(fs::metadata(world.path("a")).unwrap().mode(), libc::S_IFREG | 0o640);
     fs::set_permissions(world.path("a"), fs::Permissions::from_mode(0o4711)).unwrap();
-    assert_eq!(
-        fs::metadata(world.path("a")).unwrap().mode() & 0o7777,
-        0o4711
-    );
+    assert_eq!(fs::metadata(world.path("a")).unwrap().mode() & 0o7777, 0o4711);
     std::os::unix::fs::chown(world.path("a"), Some(1234), Some(4321)).unwrap();
     let metadata = fs::metadata(world.path("a")).unwrap();
     assert_eq!((metadata.uid(), metadata.gid()), (1234, 4321));
-    fs::DirBuilder::new()
-        .mode(0o750)
-        .create(world.path("d"))
-        .unwrap();
-    assert_eq!(
-        fs::metadata(world.path("d")).unwrap().mode(),
-        libc::S_IFDIR | 0o750
-    );
+    fs::DirBuilder::new().mode(0o750).create(world.path("d")).unwrap();
+    assert_eq!(fs::metadata(world.path("d")).unwrap().mode(), libc::S_IFDIR | 0o750);
     assert_eq!(errno(make_fifo(&world.path("fifo"))), libc::EPERM);
 }
 
@@ -145,10 +118,7 @@ fn as_user<T: Send>(uid: u32, gid: u32, run: impl FnOnce() -> T + Send) -> T {
         // SAFETY: these calls have no preconditions; raw ones concern this thread only, which
         // ends with the closure.
         unsafe {
-            assert_eq!(
-                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
-                0
-            );
+            assert_eq!(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()), 0);
             assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
             assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
         }
@@ -167,42 +137,24 @@ fn as_user<T: Send>(uid: u32, gid: u32, run: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn each_request_has_the_rights_of_its_own_user() {
     // SAFETY: has no preconditions.
-    assert_eq!(
-        unsafe { libc::geteuid() },
-        0,
-        "this test changes users, and so needs root"
-    );
+    assert_eq!(unsafe { libc::geteuid() }, 0, "this test changes users, and so needs root");
     let world = World::new();
-    fs::set_permissions(
-        world.mount().mountpoint(),
-        fs::Permissions::from_mode(0o777),
-    )
-    .unwrap();
+    fs::set_permissions(world.mount().mountpoint(), fs::Permissions::from_mode(0o777)).unwrap();
     let open_parent = fs::Permissions::from_mode(0o755);
     fs::set_permissions(world.root().parent().unwrap(), open_parent).ok();
     let path = world.path("private");
     as_user(1001, 1001, || {
         let mut options = File::options();
-        options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .unwrap();
+        options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
         fs::write(&path, "secret").unwrap();
     });
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.uid(), metadata.gid()), (1001, 1001));
     as_user(1002, 1002, || {
         assert_eq!(errno(fs::read(&path)), libc::EACCES);
-        assert_eq!(
-            errno(fs::set_permissions(&path, metadata.permissions())),
-            libc::EPERM
-        );
+        assert_eq!(errno(fs::set_permissions(&path, metadata.permissions())), libc::EPERM);
     });
-    as_user(1001, 1001, || {
-        assert_eq!(fs::read(&path).unwrap(), b"secret")
-    });
+    as_user(1001, 1001, || assert_eq!(fs::read(&path).unwrap(), b"secret"));
 }
 
 #[test]
@@ -229,10 +181,7 @@ fn a_read_only_mount_changes_nothing() {
     assert_eq!(fs::read(fixed.path("a")).unwrap(), b"text");
     assert_eq!(errno(fs::write(fixed.path("b"), "")), libc::EROFS);
     assert_eq!(errno(fs::remove_file(fixed.path("a"))), libc::EROFS);
-    assert_eq!(
-        errno(File::options().write(true).open(fixed.path("a"))),
-        libc::EROFS
-    );
+    assert_eq!(errno(File::options().write(true).open(fixed.path("a"))), libc::EROFS);
 }
 
 #[test]

@@ -17,11 +17,7 @@ fn contents(file: &File) -> Vec<u8> {
 fn a_removed_file_lives_until_it_is_closed() {
     let world = World::new();
     fs::write(world.path("a"), "before").unwrap();
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(world.path("a"))
-        .unwrap();
+    let file = File::options().read(true).write(true).open(world.path("a")).unwrap();
     let second = File::open(world.path("a")).unwrap();
     fs::remove_file(world.path("a")).unwrap();
     assert_eq!(listed(world.root()), [""; 0]);
@@ -32,11 +28,7 @@ fn a_removed_file_lives_until_it_is_closed() {
     assert_eq!(contents(&file), b"beforeafter!");
     fs::write(world.path("a"), "another").unwrap();
     assert_eq!(contents(&second), b"beforeafter!");
-    assert_eq!(
-        world.all_names().len(),
-        2,
-        "the manager knows the hidden one"
-    );
+    assert_eq!(world.all_names().len(), 2, "the manager knows the hidden one");
     drop(file);
     assert_eq!(contents(&second), b"beforeafter!");
     drop(second);
@@ -77,10 +69,7 @@ fn replacing_is_never_seen_as_a_missing_name() {
         let caller = std::sync::Arc::new(nasd_clerk::Caller::default());
         let name = nasd_clerk::Name::new("target").unwrap();
         while !writer.is_finished() {
-            other
-                .clerk
-                .lookup(&caller, root, &name)
-                .expect("there is always one");
+            other.clerk.lookup(&caller, root, &name).expect("there is always one");
         }
     });
 }
@@ -124,13 +113,7 @@ fn removed_files_go_with_the_mount() {
     fs::remove_file(world.path("a")).unwrap();
     let watcher = world.cell.clerk(crate::world::settings());
     let caller = std::sync::Arc::new(nasd_clerk::Caller::default());
-    let count = || {
-        watcher
-            .readdir(&caller, watcher.root(), 0, 10)
-            .unwrap()
-            .entries
-            .len()
-    };
+    let count = || watcher.readdir(&caller, watcher.root(), 0, 10).unwrap().entries.len();
     assert_eq!(count(), 1);
     // The mount is busy and is taken away.
     world.stop().unwrap();
@@ -148,11 +131,8 @@ fn opening_and_removing_race_without_losing_open_files() {
                 for round in 0..50 {
                     let path = world.path(&format!("f{}", round % 3));
                     let text = format!("{thread}-{round}");
-                    let Ok(mut file) = File::options()
-                        .read(true)
-                        .write(true)
-                        .create_new(true)
-                        .open(&path)
+                    let Ok(mut file) =
+                        File::options().read(true).write(true).create_new(true).open(&path)
                     else {
                         fs::remove_file(&path).ok();
                         continue;

@@ -13,17 +13,11 @@ use crate::world::{Random, World, pattern};
 const BYTES: usize = 256 << 20;
 
 fn rate(what: &str, bytes: usize, elapsed: Duration) {
-    println!(
-        "{what:32} {:8.0} MB/s",
-        bytes as f64 / 1e6 / elapsed.as_secs_f64()
-    );
+    println!("{what:32} {:8.0} MB/s", bytes as f64 / 1e6 / elapsed.as_secs_f64());
 }
 
 fn count(what: &str, operations: u32, elapsed: Duration) {
-    println!(
-        "{what:32} {:8.1} us",
-        elapsed.as_secs_f64() * 1e6 / f64::from(operations)
-    );
+    println!("{what:32} {:8.1} us", elapsed.as_secs_f64() * 1e6 / f64::from(operations));
 }
 
 fn write(world: &World, data: &[u8]) -> Duration {
@@ -60,10 +54,7 @@ fn small_reads(world: &World) -> Duration {
 fn small_clerk_reads(world: &World) -> Duration {
     let caller = std::sync::Arc::new(nasd_clerk::Caller::default());
     let mode = nasd_clerk::OpenMode::READ;
-    let (file, _) = world
-        .clerk
-        .open(&caller, world.handle("big"), mode)
-        .unwrap();
+    let (file, _) = world.clerk.open(&caller, world.handle("big"), mode).unwrap();
     let mut random = Random(1);
     let mut bytes = [0; 4096];
     let begun = Instant::now();
@@ -83,11 +74,7 @@ fn speed() {
     let other = world.beside();
     count("4 KiB random read, page cache", 10_000, small_reads(&other));
     let other = world.beside();
-    count(
-        "the same by the clerk alone",
-        10_000,
-        small_clerk_reads(&other),
-    );
+    count("the same by the clerk alone", 10_000, small_clerk_reads(&other));
     rate("first read, page cache", BYTES, read(&other));
     rate("second read, page cache", BYTES, read(&other));
     let direct = World::on(&world.cell, |options| options.data_path = DataPath::Direct);

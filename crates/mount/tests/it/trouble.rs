@@ -31,9 +31,7 @@ fn place(world: &World, drive: usize, name: &str, data: &[u8]) {
 
 #[test]
 fn a_drive_that_is_away_does_not_freeze_the_files_of_others() {
-    let world = World::on(&FakeCell::new(2, DEADLINE), |options| {
-        options.threads = Some(2)
-    });
+    let world = World::on(&FakeCell::new(2, DEADLINE), |options| options.threads = Some(2));
     let data = pattern(1, 4 << 20);
     place(&world, 0, "near", &data);
     place(&world, 1, "far", &data);
@@ -66,17 +64,10 @@ fn a_drive_that_is_away_does_not_freeze_the_files_of_others() {
         fs::write(other.path("new"), &data).unwrap();
         fs::rename(other.path("new"), other.path("newer")).unwrap();
         assert_eq!(fs::read_dir(other.root()).unwrap().count(), 4);
-        assert!(
-            begun.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            begun.elapsed()
-        );
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert!(stuck.iter().all(|one| !one.is_finished()), "they wait");
         world.cell.drive(1).set_reachable(true);
-        assert!(
-            stuck.into_iter().all(|one| one.join().unwrap()),
-            "and go on"
-        );
+        assert!(stuck.into_iter().all(|one| one.join().unwrap()), "and go on");
     });
 }
 
@@ -126,16 +117,10 @@ fn a_broken_drive_is_told_by_fsync_and_by_close() {
     let mut by_fsync = File::create(world.path("a")).unwrap();
     let mut by_close = File::create(world.path("b")).unwrap();
     for drive in 0..2 {
-        world
-            .cell
-            .drive(drive)
-            .fail_writes(Some(Status::MediumError));
+        world.cell.drive(drive).fail_writes(Some(Status::MediumError));
     }
     by_fsync.write_all(b"lost").unwrap();
-    assert_eq!(
-        by_fsync.sync_all().unwrap_err().raw_os_error(),
-        Some(libc::EIO)
-    );
+    assert_eq!(by_fsync.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
     by_close.write_all(b"lost").unwrap();
     assert_eq!(close(by_close).unwrap_err().raw_os_error(), Some(libc::EIO));
     for drive in 0..2 {
@@ -191,10 +176,8 @@ fn small_writes_are_gathered_before_they_are_sent() {
 fn stopping_waits_for_what_is_written() {
     let world = World::new();
     let mut file = File::create(world.path("a")).unwrap();
-    let drive_number = usize::from(!std::ptr::eq(
-        world.cell.drive_of(world.handle("a")),
-        world.cell.drive(0),
-    ));
+    let drive_number =
+        usize::from(!std::ptr::eq(world.cell.drive_of(world.handle("a")), world.cell.drive(0)));
     let cell = std::sync::Arc::clone(&world.cell);
     let handle = world.handle("a");
     file.write_all(b"unsent").unwrap();
@@ -202,16 +185,10 @@ fn stopping_waits_for_what_is_written() {
     file.write_all(b" and more").unwrap();
     let (tell, told) = mpsc::channel();
     let stopping = thread::spawn(move || tell.send(world.stop()));
-    assert!(
-        told.recv_timeout(Duration::from_secs(4)).is_err(),
-        "it waits for the drive"
-    );
+    assert!(told.recv_timeout(Duration::from_secs(4)).is_err(), "it waits for the drive");
     cell.drive(drive_number).set_reachable(true);
     stopping.join().unwrap().unwrap();
     told.recv().unwrap().unwrap();
-    let durable = cell
-        .drive(drive_number)
-        .durable_bytes(handle.object)
-        .unwrap();
+    let durable = cell.drive(drive_number).durable_bytes(handle.object).unwrap();
     assert_eq!(durable, b"unsent and more");
 }

@@ -24,10 +24,7 @@ pub struct World {
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 pub fn settings() -> Settings {
-    Settings {
-        deadline: DEADLINE,
-        ..Settings::default()
-    }
+    Settings { deadline: DEADLINE, ..Settings::default() }
 }
 
 impl World {
@@ -50,12 +47,7 @@ impl World {
             Ok(mount) => mount,
             Err(error) => panic!("these tests need FUSE: {error}"),
         };
-        World {
-            cell: Arc::clone(cell),
-            clerk,
-            mount: Some(mount),
-            dir,
-        }
+        World { cell: Arc::clone(cell), clerk, mount: Some(mount), dir }
     }
 
     pub fn root(&self) -> &Path {
@@ -84,32 +76,20 @@ impl World {
     pub fn handle(&self, name: &str) -> FileHandle {
         let caller = Arc::new(Caller::default());
         let name = Name::new(name).unwrap();
-        self.clerk
-            .lookup(&caller, self.clerk.root(), &name)
-            .unwrap()
-            .handle
+        self.clerk.lookup(&caller, self.clerk.root(), &name).unwrap().handle
     }
 
     /// What of a file of the root would survive a power cut of its drive.
     pub fn durable(&self, name: &str) -> Vec<u8> {
         let handle = self.handle(name);
-        self.cell
-            .drive_of(handle)
-            .durable_bytes(handle.object)
-            .unwrap()
+        self.cell.drive_of(handle).durable_bytes(handle.object).unwrap()
     }
 
     /// All names in the root directory as the manager knows them, hidden ones too.
     pub fn all_names(&self) -> Vec<String> {
         let caller = Arc::new(Caller::default());
-        let page = self
-            .clerk
-            .readdir(&caller, self.clerk.root(), 0, 1000)
-            .unwrap();
-        page.entries
-            .iter()
-            .map(|entry| entry.name.to_string())
-            .collect()
+        let page = self.clerk.readdir(&caller, self.clerk.root(), 0, 1000).unwrap();
+        page.entries.iter().map(|entry| entry.name.to_string()).collect()
     }
 
     /// Requests for data that all drives have answered.
@@ -153,9 +133,8 @@ impl Random {
 /// Names in a directory as programs see them.
 pub fn listed(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

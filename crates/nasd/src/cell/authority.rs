@@ -57,15 +57,8 @@ impl Authority {
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = parameters.self_signed(&key)?;
         write_private(&directory.join("ca.key"), key.serialize_pem().as_bytes())?;
-        write_atomic(
-            &directory.join("ca.pem"),
-            certificate.pem().as_bytes(),
-            0o644,
-        )?;
-        Ok(Authority {
-            directory,
-            issuer: Issuer::new(parameters, key),
-        })
+        write_atomic(&directory.join("ca.pem"), certificate.pem().as_bytes(), 0o644)?;
+        Ok(Authority { directory, issuer: Issuer::new(parameters, key) })
     }
 
     /// Makes the manager's certificate.
@@ -73,12 +66,7 @@ impl Authority {
     /// # Errors
     /// `Certificate` or `Io`.
     pub fn issue_manager(&self) -> Result<CertificateFiles, CellError> {
-        self.issue(
-            "manager",
-            "manager",
-            &[MANAGER_NAME],
-            ExtendedKeyUsagePurpose::ServerAuth,
-        )
+        self.issue("manager", "manager", &[MANAGER_NAME], ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// Makes a host's certificate: it may speak for every user of that host.
@@ -86,12 +74,7 @@ impl Authority {
     /// # Errors
     /// `Certificate` or `Io`.
     pub fn issue_host(&self, host: &str) -> Result<CertificateFiles, CellError> {
-        self.issue(
-            "host",
-            &format!("host:{host}"),
-            &[],
-            ExtendedKeyUsagePurpose::ClientAuth,
-        )
+        self.issue("host", &format!("host:{host}"), &[], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     fn issue(

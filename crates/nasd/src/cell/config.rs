@@ -13,18 +13,12 @@ const VERSION: u32 = 1;
 const PROTECTION_NAMES: [(&str, Protection); 3] = [
     ("none", Protection::NONE),
     ("integrity-args", Protection::INTEGRITY_ARGS),
-    (
-        "integrity-data",
-        Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA),
-    ),
+    ("integrity-data", Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA)),
 ];
 
 /// The options of that name.
 pub fn protection_named(name: &str) -> Option<Protection> {
-    PROTECTION_NAMES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, options)| *options)
+    PROTECTION_NAMES.iter().find(|(known, _)| *known == name).map(|(_, options)| *options)
 }
 
 /// The whole file.
@@ -102,10 +96,7 @@ impl CellConfig {
             }
             Err(error) => return Err(CellError::io("read", path)(error)),
         };
-        let damaged = |reason: String| CellError::Damaged {
-            path: path.to_owned(),
-            reason,
-        };
+        let damaged = |reason: String| CellError::Damaged { path: path.to_owned(), reason };
         let config: CellConfig =
             toml::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         config.check().map_err(damaged)?;
@@ -114,10 +105,7 @@ impl CellConfig {
 
     fn check(&self) -> Result<(), String> {
         if self.version != VERSION {
-            return Err(format!(
-                "its version is {}, this program knows {VERSION}",
-                self.version
-            ));
+            return Err(format!("its version is {}, this program knows {VERSION}", self.version));
         }
         self.id.parse::<CellId>()?;
         if protection_named(&self.protection).is_none() {
@@ -126,10 +114,7 @@ impl CellConfig {
         for (position, drive) in self.drives.iter().enumerate() {
             u64::from_str_radix(&drive.id, 16)
                 .map_err(|_| format!("`{}` is no drive", drive.id))?;
-            if self.drives[..position]
-                .iter()
-                .any(|other| other.index == drive.index)
-            {
+            if self.drives[..position].iter().any(|other| other.index == drive.index) {
                 return Err(format!("two drives have the index {}", drive.index));
             }
         }
@@ -142,9 +127,7 @@ impl CellConfig {
     /// Never for a checked configuration; the serializer's word otherwise.
     pub fn to_text(&self) -> Result<String, String> {
         let body = toml::to_string_pretty(self).map_err(|error| error.to_string())?;
-        Ok(format!(
-            "# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"
-        ))
+        Ok(format!("# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"))
     }
 
     /// The cell's identifier.
@@ -164,19 +147,10 @@ impl CellConfig {
 
     /// Index and address for one more drive: the next after those that there are.
     pub fn next_drive(&self) -> (u32, SocketAddr) {
-        let highest = self
-            .drives
-            .iter()
-            .map(|drive| drive.index)
-            .max()
-            .unwrap_or(0);
+        let highest = self.drives.iter().map(|drive| drive.index).max().unwrap_or(0);
         let manager = self.manager.address;
         let ports = self.drives.iter().map(|drive| drive.address.port());
-        let port = ports
-            .chain([manager.port()])
-            .max()
-            .unwrap_or(0)
-            .saturating_add(1);
+        let port = ports.chain([manager.port()]).max().unwrap_or(0).saturating_add(1);
         (highest + 1, SocketAddr::new(manager.ip(), port))
     }
 }
@@ -192,14 +166,7 @@ impl DriveConfig {
         cache_bytes: u64,
     ) -> Self {
         let id = format!("{:016x}", id.0);
-        DriveConfig {
-            index,
-            id,
-            address,
-            device,
-            partition: partition.0,
-            cache_bytes,
-        }
+        DriveConfig { index, id, address, device, partition: partition.0, cache_bytes }
     }
 
     /// The drive's name.
@@ -232,13 +199,7 @@ mod tests {
             PartitionId(1),
             1 << 20,
         );
-        CellConfig::new(
-            CellId([7; 16]),
-            "main".into(),
-            "integrity-args",
-            address,
-            vec![drive],
-        )
+        CellConfig::new(CellId([7; 16]), "main".into(), "integrity-args", address, vec![drive])
     }
 
     #[test]

@@ -106,10 +106,7 @@ pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellErr
 
 fn save_config(directory: &Path, config: &CellConfig) -> Result<(), CellError> {
     let path = directory.join("cell.toml");
-    let damaged = |reason: String| CellError::Damaged {
-        path: path.clone(),
-        reason,
-    };
+    let damaged = |reason: String| CellError::Damaged { path: path.clone(), reason };
     let text = config.to_text().map_err(damaged)?;
     write_atomic(&path, text.as_bytes(), 0o644)
 }
@@ -147,11 +144,7 @@ fn prepare_directory(directory: &Path) -> Result<(), CellError> {
 }
 
 fn new_drives(new: &NewCell) -> Result<Vec<DriveConfig>, CellError> {
-    let count = if new.devices.is_empty() {
-        new.drives as usize
-    } else {
-        new.devices.len()
-    };
+    let count = if new.devices.is_empty() { new.drives as usize } else { new.devices.len() };
     (1..=count as u32)
         .map(|index| {
             let device = match new.devices.get(index as usize - 1) {
@@ -160,14 +153,7 @@ fn new_drives(new: &NewCell) -> Result<Vec<DriveConfig>, CellError> {
             };
             let id = DriveId(u64::from_be_bytes(random_bytes()?));
             let address = SocketAddr::new(new.host, new.base_port.saturating_add(index as u16));
-            Ok(DriveConfig::new(
-                index,
-                id,
-                address,
-                device,
-                VOLUME_PARTITION,
-                new.cache_bytes,
-            ))
+            Ok(DriveConfig::new(index, id, address, device, VOLUME_PARTITION, new.cache_bytes))
         })
         .collect()
 }
@@ -180,10 +166,7 @@ fn format_drive(
     make_with_size: Option<u64>,
 ) -> Result<(), CellError> {
     let path = directory.join(&drive.device);
-    let failed = |reason: String| CellError::Format {
-        path: path.clone(),
-        reason,
-    };
+    let failed = |reason: String| CellError::Format { path: path.clone(), reason };
     let device = match make_with_size {
         Some(size_bytes) => make_device_file(&path, size_bytes)?,
         None => FileDevice::open(&path, FileOptions::default())
@@ -211,15 +194,10 @@ fn format_drive(
 /// as a failed write of data that was already accepted.
 fn make_device_file(path: &Path, size_bytes: u64) -> Result<FileDevice, CellError> {
     FileDevice::create(path, size_bytes, FileOptions::default()).map_err(|error| match error {
-        DeviceError::Open { source, .. } => CellError::NoRoom {
-            path: path.to_owned(),
-            size_bytes,
-            source,
-        },
-        other => CellError::Format {
-            path: path.to_owned(),
-            reason: other.to_string(),
-        },
+        DeviceError::Open { source, .. } => {
+            CellError::NoRoom { path: path.to_owned(), size_bytes, source }
+        }
+        other => CellError::Format { path: path.to_owned(), reason: other.to_string() },
     })
 }
 
@@ -235,8 +213,5 @@ fn now() -> Timestamp {
 }
 
 fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

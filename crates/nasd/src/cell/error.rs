@@ -80,10 +80,6 @@ impl CellError {
     /// Wraps an I/O error with what was tried on which file.
     pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| CellError::Io {
-            action,
-            path,
-            source,
-        }
+        move |source| CellError::Io { action, path, source }
     }
 }

@@ -66,11 +66,7 @@ impl DriveKeys {
             working_key: [0; 32],
             working_key_epoch: 1,
         };
-        for key in [
-            &mut keys.drive_key,
-            &mut keys.partition_key,
-            &mut keys.working_key,
-        ] {
+        for key in [&mut keys.drive_key, &mut keys.partition_key, &mut keys.working_key] {
             getrandom::fill(key).map_err(CellError::Random)?;
         }
         Ok(keys)
@@ -156,10 +152,7 @@ pub(super) fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<()
 
 fn damaged(path: &Path, reason: &str) -> CellError {
     // The parser's message would quote the line, and with it a key.
-    CellError::Damaged {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-    }
+    CellError::Damaged { path: path.to_owned(), reason: reason.to_owned() }
 }
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -195,10 +188,7 @@ mod tests {
         assert!(Keyring::load(&path).unwrap().get(DriveId(6)).is_none());
 
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(
-            Keyring::load(&path),
-            Err(CellError::ExposedSecret(_))
-        ));
+        assert!(matches!(Keyring::load(&path), Err(CellError::ExposedSecret(_))));
     }
 
     #[test]

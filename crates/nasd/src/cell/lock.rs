@@ -28,10 +28,7 @@ impl CellLock {
             .open(path)
             .map_err(CellError::io("open", path))?;
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(CellError::Running {
-                directory: cell_of(path),
-                pid: read_pid(&mut file),
-            });
+            return Err(CellError::Running { directory: cell_of(path), pid: read_pid(&mut file) });
         }
         let write = |file: &mut File| -> std::io::Result<()> {
             file.set_len(0)?;
@@ -72,10 +69,7 @@ fn read_pid(file: &mut File) -> Option<u32> {
 }
 
 fn cell_of(lock: &Path) -> PathBuf {
-    lock.parent()
-        .and_then(Path::parent)
-        .unwrap_or(lock)
-        .to_owned()
+    lock.parent().and_then(Path::parent).unwrap_or(lock).to_owned()
 }
 
 #[cfg(test)]
@@ -89,10 +83,7 @@ mod tests {
         assert_eq!(CellLock::holder(&path), None);
         let lock = CellLock::acquire(&path).unwrap();
         assert_eq!(CellLock::holder(&path), Some(std::process::id()));
-        assert!(matches!(
-            CellLock::acquire(&path),
-            Err(CellError::Running { .. })
-        ));
+        assert!(matches!(CellLock::acquire(&path), Err(CellError::Running { .. })));
         drop(lock);
         assert!(CellLock::wait_released(&path, Duration::ZERO));
         CellLock::acquire(&path).unwrap();

@@ -30,17 +30,11 @@ const PARTITION: PartitionId = PartitionId(1);
 /// # Errors
 /// An unknown row, a missing program, no room for the device file, or a failed request.
 pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
-    let parent = arguments
-        .dir
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let directory = Scratch::create(&parent)?;
     let (target, _drive) = start_drive(&directory.0)?;
     if !json {
-        println!(
-            "{:<22}{:>10}{:>10}{:>8}  {:<6}limit",
-            "row", "value", "limit", "ratio", "unit"
-        );
+        println!("{:<22}{:>10}{:>10}{:>8}  {:<6}limit", "row", "value", "limit", "ratio", "unit");
     }
     let rows = measure(&target, &arguments.rows, |row| {
         if !json {
@@ -54,14 +48,7 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
 }
 
 fn print_row(row: &Row) {
-    let Row {
-        name,
-        value,
-        limit,
-        ratio,
-        unit,
-        limit_name,
-    } = row;
+    let Row { name, value, limit, ratio, unit, limit_name } = row;
     println!("{name:<22}{value:>10.0}{limit:>10.0}{ratio:>8.2}  {unit:<6}{limit_name}");
 }
 
@@ -85,10 +72,7 @@ impl Drop for Scratch {
 
 /// A drive process, stopped when the supervisor is dropped, and an object to work on.
 fn start_drive(directory: &Path) -> Result<(Target, Supervisor), Box<dyn Error>> {
-    let (drive, keys) = (
-        DriveId(u64::from_be_bytes(*b"nasdtest")),
-        DriveKeys::generate()?,
-    );
+    let (drive, keys) = (DriveId(u64::from_be_bytes(*b"nasdtest")), DriveKeys::generate()?);
     let path = directory.join("drive.img");
     format(&path, drive, &keys)?;
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
@@ -129,10 +113,7 @@ fn start_drive(directory: &Path) -> Result<(Target, Supervisor), Box<dyn Error>>
     let target = Target {
         address,
         drive,
-        object: ObjectName {
-            partition: PARTITION,
-            object: created.object,
-        },
+        object: ObjectName { partition: PARTITION, object: created.object },
         capability: IssuedCapability { capability, key },
         directory: directory.to_owned(),
     };

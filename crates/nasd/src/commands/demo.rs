@@ -31,22 +31,13 @@ pub fn demo(arguments: &DemoArguments) -> Outcome {
         None => default_tree(),
     };
     let tree = Tree::list(&source)?;
-    println!(
-        "Copying {} ({} files) and a generated file.",
-        source.display(),
-        tree.files()
-    );
+    println!("Copying {} ({} files) and a generated file.", source.display(), tree.files());
     let cell = DemoCell::start(arguments, tree.bytes() + arguments.big_file)?;
     let steps = copy_and_compare(&cell, &tree, arguments.big_file)?;
     let status = cell.status()?;
     cell.stop()?;
     println!("The cell is stopped. Measuring what this machine can do ...");
-    let report = Report {
-        tree: &tree,
-        steps,
-        status,
-        limits: Limits::measure(&cell.directory),
-    };
+    let report = Report { tree: &tree, steps, status, limits: Limits::measure(&cell.directory) };
     let text = report.text();
     drop(cell);
     println!("\n{text}");
@@ -92,27 +83,17 @@ fn copy_and_compare(
         println!("{name} ...");
         let started = Instant::now();
         let copied = work()?;
-        steps.push(Step {
-            name,
-            copied,
-            seconds: started.elapsed().as_secs_f64(),
-        });
+        steps.push(Step { name, copied, seconds: started.elapsed().as_secs_f64() });
         Ok::<(), Box<dyn Error>>(())
     };
     timed("copy the tree in (cp -a)", &mut || {
         run(Command::new("cp").arg("-a").arg(tree.root()).arg(&copy))?;
-        Ok(Copied {
-            files: tree.files(),
-            bytes: tree.bytes(),
-        })
+        Ok(Copied { files: tree.files(), bytes: tree.bytes() })
     })?;
     let mut written = None;
     timed("write the generated file", &mut || {
         written = Some(files::generate(&big, big_bytes)?);
-        Ok(Copied {
-            files: 1,
-            bytes: big_bytes,
-        })
+        Ok(Copied { files: 1, bytes: big_bytes })
     })?;
     println!("unmount, and mount again ...");
     cell.remount()?;
@@ -121,10 +102,7 @@ fn copy_and_compare(
         if Some(files::checksum(&big)?) != written {
             return Err("the generated file came back different".into());
         }
-        Ok(Copied {
-            files: 1,
-            bytes: big_bytes,
-        })
+        Ok(Copied { files: 1, bytes: big_bytes })
     })?;
     Ok(steps)
 }
@@ -132,9 +110,7 @@ fn copy_and_compare(
 /// The Rust library's sources where they are installed, else the system's headers.
 fn default_tree() -> PathBuf {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let sysroot = output
-        .ok()
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let sysroot = output.ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let library = sysroot.map(|path| Path::new(path.trim()).join("lib/rustlib/src/rust/library"));
     match library {
         Some(library) if library.is_dir() => library,
@@ -150,32 +126,19 @@ struct DemoCell {
 
 impl DemoCell {
     fn start(arguments: &DemoArguments, bytes: u64) -> Result<Self, Box<dyn Error>> {
-        let parent = arguments
-            .dir
-            .clone()
-            .unwrap_or_else(|| PathBuf::from("/var/tmp"));
+        let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
         let directory = parent.join(format!("nasd-demo-{}", std::process::id()));
         let mountpoint = directory.join("mnt");
         std::fs::create_dir_all(&mountpoint)
             .map_err(|error| format!("can't create {}: {error}", mountpoint.display()))?;
-        let cell = DemoCell {
-            directory,
-            mountpoint,
-        };
-        println!(
-            "Starting a cell of {DRIVES} drives in {} ...",
-            cell.directory.display()
-        );
+        let cell = DemoCell { directory, mountpoint };
+        println!("Starting a cell of {DRIVES} drives in {} ...", cell.directory.display());
         let size = bytes + SPARE_BYTES;
         run(Command::new(std::env::current_exe()?)
             .arg("up")
             .arg(cell.cell())
             .args(["--drives", &DRIVES.to_string(), "--size", &size.to_string()])
-            .args([
-                "--base-port",
-                &free_ports(DRIVES + 1)?.to_string(),
-                "--detach",
-            ]))?;
+            .args(["--base-port", &free_ports(DRIVES + 1)?.to_string(), "--detach"]))?;
         cell.mount()?;
         Ok(cell)
     }
@@ -190,11 +153,7 @@ impl DemoCell {
     }
 
     fn mount(&self) -> Outcome {
-        self.nasd(&[
-            "mount".as_ref(),
-            self.mountpoint.as_os_str(),
-            "--detach".as_ref(),
-        ])?;
+        self.nasd(&["mount".as_ref(), self.mountpoint.as_os_str(), "--detach".as_ref()])?;
         Ok(())
     }
 
@@ -221,10 +180,7 @@ impl Drop for DemoCell {
         if crate::cell::CellLock::holder(&self.cell().join("run/up.lock")).is_some()
             && let Err(error) = self.stop()
         {
-            eprintln!(
-                "stopping the cell: {error}\n{}",
-                log_tail(&self.cell().join("log/up.log"))
-            );
+            eprintln!("stopping the cell: {error}\n{}", log_tail(&self.cell().join("log/up.log")));
             let mut command = Command::new(std::env::current_exe().unwrap_or_default());
             let _ = run(command.arg("down").arg(self.cell()));
         }

@@ -23,19 +23,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The command's own.
 pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
     match command {
-        DriveCommand::Format {
-            device,
-            size,
-            address,
-            cache,
-            yes,
-        } => {
-            let added = AddedDrive {
-                device,
-                size_bytes: size,
-                address,
-                cache_bytes: cache,
-            };
+        DriveCommand::Format { device, size, address, cache, yes } => {
+            let added = AddedDrive { device, size_bytes: size, address, cache_bytes: cache };
             format(&Cell::open(cell)?, &added, yes)
         }
         DriveCommand::Serve(serve_arguments) => {
@@ -46,13 +35,7 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
                     .ok_or("no such protection option")?,
                 ..DriveOptions::default()
             };
-            serve(
-                &arguments.device,
-                arguments.listen,
-                arguments.cache,
-                options,
-                &expected,
-            )
+            serve(&arguments.device, arguments.listen, arguments.cache, options, &expected)
         }
         DriveCommand::Inspect { device } => inspect(&device, json),
     }
@@ -69,10 +52,7 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
         return Err(text.into());
     }
     let drive = add_drive(cell, added)?;
-    println!(
-        "{path} is now {} of the cell; `nasd up` will start it",
-        drive.member()
-    );
+    println!("{path} is now {} of the cell; `nasd up` will start it", drive.member());
     Ok(())
 }
 
@@ -86,15 +66,9 @@ struct Expected {
 impl Expected {
     fn parse(cell: &Option<String>, drive: &Option<String>) -> Result<Self, Box<dyn Error>> {
         let cell = cell.as_deref().map(str::parse).transpose()?;
-        let drive = drive
-            .as_deref()
-            .map(|text| u64::from_str_radix(text, 16))
-            .transpose();
+        let drive = drive.as_deref().map(|text| u64::from_str_radix(text, 16)).transpose();
         let drive = drive.map_err(|_| "a drive identifier is 16 hexadecimal digits")?;
-        Ok(Expected {
-            cell,
-            drive: drive.map(DriveId),
-        })
+        Ok(Expected { cell, drive: drive.map(DriveId) })
     }
 
     fn check(&self, found: Identity, path: &Path) -> Outcome {
@@ -132,10 +106,8 @@ fn serve(
     expected.check(identity, path)?;
     let listener =
         TcpListener::bind(listen).map_err(|error| format!("can't listen on {listen}: {error}"))?;
-    let store_options = OpenOptions {
-        cache_bytes: usize::try_from(cache_bytes)?,
-        ..OpenOptions::default()
-    };
+    let store_options =
+        OpenOptions { cache_bytes: usize::try_from(cache_bytes)?, ..OpenOptions::default() };
     let store =
         Store::open(Arc::new(device), &store_options).map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;

@@ -41,9 +41,7 @@ fn configuration(cell: &Cell) -> Result<ManagerConfig, Box<dyn Error>> {
     let mut drives = Vec::new();
     for drive in &cell.config.drives {
         let id = drive.drive_id();
-        let keys = keyring
-            .get(id)
-            .ok_or_else(|| CellError::NoKeys(format!("{:016x}", id.0)))?;
+        let keys = keyring.get(id).ok_or_else(|| CellError::NoKeys(format!("{:016x}", id.0)))?;
         drives.push(DriveConfig {
             id,
             address: drive.address.to_string(),

@@ -33,16 +33,10 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
         Command::Cat { paths } => files::cat(&open()?, &paths),
-        Command::Cp {
-            recursive,
-            sources,
-            destination,
-        } => files::cp(&open()?, &sources, &destination, recursive),
-        Command::Rm {
-            recursive,
-            yes,
-            paths,
-        } => files::rm(&open()?, &paths, recursive, yes),
+        Command::Cp { recursive, sources, destination } => {
+            files::cp(&open()?, &sources, &destination, recursive)
+        }
+        Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
         Command::Stat { path } => files::stat(&open()?, &path, json),
         Command::Drive(command) => drive::run(&directory, command, json),
@@ -58,11 +52,9 @@ fn cell_directory(named: Option<PathBuf>) -> PathBuf {
         return directory;
     }
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let data = variable("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| {
-            Path::new(&variable("HOME").unwrap_or_else(|| "/var/lib".into())).join(".local/share")
-        });
+    let data = variable("XDG_DATA_HOME").map(PathBuf::from).unwrap_or_else(|| {
+        Path::new(&variable("HOME").unwrap_or_else(|| "/var/lib".into())).join(".local/share")
+    });
     data.join("nasd")
 }
 
@@ -70,11 +62,7 @@ fn cell_directory(named: Option<PathBuf>) -> PathBuf {
 fn announce_ready(detail: &str) {
     use std::io::Write;
     let mut output = std::io::stdout();
-    let line = if detail.is_empty() {
-        "ready".to_owned()
-    } else {
-        format!("ready {detail}")
-    };
+    let line = if detail.is_empty() { "ready".to_owned() } else { format!("ready {detail}") };
     // Nobody may be reading; that is no reason to stop serving.
     let _ = writeln!(output, "{line}");
     let _ = output.flush();

@@ -29,10 +29,7 @@ pub fn mount(cell: &Cell, arguments: &MountArguments) -> Outcome {
     let mut options = MountOptions::new(&mountpoint);
     let timeout = apply(&arguments.options, &mut options)?;
     if arguments.detach {
-        return Ok(run_detached(
-            &same_attached(cell, &mountpoint, arguments),
-            &log_path(cell)?,
-        )?);
+        return Ok(run_detached(&same_attached(cell, &mountpoint, arguments), &log_path(cell)?)?);
     }
     let mut shutdown = Shutdown::new()?;
     let clerk = connect(cell, timeout)?;
@@ -57,12 +54,8 @@ pub fn umount(mountpoint: &Path) -> Outcome {
 }
 
 fn same_attached(cell: &Cell, mountpoint: &Path, arguments: &MountArguments) -> Vec<OsString> {
-    let mut same: Vec<OsString> = vec![
-        "mount".into(),
-        mountpoint.into(),
-        "--cell".into(),
-        cell.directory().into(),
-    ];
+    let mut same: Vec<OsString> =
+        vec!["mount".into(), mountpoint.into(), "--cell".into(), cell.directory().into()];
     if !arguments.options.is_empty() {
         same.extend(["-o".into(), arguments.options.join(",").into()]);
     }
@@ -89,9 +82,7 @@ fn apply(words: &[String], options: &mut MountOptions) -> Result<Duration, Strin
                 let seconds = number.map_err(|_| format!("{word}: not a number of seconds"))?;
                 timeout = Duration::from_secs(seconds);
             }
-            None => options
-                .apply(word)
-                .map_err(|error| format!("{error}, timeout=SECONDS"))?,
+            None => options.apply(word).map_err(|error| format!("{error}, timeout=SECONDS"))?,
         }
     }
     Ok(timeout)

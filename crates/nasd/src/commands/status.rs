@@ -103,10 +103,7 @@ pub fn status(cell: &Cell, json: bool) -> Outcome {
             client_bytes_sent: answer.client_bytes_sent,
         }],
         bytes: Bytes {
-            direct: drives
-                .iter()
-                .map(|drive| drive.bytes_read + drive.bytes_written)
-                .sum(),
+            direct: drives.iter().map(|drive| drive.bytes_read + drive.bytes_written).sum(),
             manager: answer.file_data_bytes,
         },
         drives,
@@ -121,11 +118,7 @@ pub fn status(cell: &Cell, json: bool) -> Outcome {
 
 fn drives(cell: &Cell, answer: &CellStatus) -> Vec<Drive> {
     let drive = |told: &DriveStatus| {
-        let known = cell
-            .config
-            .drives
-            .iter()
-            .find(|known| known.drive_id() == told.drive);
+        let known = cell.config.drives.iter().find(|known| known.drive_id() == told.drive);
         let control = told.control.as_ref();
         let number = |get: fn(&DriveControl) -> u64| control.map_or(0, get);
         Drive {
@@ -151,19 +144,10 @@ fn health(drives: &[Drive]) -> Vec<Health> {
         let (index, address) = (drive.index, &drive.address);
         if !drive.reachable {
             let text = format!("drive {index} at {address} does not answer; its files wait for it");
-            findings.push(Health {
-                code: "DRIVE_AWAY",
-                text,
-            });
+            findings.push(Health { code: "DRIVE_AWAY", text });
         } else if drive.used_bytes as f64 > NEARLY_FULL * drive.capacity_bytes as f64 {
-            let text = format!(
-                "drive {index} is more than {:.0} % full",
-                NEARLY_FULL * 100.0
-            );
-            findings.push(Health {
-                code: "DRIVE_NEARLY_FULL",
-                text,
-            });
+            let text = format!("drive {index} is more than {:.0} % full", NEARLY_FULL * 100.0);
+            findings.push(Health { code: "DRIVE_NEARLY_FULL", text });
         }
     }
     findings
@@ -171,11 +155,7 @@ fn health(drives: &[Drive]) -> Vec<Health> {
 
 fn screen(status: &Status) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
-    let state = if status.health.is_empty() {
-        "healthy"
-    } else {
-        "needs attention"
-    };
+    let state = if status.health.is_empty() { "healthy" } else { "needs attention" };
     writeln!(out, "cell {} in {}: {state}", status.cell, status.directory)?;
     for finding in &status.health {
         writeln!(out, "  {}: {}", finding.code, finding.text)?;
@@ -183,11 +163,7 @@ fn screen(status: &Status) -> Result<String, std::fmt::Error> {
     for volume in &status.volumes {
         let used = volume.total_bytes.saturating_sub(volume.free_bytes);
         let (used, total) = (size(used), size(volume.total_bytes));
-        writeln!(
-            out,
-            "volume {} ({}): {used} of {total} used",
-            volume.name, volume.personality
-        )?;
+        writeln!(out, "volume {} ({}): {used} of {total} used", volume.name, volume.personality)?;
     }
     for manager in &status.managers {
         writeln!(
@@ -208,22 +184,11 @@ fn screen(status: &Status) -> Result<String, std::fmt::Error> {
         let (used, capacity) = (size(drive.used_bytes), size(drive.capacity_bytes));
         let (read, written) = (size(drive.bytes_read), size(drive.bytes_written));
         let (index, address, objects) = (drive.index, &drive.address, drive.objects);
-        write!(
-            out,
-            "{index:<6}{address:<22}{used:>10}{capacity:>10}{objects:>9}"
-        )?;
+        write!(out, "{index:<6}{address:<22}{used:>10}{capacity:>10}{objects:>9}")?;
         writeln!(out, "{read:>10}{written:>10}{:>9}", drive.refusals)?;
     }
-    writeln!(
-        out,
-        "\ndata direct between clients and drives: {} bytes",
-        status.bytes.direct
-    )?;
-    writeln!(
-        out,
-        "data through the manager:               {} bytes",
-        status.bytes.manager
-    )?;
+    writeln!(out, "\ndata direct between clients and drives: {} bytes", status.bytes.direct)?;
+    writeln!(out, "data through the manager:               {} bytes", status.bytes.manager)?;
     Ok(out)
 }
 
@@ -235,11 +200,7 @@ pub fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
 #[cfg(test)]

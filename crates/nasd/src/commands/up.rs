@@ -27,11 +27,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     if arguments.detach {
         if let Some(pid) = CellLock::holder(&cell.lock_path()) {
             let directory = cell.directory().to_owned();
-            return Err(CellError::Running {
-                directory,
-                pid: Some(pid),
-            }
-            .into());
+            return Err(CellError::Running { directory, pid: Some(pid) }.into());
         }
         let mut detached: Vec<OsString> = vec!["up".into(), cell.directory().into()];
         if let Some(mountpoint) = &arguments.mount {
@@ -43,12 +39,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     let stop = shutdown.into_flag();
 
     let mut supervisor = Supervisor::default();
-    let drives = cell
-        .config
-        .drives
-        .iter()
-        .map(|drive| drive_member(&cell, drive))
-        .collect();
+    let drives = cell.config.drives.iter().map(|drive| drive_member(&cell, drive)).collect();
     supervisor.start(drives)?;
     supervisor.start(vec![manager_member(&cell)])?;
     if let Some(mountpoint) = &arguments.mount {
@@ -64,11 +55,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     }
     let problems = supervisor.stop();
     drop(lock);
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(problems.join("\n").into())
-    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
 }
 
 /// Stops the cell that runs in the background.
@@ -99,11 +86,8 @@ fn open_or_create(
         return Ok(Cell::open(directory)?);
     }
     if !arguments.devices.is_empty() && !arguments.yes {
-        let devices: Vec<String> = arguments
-            .devices
-            .iter()
-            .map(|path| format!("  {}", path.display()))
-            .collect();
+        let devices: Vec<String> =
+            arguments.devices.iter().map(|path| format!("  {}", path.display())).collect();
         let devices = devices.join("\n");
         return Err(format!(
             "everything on these devices would be lost:\n{devices}\nadd --yes to agree"
@@ -140,37 +124,17 @@ fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {
         "--expect-drive".into(),
         format!("{:016x}", drive.drive_id().0).into(),
     ];
-    MemberSpec {
-        log: cell.log_path(&name),
-        name,
-        arguments,
-    }
+    MemberSpec { log: cell.log_path(&name), name, arguments }
 }
 
 fn manager_member(cell: &Cell) -> MemberSpec {
-    let arguments: Vec<OsString> = vec![
-        "manager".into(),
-        "serve".into(),
-        "--cell".into(),
-        cell.directory().into(),
-    ];
-    MemberSpec {
-        name: "manager".into(),
-        arguments,
-        log: cell.log_path("manager"),
-    }
+    let arguments: Vec<OsString> =
+        vec!["manager".into(), "serve".into(), "--cell".into(), cell.directory().into()];
+    MemberSpec { name: "manager".into(), arguments, log: cell.log_path("manager") }
 }
 
 fn mount_member(cell: &Cell, mountpoint: &Path) -> MemberSpec {
-    let arguments: Vec<OsString> = vec![
-        "mount".into(),
-        mountpoint.into(),
-        "--cell".into(),
-        cell.directory().into(),
-    ];
-    MemberSpec {
-        name: "mount".into(),
-        arguments,
-        log: cell.log_path("mount"),
-    }
+    let arguments: Vec<OsString> =
+        vec!["mount".into(), mountpoint.into(), "--cell".into(), cell.directory().into()];
+    MemberSpec { name: "mount".into(), arguments, log: cell.log_path("mount") }
 }

@@ -39,21 +39,14 @@ pub struct CellOptions {
 
 impl Default for CellOptions {
     fn default() -> Self {
-        CellOptions {
-            drives: 2,
-            size: "512M",
-            cache: "32M",
-        }
+        CellOptions { drives: 2, size: "512M", cache: "32M" }
     }
 }
 
 impl TestCell {
     /// Creates, starts and mounts a cell.
     pub fn start(options: &CellOptions) -> Self {
-        let mut cell = TestCell {
-            directory: scratch(),
-            up: None,
-        };
+        let mut cell = TestCell { directory: scratch(), up: None };
         std::fs::create_dir(cell.mountpoint()).unwrap();
         let (drives, port) = (options.drives.to_string(), free_ports(options.drives + 1));
         let port = port.to_string();
@@ -78,29 +71,13 @@ impl TestCell {
     fn up(&mut self, arguments: &[&str]) {
         assert!(self.up.is_none(), "the cell runs already");
         let mut command = nasd();
-        command
-            .arg("up")
-            .arg(self.cell())
-            .args(arguments)
-            .arg("--mount")
-            .arg(self.mountpoint());
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        command.arg("up").arg(self.cell()).args(arguments).arg("--mount").arg(self.mountpoint());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         if !line.starts_with("ready") {
             let mut errors = String::new();
-            child
-                .stderr
-                .take()
-                .unwrap()
-                .read_to_string(&mut errors)
-                .unwrap();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
             let _ = child.wait();
             panic!("the cell did not start:\n{errors}");
         }
@@ -161,9 +138,7 @@ impl TestCell {
     pub fn member(&self, part: &str) -> u32 {
         let members = self.members();
         let found = members.iter().find(|(_, line)| line.contains(part));
-        found
-            .unwrap_or_else(|| panic!("no member {part} in {members:?}"))
-            .0
+        found.unwrap_or_else(|| panic!("no member {part} in {members:?}")).0
     }
 
     fn members_of(&self, parent: u32) -> Vec<(u32, String)> {
@@ -201,21 +176,14 @@ impl Drop for TestCell {
             }
         }
         // A mount that a killed process left would keep the directory.
-        let _ = Command::new("umount")
-            .arg("-l")
-            .arg(self.mountpoint())
-            .stderr(Stdio::null())
-            .status();
+        let _ =
+            Command::new("umount").arg("-l").arg(self.mountpoint()).stderr(Stdio::null()).status();
     }
 }
 
 impl TestCell {
     fn print_logs(&self) {
-        for entry in std::fs::read_dir(self.cell().join("log"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in std::fs::read_dir(self.cell().join("log")).into_iter().flatten().flatten() {
             let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             let tail = &lines[lines.len().saturating_sub(20)..];
@@ -243,9 +211,7 @@ pub fn free_ports(count: u32) -> u16 {
 
 /// Sends a signal to a process that the test started.
 pub fn signal(pid: u32, name: &str) {
-    let _ = Command::new("kill")
-        .args(["-s", name, &pid.to_string()])
-        .status();
+    let _ = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
 }
 
 /// Waits for a child, but not for ever.
@@ -255,11 +221,7 @@ pub fn wait_for_exit(child: &mut Child) -> std::process::ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(
-            Instant::now() < deadline,
-            "process {} does not end",
-            child.id()
-        );
+        assert!(Instant::now() < deadline, "process {} does not end", child.id());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -275,11 +237,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Runs a command to its end, but not for ever.
 pub fn finish(mut command: Command) -> Output {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let errors = std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -292,11 +250,7 @@ pub fn finish(mut command: Command) -> Output {
         bytes
     });
     let status = wait_for_exit(&mut child);
-    Output {
-        status,
-        stdout: output.join().unwrap(),
-        stderr: errors.join().unwrap(),
-    }
+    Output { status, stdout: output.join().unwrap(), stderr: errors.join().unwrap() }
 }
 
 /// Runs a command that must succeed, and gives what it printed.
@@ -304,15 +258,11 @@ pub fn run(program: &str, arguments: &[&OsStr]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
     let output = finish(command);
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        text(&output)
-    );
+    assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A shell line that must succeed; `$1`, `$2` … are the paths.
+/// A shell line that must succeed; `$1`, `$2` and so on are the paths.
 pub fn shell(line: &str, paths: &[&Path]) -> String {
     let mut arguments: Vec<&OsStr> = vec!["-ec".as_ref(), line.as_ref(), "sh".as_ref()];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
@@ -321,10 +271,8 @@ pub fn shell(line: &str, paths: &[&Path]) -> String {
 
 /// Everything that a command printed.
 pub fn text(output: &Output) -> String {
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{} {out}{err}", output.status)
 }
 
@@ -345,9 +293,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 /// A tree of many small files of many shapes.
 pub fn make_tree(root: &Path, files: usize) {
     for index in 0..files {
-        let folder = root
-            .join(format!("d{}", index % 40))
-            .join(format!("e{}", index % 7));
+        let folder = root.join(format!("d{}", index % 40)).join(format!("e{}", index % 7));
         std::fs::create_dir_all(&folder).unwrap();
         let length = [0, 1, 100, 4095, 4096, 4097, 20_000, 70_000][index % 8] + index % 3;
         let file = folder.join(format!("file-{index}"));

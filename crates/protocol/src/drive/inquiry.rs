@@ -98,9 +98,6 @@ mod tests {
         let mut out = Encoder::new();
         out.array(&[77_u32, 0]);
         let bytes = out.into_bytes();
-        assert_eq!(
-            known_suites(&mut Decoder::new(&bytes)),
-            Ok(vec![Suite::Blake3])
-        );
+        assert_eq!(known_suites(&mut Decoder::new(&bytes)), Ok(vec![Suite::Blake3]));
     }
 }

@@ -35,10 +35,7 @@ pub struct ReadArguments {
 impl ReadArguments {
     /// A contiguous read.
     pub fn single(name: ObjectName, offset: u64, length: u64) -> Self {
-        ReadArguments {
-            name,
-            regions: vec![Region::single(offset, length)],
-        }
+        ReadArguments { name, regions: vec![Region::single(offset, length)] }
     }
 
     /// The pieces asked for.
@@ -60,10 +57,7 @@ impl XdrEncode for ReadArguments {
 
 impl XdrDecode for ReadArguments {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(ReadArguments {
-            name: Field::take(input)?,
-            regions: take_regions(input)?,
-        })
+        Ok(ReadArguments { name: Field::take(input)?, regions: take_regions(input)? })
     }
 }
 
@@ -106,11 +100,7 @@ mod tests {
 
     #[test]
     fn the_data_of_a_result_begins_where_it_is_said_to() {
-        let read = ReadData {
-            logical_size: 1,
-            fs_data_modify_time: Timestamp(2),
-            data_length: 3,
-        };
+        let read = ReadData { logical_size: 1, fs_data_modify_time: Timestamp(2), data_length: 3 };
         let mut out = Encoder::new();
         encode_result::<_, Status>(&Ok(read), &mut out);
         assert_eq!(out.len(), READ_RESULT_HEAD_BYTES);

@@ -37,12 +37,7 @@ impl WriteArguments {
     /// A contiguous write.
     pub fn single(name: ObjectName, offset: u64, data_length: usize, durable: bool) -> Self {
         let regions = vec![Region::single(offset, data_length as u64)];
-        WriteArguments {
-            name,
-            durable,
-            regions,
-            data_length,
-        }
+        WriteArguments { name, durable, regions, data_length }
     }
 
     /// The pieces that the data goes to, which together are as long as the data.
@@ -52,11 +47,7 @@ impl WriteArguments {
     /// As [`expand`]; also [`Status::BadArgument`] if the data has another length.
     pub fn pieces(&self) -> Result<Pieces<'_>, Status> {
         let pieces = expand(&self.regions)?;
-        if pieces.total_bytes() == self.data_length {
-            Ok(pieces)
-        } else {
-            Err(Status::BadArgument)
-        }
+        if pieces.total_bytes() == self.data_length { Ok(pieces) } else { Err(Status::BadArgument) }
     }
 }
 
@@ -103,10 +94,7 @@ mod tests {
 
     #[test]
     fn data_and_regions_must_have_one_length() {
-        let name = ObjectName {
-            partition: PartitionId(1),
-            object: ObjectId(64),
-        };
+        let name = ObjectName { partition: PartitionId(1), object: ObjectId(64) };
         let mut arguments = WriteArguments::single(name, 7, 10, false);
         assert_eq!(arguments.pieces().unwrap().total_bytes(), 10);
         arguments.data_length = 11;

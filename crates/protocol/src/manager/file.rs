@@ -22,19 +22,12 @@ message! {
 impl FileHandle {
     /// The handle of an object on a drive.
     pub const fn new(drive: DriveId, name: ObjectName) -> Self {
-        FileHandle {
-            drive,
-            partition: name.partition,
-            object: name.object,
-        }
+        FileHandle { drive, partition: name.partition, object: name.object }
     }
 
     /// The object's name within its drive.
     pub const fn name(&self) -> ObjectName {
-        ObjectName {
-            partition: self.partition,
-            object: self.object,
-        }
+        ObjectName { partition: self.partition, object: self.object }
     }
 }
 

@@ -68,10 +68,7 @@ impl XdrEncode for DirectoryPage {
 
 impl XdrDecode for DirectoryPage {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(DirectoryPage {
-            entries: take_array(input, MAX_ENTRIES)?,
-            end: input.bool()?,
-        })
+        Ok(DirectoryPage { entries: take_array(input, MAX_ENTRIES)?, end: input.bool()? })
     }
 }
 
@@ -83,19 +80,11 @@ mod tests {
 
     #[test]
     fn an_entry_knows_its_size() {
-        let handle = FileHandle {
-            drive: DriveId(1),
-            partition: PartitionId(2),
-            object: ObjectId(3),
-        };
+        let handle =
+            FileHandle { drive: DriveId(1), partition: PartitionId(2), object: ObjectId(3) };
         for length in [0, 1, 4, 255] {
             let name = Name::new(vec![b'n'; length]).unwrap();
-            let entry = DirectoryEntry {
-                cookie: 1,
-                handle,
-                file_type: FileType::Regular,
-                name,
-            };
+            let entry = DirectoryEntry { cookie: 1, handle, file_type: FileType::Regular, name };
             assert_eq!(entry.encoded_bytes(), to_bytes(&entry).len());
         }
     }

@@ -108,10 +108,7 @@ mod tests {
         for &status in ManagerStatus::ALL {
             assert!((1..200).contains(&status.errno()), "{status:?}");
             assert!(!status.to_string().is_empty());
-            assert!(
-                !(status.is_transient() && status.is_callers_fault()),
-                "{status:?}"
-            );
+            assert!(!(status.is_transient() && status.is_callers_fault()), "{status:?}");
         }
         assert_eq!(ManagerStatus::NotEmpty.errno(), 39);
         assert_eq!(ManagerStatus::Unavailable.errno(), 5);

@@ -13,36 +13,20 @@ use spec::{Spec, walk};
 fn every_message_is_laid_out_as_specified() {
     let spec = Spec::load();
     let mut visited = std::collections::BTreeSet::new();
-    for Sample {
-        type_name, bytes, ..
-    } in all_samples()
-    {
+    for Sample { type_name, bytes, .. } in all_samples() {
         let mut input = nasd_xdr::Decoder::new(&bytes);
         walk(&spec, type_name, type_name, &mut input, &mut visited)
             .unwrap_or_else(|problem| panic!("{type_name}: {problem}"));
-        assert_eq!(
-            input.remaining(),
-            0,
-            "{type_name}: bytes that the specification has not"
-        );
+        assert_eq!(input.remaining(), 0, "{type_name}: bytes that the specification has not");
     }
     for name in spec.composites() {
-        assert!(
-            visited.contains(name),
-            "{name} of the specification has no sample here"
-        );
+        assert!(visited.contains(name), "{name} of the specification has no sample here");
     }
 }
 
 #[test]
 fn every_message_survives_and_every_cut_is_told() {
-    for Sample {
-        type_name,
-        bytes,
-        head_bytes,
-        again,
-    } in all_samples()
-    {
+    for Sample { type_name, bytes, head_bytes, again } in all_samples() {
         let head = &bytes[..head_bytes];
         assert_eq!(again(head).as_deref(), Ok(head), "{type_name}");
         for cut in 0..head.len() {
@@ -50,11 +34,7 @@ fn every_message_survives_and_every_cut_is_told() {
             assert!(error.is_truncated(), "{type_name} cut at {cut}: {error}");
         }
         let longer = [head, &[0; 4]].concat();
-        assert_eq!(
-            again(&longer),
-            Err(nasd_xdr::XdrError::Trailing(4)),
-            "{type_name}"
-        );
+        assert_eq!(again(&longer), Err(nasd_xdr::XdrError::Trailing(4)), "{type_name}");
     }
 }
 

@@ -28,10 +28,7 @@ fn numbered<T: Copy + Debug>(
     number: impl Fn(T) -> u32,
 ) -> Vec<(String, u64)> {
     let name = |value: &T| specified_name(prefix, &format!("{value:?}"));
-    values
-        .iter()
-        .map(|value| (name(value), u64::from(number(*value))))
-        .collect()
+    values.iter().map(|value| (name(value), u64::from(number(*value)))).collect()
 }
 
 fn enumeration(spec: &Spec, name: &str) -> Vec<(String, u64)> {
@@ -56,20 +53,11 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
         ("NASD_AUTH_FLAVOR", AUTH_FLAVOR.into()),
         ("NASD_NO_PROTECTION", Protection::NONE.bits().into()),
-        (
-            "NASD_INTEGRITY_ARGS",
-            Protection::INTEGRITY_ARGS.bits().into(),
-        ),
-        (
-            "NASD_INTEGRITY_DATA",
-            Protection::INTEGRITY_DATA.bits().into(),
-        ),
+        ("NASD_INTEGRITY_ARGS", Protection::INTEGRITY_ARGS.bits().into()),
+        ("NASD_INTEGRITY_DATA", Protection::INTEGRITY_DATA.bits().into()),
         ("NASD_PRIVACY_ARGS", Protection::PRIVACY_ARGS.bits().into()),
         ("NASD_PRIVACY_DATA", Protection::PRIVACY_DATA.bits().into()),
-        (
-            "NASD_PRIVACY_CAPABILITY",
-            Protection::PRIVACY_CAPABILITY.bits().into(),
-        ),
+        ("NASD_PRIVACY_CAPABILITY", Protection::PRIVACY_CAPABILITY.bits().into()),
         ("NASD_RIGHT_READ", Rights::READ.bits().into()),
         ("NASD_RIGHT_WRITE", Rights::WRITE.bits().into()),
         ("NASD_RIGHT_GETATTR", Rights::GETATTR.bits().into()),
@@ -84,10 +72,8 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
         ("NASD_RENAME_NO_REPLACE", RenameFlags::NO_REPLACE.0.into()),
     ];
-    let rust: BTreeMap<String, u64> = rust
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), *value))
-        .collect();
+    let rust: BTreeMap<String, u64> =
+        rust.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     assert_eq!(Spec::load().constants, rust);
 }
 
@@ -106,10 +92,7 @@ fn statuses_are_those_of_the_specification() {
 fn other_enumerations_are_those_of_the_specification() {
     let spec = Spec::load();
     let kinds: Vec<KeyKind> = (0..).map_while(KeyKind::from_code).collect();
-    assert_eq!(
-        enumeration(&spec, "nasd_key_kind"),
-        numbered("NASD_KEY", &kinds, KeyKind::code)
-    );
+    assert_eq!(enumeration(&spec, "nasd_key_kind"), numbered("NASD_KEY", &kinds, KeyKind::code));
     let suites: Vec<(String, u64)> = (0..)
         .map_while(Suite::from_code)
         .map(|suite| (format!("{suite:?}").to_uppercase(), u64::from(suite.code())))
@@ -121,11 +104,7 @@ fn other_enumerations_are_those_of_the_specification() {
         numbered("NASD_FILE", FileType::ALL, u32::from)
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(
-        spec.definitions.values().filter(enumerations).count(),
-        5,
-        "one is not checked"
-    );
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 5, "one is not checked");
 }
 
 #[test]
@@ -135,25 +114,15 @@ fn programs_are_those_of_the_specification() {
     let program = &spec.programs["NASD_DRIVE_PROGRAM"];
     assert_eq!(program.number, u64::from(drive::PROGRAM));
     assert_eq!(program.version, u64::from(drive::VERSION));
-    assert_eq!(
-        procedures(program),
-        numbered("NASD", drive::Procedure::ALL, u32::from)
-    );
+    assert_eq!(procedures(program), numbered("NASD", drive::Procedure::ALL, u32::from));
     let program = &spec.programs["NASD_MANAGER_PROGRAM"];
     assert_eq!(program.number, u64::from(manager::PROGRAM));
     assert_eq!(program.version, u64::from(manager::VERSION));
-    assert_eq!(
-        procedures(program),
-        numbered("NASDM", manager::Procedure::ALL, u32::from)
-    );
+    assert_eq!(procedures(program), numbered("NASDM", manager::Procedure::ALL, u32::from));
 }
 
 fn procedures(program: &Program) -> Vec<(String, u64)> {
-    program
-        .procedures
-        .iter()
-        .map(|each| (each.name.clone(), each.number))
-        .collect()
+    program.procedures.iter().map(|each| (each.name.clone(), each.number)).collect()
 }
 
 /// The name in the specification of a Rust message, `void` for `()`.
@@ -183,12 +152,7 @@ fn check_operation<Arguments, Reply>(spec: &Spec, program: &str, number: u32) {
         .iter()
         .find(|each| each.number == u64::from(number))
         .expect("the procedure is specified");
-    assert_eq!(
-        specified_type::<Arguments>(),
-        procedure.arguments,
-        "{}",
-        procedure.name
-    );
+    assert_eq!(specified_type::<Arguments>(), procedure.arguments, "{}", procedure.name);
     let reply = success_type(spec, &procedure.result);
     assert_eq!(specified_type::<Reply>(), reply, "{}", procedure.name);
 }

@@ -40,12 +40,7 @@ pub struct Sample {
 fn message<T: XdrEncode + XdrDecode>(type_name: &'static str, value: &T) -> Sample {
     let bytes = to_bytes(value);
     let again = |bytes: &[u8]| from_bytes::<T>(bytes).map(|value| to_bytes(&value));
-    Sample {
-        type_name,
-        head_bytes: bytes.len(),
-        bytes,
-        again,
-    }
+    Sample { type_name, head_bytes: bytes.len(), bytes, again }
 }
 
 fn result<T: XdrEncode + XdrDecode, F: Failure>(
@@ -64,34 +59,21 @@ fn result<T: XdrEncode + XdrDecode, F: Failure>(
         input.finish()?;
         Ok(encoded(&value))
     };
-    Sample {
-        type_name,
-        head_bytes: bytes.len(),
-        bytes,
-        again,
-    }
+    Sample { type_name, head_bytes: bytes.len(), bytes, again }
 }
 
 /// Adds the data that transports send behind a head.
 fn with_data(mut sample: Sample, data: &[u8]) -> Sample {
     sample.bytes.extend_from_slice(data);
-    sample
-        .bytes
-        .resize(nasd_xdr::xdr_padded(sample.bytes.len()), 0);
+    sample.bytes.resize(nasd_xdr::xdr_padded(sample.bytes.len()), 0);
     sample
 }
 
 pub fn all_samples() -> Vec<Sample> {
-    [
-        security(),
-        drive_arguments(),
-        drive_results(),
-        manager_arguments(),
-        manager_results(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [security(), drive_arguments(), drive_results(), manager_arguments(), manager_results()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 const DATA: &[u8] = b"abcdefghijk";
@@ -101,10 +83,7 @@ fn time(field: &str) -> Timestamp {
 }
 
 fn object_name() -> ObjectName {
-    ObjectName {
-        partition: PartitionId(n32("partition")),
-        object: ObjectId(n("object")),
-    }
+    ObjectName { partition: PartitionId(n32("partition")), object: ObjectId(n("object")) }
 }
 
 fn name(text: &str) -> Name {
@@ -116,10 +95,7 @@ fn capability() -> Capability {
         drive: DriveId(n("drive")),
         partition: PartitionId(n32("partition")),
         object: ObjectId(n("object")),
-        region: ByteRange {
-            offset: n("region_offset"),
-            length: n("region_length"),
-        },
+        region: ByteRange { offset: n("region_offset"), length: n("region_length") },
         rights: Rights::from_bits_retain(n32("rights")),
         expires: time("expires"),
         audit_id: AuditId(n("audit_id")),
@@ -129,20 +105,13 @@ fn capability() -> Capability {
 }
 
 fn credential(key: CredentialKey) -> Credential {
-    Credential {
-        key,
-        suite_number: 1,
-        protection: Protection::from_bits_retain(n32("protection")),
-    }
+    Credential { key, suite_number: 1, protection: Protection::from_bits_retain(n32("protection")) }
 }
 
 fn security() -> Vec<Sample> {
     let partition = PartitionId(n32("key_partition"));
     let with_key = credential(CredentialKey::WorkingPrevious(partition));
-    let nonce = Nonce {
-        timestamp: time("timestamp"),
-        unique: n("unique"),
-    };
+    let nonce = Nonce { timestamp: time("timestamp"), unique: n("unique") };
     // A credential with a capability has 0 for the partition of its key, which the walk does not
     // expect; its capability is walked over alone.
     let body = credential(CredentialKey::Capability(capability())).to_body();
@@ -154,19 +123,8 @@ fn security() -> Vec<Sample> {
     let bytes = body[20..].to_vec();
     vec![
         message("nasd_credential", &with_key),
-        Sample {
-            type_name: "nasd_capability",
-            head_bytes: bytes.len(),
-            bytes,
-            again,
-        },
-        message(
-            "nasd_verifier",
-            &Verifier {
-                nonce,
-                digest: Digest([7; 16]),
-            },
-        ),
+        Sample { type_name: "nasd_capability", head_bytes: bytes.len(), bytes, again },
+        message("nasd_verifier", &Verifier { nonce, digest: Digest([7; 16]) }),
     ]
 }
 
@@ -204,62 +162,32 @@ fn set_attributes() -> SetAttributes {
 }
 
 fn region() -> Region {
-    Region {
-        offset: n("offset"),
-        length: n("length"),
-        stride: n("stride"),
-        count: n32("count"),
-    }
+    Region { offset: n("offset"), length: n("length"), stride: n("stride"), count: n32("count") }
 }
 
 fn drive_arguments() -> Vec<Sample> {
     let partition = PartitionId(n32("partition"));
     let (name, regions) = (object_name(), vec![region(), region()]);
-    let create = CreateArguments {
-        partition,
-        durable: true,
-        initial: set_attributes(),
-    };
+    let create = CreateArguments { partition, durable: true, initial: set_attributes() };
     let nothing = SetAttributes::default();
-    let write = WriteArguments {
-        name,
-        durable: false,
-        regions: regions.clone(),
-        data_length: DATA.len(),
-    };
+    let write =
+        WriteArguments { name, durable: false, regions: regions.clone(), data_length: DATA.len() };
     let objects = vec![ObjectId(n("objects")); 3];
     vec![
         message("nasd_create_arguments", &create),
-        message(
-            "nasd_remove_arguments",
-            &RemoveArguments {
-                name,
-                durable: true,
-            },
-        ),
+        message("nasd_remove_arguments", &RemoveArguments { name, durable: true }),
         message("nasd_getattr_arguments", &GetattrArguments { name }),
         message(
             "nasd_setattr_arguments",
-            &SetattrArguments {
-                name,
-                durable: false,
-                changes: set_attributes(),
-            },
+            &SetattrArguments { name, durable: false, changes: set_attributes() },
         ),
         message(
             "nasd_setattr_arguments",
-            &SetattrArguments {
-                name,
-                durable: true,
-                changes: nothing,
-            },
+            &SetattrArguments { name, durable: true, changes: nothing },
         ),
         message("nasd_read_arguments", &ReadArguments { name, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
-        message(
-            "nasd_flush_arguments",
-            &FlushArguments { partition, objects },
-        ),
+        message("nasd_flush_arguments", &FlushArguments { partition, objects }),
     ]
 }
 
@@ -309,13 +237,8 @@ fn drive_information() -> DriveInformation {
 }
 
 fn drive_results() -> Vec<Sample> {
-    let reply = AttributesReply {
-        attributes: attributes(),
-    };
-    let created = Created {
-        object: ObjectId(n("object")),
-        attributes: attributes(),
-    };
+    let reply = AttributesReply { attributes: attributes() };
+    let created = Created { object: ObjectId(n("object")), attributes: attributes() };
     let read = ReadData {
         logical_size: n("logical_size"),
         fs_data_modify_time: time("fs_data_modify_time"),
@@ -327,10 +250,7 @@ fn drive_results() -> Vec<Sample> {
         logical_size: n("logical_size"),
         fs_data_modify_time: time("fs_data_modify_time"),
     };
-    let control = PartitionControl {
-        summary: summary(),
-        free_bytes: n("free_bytes"),
-    };
+    let control = PartitionControl { summary: summary(), free_bytes: n("free_bytes") };
     vec![
         result::<_, Status>("nasd_inquiry_result", &Ok(drive_information())),
         result::<_, Status>("nasd_create_result", &Ok(created)),
@@ -340,12 +260,7 @@ fn drive_results() -> Vec<Sample> {
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),
-        result::<_, Status>(
-            "nasd_flush_result",
-            &Ok(Flushed {
-                instance: n("instance"),
-            }),
-        ),
+        result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
         message("nasd_drive_control", &drive_control()),
         message("nasd_partition_control", &control),
     ]
@@ -371,10 +286,7 @@ fn file() -> File {
             change_time: time("change_time"),
             create_time: time("create_time"),
         },
-        capability: IssuedCapability {
-            capability: capability(),
-            key: SecretKey::new([8; 32]),
-        },
+        capability: IssuedCapability { capability: capability(), key: SecretKey::new([8; 32]) },
     }
 }
 
@@ -393,35 +305,12 @@ fn set_file_attributes() -> SetFileAttributes {
 
 fn manager_arguments() -> Vec<Sample> {
     let (directory, mode) = (handle(), n32("mode"));
-    let set = |changes| {
-        message(
-            "nasd_set_file_arguments",
-            &SetFileArguments {
-                file: handle(),
-                changes,
-            },
-        )
-    };
-    let lookup = LookupArguments {
-        directory,
-        name: name("n"),
-    };
-    let create = CreateFileArguments {
-        directory,
-        name: name("file"),
-        mode,
-        exclusive: true,
-    };
-    let mkdir = MkdirArguments {
-        directory,
-        name: name("dir"),
-        mode,
-    };
-    let symlink = SymlinkArguments {
-        directory,
-        name: name("l"),
-        target: b"../there".to_vec(),
-    };
+    let set =
+        |changes| message("nasd_set_file_arguments", &SetFileArguments { file: handle(), changes });
+    let lookup = LookupArguments { directory, name: name("n") };
+    let create = CreateFileArguments { directory, name: name("file"), mode, exclusive: true };
+    let mkdir = MkdirArguments { directory, name: name("dir"), mode };
+    let symlink = SymlinkArguments { directory, name: name("l"), target: b"../there".to_vec() };
     let rename = RenameArguments {
         from_directory: directory,
         from_name: name("from"),
@@ -429,16 +318,9 @@ fn manager_arguments() -> Vec<Sample> {
         to_name: name("to"),
         flags: RenameFlags(n32("flags")),
     };
-    let link = LinkArguments {
-        file: handle(),
-        directory,
-        name: name("another"),
-    };
-    let readdir = ReaddirArguments {
-        directory,
-        cookie: n("cookie"),
-        max_entries: n32("max_entries"),
-    };
+    let link = LinkArguments { file: handle(), directory, name: name("another") };
+    let readdir =
+        ReaddirArguments { directory, cookie: n("cookie"), max_entries: n32("max_entries") };
     vec![
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
@@ -448,13 +330,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_create_file_arguments", &create),
         message("nasd_mkdir_arguments", &mkdir),
         message("nasd_symlink_arguments", &symlink),
-        message(
-            "nasd_unlink_arguments",
-            &UnlinkArguments {
-                directory,
-                name: name("x"),
-            },
-        ),
+        message("nasd_unlink_arguments", &UnlinkArguments { directory, name: name("x") }),
         message("nasd_rename_arguments", &rename),
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),
@@ -469,12 +345,7 @@ fn cell_status() -> CellStatus {
         reachable: true,
         control: Some(drive_control()),
     };
-    let away = DriveStatus {
-        drive,
-        address: String::new(),
-        reachable: false,
-        control: None,
-    };
+    let away = DriveStatus { drive, address: String::new(), reachable: false, control: None };
     CellStatus {
         cell: CellId([1; 16]),
         volume: name("home"),
@@ -506,10 +377,7 @@ fn manager_results() -> Vec<Sample> {
         file_type: FileType::Symlink,
         name: name("entry"),
     };
-    let page = DirectoryPage {
-        entries: vec![entry.clone(), entry],
-        end: true,
-    };
+    let page = DirectoryPage { entries: vec![entry.clone(), entry], end: true };
     let space = SpaceInformation {
         total_bytes: n("total_bytes"),
         free_bytes: n("free_bytes"),

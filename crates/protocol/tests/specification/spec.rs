@@ -63,15 +63,10 @@ impl Spec {
     pub fn load() -> Spec {
         let mut spec = Spec::default();
         for file in ["nasd.x", "manager.x"] {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../../specs")
-                .join(file);
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs").join(file);
             let text = std::fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let mut parser = Parser {
-                tokens: tokens(&text),
-                spec: &mut spec,
-            };
+            let mut parser = Parser { tokens: tokens(&text), spec: &mut spec };
             while !parser.tokens.is_empty() {
                 parser.definition();
             }
@@ -131,12 +126,7 @@ impl Parser<'_> {
 
     fn expect(&mut self, wanted: &str) {
         let found = self.next();
-        assert_eq!(
-            found,
-            wanted,
-            "before {:?}",
-            self.tokens.iter().take(6).collect::<Vec<_>>()
-        );
+        assert_eq!(found, wanted, "before {:?}", self.tokens.iter().take(6).collect::<Vec<_>>());
     }
 
     fn at(&self, wanted: &str) -> bool {
@@ -145,9 +135,7 @@ impl Parser<'_> {
 
     fn number(&mut self) -> u64 {
         let token = self.next();
-        token
-            .parse()
-            .unwrap_or_else(|_| self.spec.constants[&token])
+        token.parse().unwrap_or_else(|_| self.spec.constants[&token])
     }
 
     fn definition(&mut self) {
@@ -163,9 +151,7 @@ impl Parser<'_> {
                 let declaration = self.declaration();
                 self.expect(";");
                 let name = declaration.name.clone();
-                self.spec
-                    .definitions
-                    .insert(name, Definition::Typedef(declaration));
+                self.spec.definitions.insert(name, Definition::Typedef(declaration));
             }
             "enum" => self.enumeration(),
             "struct" => self.structure(),
@@ -203,9 +189,7 @@ impl Parser<'_> {
         }
         self.expect("}");
         self.expect(";");
-        self.spec
-            .definitions
-            .insert(name, Definition::Struct(fields));
+        self.spec.definitions.insert(name, Definition::Struct(fields));
     }
 
     fn union(&mut self) {
@@ -223,14 +207,7 @@ impl Parser<'_> {
         for token in [";", "default", ":", "void", ";", "}", ";"] {
             self.expect(token);
         }
-        self.spec.definitions.insert(
-            name,
-            Definition::Union {
-                status,
-                success,
-                body,
-            },
-        );
+        self.spec.definitions.insert(name, Definition::Union { status, success, body });
     }
 
     fn program(&mut self) {
@@ -251,12 +228,7 @@ impl Parser<'_> {
             }
             let number = self.number();
             self.expect(";");
-            procedures.push(Procedure {
-                name,
-                number,
-                arguments,
-                result,
-            });
+            procedures.push(Procedure { name, number, arguments, result });
         }
         self.expect("}");
         self.expect("=");
@@ -266,14 +238,7 @@ impl Parser<'_> {
         }
         let number = self.number();
         self.expect(";");
-        self.spec.programs.insert(
-            name,
-            Program {
-                number,
-                version,
-                procedures,
-            },
-        );
+        self.spec.programs.insert(name, Program { number, version, procedures });
     }
 
     /// `type name`, with `*`, `[n]` or `<n>`.
@@ -302,11 +267,7 @@ impl Parser<'_> {
         } else {
             Shape::One
         };
-        Declaration {
-            type_name,
-            name,
-            shape,
-        }
+        Declaration { type_name, name, shape }
     }
 }
 
@@ -338,18 +299,11 @@ pub fn walk(
     visited: &mut BTreeSet<String>,
 ) -> Walk {
     let same = |found: u64, wanted: u64| {
-        if found == wanted {
-            Ok(())
-        } else {
-            Err(format!("{field} holds another field's value"))
-        }
+        if found == wanted { Ok(()) } else { Err(format!("{field} holds another field's value")) }
     };
     match type_name {
         "unsigned int" => {
-            return same(
-                input.u32().map_err(describe)?.into(),
-                number32_of(field).into(),
-            );
+            return same(input.u32().map_err(describe)?.into(), number32_of(field).into());
         }
         "unsigned hyper" => return same(input.u64().map_err(describe)?, number_of(field)),
         "bool" => return input.bool().map(|_| ()).map_err(describe),
@@ -358,30 +312,19 @@ pub fn walk(
     visited.insert(type_name.to_owned());
     match &spec.definitions[type_name] {
         Definition::Typedef(declaration) => {
-            let declaration = Declaration {
-                name: field.to_owned(),
-                ..declaration.clone()
-            };
+            let declaration = Declaration { name: field.to_owned(), ..declaration.clone() };
             walk_declaration(spec, &declaration, input, visited)
         }
         Definition::Enum(values) => {
             let value = u64::from(input.u32().map_err(describe)?);
             let known = values.iter().any(|(_, known)| *known == value);
-            if known {
-                Ok(())
-            } else {
-                Err(format!("{field}: {value} is not in {type_name}"))
-            }
+            if known { Ok(()) } else { Err(format!("{field}: {value} is not in {type_name}")) }
         }
         Definition::Struct(fields) => fields.iter().try_for_each(|declaration| {
             walk_declaration(spec, declaration, input, visited)
                 .map_err(|problem| format!("{type_name}: {problem}"))
         }),
-        Definition::Union {
-            status,
-            success,
-            body,
-        } => {
+        Definition::Union { status, success, body } => {
             let Definition::Enum(values) = &spec.definitions[status] else {
                 return Err(format!("{status} is not an enumeration"));
             };
@@ -401,19 +344,11 @@ fn walk_declaration(
     input: &mut Decoder<'_>,
     visited: &mut BTreeSet<String>,
 ) -> Walk {
-    let Declaration {
-        type_name,
-        name,
-        shape,
-    } = declaration;
+    let Declaration { type_name, name, shape } = declaration;
     let bytes = matches!(type_name.as_str(), "opaque" | "string");
     let mut count = |limit: u64| {
         let count = u64::from(input.u32().map_err(describe)?);
-        if count <= limit {
-            Ok(count)
-        } else {
-            Err(format!("{name}: {count} is above {limit}"))
-        }
+        if count <= limit { Ok(count) } else { Err(format!("{name}: {count} is above {limit}")) }
     };
     let count = match *shape {
         Shape::One => 1,
@@ -422,10 +357,7 @@ fn walk_declaration(
         Shape::UpTo(limit) => count(limit)?,
     };
     if bytes {
-        return input
-            .take(xdr_padded(count as usize))
-            .map(|_| ())
-            .map_err(describe);
+        return input.take(xdr_padded(count as usize)).map(|_| ()).map_err(describe);
     }
     (0..count).try_for_each(|_| walk(spec, type_name, name, input, visited))
 }

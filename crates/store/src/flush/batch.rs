@@ -46,10 +46,8 @@ impl Store {
     pub(super) fn run_batch(&self, request: &Request) -> Result<u64, StoreError> {
         self.writable()?;
         let mut taken = self.take(request);
-        let limit = self
-            .identifiers
-            .wanted_limit()
-            .filter(|_| request.identifiers || !taken.is_empty());
+        let limit =
+            self.identifiers.wanted_limit().filter(|_| request.identifiers || !taken.is_empty());
         if taken.is_empty() && limit.is_none() {
             return Ok(0);
         }
@@ -91,22 +89,14 @@ impl Store {
         if request.all {
             objects = self.table.dirty();
         } else {
-            objects.extend(
-                request
-                    .objects
-                    .iter()
-                    .filter_map(|name| self.table.get(*name).ok()),
-            );
+            objects.extend(request.objects.iter().filter_map(|name| self.table.get(*name).ok()));
             if request.bytes > 0 {
                 objects.extend(self.longest_dirty(request.bytes));
             }
         }
         // In order of names, as the tree has them; those named twice are dirty only once.
         objects.sort_by_key(|object| object.name);
-        objects
-            .iter()
-            .filter_map(|object| self.take_object(object))
-            .collect()
+        objects.iter().filter_map(|object| self.take_object(object)).collect()
     }
 
     fn longest_dirty(&self, bytes: u64) -> Vec<Arc<Object>> {
@@ -140,9 +130,7 @@ impl Store {
         }
         if let Some(last) = frames.last() {
             let behind = FRAME_BLOCKS as u64 - u64::from(last.blocks.leading_zeros());
-            body.mapped_end = body
-                .mapped_end
-                .max(last.number * FRAME_BLOCKS as u64 + behind);
+            body.mapped_end = body.mapped_end.max(last.number * FRAME_BLOCKS as u64 + behind);
         }
         Some(Taken {
             object: object.clone(),
@@ -203,10 +191,7 @@ impl Store {
         }
         match one.record.nearby_object {
             ObjectId(0) => Ok(None),
-            nearby => self.last_end(ObjectName {
-                object: nearby,
-                ..name
-            }),
+            nearby => self.last_end(ObjectName { object: nearby, ..name }),
         }
     }
 
@@ -276,17 +261,13 @@ impl Store {
             // Blocks that have places gave their promise of a free one up for them; for others it
             // still stands, even for those that were cut off or written again meanwhile.
             if one.places.is_empty() {
-                self.accounts()
-                    .forget_dirty(block_count(&one.frames) - back.dirty);
+                self.accounts().forget_dirty(block_count(&one.frames) - back.dirty);
             } else {
                 self.accounts().take_back(&one.places, back.dirty);
             }
             body.fresh_writing = 0;
             body.fresh += back.fresh;
-            body.cut = [body.cut, body.cut_writing.take()]
-                .into_iter()
-                .flatten()
-                .min();
+            body.cut = [body.cut, body.cut_writing.take()].into_iter().flatten().min();
             body.mapped_end = body.mapped_end.max(one.mapped_end_before);
             body.in_tree = one.was_in_tree;
             body.promised_records += one.promised_records;

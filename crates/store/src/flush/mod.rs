@@ -110,28 +110,19 @@ impl Store {
             self.partition(name.partition)?;
         }
         let objects = objects.iter().copied().collect();
-        self.run_flush(Request {
-            objects,
-            ..Request::default()
-        })
+        self.run_flush(Request { objects, ..Request::default() })
     }
 
     /// Makes everything durable.
     pub fn flush_all(&self) -> Result<(), StoreError> {
-        self.run_flush(Request {
-            all: true,
-            ..Request::default()
-        })
+        self.run_flush(Request { all: true, ..Request::default() })
     }
 
     /// Makes the longest dirty objects durable, until about `max_bytes` are written: a step for a
     /// background thread. Does nothing when nothing is dirty.
     pub fn write_back(&self, max_bytes: u64) -> Result<WriteBack, StoreError> {
         let before = self.queue.lock().written_blocks;
-        self.run_flush(Request {
-            bytes: max_bytes.max(1),
-            ..Request::default()
-        })?;
+        self.run_flush(Request { bytes: max_bytes.max(1), ..Request::default() })?;
         let blocks = self.queue.lock().written_blocks - before;
         Ok(WriteBack {
             written_bytes: blocks * BLOCK_BYTES as u64,
@@ -166,25 +157,13 @@ impl Store {
                 queue.number += 1;
                 return Joined::Lead(number, std::mem::take(&mut queue.collecting));
             }
-            queue = self
-                .queue
-                .ended
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+            queue = self.queue.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        if queue.failed.contains(&number) {
-            Joined::Failed
-        } else {
-            Joined::Done
-        }
+        if queue.failed.contains(&number) { Joined::Failed } else { Joined::Done }
     }
 
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
-        let mut leading = Leading {
-            queue: &self.queue,
-            number,
-            written_blocks: None,
-        };
+        let mut leading = Leading { queue: &self.queue, number, written_blocks: None };
         let written = self.run_batch(request)?;
         leading.written_blocks = Some(written);
         Ok(())

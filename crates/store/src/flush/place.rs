@@ -27,10 +27,7 @@ pub(crate) struct Placement {
 
 /// How many blocks were taken.
 pub(crate) fn block_count(frames: &[Captured]) -> u64 {
-    frames
-        .iter()
-        .map(|frame| u64::from(frame.blocks.count_ones()))
-        .sum()
+    frames.iter().map(|frame| u64::from(frame.blocks.count_ones())).sum()
 }
 
 /// Assigns `places`, which have as many blocks as `frames`, in order. Adds the writes to `requests`.
@@ -42,10 +39,7 @@ pub(crate) fn place<'f>(
 ) -> Placement {
     let mut placement = Placement::default();
     let mut places = places.iter().copied();
-    let mut place = Run {
-        start: 0,
-        blocks: 0,
-    };
+    let mut place = Run { start: 0, blocks: 0 };
     let mut room = 0;
     for frame in frames {
         for run in runs(frame.blocks) {
@@ -60,10 +54,7 @@ pub(crate) fn place<'f>(
                 }
                 if room == 0 {
                     let offset = geometry.byte_of(place.start);
-                    requests.push(WriteRequest {
-                        offset,
-                        from: Vec::new(),
-                    });
+                    requests.push(WriteRequest { offset, from: Vec::new() });
                     room = WRITE_BLOCKS_MAX;
                 }
                 let blocks = ((run.end - start) as u64).min(place.blocks).min(room);
@@ -75,10 +66,7 @@ pub(crate) fn place<'f>(
                 if let Some(request) = requests.last_mut() {
                     request.from.push(IoSlice::new(bytes));
                 }
-                place = Run {
-                    start: place.start + blocks,
-                    blocks: place.blocks - blocks,
-                };
+                place = Run { start: place.start + blocks, blocks: place.blocks - blocks };
                 start = end;
             }
         }
@@ -103,11 +91,7 @@ impl Placement {
                 _ => {
                     let mut checksums = Vec::with_capacity(EXTENT_BLOCKS_MAX);
                     checksums.push(sum);
-                    self.extents.push(Extent {
-                        logical,
-                        physical,
-                        checksums,
-                    });
+                    self.extents.push(Extent { logical, physical, checksums });
                 }
             }
         }

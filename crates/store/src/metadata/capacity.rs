@@ -74,10 +74,7 @@ impl Capacity {
     /// Takes back what was promised, because it was added or will not be.
     pub(crate) fn release(&self, records: u64) {
         let before = self.promised.fetch_sub(records, Ordering::Relaxed);
-        debug_assert!(
-            before >= records,
-            "released {records} of {before} promised records"
-        );
+        debug_assert!(before >= records, "released {records} of {before} promised records");
     }
 }
 

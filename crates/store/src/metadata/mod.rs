@@ -137,10 +137,7 @@ impl Metadata {
                 ballast.insert(number, &text[..])?;
             }
             let mut drive = transaction.open_table(DRIVE)?;
-            drive.insert(
-                DRIVE_KEYS,
-                &record::encode_drive_keys(records.drive_key)[..],
-            )?;
+            drive.insert(DRIVE_KEYS, &record::encode_drive_keys(records.drive_key)[..])?;
             let counters = record::encode_drive_counters(records.object_limit);
             drive.insert(DRIVE_COUNTERS, &counters[..])?;
             let mut partitions = transaction.open_table(PARTITIONS)?;
@@ -180,12 +177,7 @@ impl Metadata {
         }
         check_ballast(&backend)?;
         let capacity = Capacity::new(region.pages());
-        let metadata = Metadata {
-            database,
-            region,
-            data_blocks: geometry.data_blocks,
-            capacity,
-        };
+        let metadata = Metadata { database, region, data_blocks: geometry.data_blocks, capacity };
         metadata.measure()?;
         Ok(metadata)
     }
@@ -214,12 +206,7 @@ impl Metadata {
 
     /// Begins a transaction; waits for the one before it.
     pub(crate) fn begin(&self) -> Result<Transaction<'_>, TreeError> {
-        Transaction::begin(
-            &self.database,
-            &self.region,
-            &self.capacity,
-            self.data_blocks,
-        )
+        Transaction::begin(&self.database, &self.region, &self.capacity, self.data_blocks)
     }
 
     fn extents_table(&self) -> Result<ReadOnlyTable<&'static ExtentKey, &'static [u8]>, TreeError> {
@@ -247,30 +234,19 @@ impl Metadata {
             return Ok(Vec::new());
         }
         let table = self.extents_table()?;
-        overlapping(&table, name, from, to, self.data_blocks).map(|extents| {
-            extents
-                .iter()
-                .filter_map(|extent| extent.clip(from, to))
-                .collect()
-        })
+        overlapping(&table, name, from, to, self.data_blocks)
+            .map(|extents| extents.iter().filter_map(|extent| extent.clip(from, to)).collect())
     }
 
     /// The object's last extent.
     pub(crate) fn last_extent(&self, name: ObjectName) -> Result<Option<Extent>, TreeError> {
         let table = self.extents_table()?;
-        let (first, last) = (
-            record::extent_key(name, 0),
-            record::extent_key(name, u64::MAX),
-        );
+        let (first, last) = (record::extent_key(name, 0), record::extent_key(name, u64::MAX));
         let Some(entry) = table.range::<&ExtentKey>(&first..=&last)?.next_back() else {
             return Ok(None);
         };
         let (key, value) = entry?;
-        Ok(Some(Extent::parse(
-            key.value(),
-            value.value(),
-            self.data_blocks,
-        )?))
+        Ok(Some(Extent::parse(key.value(), value.value(), self.data_blocks)?))
     }
 
     /// Up to `most` objects of a partition from `from` on.
@@ -376,8 +352,6 @@ fn check_ballast(backend: &RegionBackend) -> Result<(), TreeError> {
     if held {
         Ok(())
     } else {
-        Err(TreeError::Damaged(
-            "the region's ballast is missing".to_owned(),
-        ))
+        Err(TreeError::Damaged("the region's ballast is missing".to_owned()))
     }
 }

@@ -181,11 +181,7 @@ impl Extent {
         }
         let skip = start - self.logical;
         let checksums = self.checksums[skip as usize..(end - self.logical) as usize].to_vec();
-        Some(Extent {
-            logical: start,
-            physical: self.physical + skip,
-            checksums,
-        })
+        Some(Extent { logical: start, physical: self.physical + skip, checksums })
     }
 }
 
@@ -252,19 +248,11 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn fail(&self, problem: &'static str) -> RecordError {
-        RecordError {
-            kind: self.kind,
-            key: self.key.to_vec(),
-            problem,
-        }
+        RecordError { kind: self.kind, key: self.key.to_vec(), problem }
     }
 
     fn ensure(&self, condition: bool, problem: &'static str) -> Result<(), RecordError> {
-        if condition {
-            Ok(())
-        } else {
-            Err(self.fail(problem))
-        }
+        if condition { Ok(()) } else { Err(self.fail(problem)) }
     }
 
     /// Checks length, checksum and version, in the order in which they can be relied on.
@@ -291,10 +279,7 @@ impl ObjectRecord {
             (object::DATA_MODIFY_TIME, self.data_modify_time.0),
             (object::ATTRIBUTE_MODIFY_TIME, self.attribute_modify_time.0),
             (object::FS_DATA_MODIFY_TIME, self.fs_data_modify_time.0),
-            (
-                object::FS_ATTRIBUTE_MODIFY_TIME,
-                self.fs_attribute_modify_time.0,
-            ),
+            (object::FS_ATTRIBUTE_MODIFY_TIME, self.fs_attribute_modify_time.0),
         ];
         for (field, number) in numbers {
             field.put(&mut record, &number.to_le_bytes());
@@ -306,20 +291,11 @@ impl ObjectRecord {
 
     /// Reads a record found under `key`.
     pub(crate) fn parse(key: &ObjectKey, record: &[u8]) -> Result<ObjectRecord, RecordError> {
-        let checker = Checker {
-            kind: "object",
-            key,
-        };
+        let checker = Checker { kind: "object", key };
         checker.envelope(record, object::BYTES, object::CHECKSUM)?;
-        checker.ensure(
-            object::RESERVED.is_zero(record),
-            "a reserved byte is not zero",
-        )?;
+        checker.ensure(object::RESERVED.is_zero(record), "a reserved byte is not zero")?;
         let logical_size = object::LOGICAL_SIZE.u64(record);
-        checker.ensure(
-            logical_size <= MAX_OBJECT_BYTES,
-            "the size is above the limit",
-        )?;
+        checker.ensure(logical_size <= MAX_OBJECT_BYTES, "the size is above the limit")?;
         let blocks_reserved = object::BLOCKS_RESERVED.u64(record);
         let blocks_used = object::BLOCKS_USED.u64(record);
         let countable = blocks_reserved <= LOGICAL_BLOCKS_MAX && blocks_used <= LOGICAL_BLOCKS_MAX;
@@ -353,10 +329,7 @@ impl Extent {
         let mut record = vec![0; Extent::record_bytes(self.checksums.len())];
         extent::COUNT.put(&mut record, &(self.checksums.len() as u16).to_le_bytes());
         extent::PHYSICAL.put(&mut record, &self.physical.to_le_bytes());
-        for (bytes, sum) in record[extent::BYTES..]
-            .chunks_exact_mut(4)
-            .zip(&self.checksums)
-        {
+        for (bytes, sum) in record[extent::BYTES..].chunks_exact_mut(4).zip(&self.checksums) {
             bytes.copy_from_slice(&sum.to_le_bytes());
         }
         seal(key, &mut record, extent::CHECKSUM);
@@ -369,21 +342,12 @@ impl Extent {
         record: &[u8],
         data_blocks: u64,
     ) -> Result<Extent, RecordError> {
-        let checker = Checker {
-            kind: "extent",
-            key,
-        };
+        let checker = Checker { kind: "extent", key };
         checker.ensure(record.len() >= extent::BYTES, "the length is wrong")?;
         let count = extent::COUNT.u16(record) as usize;
-        checker.ensure(
-            (1..=EXTENT_BLOCKS_MAX).contains(&count),
-            "the count is out of range",
-        )?;
+        checker.ensure((1..=EXTENT_BLOCKS_MAX).contains(&count), "the count is out of range")?;
         checker.envelope(record, Extent::record_bytes(count), extent::CHECKSUM)?;
-        checker.ensure(
-            extent::RESERVED.is_zero(record),
-            "a reserved byte is not zero",
-        )?;
+        checker.ensure(extent::RESERVED.is_zero(record), "a reserved byte is not zero")?;
         let (_, logical) = parse_extent_key(key);
         let logical_end = logical.checked_add(count as u64);
         checker.ensure(
@@ -397,14 +361,9 @@ impl Extent {
             "it lies behind the last data block",
         )?;
         let sums = record[extent::BYTES..].chunks_exact(4);
-        let checksums = sums
-            .map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]))
-            .collect();
-        Ok(Extent {
-            logical,
-            physical,
-            checksums,
-        })
+        let checksums =
+            sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect();
+        Ok(Extent { logical, physical, checksums })
     }
 }
 
@@ -430,10 +389,7 @@ impl PartitionRecord {
         partition: PartitionId,
         record: &[u8],
     ) -> Result<PartitionRecord, RecordError> {
-        let checker = Checker {
-            kind: "partition",
-            key: &partition.0.to_be_bytes(),
-        };
+        let checker = Checker { kind: "partition", key: &partition.0.to_be_bytes() };
         checker.envelope(record, partition::BYTES, partition::CHECKSUM)?;
         let flags = partition::FLAGS.of(record)[0];
         let clean = partition::RESERVED.is_zero(record) && flags & !HAS_PREVIOUS_KEY == 0;
@@ -449,11 +405,7 @@ impl PartitionRecord {
         let partition_key = StoredKey::new(partition::PARTITION_KEY.array(record));
         Ok(PartitionRecord {
             quota_bytes: partition::QUOTA_BYTES.u64(record),
-            keys: PartitionKeys {
-                partition: partition_key,
-                current,
-                previous,
-            },
+            keys: PartitionKeys { partition: partition_key, current, previous },
         })
     }
 }
@@ -468,15 +420,9 @@ pub(crate) fn encode_drive_keys(drive_key: &StoredKey) -> [u8; drive_keys::BYTES
 
 /// Reads the record that keeps the drive key.
 pub(crate) fn parse_drive_keys(record: &[u8]) -> Result<StoredKey, RecordError> {
-    let checker = Checker {
-        kind: "drive keys",
-        key: &DRIVE_KEYS.to_be_bytes(),
-    };
+    let checker = Checker { kind: "drive keys", key: &DRIVE_KEYS.to_be_bytes() };
     checker.envelope(record, drive_keys::BYTES, drive_keys::CHECKSUM)?;
-    checker.ensure(
-        drive_keys::RESERVED.is_zero(record),
-        "a reserved byte is not zero",
-    )?;
+    checker.ensure(drive_keys::RESERVED.is_zero(record), "a reserved byte is not zero")?;
     Ok(StoredKey::new(drive_keys::DRIVE_KEY.array(record)))
 }
 
@@ -484,31 +430,18 @@ pub(crate) fn parse_drive_keys(record: &[u8]) -> Result<StoredKey, RecordError> 
 pub(crate) fn encode_drive_counters(object_limit: u64) -> [u8; drive_counters::BYTES] {
     let mut record = [0; drive_counters::BYTES];
     drive_counters::OBJECT_LIMIT.put(&mut record, &object_limit.to_le_bytes());
-    seal(
-        &DRIVE_COUNTERS.to_be_bytes(),
-        &mut record,
-        drive_counters::CHECKSUM,
-    );
+    seal(&DRIVE_COUNTERS.to_be_bytes(), &mut record, drive_counters::CHECKSUM);
     record
 }
 
 /// Reads the record that keeps the counters: the identifier below which every one may have been
 /// given out.
 pub(crate) fn parse_drive_counters(record: &[u8]) -> Result<u64, RecordError> {
-    let checker = Checker {
-        kind: "drive counters",
-        key: &DRIVE_COUNTERS.to_be_bytes(),
-    };
+    let checker = Checker { kind: "drive counters", key: &DRIVE_COUNTERS.to_be_bytes() };
     checker.envelope(record, drive_counters::BYTES, drive_counters::CHECKSUM)?;
-    checker.ensure(
-        drive_counters::RESERVED.is_zero(record),
-        "a reserved byte is not zero",
-    )?;
+    checker.ensure(drive_counters::RESERVED.is_zero(record), "a reserved byte is not zero")?;
     let limit = drive_counters::OBJECT_LIMIT.u64(record);
-    checker.ensure(
-        limit >= ObjectId::FIRST_DYNAMIC.0,
-        "the limit is within the reserved ones",
-    )?;
+    checker.ensure(limit >= ObjectId::FIRST_DYNAMIC.0, "the limit is within the reserved ones")?;
     Ok(limit)
 }
 
@@ -516,10 +449,7 @@ pub(crate) fn parse_drive_counters(record: &[u8]) -> Result<u64, RecordError> {
 mod tests {
     use super::*;
 
-    const NAME: ObjectName = ObjectName {
-        partition: PartitionId(3),
-        object: ObjectId(77),
-    };
+    const NAME: ObjectName = ObjectName { partition: PartitionId(3), object: ObjectId(77) };
 
     fn object_record() -> ObjectRecord {
         ObjectRecord {
@@ -539,27 +469,13 @@ mod tests {
     }
 
     fn extent() -> Extent {
-        Extent {
-            logical: 100,
-            physical: 900,
-            checksums: (0..256).collect(),
-        }
+        Extent { logical: 100, physical: 900, checksums: (0..256).collect() }
     }
 
     fn partition_record(previous: Option<WorkingKey>) -> PartitionRecord {
-        let current = WorkingKey {
-            epoch: 5,
-            key: StoredKey::new([2; 32]),
-        };
-        let keys = PartitionKeys {
-            partition: StoredKey::new([1; 32]),
-            current,
-            previous,
-        };
-        PartitionRecord {
-            quota_bytes: 1 << 40,
-            keys,
-        }
+        let current = WorkingKey { epoch: 5, key: StoredKey::new([2; 32]) };
+        let keys = PartitionKeys { partition: StoredKey::new([1; 32]), current, previous };
+        PartitionRecord { quota_bytes: 1 << 40, keys }
     }
 
     #[test]
@@ -568,17 +484,8 @@ mod tests {
         let record = object_record();
         assert_eq!(ObjectRecord::parse(&key, &record.encode(&key)), Ok(record));
         let key = extent_key(NAME, 100);
-        assert_eq!(
-            Extent::parse(&key, &extent().encode(&key), 1156),
-            Ok(extent())
-        );
-        for previous in [
-            None,
-            Some(WorkingKey {
-                epoch: 4,
-                key: StoredKey::new([3; 32]),
-            }),
-        ] {
+        assert_eq!(Extent::parse(&key, &extent().encode(&key), 1156), Ok(extent()));
+        for previous in [None, Some(WorkingKey { epoch: 4, key: StoredKey::new([3; 32]) })] {
             let record = partition_record(previous);
             let bytes = record.encode(PartitionId(3));
             assert_eq!(PartitionRecord::parse(PartitionId(3), &bytes), Ok(record));
@@ -591,10 +498,7 @@ mod tests {
     #[test]
     fn keys_sort_as_numbers() {
         assert!(extent_key(NAME, 255) < extent_key(NAME, 256));
-        let next = ObjectName {
-            object: ObjectId(78),
-            ..NAME
-        };
+        let next = ObjectName { object: ObjectId(78), ..NAME };
         assert!(extent_key(NAME, u64::MAX) < extent_key(next, 0));
         assert_eq!(parse_extent_key(&extent_key(NAME, 300)), (NAME, 300));
         assert_eq!(parse_object_key(&object_key(NAME)), NAME);
@@ -613,33 +517,20 @@ mod tests {
             assert!(!parses(&[bytes, &[0]].concat()));
         }
         let key = object_key(NAME);
-        check(&object_record().encode(&key), |b| {
-            ObjectRecord::parse(&key, b).is_ok()
-        });
+        check(&object_record().encode(&key), |b| ObjectRecord::parse(&key, b).is_ok());
         let key = extent_key(NAME, 100);
-        check(&extent().encode(&key), |b| {
-            Extent::parse(&key, b, 1 << 40).is_ok()
-        });
+        check(&extent().encode(&key), |b| Extent::parse(&key, b, 1 << 40).is_ok());
         let bytes = partition_record(None).encode(PartitionId(1));
-        check(&bytes, |b| {
-            PartitionRecord::parse(PartitionId(1), b).is_ok()
-        });
+        check(&bytes, |b| PartitionRecord::parse(PartitionId(1), b).is_ok());
         let drive_key = StoredKey::new([9; 32]);
-        check(&encode_drive_keys(&drive_key), |b| {
-            parse_drive_keys(b).is_ok()
-        });
-        check(&encode_drive_counters(5000), |b| {
-            parse_drive_counters(b).is_ok()
-        });
+        check(&encode_drive_keys(&drive_key), |b| parse_drive_keys(b).is_ok());
+        check(&encode_drive_counters(5000), |b| parse_drive_counters(b).is_ok());
     }
 
     #[test]
     fn a_record_under_another_key_is_found() {
         let bytes = object_record().encode(&object_key(NAME));
-        let other = object_key(ObjectName {
-            object: ObjectId(78),
-            ..NAME
-        });
+        let other = object_key(ObjectName { object: ObjectId(78), ..NAME });
         assert!(ObjectRecord::parse(&other, &bytes).is_err());
         let bytes = extent().encode(&extent_key(NAME, 100));
         assert!(Extent::parse(&extent_key(NAME, 101), &bytes, 1 << 40).is_err());
@@ -648,25 +539,13 @@ mod tests {
     #[test]
     fn fields_out_of_bounds_are_refused_though_the_checksum_matches() {
         let key = object_key(NAME);
-        let large = ObjectRecord {
-            logical_size: MAX_OBJECT_BYTES + 1,
-            ..object_record()
-        };
+        let large = ObjectRecord { logical_size: MAX_OBJECT_BYTES + 1, ..object_record() };
         assert!(ObjectRecord::parse(&key, &large.encode(&key)).is_err());
-        let many = ObjectRecord {
-            blocks_used: u64::MAX,
-            ..object_record()
-        };
+        let many = ObjectRecord { blocks_used: u64::MAX, ..object_record() };
         assert!(ObjectRecord::parse(&key, &many.encode(&key)).is_err());
         let key = extent_key(NAME, 100);
-        assert!(
-            Extent::parse(&key, &extent().encode(&key), 1155).is_err(),
-            "past the device"
-        );
-        let far = Extent {
-            physical: u64::MAX - 3,
-            ..extent()
-        };
+        assert!(Extent::parse(&key, &extent().encode(&key), 1155).is_err(), "past the device");
+        let far = Extent { physical: u64::MAX - 3, ..extent() };
         assert!(Extent::parse(&key, &far.encode(&key), u64::MAX).is_err());
         let end = extent_key(NAME, LOGICAL_BLOCKS_MAX - 255);
         assert!(Extent::parse(&end, &extent().encode(&end), 1 << 40).is_err());

@@ -138,11 +138,8 @@ impl Region {
         let first = offset / PAGE;
         let pages = (offset + data.len() as u64).div_ceil(PAGE) - first;
         let whole = offset.is_multiple_of(PAGE) && data.len().is_multiple_of(BLOCK_BYTES);
-        let mut buffer = if whole {
-            AlignedBuffer::zeroed(data.len())
-        } else {
-            self.load(first, pages)?
-        };
+        let mut buffer =
+            if whole { AlignedBuffer::zeroed(data.len()) } else { self.load(first, pages)? };
         let at = (offset - first * PAGE) as usize;
         buffer[at..at + data.len()].copy_from_slice(data);
         let waiting = {
@@ -168,10 +165,7 @@ impl Region {
     fn write_out(&self) -> bool {
         let snapshot: Vec<(u64, Arc<AlignedBuffer>)> = {
             let pending = self.pending.read().unwrap_or_else(PoisonError::into_inner);
-            pending
-                .iter()
-                .map(|(&page, bytes)| (page, bytes.clone()))
-                .collect()
+            pending.iter().map(|(&page, bytes)| (page, bytes.clone())).collect()
         };
         let mut requests: Vec<WriteRequest<'_>> = Vec::new();
         let mut next_page = None;
@@ -192,10 +186,7 @@ impl Region {
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
         for (page, written) in &snapshot {
             // A page that was written again meanwhile stays.
-            if pending
-                .get(page)
-                .is_some_and(|now| Arc::ptr_eq(now, written))
-            {
+            if pending.get(page).is_some_and(|now| Arc::ptr_eq(now, written)) {
                 pending.remove(page);
             }
         }
@@ -221,10 +212,7 @@ impl StorageBackend for RegionBackend {
     fn set_len(&self, length: u64) -> io::Result<()> {
         let region = &self.0;
         if length > region.bytes {
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                "the metadata region is full",
-            ));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the metadata region is full"));
         }
         // The first size that the tree gives its file makes the file, at its full size.
         let made = region.length.load(Ordering::Acquire) > 0;
@@ -252,11 +240,7 @@ impl StorageBackend for RegionBackend {
 
 impl fmt::Debug for RegionBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "RegionBackend({} bytes of {:?})",
-            self.0.bytes, self.0.device
-        )
+        write!(f, "RegionBackend({} bytes of {:?})", self.0.bytes, self.0.device)
     }
 }
 
@@ -285,15 +269,9 @@ mod tests {
         backend.write(0, &[1; 8192]).unwrap();
         backend.sync_data().unwrap();
         backend.write(4000, &[2; 200]).unwrap();
-        assert_eq!(
-            read(&backend, 3999, 202),
-            [&[1][..], &[2; 200], &[1]].concat()
-        );
+        assert_eq!(read(&backend, 3999, 202), [&[1][..], &[2; 200], &[1]].concat());
         backend.sync_data().unwrap();
-        assert_eq!(
-            read(&backend, 3999, 202),
-            [&[1][..], &[2; 200], &[1]].concat()
-        );
+        assert_eq!(read(&backend, 3999, 202), [&[1][..], &[2; 200], &[1]].concat());
         let image = device.live_image();
         assert_eq!(image[(1 << 20) + 4000], 2);
         assert_eq!(image[(1 << 20) + 4200], 1);
@@ -320,10 +298,7 @@ mod tests {
         assert_eq!(backend.len().unwrap(), 0);
         backend.set_len(4096).unwrap();
         assert_eq!(backend.len().unwrap(), bytes);
-        assert_eq!(
-            backend.set_len(bytes + 1).unwrap_err().kind(),
-            io::ErrorKind::StorageFull
-        );
+        assert_eq!(backend.set_len(bytes + 1).unwrap_err().kind(), io::ErrorKind::StorageFull);
         backend.write(bytes - 1, &[1]).unwrap();
         backend.write(bytes, &[1]).unwrap_err();
         backend.write(u64::MAX, &[1]).unwrap_err();
@@ -334,21 +309,14 @@ mod tests {
     fn a_failed_sync_is_remembered_and_hidden_from_the_tree() {
         let (device, backend) = region();
         backend.write(0, &[1; 4096]).unwrap();
-        device.set_plan(FaultPlan {
-            failing_writes: vec![0],
-            ..FaultPlan::default()
-        });
+        device.set_plan(FaultPlan { failing_writes: vec![0], ..FaultPlan::default() });
         backend.sync_data().unwrap();
         assert!(backend.0.failure().unwrap().contains("planned fault"));
         assert_eq!(read(&backend, 0, 1), [1]);
         backend.write(0, &[2; 4096]).unwrap();
         backend.sync_data().unwrap();
         assert_eq!(read(&backend, 0, 1), [2]);
-        assert_eq!(
-            device.live_image()[1 << 20],
-            0,
-            "nothing reaches the device any more"
-        );
+        assert_eq!(device.live_image()[1 << 20], 0, "nothing reaches the device any more");
     }
 
     #[test]
@@ -358,9 +326,7 @@ mod tests {
         let geometry = Geometry::plan(capacity, Some(32 << 20)).unwrap();
         let backend = RegionBackend(Region::fresh(device.clone(), &geometry));
         for page in 0..backend.0.pages() {
-            backend
-                .write(page * 4096, &page.to_le_bytes().repeat(512))
-                .unwrap();
+            backend.write(page * 4096, &page.to_le_bytes().repeat(512)).unwrap();
         }
         assert!(device.writes() > 0 && device.syncs() == 0);
         assert!(backend.0.pending.read().unwrap().len() <= PENDING_PAGES_MAX);

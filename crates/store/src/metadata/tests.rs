@@ -12,10 +12,7 @@ use super::record::Extent;
 use super::*;
 
 fn name(object: u64) -> ObjectName {
-    ObjectName {
-        partition: PartitionId(1),
-        object: ObjectId(object),
-    }
+    ObjectName { partition: PartitionId(1), object: ObjectId(object) }
 }
 
 fn create(capacity: u64, metadata_bytes: Option<u64>) -> (Arc<MemoryDevice>, Geometry) {
@@ -38,31 +35,18 @@ fn open(device: &Arc<MemoryDevice>, geometry: &Geometry) -> Metadata {
 
 fn extent(logical: u64, physical: u64, blocks: u64) -> Extent {
     let checksums = (0..blocks).map(|block| (physical + block) as u32).collect();
-    Extent {
-        logical,
-        physical,
-        checksums,
-    }
+    Extent { logical, physical, checksums }
 }
 
 #[test]
 fn regions_of_every_kind_can_be_made_and_opened() {
-    for bytes in [
-        2 << 20,
-        (2 << 20) + (256 << 10),
-        5 << 20,
-        64 << 20,
-        4 << 30,
-        (8 << 30) + 4096,
-    ] {
+    for bytes in [2 << 20, (2 << 20) + (256 << 10), 5 << 20, 64 << 20, 4 << 30, (8 << 30) + 4096] {
         let (device, geometry) = create((16 << 30) + bytes, Some(bytes));
         assert_eq!(geometry.metadata_bytes, bytes);
         for _ in 0..3 {
             let metadata = open(&device, &geometry);
             let mut transaction = metadata.begin().unwrap();
-            transaction
-                .replace(name(1), vec![extent(0, 0, 256)])
-                .unwrap();
+            transaction.replace(name(1), vec![extent(0, 0, 256)]).unwrap();
             transaction.commit().unwrap();
             metadata.close().unwrap();
         }
@@ -91,17 +75,12 @@ fn a_region_filled_to_its_limit_still_takes_any_transaction() {
         metadata.capacity.release(16);
         count += 16;
     }
-    assert!(
-        count > 3000,
-        "a quarter of 512 pages holds at least that many, not {count}"
-    );
+    assert!(count > 3000, "a quarter of 512 pages holds at least that many, not {count}");
     for round in 0..20 {
         // Readers of old states keep pages from being released.
         let reader = metadata.extents_table().unwrap();
         let mut transaction = metadata.begin().unwrap();
-        let all = (0..count)
-            .map(|i| extent(2 * i, (i + round * 7) % 9999, 1))
-            .collect();
+        let all = (0..count).map(|i| extent(2 * i, (i + round * 7) % 9999, 1)).collect();
         assert_eq!(transaction.replace(name(1), all).unwrap(), count);
         let freed = transaction.commit().unwrap();
         assert_eq!(freed.iter().map(|run| run.blocks).sum::<u64>(), count);
@@ -125,9 +104,7 @@ fn a_region_of_whole_tree_regions_grows_and_shrinks() {
         for step in 0..20u64 {
             let mut transaction = metadata.begin().unwrap();
             let first = (round * 20 + step) * 512;
-            let new = (0..512)
-                .map(|i| extent(2 * (first + i), first + i, 1))
-                .collect();
+            let new = (0..512).map(|i| extent(2 * (first + i), first + i, 1)).collect();
             transaction.replace(name(1), new).unwrap();
             transaction.commit().unwrap();
         }
@@ -142,14 +119,8 @@ fn a_region_of_whole_tree_regions_grows_and_shrinks() {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Replace {
-        logical: u64,
-        blocks: u64,
-        physical: u64,
-    },
-    Cut {
-        first: u64,
-    },
+    Replace { logical: u64, blocks: u64, physical: u64 },
+    Cut { first: u64 },
     RemoveObject,
 }
 

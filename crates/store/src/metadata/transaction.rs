@@ -51,8 +51,7 @@ impl<'a> Transaction<'a> {
         if let Some(failure) = self.region.failure() {
             return Err(TreeError::Io(std::io::Error::other(failure.to_owned())));
         }
-        self.capacity
-            .added(self.records_added.saturating_sub(self.records_removed));
+        self.capacity.added(self.records_added.saturating_sub(self.records_removed));
         Ok(self.freed)
     }
 
@@ -73,12 +72,7 @@ impl<'a> Transaction<'a> {
     /// Removes an object with all of its extents. It need not exist.
     pub(crate) fn remove_object(&mut self, name: ObjectName) -> Result<(), TreeError> {
         let key = record::object_key(name);
-        if self
-            .transaction
-            .open_table(OBJECTS)?
-            .remove(&key)?
-            .is_some()
-        {
+        if self.transaction.open_table(OBJECTS)?.remove(&key)?.is_some() {
             self.records_removed += 1;
         }
         self.cut(name, 0)?;
@@ -133,10 +127,7 @@ impl<'a> Transaction<'a> {
 
     fn extents(&self) -> Result<ExtentTable<'_>, TreeError> {
         let table = self.transaction.open_table(EXTENTS)?;
-        Ok(ExtentTable {
-            table,
-            data_blocks: self.data_blocks,
-        })
+        Ok(ExtentTable { table, data_blocks: self.data_blocks })
     }
 }
 
@@ -183,8 +174,7 @@ impl ExtentTable<'_> {
         extent: &Extent,
         changes: &mut Changes,
     ) -> Result<(), TreeError> {
-        self.table
-            .remove(&record::extent_key(name, extent.logical))?;
+        self.table.remove(&record::extent_key(name, extent.logical))?;
         changes.records_removed += 1;
         Ok(())
     }
@@ -201,10 +191,7 @@ impl ExtentTable<'_> {
             let Some(gone) = old.clip(from, to) else {
                 continue;
             };
-            changes.freed.push(Run {
-                start: gone.physical,
-                blocks: gone.blocks(),
-            });
+            changes.freed.push(Run { start: gone.physical, blocks: gone.blocks() });
             changes.blocks_removed += gone.blocks();
             let left = old.clip(old.logical, from);
             // A left part takes the place of the old record under the same key.
@@ -240,11 +227,7 @@ impl ExtentTable<'_> {
             if adjacent {
                 let mut checksums = before.checksums;
                 checksums.append(&mut new.checksums);
-                new = Extent {
-                    logical: before.logical,
-                    physical: before.physical,
-                    checksums,
-                };
+                new = Extent { logical: before.logical, physical: before.physical, checksums };
             }
         }
         self.insert(name, &new, changes)
@@ -252,18 +235,11 @@ impl ExtentTable<'_> {
 
     /// The last extent that begins before block `logical`.
     fn before(&self, name: ObjectName, logical: u64) -> Result<Option<Extent>, TreeError> {
-        let (first, end) = (
-            record::extent_key(name, 0),
-            record::extent_key(name, logical),
-        );
+        let (first, end) = (record::extent_key(name, 0), record::extent_key(name, logical));
         let Some(entry) = self.table.range::<&ExtentKey>(&first..&end)?.next_back() else {
             return Ok(None);
         };
         let (key, value) = entry?;
-        Ok(Some(Extent::parse(
-            key.value(),
-            value.value(),
-            self.data_blocks,
-        )?))
+        Ok(Some(Extent::parse(key.value(), value.value(), self.data_blocks)?))
     }
 }

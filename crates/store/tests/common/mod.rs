@@ -63,16 +63,11 @@ pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Store {
 }
 
 pub fn name(partition: PartitionId, object: u64) -> ObjectName {
-    ObjectName {
-        partition,
-        object: ObjectId(object),
-    }
+    ObjectName { partition, object: ObjectId(object) }
 }
 
 pub fn create(store: &Store, partition: PartitionId) -> ObjectName {
-    let (object, _) = store
-        .create(partition, &SetAttributes::default(), Timestamp(2))
-        .unwrap();
+    let (object, _) = store.create(partition, &SetAttributes::default(), Timestamp(2)).unwrap();
     ObjectName { partition, object }
 }
 
@@ -117,10 +112,7 @@ pub fn contents(store: &Store, name: ObjectName) -> Result<Vec<u8>, StoreError> 
 }
 
 pub fn set_size(store: &Store, name: ObjectName, size: u64) -> Result<(), StoreError> {
-    let changes = SetAttributes {
-        logical_size: Some(size),
-        ..SetAttributes::default()
-    };
+    let changes = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
     store.setattr(name, &changes, Timestamp(4)).map(|_| ())
 }
 

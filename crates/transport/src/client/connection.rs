@@ -67,11 +67,7 @@ impl Connection {
             source,
             execution: Execution::Never,
         })?;
-        Ok(Connection::over(
-            Wire::Tls(Box::new(wire)),
-            address,
-            options,
-        ))
+        Ok(Connection::over(Wire::Tls(Box::new(wire)), address, options))
     }
 
     fn over(wire: Wire, address: SocketAddr, options: &ClientOptions) -> Connection {
@@ -93,10 +89,7 @@ impl Connection {
     /// Finds out that the server has closed an idle connection before a call is sent on it: after,
     /// nobody could say whether the call was executed.
     fn check_idle(&self) {
-        let idle = self
-            .pending
-            .idle_for()
-            .is_some_and(|idle| idle > TRUSTED_IDLE);
+        let idle = self.pending.idle_for().is_some_and(|idle| idle > TRUSTED_IDLE);
         if idle && self.wire.has_event() {
             self.break_with(BreakReason::ClosedByPeer);
         }
@@ -120,10 +113,7 @@ impl Connection {
         let mut record = record.into_bytes();
         record.extend_from_slice(call.arguments);
         let sealed = seal_record(&mut record, data_length + pad);
-        debug_assert!(
-            sealed.is_ok(),
-            "the length was checked against a lower limit"
-        );
+        debug_assert!(sealed.is_ok(), "the length was checked against a lower limit");
         let mut slices = Vec::with_capacity(call.data.len() + 2);
         slices.push(IoSlice::new(&record));
         slices.extend_from_slice(call.data);
@@ -150,20 +140,22 @@ impl Connection {
         }
     }
 
-    /// Receives replies up to the one of `xid`. Returns whether the time was up before.
+    /// Receives replies up to the one of `xid`, and those that came in the same piece: their callers
+    /// need not take over for them. Returns whether the time was up before.
     fn receive_until(&self, xid: u32, deadline: Instant) -> bool {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
+        let mut done = false;
+        while !done || receiver.has_buffered_reply() {
             match receiver.receive_one(&self.wire, &self.pending, deadline) {
-                Ok(ended) if ended == Some(xid) => return false,
-                Ok(_) => {}
-                Err(Ended::TimeUp) => return true,
+                Ok(ended) => done |= ended == Some(xid),
+                Err(Ended::TimeUp) => return !done,
                 Err(Ended::Broken(reason)) => {
                     self.break_with(reason);
                     return false;
                 }
             }
         }
+        false
     }
 
     fn break_with(&self, reason: BreakReason) -> Arc<BreakReason> {
@@ -188,15 +180,10 @@ impl Connection {
             // Part of a record may be out: nothing can follow it. A server does nothing with it.
             let timed_out = error.kind() == io::ErrorKind::TimedOut;
             let reason = self.break_with(reason_of(error));
-            let failure = if timed_out {
-                Failure::TimedOut
-            } else {
-                Failure::Broken(reason)
-            };
+            let failure = if timed_out { Failure::TimedOut } else { Failure::Broken(reason) };
             return Err((failure, Execution::Never));
         }
-        self.wait(&ticket, deadline)
-            .map_err(|failure| (failure, Execution::Possible))
+        self.wait(&ticket, deadline).map_err(|failure| (failure, Execution::Possible))
     }
 
     fn error(
@@ -207,32 +194,18 @@ impl Connection {
     ) -> ChannelError {
         let address = self.address;
         match failure {
-            Failure::TimedOut => ChannelError::TimedOut {
-                address,
-                after: call.timeout,
-                execution,
-            },
+            Failure::TimedOut => ChannelError::TimedOut { address, after: call.timeout, execution },
             Failure::Rejected(reason) => ChannelError::Rejected { address, reason },
             Failure::Broken(reason) => match &*reason {
                 // The server ends the handshake with it, and never gets to a call.
                 BreakReason::Tls(source @ TlsError::Refused { .. }) => {
                     let source = source.clone();
-                    ChannelError::Tls {
-                        address,
-                        source,
-                        execution: Execution::Never,
-                    }
+                    ChannelError::Tls { address, source, execution: Execution::Never }
                 }
-                BreakReason::Tls(source) => ChannelError::Tls {
-                    address,
-                    source: source.clone(),
-                    execution,
-                },
-                _ => ChannelError::Broken {
-                    address,
-                    reason,
-                    execution,
-                },
+                BreakReason::Tls(source) => {
+                    ChannelError::Tls { address, source: source.clone(), execution }
+                }
+                _ => ChannelError::Broken { address, reason, execution },
             },
         }
     }
@@ -266,10 +239,7 @@ fn connect(
         options.send_buffer_bytes,
         options.receive_buffer_bytes,
     )
-    .map_err(|source| ChannelError::Connect {
-        address,
-        source: Arc::new(source),
-    })
+    .map_err(|source| ChannelError::Connect { address, source: Arc::new(source) })
 }
 
 /// Why the connection broke, from what the wire said.

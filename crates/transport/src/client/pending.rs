@@ -165,9 +165,7 @@ impl Pending {
             phase: Phase::Open,
             last_end: Instant::now(),
         };
-        Pending {
-            state: Mutex::new(state),
-        }
+        Pending { state: Mutex::new(state) }
     }
 
     /// No code panics while it holds the lock, but if it did, the state would still be whole: each
@@ -183,18 +181,9 @@ impl Pending {
         shape: ResultShape,
         deadline: Instant,
     ) -> Result<Ticket<'a>, Failure> {
-        let buffer = Buffer {
-            start: into.as_mut_ptr(),
-            length: into.len(),
-        };
+        let buffer = Buffer { start: into.as_mut_ptr(), length: into.len() };
         let caller = thread::current();
-        let mut entry = Entry {
-            caller,
-            waits: false,
-            buffer,
-            shape,
-            progress: Progress::Waiting,
-        };
+        let mut entry = Entry { caller, waits: false, buffer, shape, progress: Progress::Waiting };
         loop {
             let mut state = self.lock();
             match &state.phase {
@@ -206,11 +195,7 @@ impl Pending {
             }
             match state.calls.insert(entry) {
                 Ok(xid) => {
-                    return Ok(Ticket {
-                        pending: self,
-                        xid,
-                        _buffer: PhantomData,
-                    });
+                    return Ok(Ticket { pending: self, xid, _buffer: PhantomData });
                 }
                 Err(back) => entry = back,
             }
@@ -242,12 +227,7 @@ impl Pending {
             Some(entry) if matches!(entry.progress, Progress::Waiting) => {
                 entry.progress = Progress::Claimed;
                 let (buffer, shape) = (entry.buffer, entry.shape);
-                Claim::Call(Claimed {
-                    pending: self,
-                    xid,
-                    buffer,
-                    shape,
-                })
+                Claim::Call(Claimed { pending: self, xid, buffer, shape })
             }
             None if closing => Claim::Abandoned,
             // A second reply to one call is as wrong as a reply to none.
@@ -353,11 +333,7 @@ impl Ticket<'_> {
     }
 
     fn take(&self, mut state: MutexGuard<'_, State>) -> Outcome {
-        match state
-            .calls
-            .get_mut(self.xid)
-            .map(|entry| &mut entry.progress)
-        {
+        match state.calls.get_mut(self.xid).map(|entry| &mut entry.progress) {
             Some(progress @ Progress::Done(_)) => {
                 match std::mem::replace(progress, Progress::Waiting) {
                     Progress::Done(outcome) => outcome,

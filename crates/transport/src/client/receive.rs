@@ -58,6 +58,11 @@ impl Receiver {
         }
     }
 
+    /// Whether the next reply can be received without waiting.
+    pub(super) fn has_buffered_reply(&self) -> bool {
+        self.records.has_buffered_record()
+    }
+
     /// Receives one reply, for whomever it is: returns the identifier of the call that it ended.
     pub(super) fn receive_one(
         &mut self,
@@ -92,12 +97,7 @@ impl Receiver {
             return Ok(Some(head.xid));
         }
         let shape = claimed.shape;
-        let mut body = Body {
-            records,
-            source: &mut source,
-            record: &mut record,
-            head: &head,
-        };
+        let mut body = Body { records, source: &mut source, record: &mut record, head: &head };
         let data_length = match shape {
             ResultShape::Plain => body.take_plain(self.max_head_bytes)?,
             ResultShape::DataAfter { head_bytes } => {
@@ -181,13 +181,8 @@ impl<S: Source> Body<'_, S> {
     /// All results go to the record. Returns the length of bulk data: none.
     fn take_plain(&mut self, limit: usize) -> Result<usize, Ended> {
         let room = limit.saturating_sub(self.record.len());
-        self.records
-            .take_head(self.source, self.record, room, room)?;
-        if self.records.at_end() {
-            Ok(0)
-        } else {
-            Err(FrameError::HeadTooLong { limit }.into())
-        }
+        self.records.take_head(self.source, self.record, room, room)?;
+        if self.records.at_end() { Ok(0) } else { Err(FrameError::HeadTooLong { limit }.into()) }
     }
 
     /// The first `head_bytes` of the results go to the record, the rest to `buffer`.
@@ -201,8 +196,7 @@ impl<S: Source> Body<'_, S> {
         if missing > limit {
             return Err(FrameError::HeadTooLong { limit }.into());
         }
-        self.records
-            .take_head(self.source, self.record, missing, missing)?;
+        self.records.take_head(self.source, self.record, missing, missing)?;
         if self.records.at_end() && self.results_length() <= head_bytes {
             return Ok(0);
         }
@@ -251,8 +245,7 @@ impl<S: Source> Body<'_, S> {
 
 /// The length word at the end of the results' head.
 fn last_word(head: &[u8]) -> usize {
-    head.last_chunk::<4>()
-        .map_or(0, |word| u32::from_be_bytes(*word) as usize)
+    head.last_chunk::<4>().map_or(0, |word| u32::from_be_bytes(*word) as usize)
 }
 
 /// Receives until the reader's own time is up between replies, or the peer's within one.

@@ -65,13 +65,7 @@ impl Server {
         let name = acceptor.options.name.clone();
         let thread = start_thread(&name, move || acceptor.run())?;
         let acceptor = Mutex::new(Some(thread));
-        Ok(Server {
-            address,
-            listener,
-            stopping,
-            registry,
-            acceptor,
-        })
+        Ok(Server { address, listener, stopping, registry, acceptor })
     }
 
     /// Where it listens.
@@ -98,11 +92,7 @@ impl Server {
         self.stopping.store(true, Ordering::Release);
         // On Linux this wakes the thread that is blocked in accept. It fails only if done before.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        let thread = self
-            .acceptor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.acceptor.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -162,11 +152,7 @@ fn serve<S: Service>(
     options: Arc<ServerOptions>,
     place: Place,
 ) {
-    let prepared = prepare_socket(
-        &socket,
-        options.send_buffer_bytes,
-        options.receive_buffer_bytes,
-    );
+    let prepared = prepare_socket(&socket, options.send_buffer_bytes, options.receive_buffer_bytes);
     if let Err(error) = prepared {
         tracing::debug!(peer = %address, %error, "connection lost");
         return;

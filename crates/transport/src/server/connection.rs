@@ -77,12 +77,7 @@ impl<S: Service> Connection<S> {
             outbox: Outbox::new(),
             spare: Vec::new(),
         };
-        let turn = Turn {
-            lead: Some(Box::new(lead)),
-            threads: 1,
-            waiting: 0,
-            ended: false,
-        };
+        let turn = Turn { lead: Some(Box::new(lead)), threads: 1, waiting: 0, ended: false };
         Arc::new(Connection {
             service,
             options,
@@ -200,11 +195,7 @@ impl<S: Service> Connection<S> {
                 self.give_turn(lead, place);
                 let mut outbox = Outbox::new();
                 self.execute(request, &mut outbox);
-                return if self.send(&mut outbox) {
-                    Step::Follow
-                } else {
-                    Step::End
-                };
+                return if self.send(&mut outbox) { Step::Follow } else { Step::End };
             }
             lead.spare = self.execute(request, &mut lead.outbox);
         }
@@ -230,8 +221,7 @@ impl<S: Service> Connection<S> {
     fn may_block(&self, request: &Request<S::Payload>) -> bool {
         let (head, arguments_at) = request.head();
         let arguments = &request.record[arguments_at..];
-        self.service
-            .may_block(&head, arguments, request.payload.as_ref())
+        self.service.may_block(&head, arguments, request.payload.as_ref())
     }
 
     /// Executes a call and puts the reply into `outbox`. Returns the record's vector.
@@ -243,12 +233,7 @@ impl<S: Service> Connection<S> {
         let payload = request.payload.take();
         let (head, arguments_at) = request.head();
         let arguments = &request.record[arguments_at..];
-        let call = Call {
-            head: &head,
-            arguments,
-            payload,
-            peer: &self.peer,
-        };
+        let call = Call { head: &head, arguments, payload, peer: &self.peer };
         // A bug that one call finds must not end the service of the others.
         let answer = catch_unwind(AssertUnwindSafe(|| self.service.execute(call)));
         let answer = answer.unwrap_or_else(|_| {
@@ -302,8 +287,5 @@ pub(super) fn start_thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(body)
+    thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(body)
 }

@@ -56,11 +56,7 @@ impl Registry {
         if entries.connections.len() >= max_connections {
             let number = entries.longest_idle()?;
             // Its threads go on to their end; its place is free now.
-            if let Some(wire) = entries
-                .connections
-                .remove(&number)
-                .and_then(|entry| entry.wire)
-            {
+            if let Some(wire) = entries.connections.remove(&number).and_then(|entry| entry.wire) {
                 tracing::debug!("closed an idle connection: too many are open");
                 wire.close();
             }
@@ -68,16 +64,9 @@ impl Registry {
         let number = entries.next;
         entries.next += 1;
         let idle_ms = Arc::new(AtomicU64::new(0));
-        let entry = Entry {
-            wire: None,
-            idle_ms: Arc::clone(&idle_ms),
-        };
+        let entry = Entry { wire: None, idle_ms: Arc::clone(&idle_ms) };
         entries.connections.insert(number, entry);
-        Some(Place {
-            registry: Arc::clone(self),
-            number,
-            idle_ms,
-        })
+        Some(Place { registry: Arc::clone(self), number, idle_ms })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -88,11 +77,7 @@ impl Registry {
     pub(super) fn drain(&self) {
         let mut entries = self.lock();
         entries.closed = true;
-        for wire in entries
-            .connections
-            .values()
-            .filter_map(|entry| entry.wire.as_ref())
-        {
+        for wire in entries.connections.values().filter_map(|entry| entry.wire.as_ref()) {
             wire.stop_receiving();
         }
     }
@@ -105,23 +90,15 @@ impl Registry {
             if left.is_zero() {
                 return false;
             }
-            entries = self
-                .changed
-                .wait_timeout(entries, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            entries =
+                self.changed.wait_timeout(entries, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
 
     /// Ends every connection now.
     pub(super) fn close_all(&self) {
-        for wire in self
-            .lock()
-            .connections
-            .values()
-            .filter_map(|entry| entry.wire.as_ref())
-        {
+        for wire in self.lock().connections.values().filter_map(|entry| entry.wire.as_ref()) {
             wire.close();
         }
     }
@@ -130,10 +107,7 @@ impl Registry {
 impl Entries {
     fn longest_idle(&self) -> Option<u64> {
         let idle = |entry: &Entry| entry.idle_ms.load(Ordering::Relaxed);
-        let (number, entry) = self
-            .connections
-            .iter()
-            .max_by_key(|(_, entry)| idle(entry))?;
+        let (number, entry) = self.connections.iter().max_by_key(|(_, entry)| idle(entry))?;
         (idle(entry) >= EVICTABLE_IDLE_MS).then_some(*number)
     }
 }

@@ -28,15 +28,8 @@ impl<S: AsRef<[u8]>> ReadyReply<S> {
     /// Encodes an answer.
     pub(super) fn new(call: &CallHead<'_>, answer: Answer<S>) -> ReadyReply<S> {
         match answer {
-            Answer::Results {
-                verifier,
-                results,
-                data,
-            } => {
-                let verifier = OpaqueAuth {
-                    flavor: verifier.flavor,
-                    body: &verifier.body,
-                };
+            Answer::Results { verifier, results, data } => {
+                let verifier = OpaqueAuth { flavor: verifier.flavor, body: &verifier.body };
                 let head = call.accepted(verifier, AcceptStatus::Success);
                 ReadyReply::with_results(&head, &results, data)
             }
@@ -67,16 +60,9 @@ impl<S: AsRef<[u8]>> ReadyReply<S> {
             let verifier = OpaqueAuth::NONE;
             let status = AcceptStatus::SystemError;
             let body = nasd_rpc::ReplyBody::Accepted { verifier, status };
-            return ReadyReply::head_only(&ReplyHead {
-                xid: head.xid,
-                body,
-            });
+            return ReadyReply::head_only(&ReplyHead { xid: head.xid, body });
         }
-        ReadyReply {
-            record,
-            data,
-            data_length,
-        }
+        ReadyReply { record, data, data_length }
     }
 
     fn bytes(&self) -> usize {
@@ -85,11 +71,7 @@ impl<S: AsRef<[u8]>> ReadyReply<S> {
 
     fn push_slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
         slices.push(IoSlice::new(&self.record));
-        slices.extend(
-            self.data
-                .iter()
-                .map(|segment| IoSlice::new(segment.as_ref())),
-        );
+        slices.extend(self.data.iter().map(|segment| IoSlice::new(segment.as_ref())));
         slices.push(IoSlice::new(&[0; 3][..xdr_pad(self.data_length)]));
     }
 }
@@ -103,10 +85,7 @@ pub(super) struct Outbox<S> {
 
 impl<S: AsRef<[u8]>> Outbox<S> {
     pub(super) fn new() -> Self {
-        Outbox {
-            replies: Vec::new(),
-            bytes: 0,
-        }
+        Outbox { replies: Vec::new(), bytes: 0 }
     }
 
     pub(super) fn push(&mut self, reply: ReadyReply<S>) {

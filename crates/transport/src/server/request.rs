@@ -60,17 +60,9 @@ pub(super) fn receive_request<S: Service>(
     loop {
         let room = max_head_bytes.saturating_sub(record.len());
         if room == 0 {
-            return Err(FrameError::HeadTooLong {
-                limit: max_head_bytes,
-            }
-            .into());
+            return Err(FrameError::HeadTooLong { limit: max_head_bytes }.into());
         }
-        records.take_head(
-            source,
-            &mut record,
-            more.min(room),
-            room.min(BUFFER_BYTES.max(more)),
-        )?;
+        records.take_head(source, &mut record, more.min(room), room.min(BUFFER_BYTES.max(more)))?;
         let complete = records.at_end();
         let mut input = Decoder::new(&record);
         let head = match CallHead::decode(&mut input) {
@@ -83,35 +75,21 @@ pub(super) fn receive_request<S: Service>(
         };
         let arguments = input.rest();
         let arguments_at = input.position();
-        let arriving = Arriving {
-            head: &head,
-            arguments,
-            complete,
-            peer,
-        };
+        let arriving = Arriving { head: &head, arguments, complete, peer };
         match service.receive(&arriving) {
             Receive::More { at_least } if !complete => {
                 more = at_least.saturating_sub(arguments.len()).max(1);
             }
             Receive::Whole | Receive::More { .. } => {
                 take_rest(records, source, &mut record, max_head_bytes)?;
-                return Ok(Received::Call(Request {
-                    record,
-                    payload: None,
-                }));
+                return Ok(Received::Call(Request { record, payload: None }));
             }
             Receive::Discard { head_bytes } => {
                 records.skip_rest(source)?;
                 record.truncate(arguments_at + head_bytes);
-                return Ok(Received::Call(Request {
-                    record,
-                    payload: None,
-                }));
+                return Ok(Received::Call(Request { record, payload: None }));
             }
-            Receive::Data {
-                head_bytes,
-                payload,
-            } => {
+            Receive::Data { head_bytes, payload } => {
                 let xid = head.xid;
                 let data_at = arguments_at + head_bytes;
                 return take_data(records, source, record, xid, data_at, payload);
@@ -129,11 +107,7 @@ fn take_rest(
 ) -> Result<(), ReadError> {
     let room = limit.saturating_sub(record.len());
     records.take_head(source, record, room, room)?;
-    if records.at_end() {
-        Ok(())
-    } else {
-        Err(FrameError::HeadTooLong { limit }.into())
-    }
+    if records.at_end() { Ok(()) } else { Err(FrameError::HeadTooLong { limit }.into()) }
 }
 
 /// Nothing can be said about where the next call begins unless this one is taken whole; where
@@ -175,10 +149,7 @@ fn take_data<P: Payload>(
     copy_to(&record[data_at..data_at + early], &mut slices);
     let mut padding = [0; 3];
     let padding_left = padded - surplus.max(length);
-    let mut slices: Vec<_> = slices
-        .iter_mut()
-        .map(|slice| IoSliceMut::new(slice))
-        .collect();
+    let mut slices: Vec<_> = slices.iter_mut().map(|slice| IoSliceMut::new(slice)).collect();
     slices.push(IoSliceMut::new(&mut padding[..padding_left]));
     let filled = records.take_into(source, &mut slices)?;
     drop(slices);
@@ -189,10 +160,7 @@ fn take_data<P: Payload>(
         return garbage(records, source, xid);
     }
     record.truncate(data_at);
-    Ok(Received::Call(Request {
-        record,
-        payload: Some(payload),
-    }))
+    Ok(Received::Call(Request { record, payload: Some(payload) }))
 }
 
 /// The data's length word and the record's length contradict one another.

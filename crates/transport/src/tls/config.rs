@@ -63,9 +63,7 @@ impl ServerTls {
             .map_err(|error| wrong("certificate or key", &error))?;
         // Connections live long; tickets would only be more to send and to keep.
         config.send_tls13_tickets = 0;
-        Ok(ServerTls {
-            config: Arc::new(config),
-        })
+        Ok(ServerTls { config: Arc::new(config) })
     }
 }
 
@@ -78,10 +76,7 @@ impl ClientTls {
     pub fn new(files: &PemFiles<'_>, server_name: &str) -> Result<ClientTls, TlsError> {
         let Parsed { roots, chain, key } = Parsed::new(files)?;
         let provider = provider();
-        check_own_certificate(
-            client_verifier(Arc::clone(&roots), &provider)?.as_ref(),
-            &chain,
-        )?;
+        check_own_certificate(client_verifier(Arc::clone(&roots), &provider)?.as_ref(), &chain)?;
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
             .build()
             .map_err(|error| wrong("authority", &error))?;
@@ -91,16 +86,9 @@ impl ClientTls {
             .with_webpki_verifier(verifier)
             .with_client_auth_cert(chain, key)
             .map_err(|error| wrong("certificate or key", &error))?;
-        let server_name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
-            wrong(
-                "name of the server",
-                &format!("{server_name:?} is not a name"),
-            )
-        })?;
-        Ok(ClientTls {
-            config: Arc::new(config),
-            server_name,
-        })
+        let server_name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| wrong("name of the server", &format!("{server_name:?} is not a name")))?;
+        Ok(ClientTls { config: Arc::new(config), server_name })
     }
 }
 
@@ -109,10 +97,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn wrong(what: &'static str, why: &dyn fmt::Display) -> TlsError {
-    TlsError::Configuration {
-        what,
-        why: why.to_string(),
-    }
+    TlsError::Configuration { what, why: why.to_string() }
 }
 
 fn client_verifier(
@@ -129,22 +114,17 @@ fn check_own_certificate(
     verifier: &dyn ClientCertVerifier,
     chain: &[CertificateDer<'static>],
 ) -> Result<(), TlsError> {
-    let (own, between) = chain
-        .split_first()
-        .ok_or_else(|| wrong("certificate", &"there is none in the file"))?;
-    verifier
-        .verify_client_cert(own, between, UnixTime::now())
-        .map(drop)
-        .map_err(|error| {
-            let error = match &error {
-                rustls::Error::InvalidCertificate(
-                    rustls::CertificateError::UnknownIssuer
-                    | rustls::CertificateError::BadSignature,
-                ) => "not made by this cell's authority".to_owned(),
-                other => other.to_string(),
-            };
-            wrong("certificate", &error)
-        })
+    let (own, between) =
+        chain.split_first().ok_or_else(|| wrong("certificate", &"there is none in the file"))?;
+    verifier.verify_client_cert(own, between, UnixTime::now()).map(drop).map_err(|error| {
+        let error = match &error {
+            rustls::Error::InvalidCertificate(
+                rustls::CertificateError::UnknownIssuer | rustls::CertificateError::BadSignature,
+            ) => "not made by this cell's authority".to_owned(),
+            other => other.to_string(),
+        };
+        wrong("certificate", &error)
+    })
 }
 
 /// The three files, taken apart.
@@ -158,17 +138,11 @@ impl Parsed {
     fn new(files: &PemFiles<'_>) -> Result<Parsed, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates("authority", files.authority)? {
-            roots
-                .add(certificate)
-                .map_err(|error| wrong("authority", &error))?;
+            roots.add(certificate).map_err(|error| wrong("authority", &error))?;
         }
         let chain = certificates("certificate", files.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(files.key).map_err(|error| wrong("key", &error))?;
-        Ok(Parsed {
-            roots: Arc::new(roots),
-            chain,
-            key,
-        })
+        Ok(Parsed { roots: Arc::new(roots), chain, key })
     }
 }
 

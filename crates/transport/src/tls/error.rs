@@ -84,15 +84,9 @@ impl TlsError {
             rustls::Error::InvalidCertificate(bad) => of_certificate(bad, peer),
             rustls::Error::NoCertificatesPresented => TlsError::NoClientCertificate,
             rustls::Error::AlertReceived(alert) if is_about_certificates(*alert) => {
-                TlsError::Refused {
-                    peer,
-                    why: format!("{alert:?}"),
-                }
+                TlsError::Refused { peer, why: format!("{alert:?}") }
             }
-            other => TlsError::Protocol {
-                peer,
-                why: other.to_string(),
-            },
+            other => TlsError::Protocol { peer, why: other.to_string() },
         }
     }
 }
@@ -107,13 +101,10 @@ fn of_certificate(error: &CertificateError, peer: &'static str) -> TlsError {
         | CertificateError::ExpiredContext { .. }
         | CertificateError::NotValidYet
         | CertificateError::NotValidYetContext { .. } => TlsError::NotValidNow { peer },
-        CertificateError::NotValidForNameContext { expected, .. } => TlsError::WrongServer {
-            expected: expected.to_str().into_owned(),
-        },
-        other => TlsError::BadCertificate {
-            peer,
-            why: format!("{other:?}"),
-        },
+        CertificateError::NotValidForNameContext { expected, .. } => {
+            TlsError::WrongServer { expected: expected.to_str().into_owned() }
+        }
+        other => TlsError::BadCertificate { peer, why: format!("{other:?}") },
     }
 }
 

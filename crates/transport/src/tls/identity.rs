@@ -50,13 +50,8 @@ mod tests {
 
     #[test]
     fn names_have_one_form() {
-        for text in [
-            "host:a",
-            "host:disk-1.example.org",
-            "user:0",
-            "user:1000",
-            "user:4294967295",
-        ] {
+        for text in ["host:a", "host:disk-1.example.org", "user:0", "user:1000", "user:4294967295"]
+        {
             let identity: PeerIdentity = text.parse().unwrap();
             assert_eq!(identity.to_string(), text);
         }

@@ -76,17 +76,12 @@ impl TlsWire {
         deadline: Instant,
         peer: &'static str,
     ) -> Result<TlsWire, TlsError> {
-        let mut stream = DeadlineStream {
-            socket: &socket,
-            deadline,
-        };
+        let mut stream = DeadlineStream { socket: &socket, deadline };
         while connection.is_handshaking() || connection.wants_write() {
             if let Err(error) = connection.complete_io(&mut stream) {
                 let told = tls_error_within(&error, peer);
                 linger(&socket);
-                return Err(told.unwrap_or(TlsError::Interrupted {
-                    why: error.to_string(),
-                }));
+                return Err(told.unwrap_or(TlsError::Interrupted { why: error.to_string() }));
             }
         }
         Ok(TlsWire {
@@ -182,10 +177,7 @@ impl TlsWire {
 
 /// Whom the peer's certificate names. rustls has checked that it is of the cell.
 fn identity_of(connection: &Connection) -> Result<PeerIdentity, TlsError> {
-    let bad = |why: &str| TlsError::NoIdentity {
-        peer: "client",
-        why: why.to_owned(),
-    };
+    let bad = |why: &str| TlsError::NoIdentity { peer: "client", why: why.to_owned() };
     let certificate = connection
         .peer_certificates()
         .and_then(|chain| chain.first())
@@ -196,9 +188,7 @@ fn identity_of(connection: &Connection) -> Result<PeerIdentity, TlsError> {
     let (Some(name), None) = (names.next(), names.next()) else {
         return Err(bad("it has not exactly one common name"));
     };
-    let name = name
-        .as_str()
-        .map_err(|_| bad("its common name is not text"))?;
+    let name = name.as_str().map_err(|_| bad("its common name is not text"))?;
     name.parse().map_err(bad)
 }
 
@@ -213,10 +203,7 @@ impl DeadlineStream<'_> {
         if Instant::now() < self.deadline {
             Ok(())
         } else {
-            Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the handshake takes too long",
-            ))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake takes too long"))
         }
     }
 }

@@ -30,9 +30,7 @@ pub const DISCARD: u32 = 6;
 pub const WHO: u32 = 7;
 
 pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
-    (0..length as u32)
-        .map(|index| (index.wrapping_mul(2_654_435_761) ^ seed) as u8)
-        .collect()
+    (0..length as u32).map(|index| (index.wrapping_mul(2_654_435_761) ^ seed) as u8).collect()
 }
 
 fn word(arguments: &[u8], index: usize) -> Option<u32> {
@@ -61,10 +59,7 @@ impl Pieces {
 
 impl Payload for Pieces {
     fn buffers(&mut self) -> Vec<IoSliceMut<'_>> {
-        self.0
-            .iter_mut()
-            .map(|piece| IoSliceMut::new(piece))
-            .collect()
+        self.0.iter_mut().map(|piece| IoSliceMut::new(piece)).collect()
     }
 }
 
@@ -81,10 +76,9 @@ impl Service for TestService {
         }
         match (word(call.arguments, 1), call.head.procedure) {
             (None, _) => Receive::More { at_least: 8 },
-            (Some(length), WRITE) if length <= 8 << 20 => Receive::Data {
-                head_bytes: 8,
-                payload: Pieces::new(length as usize),
-            },
+            (Some(length), WRITE) if length <= 8 << 20 => {
+                Receive::Data { head_bytes: 8, payload: Pieces::new(length as usize) }
+            }
             (Some(_), _) => Receive::Discard { head_bytes: 8 },
         }
     }
@@ -123,15 +117,8 @@ impl Service for TestService {
             _ => return Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         };
         let body = call.head.verifier.body.to_vec();
-        let verifier = ReplyVerifier {
-            flavor: call.head.verifier.flavor,
-            body,
-        };
-        Answer::Results {
-            verifier,
-            results,
-            data,
-        }
+        let verifier = ReplyVerifier { flavor: call.head.verifier.flavor, body };
+        Answer::Results { verifier, results, data }
     }
 }
 
@@ -142,10 +129,7 @@ fn to_bytes_of_text(text: &str) -> Vec<u8> {
 }
 
 pub fn quick_options() -> ServerOptions {
-    ServerOptions {
-        peer_timeout: Duration::from_millis(600),
-        ..ServerOptions::default()
-    }
+    ServerOptions { peer_timeout: Duration::from_millis(600), ..ServerOptions::default() }
 }
 
 pub fn start(options: ServerOptions) -> Server {
@@ -188,15 +172,9 @@ pub fn ask(
         version: 1,
         procedure: asked.procedure,
         credential: OpaqueAuth::NONE,
-        verifier: OpaqueAuth {
-            flavor: 9,
-            body: b"proof",
-        },
+        verifier: OpaqueAuth { flavor: 9, body: b"proof" },
         arguments: asked.arguments,
-        data: &[
-            IoSlice::new(&asked.data[..middle]),
-            IoSlice::new(&asked.data[middle..]),
-        ],
+        data: &[IoSlice::new(&asked.data[..middle]), IoSlice::new(&asked.data[middle..])],
         results: asked.results,
         timeout: Duration::from_millis(asked.timeout_ms),
     };
@@ -204,20 +182,13 @@ pub fn ask(
 }
 
 pub fn echo(channel: &dyn Channel, text: &[u8]) -> Result<Vec<u8>, ChannelError> {
-    let asked = Asked {
-        arguments: text,
-        ..Asked::default()
-    };
+    let asked = Asked { arguments: text, ..Asked::default() };
     ask(channel, &asked, &mut []).map(|reply| reply.results().to_vec())
 }
 
 pub fn sleep(channel: &dyn Channel, milliseconds: u32) -> Result<Vec<u8>, ChannelError> {
     let arguments = milliseconds.to_be_bytes();
-    let asked = Asked {
-        procedure: SLEEP,
-        arguments: &arguments,
-        ..Asked::default()
-    };
+    let asked = Asked { procedure: SLEEP, arguments: &arguments, ..Asked::default() };
     ask(channel, &asked, &mut []).map(|reply| reply.results().to_vec())
 }
 
@@ -234,17 +205,8 @@ pub fn read(channel: &dyn Channel, length: usize) -> Result<(), ChannelError> {
     let reply = ask(channel, &asked, &mut into)?;
     assert_eq!(reply.results(), arguments);
     assert_eq!(reply.data_length(), length);
-    assert_eq!(
-        reply.verifier(),
-        OpaqueAuth {
-            flavor: 9,
-            body: b"proof"
-        }
-    );
-    assert!(
-        into[..length] == pattern(length as u32, length),
-        "data of {length} bytes differ"
-    );
+    assert_eq!(reply.verifier(), OpaqueAuth { flavor: 9, body: b"proof" });
+    assert!(into[..length] == pattern(length as u32, length), "data of {length} bytes differ");
     assert_eq!(into[length..], [0xee; 10], "written behind the data");
     Ok(())
 }
@@ -262,11 +224,7 @@ pub fn write(channel: &dyn Channel, seed: u32, length: usize) -> Result<(), Chan
         ..Asked::default()
     };
     let reply = ask(channel, &asked, &mut [])?;
-    assert_eq!(
-        reply.results(),
-        [0, 0, 0, 1],
-        "data of {length} bytes arrived changed"
-    );
+    assert_eq!(reply.results(), [0, 0, 0, 1], "data of {length} bytes arrived changed");
     Ok(())
 }
 
@@ -278,10 +236,7 @@ pub fn message(xid: u32, procedure: u32, arguments: &[u8], data: &[u8]) -> Vec<u
         version: 1,
         procedure,
         credential: OpaqueAuth::NONE,
-        verifier: OpaqueAuth {
-            flavor: 9,
-            body: b"proof",
-        },
+        verifier: OpaqueAuth { flavor: 9, body: b"proof" },
     };
     let mut bytes = to_bytes(&head);
     bytes.extend_from_slice(arguments);
@@ -316,9 +271,7 @@ pub fn receive_record(socket: &mut TcpStream) -> Option<Vec<u8>> {
 pub fn raw(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(address).unwrap();
     socket.set_nodelay(true).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
@@ -339,9 +292,7 @@ pub fn fake_server(
     let address = listener.local_addr().unwrap();
     let thread = std::thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         body(socket);
     });
     (address, thread)
@@ -354,16 +305,7 @@ pub fn xid_of(message: &[u8]) -> u32 {
 
 /// A successful reply's message.
 pub fn reply_message(xid: u32, results: &[u8]) -> Vec<u8> {
-    let words = [
-        xid,
-        1,
-        0,
-        9,
-        5,
-        u32::from_be_bytes(*b"proo"),
-        0x6600_0000,
-        0,
-    ];
+    let words = [xid, 1, 0, 9, 5, u32::from_be_bytes(*b"proo"), 0x6600_0000, 0];
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     bytes.extend_from_slice(results);
     bytes

@@ -51,11 +51,7 @@ impl Tree {
         if total.files == 0 {
             return Err(format!("{} holds no files", root.display()).into());
         }
-        Ok(Tree {
-            root: root.to_owned(),
-            entries,
-            total,
-        })
+        Ok(Tree { root: root.to_owned(), entries, total })
     }
 
     /// Where it is.
@@ -121,14 +117,10 @@ pub fn generate(path: &Path, bytes: u64) -> Result<[u8; 32], Box<dyn Error>> {
     let mut file = File::create(path).map_err(failed)?;
     let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; CHUNK_BYTES]);
     // Extendable output of a fixed seed: incompressible, and the same on every run.
-    let mut source = blake3::Hasher::new()
-        .update(b"nasd demonstration")
-        .finalize_xof();
+    let mut source = blake3::Hasher::new().update(b"nasd demonstration").finalize_xof();
     let mut left = bytes;
     while left > 0 {
-        let part = buffer
-            .len()
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         source.fill(&mut buffer[..part]);
         hasher.update(&buffer[..part]);
         file.write_all(&buffer[..part]).map_err(failed)?;

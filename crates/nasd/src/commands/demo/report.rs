@@ -37,19 +37,12 @@ impl Report<'_> {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(
-            out,
-            "{:<38}{:>9}{:>16}{:>10}{:>10}",
-            "", "files", "bytes", "seconds", "MB/s"
-        )?;
+        writeln!(out, "{:<38}{:>9}{:>16}{:>10}{:>10}", "", "files", "bytes", "seconds", "MB/s")?;
         for step in &self.steps {
             let rate = step.copied.bytes as f64 / step.seconds / 1e6;
             let Copied { files, bytes } = step.copied;
             let (name, seconds) = (step.name, step.seconds);
-            writeln!(
-                out,
-                "{name:<38}{files:>9}{bytes:>16}{seconds:>10.2}{rate:>10.0}"
-            )?;
+            writeln!(out, "{name:<38}{files:>9}{bytes:>16}{seconds:>10.2}{rate:>10.0}")?;
         }
         writeln!(out, "\nLimits of this machine in the same run:")?;
         for (name, limit) in [
@@ -63,19 +56,9 @@ impl Report<'_> {
             }
         }
         let (direct, manager) = self.bytes_by_path();
-        writeln!(
-            out,
-            "\nEverything from {} came back the same.",
-            self.tree.root().display()
-        )?;
-        writeln!(
-            out,
-            "Data bytes that went direct between client and drives: {direct:>15}"
-        )?;
-        writeln!(
-            out,
-            "Data bytes that went through the file manager:         {manager:>15}"
-        )
+        writeln!(out, "\nEverything from {} came back the same.", self.tree.root().display())?;
+        writeln!(out, "Data bytes that went direct between client and drives: {direct:>15}")?;
+        writeln!(out, "Data bytes that went through the file manager:         {manager:>15}")
     }
 
     fn bytes_by_path(&self) -> (u64, u64) {

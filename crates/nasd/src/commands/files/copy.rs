@@ -40,7 +40,7 @@ pub fn cp(cell: &Cell, sources: &[String], destination: &str, recursive: bool) -
     let into = session.is_directory(&destination)?;
     if sources.len() > 1 && !into {
         return Err(
-            format!("{destination} is no directory, so only one source can go there").into(),
+            format!("{destination} is no directory, so only one source can go there").into()
         );
     }
     let progress = progress_bar();
@@ -126,21 +126,13 @@ impl Session {
                     _ => return Err(format!("{place} is neither file, directory nor link").into()),
                 };
                 let mode = metadata.mode() & 0o7777;
-                Ok(Found {
-                    file_type,
-                    mode,
-                    bytes: metadata.len(),
-                })
+                Ok(Found { file_type, mode, bytes: metadata.len() })
             }
             Place::Cell(path) => {
                 let entry = self.clerk.resolve(&self.caller, path.as_bytes(), false);
                 let attributes = entry.map_err(|error| at(path, error))?.attributes;
                 let (file_type, mode) = (attributes.file_type, attributes.mode);
-                Ok(Found {
-                    file_type,
-                    mode,
-                    bytes: attributes.size,
-                })
+                Ok(Found { file_type, mode, bytes: attributes.size })
             }
         }
     }
@@ -154,10 +146,7 @@ impl Session {
             Place::Cell(path) => {
                 let handle = self.resolve(path)?.handle;
                 let entries = self.entries(handle).map_err(|error| at(path, error))?;
-                Ok(entries
-                    .into_iter()
-                    .map(|entry| entry.name.as_bytes().to_vec())
-                    .collect())
+                Ok(entries.into_iter().map(|entry| entry.name.as_bytes().to_vec()).collect())
             }
         }
     }
@@ -195,9 +184,7 @@ impl Session {
             Place::Cell(path) => {
                 let entry = self.clerk.resolve(&self.caller, path.as_bytes(), false);
                 let handle = entry.map_err(|error| at(path, error))?.handle;
-                self.clerk
-                    .readlink(&self.caller, handle)
-                    .map_err(|error| at(path, error))
+                self.clerk.readlink(&self.caller, handle).map_err(|error| at(path, error))
             }
         }
     }
@@ -226,26 +213,20 @@ impl Session {
         let length = (CHUNK_BYTES as u64).min(found.bytes.max(1)) as usize;
         let (mut buffer, mut offset) = (vec![0; length], 0_u64);
         loop {
-            let length = from
-                .read(offset, &mut buffer)
-                .map_err(|e| format!("{source}: {e}"))?;
+            let length = from.read(offset, &mut buffer).map_err(|e| format!("{source}: {e}"))?;
             if length == 0 {
                 break;
             }
-            to.write(offset, &buffer[..length])
-                .map_err(|e| format!("{target}: {e}"))?;
+            to.write(offset, &buffer[..length]).map_err(|e| format!("{target}: {e}"))?;
             offset += length as u64;
             progress.inc(length as u64);
         }
-        to.close()
-            .map_err(|error| format!("{target}: {error}").into())
+        to.close().map_err(|error| format!("{target}: {error}").into())
     }
 
     fn open_source(&self, place: &Place) -> Result<Open, Failure> {
         match place {
-            Place::Local(path) => File::open(path)
-                .map(Open::Local)
-                .map_err(failed("read", path)),
+            Place::Local(path) => File::open(path).map(Open::Local).map_err(failed("read", path)),
             Place::Cell(path) => {
                 let entry = self.resolve(path)?;
                 let opened = self.clerk.open_known(&self.caller, &entry, OpenMode::READ);
@@ -261,10 +242,7 @@ impl Session {
             Place::Local(path) => {
                 let mut options = OpenOptions::new();
                 options.write(true).create(true).truncate(true).mode(mode);
-                options
-                    .open(path)
-                    .map(Open::Local)
-                    .map_err(failed("write", path))
+                options.open(path).map(Open::Local).map_err(failed("write", path))
             }
             Place::Cell(path) => {
                 let (parent, name) = self.parent(path)?;
@@ -274,18 +252,14 @@ impl Session {
                     .create(&self.caller, parent, &name, mode, false)
                     .map_err(|error| at(path, error))?;
                 if entry.attributes.size > 0 {
-                    let empty = nasd_clerk::SetFileAttributes {
-                        size: Some(0),
-                        ..Default::default()
-                    };
+                    let empty =
+                        nasd_clerk::SetFileAttributes { size: Some(0), ..Default::default() };
                     self.clerk
                         .setattr(&self.caller, entry.handle, &empty)
                         .map_err(|error| at(path, error))?;
                 }
                 let opened = self.clerk.open_known(&self.caller, &entry, OpenMode::WRITE);
-                opened
-                    .map(|(file, _)| Open::Cell(file))
-                    .map_err(|error| at(path, error))
+                opened.map(|(file, _)| Open::Cell(file)).map_err(|error| at(path, error))
             }
         }
     }

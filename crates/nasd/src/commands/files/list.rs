@@ -16,9 +16,7 @@ pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
     let entry = session.resolve(&path)?;
     let mut listed = Vec::new();
     if entry.attributes.file_type == FileType::Directory {
-        let entries = session
-            .entries(entry.handle)
-            .map_err(|error| at(&path, error))?;
+        let entries = session.entries(entry.handle).map_err(|error| at(&path, error))?;
         for entry in entries {
             listed.push((entry.name.to_string(), entry.handle, entry.file_type));
         }
@@ -33,10 +31,8 @@ pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
             println!("{name}{}", suffix(file_type));
             continue;
         }
-        let attributes = session
-            .clerk
-            .getattr(&session.caller, handle)
-            .map_err(|error| at(&path, error))?;
+        let attributes =
+            session.clerk.getattr(&session.caller, handle).map_err(|error| at(&path, error))?;
         if as_json {
             facts.push(describe(&name, handle, &attributes));
         } else {
@@ -62,9 +58,7 @@ pub fn stat(cell: &Cell, text: &str, as_json: bool) -> Outcome {
         println!("{}", serde_json::to_string_pretty(&facts)?);
     } else if let Value::Object(fields) = facts {
         for (name, value) in fields {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             println!("{name:>12}: {value}");
         }
     }
@@ -88,19 +82,8 @@ fn type_name(file_type: FileType) -> &'static str {
 }
 
 fn line(attributes: &FileAttributes) -> String {
-    let FileAttributes {
-        mode,
-        links,
-        uid,
-        gid,
-        size,
-        modify_time,
-        ..
-    } = attributes;
-    format!(
-        "{mode:04o} {links:>3} {uid:>6} {gid:>6} {size:>13} {:>12}",
-        modify_time.seconds()
-    )
+    let FileAttributes { mode, links, uid, gid, size, modify_time, .. } = attributes;
+    format!("{mode:04o} {links:>3} {uid:>6} {gid:>6} {size:>13} {:>12}", modify_time.seconds())
 }
 
 fn describe(name: &str, handle: FileHandle, attributes: &FileAttributes) -> Value {

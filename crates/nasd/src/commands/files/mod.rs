@@ -40,11 +40,7 @@ impl Session {
     /// Connects to the cell.
     fn open(cell: &Cell) -> Result<Self, Box<dyn Error>> {
         let clerk = connect(cell, COMMAND_DEADLINE)?;
-        Ok(Session {
-            clerk,
-            caller: caller(),
-            volume: cell.config.volume.clone(),
-        })
+        Ok(Session { clerk, caller: caller(), volume: cell.config.volume.clone() })
     }
 
     /// A path of this volume, from the command line.
@@ -55,9 +51,7 @@ impl Session {
     }
 
     fn resolve(&self, path: &CellPath) -> Result<Entry, Box<dyn Error>> {
-        self.clerk
-            .resolve(&self.caller, path.as_bytes(), true)
-            .map_err(|error| at(path, error))
+        self.clerk.resolve(&self.caller, path.as_bytes(), true).map_err(|error| at(path, error))
     }
 
     /// The directory that a path's last name is in.
@@ -70,9 +64,7 @@ impl Session {
     fn entries(&self, directory: FileHandle) -> Result<Vec<DirectoryEntry>, ClerkError> {
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
-            let page = self
-                .clerk
-                .readdir(&self.caller, directory, cookie, PAGE_ENTRIES)?;
+            let page = self.clerk.readdir(&self.caller, directory, cookie, PAGE_ENTRIES)?;
             cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
             let is_last = page.end || page.entries.is_empty();
             let ordinary = |entry: &DirectoryEntry| !matches!(entry.name.as_bytes(), b"." | b"..");
@@ -110,9 +102,7 @@ pub fn cat(cell: &Cell, paths: &[String]) -> Outcome {
         file.expect_sequential();
         let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], 0);
         loop {
-            let length = file
-                .read(offset, &mut buffer)
-                .map_err(|error| at(&path, error))?;
+            let length = file.read(offset, &mut buffer).map_err(|error| at(&path, error))?;
             if length == 0 {
                 break;
             }
@@ -160,10 +150,7 @@ impl Session {
             return self.resolve(path);
         };
         let parent = self.make_parents(&parent)?.handle;
-        match self
-            .clerk
-            .mkdir(&self.caller, parent, &name, DIRECTORY_MODE)
-        {
+        match self.clerk.mkdir(&self.caller, parent, &name, DIRECTORY_MODE) {
             Ok(entry) => Ok(entry),
             // Somebody else made it meanwhile.
             Err(ClerkError::Manager(ManagerStatus::Exists)) => self.resolve(path),

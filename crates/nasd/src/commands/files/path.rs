@@ -20,22 +20,13 @@ impl CellPath {
         if volume.is_empty() || volume.contains('/') || !path.starts_with('/') {
             return None;
         }
-        let components = path
-            .split('/')
-            .filter(|part| !part.is_empty() && *part != ".");
-        Some(CellPath::new(
-            volume,
-            components.map(|part| part.into()).collect(),
-        ))
+        let components = path.split('/').filter(|part| !part.is_empty() && *part != ".");
+        Some(CellPath::new(volume, components.map(|part| part.into()).collect()))
     }
 
     fn new(volume: &str, components: Vec<Vec<u8>>) -> Self {
         let path = [b"/", components.join(&b'/').as_slice()].concat();
-        CellPath {
-            volume: volume.to_owned(),
-            components,
-            path,
-        }
+        CellPath { volume: volume.to_owned(), components, path }
     }
 
     /// The path itself, if it is of that volume.
@@ -43,10 +34,7 @@ impl CellPath {
         if self.volume == volume {
             return Ok(self);
         }
-        Err(format!(
-            "the cell has no volume `{}`; its volume is `{volume}`",
-            self.volume
-        ))
+        Err(format!("the cell has no volume `{}`; its volume is `{volume}`", self.volume))
     }
 
     /// The path from the volume's root.
@@ -58,10 +46,7 @@ impl CellPath {
     /// directory is cut by nobody: it is `None` too.
     pub fn split(&self) -> Option<(CellPath, Name)> {
         let (name, parent) = self.components.split_last()?;
-        Some((
-            CellPath::new(&self.volume, parent.to_vec()),
-            Name::new(name).ok()?,
-        ))
+        Some((CellPath::new(&self.volume, parent.to_vec()), Name::new(name).ok()?))
     }
 
     /// The last component.
@@ -93,10 +78,7 @@ mod tests {
         assert_eq!(path.to_string(), "main:/a/b/c");
         assert_eq!(path.name(), Some(&b"c"[..]));
         let (parent, name) = path.split().unwrap();
-        assert_eq!(
-            (parent.to_string().as_str(), name.as_bytes()),
-            ("main:/a/b", &b"c"[..])
-        );
+        assert_eq!((parent.to_string().as_str(), name.as_bytes()), ("main:/a/b", &b"c"[..]));
         assert_eq!(CellPath::parse("main:/").unwrap().split(), None);
         assert_eq!(parent.join(b"x").to_string(), "main:/a/b/x");
         for local in ["file", "./a:b/c", "/x:/y", ":/x", "main:x", ""] {

@@ -26,13 +26,9 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
         }
         if is_directory {
             agree(&path, yes)?;
-            session
-                .remove_tree(entry.handle)
-                .map_err(|error| at(&path, error))?;
+            session.remove_tree(entry.handle).map_err(|error| at(&path, error))?;
         }
-        session
-            .remove_name(parent, &name, is_directory)
-            .map_err(|error| at(&path, error))?;
+        session.remove_name(parent, &name, is_directory).map_err(|error| at(&path, error))?;
     }
     Ok(())
 }
@@ -48,11 +44,7 @@ fn agree(path: &CellPath, yes: bool) -> Outcome {
     eprint!("remove {path} and everything in it? [y/N] ");
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    if answer.trim().eq_ignore_ascii_case("y") {
-        Ok(())
-    } else {
-        Err(refusal.into())
-    }
+    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(refusal.into()) }
 }
 
 impl Session {
