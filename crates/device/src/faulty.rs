@@ -343,10 +343,11 @@ mod tests {
     #[test]
     fn planned_errors_leave_the_device_working() {
         let device = FaultyDevice::zeroed(4 * SECTOR_BYTES as u64);
+        let second_sector = SECTOR_BYTES as u64..SECTOR_BYTES as u64 + 1;
         device.set_plan(FaultPlan {
             failing_writes: vec![1],
             failing_syncs: vec![0],
-            unreadable: vec![SECTOR_BYTES as u64..SECTOR_BYTES as u64 + 1],
+            unreadable: Vec::from([second_sector]),
             ..FaultPlan::default()
         });
         write(&device, 0, 1).unwrap();

@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -16,6 +17,16 @@ use nasd_rpc::{CallHead, OpaqueAuth};
 use nasd_transport::{ChannelError, ClientOptions, Connection, ReplyError, ServerOptions};
 use nasd_types::Protection;
 use nasd_xdr::to_bytes;
+
+/// The server catches panics so that one bug does not stop it: here they must be seen.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        eprintln!("{panic}");
+    }));
+}
 
 /// SplitMix64.
 struct Random(u64);
@@ -87,6 +98,7 @@ fn send_all(drive: &TestDrive, bytes: &[u8]) {
 
 #[test]
 fn random_calls_never_stop_the_drive() {
+    count_panics();
     let drive = TestDrive::new();
     let name = object(4);
     let write = [to_bytes(&WriteArguments::single(name, 0, 64, false)), vec![9; 64]].concat();
@@ -122,6 +134,7 @@ fn random_calls_never_stop_the_drive() {
         send_all(&drive, &bytes);
     }
     assert_serving(&drive);
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Bad input on purpose: each is a clear error that names the cause, and harms nobody else.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod support;
 
 use std::fs;
@@ -51,7 +53,7 @@ fn devices_that_are_not_this_cells_drives() {
     let mine = fs::read(&device).unwrap();
     fs::copy(two.join("drives/drive-1.img"), &device).unwrap();
     assert_refused(&run(&["up"], &[&one]), &["drive-1", "belongs to another cell"]);
-    fs::write(&device, &noise(2, mine.len())).unwrap();
+    fs::write(&device, noise(2, mine.len())).unwrap();
     assert_refused(&run(&["up"], &[&one]), &["drive-1", "not a NASD drive"]);
     fs::remove_file(&device).unwrap();
     assert_refused(&run(&["up"], &[&one]), &["drive-1", "No such file"]);

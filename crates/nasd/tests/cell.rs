@@ -1,5 +1,7 @@
 //! What a user does with a cell: copy trees in and out, mount again, use the commands.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod support;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! What a user fears: processes that die under a mount, a manager that is away, a full drive.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod support;
 
 use std::fs::{self, File, OpenOptions};

@@ -85,7 +85,7 @@ impl Geometry {
             return Err("the metadata region has no valid place or size".to_owned());
         }
         let metadata_end = self.metadata_offset.checked_add(self.metadata_bytes);
-        if metadata_end != Some(self.data_offset) || self.data_offset % block != 0 {
+        if metadata_end != Some(self.data_offset) || !self.data_offset.is_multiple_of(block) {
             return Err("the data does not begin where the metadata region ends".to_owned());
         }
         let data_end = self

@@ -2,6 +2,9 @@
 //! not synced a seeded subset survives. After an open, everything flushed is there, everything else
 //! is as before or after the last write of it, the space adds up, and work goes on.
 
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;

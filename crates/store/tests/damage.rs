@@ -1,5 +1,8 @@
 //! A medium that lies or fails: planted corruption, failing transfers, foreign devices.
 
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::Arc;

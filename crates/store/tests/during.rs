@@ -2,6 +2,9 @@
 //! back in the middle of its transfers. While a flush writes, syncs or commits, objects are written,
 //! cut, removed and read; while blocks are read, other reads push frames out of the cache.
 
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,9 @@
 //! The store against a model of byte vectors: seeded random operations on a small drive with a tiny
 //! cache, so that frames are given up all the time and space runs out now and then.
 
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,8 @@
 //! One operation at a time: what it does to data, attributes, space, and after an open.
 
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::time::Duration;

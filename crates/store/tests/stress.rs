@@ -1,6 +1,9 @@
 //! Many threads at once. Each block of the shared objects carries who wrote it and which round it
 //! was, so that a reader can tell whether what it sees was ever written.
 
+// A helper of a test may fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

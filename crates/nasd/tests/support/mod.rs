@@ -1,6 +1,7 @@
 //! A whole cell for a test: the real binary, real processes, real sockets, a real mount.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that can not set itself up has failed")]
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

@@ -74,6 +74,9 @@ impl<E: Into<redb::Error>> From<E> for TreeError {
     }
 }
 
+/// The drive key, the identifier limit and the partitions.
+pub(crate) type DriveRecords = (StoredKey, u64, Vec<(PartitionId, PartitionRecord)>);
+
 impl From<RecordError> for TreeError {
     fn from(error: RecordError) -> Self {
         TreeError::Damaged(error.to_string())
@@ -267,9 +270,7 @@ impl Metadata {
     }
 
     /// The drive key, the identifier limit and the partitions.
-    pub(crate) fn drive(
-        &self,
-    ) -> Result<(StoredKey, u64, Vec<(PartitionId, PartitionRecord)>), TreeError> {
+    pub(crate) fn drive(&self) -> Result<DriveRecords, TreeError> {
         let read = self.database.begin_read()?;
         let drive = read.open_table(DRIVE)?;
         let missing = || TreeError::Damaged("a record of the drive table is missing".to_owned());

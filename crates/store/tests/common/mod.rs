@@ -1,5 +1,6 @@
 //! What the tests of the store share: small drives, a model of objects, a seeded random source.
-#![allow(dead_code)]
+// Each test uses a part of this; and a test that fails by panicking is a test that fails.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

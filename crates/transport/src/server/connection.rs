@@ -94,9 +94,14 @@ impl<S: Service> Connection<S> {
     /// The caller is the first thread. `place` is given back by the last one.
     pub(super) fn run(self: Arc<Self>, place: Arc<Place>) {
         while let Some(lead) = self.take_turn() {
-            match self.lead(lead, &place) {
-                Step::Follow => {}
-                Step::End => self.end(),
+            match catch_unwind(AssertUnwindSafe(|| self.lead(lead, &place))) {
+                Ok(Step::Follow) => {}
+                Ok(Step::End) => self.end(),
+                Err(_) => {
+                    tracing::error!(peer = %self.peer.address, "closed: a call made a thread panic");
+                    self.end();
+                    self.wire.close();
+                }
             }
         }
         let mut turn = self.lock_turn();
