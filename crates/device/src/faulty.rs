@@ -28,10 +28,10 @@ pub struct FaultPlan {
     pub failing_writes: Vec<u64>,
     /// Fail the syncs of these numbers and go on.
     pub failing_syncs: Vec<u64>,
-    /// Fail every read that touches a byte of these ranges.
-    pub unreadable: Vec<std::ops::Range<u64>>,
-    /// Fail every write that touches a byte of these ranges.
-    pub unwritable: Vec<std::ops::Range<u64>>,
+    /// Fail every read that touches a byte of this range.
+    pub unreadable: std::ops::Range<u64>,
+    /// Fail every write that touches a byte of this range.
+    pub unwritable: std::ops::Range<u64>,
 }
 
 /// A device in memory that fails as planned and counts what is done to it.
@@ -186,8 +186,8 @@ fn failure(operation: &'static str, offset: u64, length: u64, why: &str) -> Devi
     DeviceError::Medium { operation, offset, length, source: io::Error::other(why.to_owned()) }
 }
 
-fn touches(ranges: &[std::ops::Range<u64>], offset: u64, length: u64) -> bool {
-    ranges.iter().any(|range| range.start < offset + length && offset < range.end)
+fn touches(range: &std::ops::Range<u64>, offset: u64, length: u64) -> bool {
+    range.start < offset + length && offset < range.end
 }
 
 impl State {
@@ -343,11 +343,10 @@ mod tests {
     #[test]
     fn planned_errors_leave_the_device_working() {
         let device = FaultyDevice::zeroed(4 * SECTOR_BYTES as u64);
-        let second_sector = SECTOR_BYTES as u64..SECTOR_BYTES as u64 + 1;
         device.set_plan(FaultPlan {
             failing_writes: vec![1],
             failing_syncs: vec![0],
-            unreadable: Vec::from([second_sector]),
+            unreadable: SECTOR_BYTES as u64..SECTOR_BYTES as u64 + 1,
             ..FaultPlan::default()
         });
         write(&device, 0, 1).unwrap();

@@ -3,8 +3,8 @@
 use nasd_protocol::Status;
 use nasd_store::StoreError;
 
-/// The status of a failure. What is the caller's affair is only answered; what is the drive's or the
-/// medium's is logged here too, which is the one place that all of it passes.
+/// The status of a failure. What is the caller's affair is only answered; what is the drive's or
+/// the medium's is logged here too, which is the one place that all of it passes.
 pub(crate) fn status_of(error: &StoreError) -> Status {
     let status = match error {
         StoreError::NoSuchPartition(_) => Status::NoSuchPartition,

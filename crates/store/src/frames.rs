@@ -490,6 +490,7 @@ impl Slot {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "ranges are what is compared")]
 mod tests {
     use super::*;
     use nasd_device::FramePool;
@@ -535,7 +536,7 @@ mod tests {
         assert_eq!(set(0..16), 0xffff);
         assert_eq!((set(3..3), set(15..16)), (0, 0x8000));
         assert_eq!(runs(0b1000_0000_0110_0001).collect::<Vec<_>>(), [0..1, 5..7, 15..16]);
-        assert_eq!(runs(0xffff).collect::<Vec<_>>(), [0..16]);
+        assert!(runs(0xffff).eq(std::iter::once(0..16)));
         assert_eq!((touched(&(1..B + 1)), covered(&(1..B + 1))), (0b11, 0));
         assert_eq!((touched(&(0..B)), covered(&(0..3 * B - 1))), (0b1, 0b11));
         assert_eq!(outside(1, &(B + 5..B + 9)), [B..B + 5, B + 9..2 * B]);

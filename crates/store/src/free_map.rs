@@ -269,7 +269,7 @@ mod tests {
                     let taken = map.allocate(blocks, hint);
                     prop_assert_eq!(taken.is_some(), blocks <= free);
                     let taken = taken.unwrap_or_default();
-                    if taken.len() > 0 {
+                    if !taken.is_empty() {
                         prop_assert_eq!(taken.iter().map(|run| run.blocks).sum::<u64>(), blocks);
                     }
                     for piece in taken {

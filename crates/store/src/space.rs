@@ -176,12 +176,6 @@ impl Space {
     pub(crate) fn dirty(&self) -> u64 {
         self.dirty
     }
-
-    /// All charges.
-    #[cfg(test)]
-    pub(crate) fn charged(&self) -> u64 {
-        self.charged
-    }
 }
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ fn a_second_open_of_a_file_is_refused() {
 }
 
 fn data_writes_fail(device: &FaultyDevice) {
-    let unwritable = vec![3 * MIB..16 * MIB];
+    let unwritable = 3 * MIB..16 * MIB;
     device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
 }
 
@@ -237,7 +237,7 @@ fn an_unreadable_block_is_the_mediums_fault() {
     store.flush_all().unwrap();
     drop(store);
     let store = open(device.clone(), &small_cache(64));
-    let unreadable = vec![3 * MIB..16 * MIB];
+    let unreadable = 3 * MIB..16 * MIB;
     device.set_plan(FaultPlan { unreadable, ..FaultPlan::default() });
     let error = store.read(object, ByteRange::new(0, 1)).unwrap_err();
     assert!(matches!(error, StoreError::Medium(DeviceError::Medium { operation: "read", .. })));

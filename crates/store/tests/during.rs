@@ -159,7 +159,7 @@ fn changes_during_flushes(seed: u64, failing: bool) {
             shared.lock().unwrap().step();
         }
         if failing && random.below(3) == 0 {
-            let unwritable = vec![9 << 20..128 << 20];
+            let unwritable = 9 << 20..128 << 20;
             device.inner.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
         }
         let (in_hook, mut choice) = (shared.clone(), Random(seed ^ round));

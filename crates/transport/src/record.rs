@@ -2,8 +2,9 @@
 //! the bulk of them.
 //!
 //! A record is taken in pieces: `begin`, then its head into a vector as far as is wanted, then the
-//! rest straight into the caller's buffers. Reading ahead is limited to [`BUFFER_BYTES`], and much less
-//! where bulk data is expected; only those bytes are ever copied from one place in memory to another.
+//! rest straight into the caller's buffers. Reading ahead is limited to [`BUFFER_BYTES`], and much
+//! less where bulk data is expected; only those bytes are ever copied from one place in memory to
+//! another.
 
 use std::io::{self, IoSliceMut};
 

@@ -1,8 +1,8 @@
 //! One connection that any number of threads share.
 //!
-//! There is no thread of its own: a caller that finds nobody receiving does it, for everybody, until
-//! its own reply has come, and then wakes another waiting caller to go on. With a single caller that
-//! makes a call one send and a few receives, without any hand-over.
+//! There is no thread of its own: a caller that finds nobody receiving does it, for everybody,
+//! until its own reply has come, and then wakes another waiting caller to go on. With a single
+//! caller that makes a call one send and a few receives, without any hand-over.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -53,8 +53,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ChannelError::Connect`] and [`ChannelError::Tls`]. A server that does not accept this end's
-    /// certificate says so only in answer to the first call.
+    /// [`ChannelError::Connect`] and [`ChannelError::Tls`]. A server that does not accept this
+    /// end's certificate says so only in answer to the first call.
     pub fn tls(
         address: SocketAddr,
         tls: &ClientTls,
@@ -140,8 +140,8 @@ impl Connection {
         }
     }
 
-    /// Receives replies up to the one of `xid`, and those that came in the same piece: their callers
-    /// need not take over for them. Returns whether the time was up before.
+    /// Receives replies up to the one of `xid`, and those that came in the same piece: their
+    /// callers need not take over for them. Returns whether the time was up before.
     fn receive_until(&self, xid: u32, deadline: Instant) -> bool {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = false;

@@ -2,8 +2,9 @@
 //!
 //! All of it is under one lock, held only for a few instructions at a time. The one delicate thing
 //! is a call's buffer: it belongs to a caller that is blocked, and another caller, which has the
-//! role of the reader, receives into it. Between `claim` and `complete` a call is *claimed*, and its
-//! caller does not return before that is over ([`Ticket`] sees to it, even when a caller panics).
+//! role of the reader, receives into it. Between `claim` and `complete` a call is *claimed*, and
+//! its caller does not return before that is over ([`Ticket`] sees to it, even when a caller
+//! panics).
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

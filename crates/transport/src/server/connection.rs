@@ -1,9 +1,10 @@
 //! One connection of a server: leader and followers.
 //!
-//! One thread at a time, the leader, has the *turn*: it receives one whole call, and either executes
-//! it at once and goes on, or, when the call may block, gives the turn to a follower first. So a
-//! connection whose calls never block has one thread, without any hand-over; followers are started
-//! when they are needed and end when they are not. Replies go out in the order of completion.
+//! One thread at a time, the leader, has the *turn*: it receives one whole call, and either
+//! executes it at once and goes on, or, when the call may block, gives the turn to a follower
+//! first. So a connection whose calls never block has one thread, without any hand-over; followers
+//! are started when they are needed and end when they are not. Replies go out in the order of
+//! completion.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -98,7 +99,7 @@ impl<S: Service> Connection<S> {
                 Ok(Step::Follow) => {}
                 Ok(Step::End) => self.end(),
                 Err(_) => {
-                    tracing::error!(peer = %self.peer.address, "closed: a call made a thread panic");
+                    tracing::error!(peer = %self.peer.address, "closed: a thread panicked");
                     self.end();
                     self.wire.close();
                 }

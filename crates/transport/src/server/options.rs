@@ -12,8 +12,8 @@ pub struct ServerOptions {
     /// Most connections at a time. When there are as many, the one that has been idle longest makes
     /// room for a new one; when none is idle, the new one is closed.
     pub max_connections: usize,
-    /// Most calls of one connection that are executed at a time, which is the number of its threads.
-    /// While there are as many, nothing more is received from it.
+    /// Most calls of one connection that are executed at a time, which is the number of its
+    /// threads. While there are as many, nothing more is received from it.
     pub max_outstanding: usize,
     /// Longest record, in bytes.
     pub max_record_bytes: usize,

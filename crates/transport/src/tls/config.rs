@@ -38,7 +38,8 @@ pub struct ServerTls {
 }
 
 /// A client's side: shows its certificate, and demands one of the cell from the server, for
-/// server authentication (extended key usage) and with the expected name (subject alternative name).
+/// server authentication (extended key usage) and with the expected name (subject alternative
+/// name).
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     pub(crate) config: Arc<ClientConfig>,
