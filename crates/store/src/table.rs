@@ -169,3 +169,61 @@ impl Shard {
         self.sweep_at = SHARD_OBJECTS.max(2 * self.objects.len());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nasd_types::{ObjectId, SetAttributes, Timestamp};
+
+    use super::*;
+    use crate::object::initial_record;
+
+    fn object(number: u64) -> Arc<Object> {
+        let name = ObjectName { partition: PartitionId(1), object: ObjectId(number) };
+        let record = initial_record(&SetAttributes::default(), Timestamp(1));
+        Arc::new(Object::loaded(name, record))
+    }
+
+    #[test]
+    fn what_was_read_before_a_removal_is_not_taken_after_it() {
+        let table = ObjectTable::new();
+        let (one, again) = (object(7), object(7));
+        let early = table.get(one.name).unwrap_err();
+        // Somebody else looks it up, removes it, and the removal becomes durable.
+        let ticket = table.get(one.name).unwrap_err();
+        assert!(table.insert_loaded(one.clone(), ticket).is_some());
+        table.forget(one.name);
+        assert!(table.insert_loaded(again.clone(), early).is_none());
+        assert!(table.get(one.name).is_err());
+        let late = table.get(one.name).unwrap_err();
+        assert!(Arc::ptr_eq(&table.insert_loaded(again.clone(), late).unwrap(), &again));
+        // Two who look it up at once get the same object.
+        assert!(Arc::ptr_eq(&table.insert_loaded(one, late).unwrap(), &again));
+    }
+
+    #[test]
+    fn unused_objects_go_when_there_are_too_many_and_used_ones_stay() {
+        let table = ObjectTable::new();
+        let used: Vec<Arc<Object>> = (0..100).map(object).collect();
+        let dirty: Vec<Arc<Object>> = (100..200).map(object).collect();
+        for object in used.iter().chain(&dirty) {
+            table.insert_created(object.clone());
+        }
+        for object in &dirty {
+            table.register(object, &mut object.write());
+        }
+        let names: Vec<ObjectName> = dirty.iter().map(|object| object.name).collect();
+        drop(dirty);
+        let early = table.get(object(1_000_000).name).unwrap_err();
+        for number in 1000..200_000 {
+            table.insert_created(object(number));
+        }
+        let left: usize = table.shards.iter().map(|s| s.lock().unwrap().objects.len()).sum();
+        assert!(left <= 2 * SHARDS * SHARD_OBJECTS, "{left} objects are left");
+        assert!(used.iter().all(|object| table.get(object.name).is_ok()));
+        assert!(names.iter().all(|name| table.get(*name).is_ok()));
+        // What was dropped may have changed since it was read.
+        assert!(table.insert_loaded(object(1_000_000), early).is_none());
+        assert_eq!(table.dirty_count(), 100);
+        assert_eq!(table.dirty_of(PartitionId(2)).len(), 0);
+    }
+}

@@ -241,34 +241,3 @@ fn frames_that_go_while_others_are_read_take_nothing_with_them() {
     device.set(None);
     assert!(contents(&store, object).unwrap() == model);
 }
-
-#[test]
-fn an_object_removed_while_it_is_looked_up_does_not_come_back() {
-    let (device, store) = hooked(32 << 20, 64);
-    let objects: Vec<ObjectName> = (0..500).map(|_| create(&store, P1)).collect();
-    drop(Arc::into_inner(store).unwrap().close());
-    // So little of the tree is kept in memory that looking an object up reads the device.
-    let mut options = small_cache(64);
-    options.metadata_cache_bytes = 0;
-    let store = Arc::new(open(device.clone(), &options));
-    let mut hits = 0;
-    for object in objects {
-        let (weak, hit) = (Arc::downgrade(&store), Arc::new(AtomicBool::new(false)));
-        let told = hit.clone();
-        device.set(Some(Box::new(move |_| {
-            if let Some(store) = weak.upgrade().filter(|_| !told.swap(true, Ordering::SeqCst)) {
-                store.remove(object).unwrap();
-                store.flush(&[object]).unwrap();
-            }
-        })));
-        // At this moment it may be there or not; from now on it is not.
-        let _ = store.getattr(object);
-        device.set(None);
-        if hit.load(Ordering::SeqCst) {
-            hits += 1;
-            assert!(matches!(store.getattr(object), Err(StoreError::NoSuchObject(_))), "{object}");
-        }
-    }
-    assert!(hits > 100, "only {hits} look-ups read the device");
-    check_space(&store);
-}

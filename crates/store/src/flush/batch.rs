@@ -34,7 +34,6 @@ struct Taken {
     removed: bool,
     was_in_tree: bool,
     cut: Option<u64>,
-    mapped_end_before: u64,
     promised_records: u64,
     hint: Option<u64>,
     frames: Vec<Captured>,
@@ -120,7 +119,6 @@ impl Store {
             return None;
         }
         let frames = self.cache.frames(object).capture();
-        let mapped_end_before = body.mapped_end;
         let was_in_tree = body.in_tree;
         body.in_tree = true;
         body.fresh_writing = std::mem::take(&mut body.fresh);
@@ -138,7 +136,6 @@ impl Store {
             removed: body.removed,
             was_in_tree,
             cut: body.cut_writing,
-            mapped_end_before,
             promised_records: std::mem::take(&mut body.promised_records),
             hint: body.placed_end,
             frames,
@@ -268,10 +265,136 @@ impl Store {
             body.fresh_writing = 0;
             body.fresh += back.fresh;
             body.cut = [body.cut, body.cut_writing.take()].into_iter().flatten().min();
-            body.mapped_end = body.mapped_end.max(one.mapped_end_before);
-            body.in_tree = one.was_in_tree;
             body.promised_records += one.promised_records;
             self.table.register(&one.object, &mut body);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nasd_device::{FaultPlan, FaultyDevice};
+    use nasd_types::{ByteRange, PartitionId, SetAttributes, Timestamp};
+
+    use super::*;
+    use crate::{FormatOptions, OpenOptions, PartitionFormat, StoredKey, WriteData};
+
+    const PARTITION: PartitionId = PartitionId(1);
+
+    fn store() -> (Arc<FaultyDevice>, Store) {
+        let key = StoredKey::new([1; 32]);
+        let partition = PartitionFormat {
+            id: PARTITION,
+            quota_bytes: u64::MAX,
+            partition_key: key.clone(),
+            working_key: key.clone(),
+            key_epoch: 1,
+        };
+        let options = FormatOptions {
+            drive: nasd_types::DriveId(1),
+            cell: nasd_types::CellId([1; 16]),
+            drive_key: key,
+            partitions: vec![partition],
+            metadata_bytes: None,
+            now: Timestamp(1),
+        };
+        let device = Arc::new(FaultyDevice::zeroed(16 << 20));
+        Store::format(device.clone(), &options).unwrap();
+        let open = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
+        (device.clone(), Store::open(device, &open).unwrap())
+    }
+
+    fn create(store: &Store) -> ObjectName {
+        let (object, _) = store.create(PARTITION, &SetAttributes::default(), Timestamp(2)).unwrap();
+        ObjectName { partition: PARTITION, object }
+    }
+
+    fn write(store: &Store, name: ObjectName, offset: u64, length: usize) {
+        let bytes = vec![7; length];
+        store.write(name, offset, WriteData::Slice(&bytes), Timestamp(3)).unwrap();
+    }
+
+    fn set_size(store: &Store, name: ObjectName, size: u64) {
+        let changes = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
+        store.setattr(name, &changes, Timestamp(4)).unwrap();
+    }
+
+    /// With nothing dirty, nothing is promised to anybody.
+    fn assert_idle(store: &Store) {
+        assert_eq!(store.table.dirty_count(), 0);
+        assert_eq!(store.cache.dirty_bytes(), 0);
+        assert_eq!(store.accounts().dirty(), 0, "blocks promised to dirty ones");
+        assert_eq!(store.metadata.capacity.promised(), 0, "records promised");
+    }
+
+    #[test]
+    fn every_promise_is_settled_however_the_flush_went() {
+        let (device, store) = store();
+        let objects: Vec<ObjectName> = (0..4).map(|_| create(&store)).collect();
+        for failing in [false, true, false, true] {
+            for (index, &object) in (0..).zip(&objects) {
+                write(&store, object, index * 5000, 100_000);
+                set_size(&store, object, 60_000);
+                write(&store, object, 200_000, 10);
+            }
+            let gone = create(&store);
+            write(&store, gone, 0, 50_000);
+            store.remove(gone).unwrap();
+            let removed = create(&store);
+            write(&store, removed, 0, 50_000);
+            if failing {
+                let unwritable = store.geometry.data_offset..16 << 20;
+                device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
+                store.flush_all().unwrap_err();
+                store.remove(removed).unwrap();
+                write(&store, objects[0], 0, 5000);
+                set_size(&store, objects[1], 10);
+                store.flush_all().unwrap_err();
+                device.set_plan(FaultPlan::default());
+            } else {
+                store.flush(&[removed]).unwrap();
+                store.remove(removed).unwrap();
+            }
+            store.flush_all().unwrap();
+            assert_idle(&store);
+        }
+        for object in objects {
+            store.remove(object).unwrap();
+        }
+        store.flush_all().unwrap();
+        assert_idle(&store);
+        assert_eq!(store.space().used_bytes, 0);
+        assert_eq!(store.partition_space(PARTITION).unwrap().used_bytes, 0);
+    }
+
+    #[test]
+    fn files_that_grow_by_small_flushes_stay_in_one_piece() {
+        let (_, store) = store();
+        let (one, two) = (create(&store), create(&store));
+        for index in 0..200 {
+            write(&store, one, index * 4096, 4096);
+            store.flush(&[one]).unwrap();
+            if index < 4 {
+                // Its neighbour is placed once, in the way.
+                write(&store, two, index * 4096, 4096);
+                store.flush(&[two]).unwrap();
+            }
+        }
+        let extents = store.metadata.extents(one, 0, 1000).unwrap();
+        assert!(extents.len() <= 5, "{} extents", extents.len());
+        assert_eq!(store.read(one, ByteRange::new(0, 200 * 4096)).unwrap().len(), 200 * 4096);
+    }
+
+    #[test]
+    fn scattered_small_writes_leave_as_one() {
+        let (device, store) = store();
+        let object = create(&store);
+        for index in 0..100 {
+            write(&store, object, index * 3 * 4096, 4096);
+        }
+        let before = device.writes();
+        store.flush_all().unwrap();
+        // One for the data; the others are pages of the tree.
+        assert!(device.writes() - before < 12, "{} writes", device.writes() - before);
     }
 }

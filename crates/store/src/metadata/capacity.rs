@@ -2,9 +2,11 @@
 //! take it.
 //!
 //! The tree is copy-on-write. A transaction that touches every page of a tree of `t` pages needs
-//! `t` new ones while the old `t` are still held, and `t` more may be waiting to be released from
-//! the transaction before. So a tree of at most a quarter of the region always has room for any
-//! transaction, and the limit on what may be promised is that quarter.
+//! `t` new ones, while the `t` old ones are still held; and `t` more may be waiting to be released,
+//! if somebody was reading the state before when the last transaction ended. Nobody reads an older
+//! one: a transaction begins only when such readers have ended. So a tree of at most a quarter of
+//! the region always has room for any transaction, and the limit on what may be promised is that
+//! quarter.
 //!
 //! The tree's size is measured by walking it, which is not for every write. In between it is
 //! estimated from above: each new record splits at most one page. When the estimate reaches the
@@ -69,6 +71,12 @@ impl Capacity {
         }
         self.release(records);
         false
+    }
+
+    /// Records promised and not yet added.
+    #[cfg(test)]
+    pub(crate) fn promised(&self) -> u64 {
+        self.promised.load(Ordering::Relaxed)
     }
 
     /// Takes back what was promised, because it was added or will not be.

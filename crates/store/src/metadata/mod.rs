@@ -13,7 +13,7 @@ pub(crate) mod region;
 mod tests;
 mod transaction;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_device::BlockDevice;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
@@ -100,6 +100,9 @@ impl From<TreeError> for StoreError {
 /// The open tree.
 pub(crate) struct Metadata {
     database: Database,
+    /// Held shared while the tree is read. A transaction waits once, when it begins, until nobody
+    /// reads a state before the last one; see `capacity` for what that is good for.
+    readers: RwLock<()>,
     region: Arc<Region>,
     data_blocks: u64,
     pub(crate) capacity: Capacity,
@@ -180,7 +183,13 @@ impl Metadata {
         }
         check_ballast(&backend)?;
         let capacity = Capacity::new(region.pages());
-        let metadata = Metadata { database, region, data_blocks: geometry.data_blocks, capacity };
+        let metadata = Metadata {
+            database,
+            readers: RwLock::new(()),
+            region,
+            data_blocks: geometry.data_blocks,
+            capacity,
+        };
         metadata.measure()?;
         Ok(metadata)
     }
@@ -196,6 +205,7 @@ impl Metadata {
 
     /// Counts the tree's pages, for `capacity`.
     pub(crate) fn measure(&self) -> Result<(), TreeError> {
+        let _reading = self.reading();
         let read = self.database.begin_read()?;
         let mut pages = 0;
         let objects = redb::ReadableTableMetadata::stats(&read.open_table(OBJECTS)?)?;
@@ -207,8 +217,13 @@ impl Metadata {
         Ok(())
     }
 
-    /// Begins a transaction; waits for the one before it.
+    fn reading(&self) -> RwLockReadGuard<'_, ()> {
+        self.readers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a transaction; waits for the one before it, and for readers of the state before that.
     pub(crate) fn begin(&self) -> Result<Transaction<'_>, TreeError> {
+        drop(self.readers.write().unwrap_or_else(PoisonError::into_inner));
         Transaction::begin(&self.database, &self.region, &self.capacity, self.data_blocks)
     }
 
@@ -218,6 +233,7 @@ impl Metadata {
 
     /// An object's record.
     pub(crate) fn object(&self, name: ObjectName) -> Result<Option<ObjectRecord>, TreeError> {
+        let _reading = self.reading();
         let key = record::object_key(name);
         let table = self.database.begin_read()?.open_table(OBJECTS)?;
         let Some(guard) = table.get(&key)? else {
@@ -236,6 +252,7 @@ impl Metadata {
         if from >= to {
             return Ok(Vec::new());
         }
+        let _reading = self.reading();
         let table = self.extents_table()?;
         overlapping(&table, name, from, to, self.data_blocks)
             .map(|extents| extents.iter().filter_map(|extent| extent.clip(from, to)).collect())
@@ -243,6 +260,7 @@ impl Metadata {
 
     /// The object's last extent.
     pub(crate) fn last_extent(&self, name: ObjectName) -> Result<Option<Extent>, TreeError> {
+        let _reading = self.reading();
         let table = self.extents_table()?;
         let (first, last) = (record::extent_key(name, 0), record::extent_key(name, u64::MAX));
         let Some(entry) = table.range::<&ExtentKey>(&first..=&last)?.next_back() else {
@@ -259,6 +277,7 @@ impl Metadata {
         from: ObjectId,
         most: usize,
     ) -> Result<Vec<ObjectId>, TreeError> {
+        let _reading = self.reading();
         let table = self.database.begin_read()?.open_table(OBJECTS)?;
         let key = |object| record::object_key(ObjectName { partition, object });
         let (first, last) = (key(from), key(ObjectId(u64::MAX)));
@@ -271,6 +290,7 @@ impl Metadata {
 
     /// The drive key, the identifier limit and the partitions.
     pub(crate) fn drive(&self) -> Result<DriveRecords, TreeError> {
+        let _reading = self.reading();
         let read = self.database.begin_read()?;
         let drive = read.open_table(DRIVE)?;
         let missing = || TreeError::Damaged("a record of the drive table is missing".to_owned());
@@ -289,6 +309,7 @@ impl Metadata {
 
     /// Shows every object and then every extent to `visitor`.
     pub(crate) fn scan(&self, visitor: &mut dyn Visitor) -> Result<(), TreeError> {
+        let _reading = self.reading();
         let read = self.database.begin_read()?;
         for entry in read.open_table(OBJECTS)?.iter()? {
             let (key, value) = entry?;

@@ -53,18 +53,14 @@ fn regions_of_every_kind_can_be_made_and_opened() {
     }
 }
 
-/// Adds records until no more may be promised, then goes on changing all of them in transactions
-/// that touch every page. The tree must never run out of pages.
-#[test]
-fn a_region_filled_to_its_limit_still_takes_any_transaction() {
-    let (device, geometry) = create(64 << 20, Some(2 << 20));
-    let metadata = open(&device, &geometry);
+/// Adds records until no more may be promised; how many.
+fn fill(metadata: &Metadata) -> u64 {
     let mut count = 0;
     loop {
         if !metadata.capacity.promise(16) {
             metadata.measure().unwrap();
             if !metadata.capacity.promise(16) {
-                break;
+                return count;
             }
         }
         let mut transaction = metadata.begin().unwrap();
@@ -75,24 +71,44 @@ fn a_region_filled_to_its_limit_still_takes_any_transaction() {
         metadata.capacity.release(16);
         count += 16;
     }
-    assert!(count > 3000, "a quarter of 512 pages holds at least that many, not {count}");
-    for round in 0..20 {
-        // Readers of old states keep pages from being released.
-        let reader = metadata.extents_table().unwrap();
+}
+
+/// Fills regions of several sizes and goes on changing all records in transactions that touch every
+/// page, with a few that touch hardly any, after which the tree would like to give space back. It
+/// must never run out of pages.
+#[test]
+fn a_region_filled_to_its_limit_still_takes_any_transaction() {
+    for quarters in 8..16 {
+        let (device, geometry) = create(128 << 20, Some(quarters << 18));
+        let metadata = open(&device, &geometry);
+        let count = fill(&metadata);
+        assert!(count > 3000, "a quarter of the pages holds at least that many, not {count}");
+        for round in 0..12 {
+            for part in 0..2 {
+                let mut transaction = metadata.begin().unwrap();
+                // A reader keeps the pages of the state before from being released.
+                let reader = metadata.extents_table().unwrap();
+                let physical = |i| (i + round * 7 + part) % 9999;
+                let all = (0..count).map(|i| extent(2 * i, physical(i), 1)).collect();
+                assert_eq!(transaction.replace(name(1), all).unwrap(), count);
+                let freed = transaction.commit().unwrap();
+                assert_eq!(freed.iter().map(|run| run.blocks).sum::<u64>(), count);
+                drop(reader);
+            }
+            for small in 0..round {
+                let mut transaction = metadata.begin().unwrap();
+                transaction.replace(name(2), vec![extent(small, small, 1)]).unwrap();
+                transaction.commit().unwrap();
+            }
+        }
         let mut transaction = metadata.begin().unwrap();
-        let all = (0..count).map(|i| extent(2 * i, (i + round * 7) % 9999, 1)).collect();
-        assert_eq!(transaction.replace(name(1), all).unwrap(), count);
-        let freed = transaction.commit().unwrap();
-        assert_eq!(freed.iter().map(|run| run.blocks).sum::<u64>(), count);
-        drop(reader);
+        assert_eq!(transaction.cut(name(1), 0).unwrap(), count);
+        transaction.commit().unwrap();
+        metadata.measure().unwrap();
+        assert!(metadata.capacity.promise(1000));
+        metadata.close().unwrap();
+        open(&device, &geometry);
     }
-    let mut transaction = metadata.begin().unwrap();
-    assert_eq!(transaction.cut(name(1), 0).unwrap(), count);
-    transaction.commit().unwrap();
-    metadata.measure().unwrap();
-    assert!(metadata.capacity.promise(1000));
-    metadata.close().unwrap();
-    open(&device, &geometry);
 }
 
 #[test]

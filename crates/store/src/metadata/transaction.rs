@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use nasd_types::{ObjectName, PartitionId};
+use nasd_types::ObjectName;
 use redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 
 use super::capacity::Capacity;
-use super::record::{
-    self, DRIVE_COUNTERS, EXTENT_BLOCKS_MAX, Extent, ExtentKey, ObjectRecord, PartitionRecord,
-};
+use super::record::{self, DRIVE_COUNTERS, EXTENT_BLOCKS_MAX, Extent, ExtentKey, ObjectRecord};
 use super::region::Region;
-use super::{DRIVE, EXTENTS, OBJECTS, PARTITIONS, TreeError, overlapping};
+use super::{DRIVE, EXTENTS, OBJECTS, TreeError, overlapping};
 use crate::free_map::Run;
 
 /// A transaction under way. Dropped without `commit`, it changes nothing.
@@ -110,18 +108,6 @@ impl<'a> Transaction<'a> {
     pub(crate) fn put_object_limit(&mut self, limit: u64) -> Result<(), TreeError> {
         let mut table = self.transaction.open_table(DRIVE)?;
         table.insert(DRIVE_COUNTERS, &record::encode_drive_counters(limit)[..])?;
-        Ok(())
-    }
-
-    /// Writes a partition's record.
-    #[allow(dead_code)]
-    pub(crate) fn put_partition(
-        &mut self,
-        partition: PartitionId,
-        record: &PartitionRecord,
-    ) -> Result<(), TreeError> {
-        let mut table = self.transaction.open_table(PARTITIONS)?;
-        table.insert(partition.0, &record.encode(partition)[..])?;
         Ok(())
     }
 
