@@ -19,8 +19,8 @@
 //! Steps 1-10 look at the request and a few constants, so that they come first and before the
 //! payload is received. What they tell, the caller knew. Step 11 tells about keys, and nothing
 //! about objects. The look-up of the access control version is the only one that can find an
-//! object missing; that looks like a wrong digest, down to the work that is done. The nonce is
-//! recorded last, so that only somebody with the key can use nonces up; a second copy of the same
+//! object missing; that is answered like a wrong digest, after about the same work (how long the
+//! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
 //! request that passed step 5 at the same time is stopped at step 13, before anything is done.
 //!
 //! With NO_PROTECTION nothing proves who asks, so that step 12 and 13 are left out: it is allowed

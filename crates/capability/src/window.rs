@@ -100,8 +100,9 @@ pub struct NonceWindow {
 impl NonceWindow {
     /// A window that has seen nothing, for a drive that starts at `start`.
     ///
-    /// `start` must not be earlier than the drive's clock ever was in its earlier runs (a drive
-    /// keeps a mark on its medium for this, in case the clock was set back). `seed` is random.
+    /// `start` must not be earlier than the drive's clock ever was in its earlier runs. A drive
+    /// whose clock may be set back between runs needs a mark on its medium for this; without one,
+    /// what was recorded before the clock was set back passes again. `seed` is random.
     pub fn new(options: WindowOptions, start: Timestamp, seed: u64) -> Self {
         let closed_at_start = start.plus_ns(options.ahead_ns);
         let sets = options.senders.div_ceil(WAYS).max(1).next_power_of_two();

@@ -515,9 +515,9 @@ impl Clerk {
     ///
     /// # Errors
     ///
-    /// As `sync_all`.
+    /// As `sync_all`; also a failure of an earlier write that nobody was told of.
     pub fn close(&self) -> Result<(), ClerkError> {
-        let outcome = self.sync_all();
+        let outcome = self.sync_all().and(self.core.untold_failure().map_or(Ok(()), Err));
         self.stop();
         outcome
     }

@@ -78,6 +78,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Most capabilities that are got for one operation.
+const MAX_RENEWALS: u32 = 8;
+
 impl Core {
     /// A core without files.
     pub(crate) fn new(
@@ -185,6 +188,12 @@ impl Core {
         }
     }
 
+    /// A failure that nobody was told of, if there is one.
+    pub(crate) fn untold_failure(&self) -> Option<ClerkError> {
+        let failed: Vec<Arc<FileState>> = lock(&self.failed).values().cloned().collect();
+        failed.iter().find_map(|file| file.lock().errors.since(0))
+    }
+
     /// Somebody was told.
     pub(crate) fn forget_failed(&self, handle: FileHandle) {
         lock(&self.failed).remove(&handle);
@@ -217,14 +226,20 @@ impl Core {
             None => self.renew(slot, None)?,
         };
         self.renew_in_time(slot, &grant);
-        let (mut renewed, mut refreshed) = (false, false);
+        let (mut renewals, mut refreshed) = (0, false);
         let mut pause = FIRST_PAUSE;
         loop {
             match operation(&grant) {
-                Err(error) if error.wants_new_capability() && !renewed => {
+                Err(error) if error.wants_new_capability() && renewals < MAX_RENEWALS => {
                     tracing::debug!(%error, handle = ?slot.handle, "getting a new capability");
-                    grant = self.renew(slot, Some(&grant))?;
-                    renewed = true;
+                    let fresh = self.renew(slot, Some(&grant))?;
+                    // The same again is no use. Another one may have been revoked meanwhile too:
+                    // several changes of owner and mode come close together.
+                    if renewals > 0 && fresh.issued == grant.issued {
+                        return Err(error);
+                    }
+                    grant = fresh;
+                    renewals += 1;
                 }
                 Err(error) if error.is_momentary() && Instant::now() < deadline => {
                     std::thread::sleep(pause);

@@ -123,7 +123,8 @@ impl Supervisor {
     pub fn stop(&mut self) -> Vec<String> {
         let mut problems = Vec::new();
         while let Some(mut member) = self.members.pop() {
-            if let Some(problem) = member.stop() {
+            // The others are needed while it stops: a mount writes to the drives what it holds.
+            if let Some(problem) = member.stop(&mut || self.tend()) {
                 problems.push(problem);
             }
         }
@@ -241,7 +242,7 @@ impl Member {
         self.delay = (self.delay * 2).min(RESTART_DELAY.1);
     }
 
-    fn stop(&mut self) -> Option<String> {
+    fn stop(&mut self, meanwhile: &mut dyn FnMut()) -> Option<String> {
         let child = self.child.as_mut()?;
         let name = &self.spec.name;
         terminate(child);
@@ -254,6 +255,7 @@ impl Member {
                     return Some(format!("{name} did not stop cleanly ({status}):\n{tail}"));
                 }
                 Ok(None) if Instant::now() < deadline => {
+                    meanwhile();
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Ok(None) | Err(_) => {

@@ -95,6 +95,17 @@ fn directories_that_hold_no_good_cell() {
     assert_refused(&run(&["up"], &[&cell]), &["cell.toml", "version is 7"]);
     fs::write(cell.join("cell.toml"), &config[..config.len() / 2]).unwrap();
     assert_refused(&run(&["up"], &[&cell]), &["cell.toml"]);
+    // A cell that lost its file is not made anew over the drives that are still there.
+    fs::remove_file(cell.join("cell.toml")).unwrap();
+    assert_refused(&run(&["up"], &[&cell]), &["not empty", "cell.toml"]);
+    fs::write(cell.join("cell.toml"), &config).unwrap();
+    assert!(run(&["up", "--detach"], &[&cell]).status.success());
+    assert!(run(&["down"], &[&cell]).status.success());
+    let drives = scratch.path().join("mine/drives");
+    fs::create_dir_all(&drives).unwrap();
+    fs::write(drives.join("thesis.txt"), "years").unwrap();
+    assert_refused(&run(&["up"], &[&scratch.path().join("mine")]), &["not empty"]);
+    assert_eq!(fs::read_to_string(drives.join("thesis.txt")).unwrap(), "years");
 }
 
 #[test]

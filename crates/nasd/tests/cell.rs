@@ -46,6 +46,11 @@ fn no_data_passes_the_manager() {
     assert!(status.status.success(), "{}", text(&status));
     let facts: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(facts["bytes"]["manager"], 0);
+    // Measured on the manager's sockets: all that it exchanged is far less than the data.
+    let manager = &facts["managers"][0];
+    let exchanged = manager["client_bytes_received"].as_u64().unwrap()
+        + manager["client_bytes_sent"].as_u64().unwrap();
+    assert!(exchanged > 0 && exchanged < 100_000, "{facts}");
     assert!(facts["bytes"]["direct"].as_u64().unwrap() >= 6 << 20, "{facts}");
     assert_eq!(facts["drives"].as_array().unwrap().len(), 2);
 }
@@ -189,6 +194,8 @@ fn the_commands_work_without_a_mount() {
         (vec!["ls", "other:/"], "other"),
         (vec!["cat", "no-volume"], "VOLUME:/path"),
         (vec!["rm", "main:/"], "root"),
+        (vec!["cp", "main:/a", "main:/b"], "within"),
+        (vec!["cp", tree, "main:/t"], "add -r"),
     ] {
         let output = cell.nasd(&arguments);
         assert!(!output.status.success(), "{arguments:?} succeeded");

@@ -36,8 +36,12 @@ pub struct NewCell {
     pub volume: String,
 }
 
+/// Says that the directory holds an attempt at making a cell, and nothing that anybody was told is
+/// there. The first thing to be made, and removed when `cell.toml` is written.
+const MARKER: &str = ".creating";
+
 /// Makes the cell in `directory`, which must be empty or not exist. What an interrupted attempt
-/// left there (a directory of ours without `cell.toml`) is made anew.
+/// left there is made anew; anything else is left alone.
 ///
 /// # Errors
 /// `NotEmpty` where the directory holds other things; `NoRoom`, `Format` or `Io` otherwise.
@@ -61,6 +65,8 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
     let manager = SocketAddr::new(new.host, new.base_port);
     let config = CellConfig::new(id, new.volume.clone(), &new.protection, manager, drives);
     save_config(directory, &config)?;
+    let marker = directory.join(MARKER);
+    std::fs::remove_file(&marker).map_err(CellError::io("remove", &marker))?;
     Cell::open(directory)
 }
 
@@ -111,9 +117,6 @@ fn save_config(directory: &Path, config: &CellConfig) -> Result<(), CellError> {
     write_atomic(&path, text.as_bytes(), 0o644)
 }
 
-/// Names that only a cell's directory holds; anything else in it is somebody's file.
-const OWN_NAMES: [&str; 6] = ["drives", "keyring.toml", "keyring.new", "log", "run", "tls"];
-
 fn prepare_directory(directory: &Path) -> Result<(), CellError> {
     let create = |path: &Path, mode: u32| {
         DirBuilder::new()
@@ -123,14 +126,12 @@ fn prepare_directory(directory: &Path) -> Result<(), CellError> {
             .map_err(CellError::io("create", path))
     };
     create(directory, 0o755)?;
-    let entries = std::fs::read_dir(directory).map_err(CellError::io("read", directory))?;
-    for entry in entries {
-        let entry = entry.map_err(CellError::io("read", directory))?;
-        if !OWN_NAMES.iter().any(|name| entry.file_name() == *name) {
-            return Err(CellError::NotEmpty(directory.to_owned()));
-        }
+    let marker = directory.join(MARKER);
+    let mut entries = std::fs::read_dir(directory).map_err(CellError::io("read", directory))?;
+    if entries.next().is_some() && !marker.exists() {
+        return Err(CellError::NotEmpty(directory.to_owned()));
     }
-    // Device files of an interrupted attempt hold nothing that anybody was told is there.
+    std::fs::write(&marker, "").map_err(CellError::io("write", &marker))?;
     let drives = directory.join("drives");
     match std::fs::remove_dir_all(&drives) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

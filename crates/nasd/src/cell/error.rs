@@ -11,8 +11,8 @@ pub enum CellError {
             .0.display(), .0.display())]
     NoCell(PathBuf),
     /// The directory holds other things.
-    #[error("{} is not empty and holds no cell: choose another directory for the new cell",
-            .0.display())]
+    #[error("{} is not empty, and has no cell.toml: choose another directory for a new cell, or \
+             restore cell.toml if a cell was there", .0.display())]
     NotEmpty(PathBuf),
     /// A file of the cell can't be understood.
     #[error("{} can't be understood: {reason}; restore it from a copy", .path.display())]

@@ -79,14 +79,19 @@ impl FlushQueue {
 
 /// The leader's duty to tell the others, kept even if it panics.
 struct Leading<'a> {
-    queue: &'a FlushQueue,
+    store: &'a Store,
     number: u64,
     written_blocks: Option<u64>,
 }
 
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
-        let mut queue = self.queue.lock();
+        if std::thread::panicking() {
+            // What the batch had taken is not durable and not dirty either, so the next flush would
+            // find nothing to do and call it done. There must be no next one.
+            self.store.latch(&"a flush failed unexpectedly");
+        }
+        let mut queue = self.store.queue.lock();
         queue.running = false;
         queue.finished = self.number + 1;
         match self.written_blocks {
@@ -98,7 +103,7 @@ impl Drop for Leading<'_> {
                 }
             }
         }
-        self.queue.ended.notify_all();
+        self.store.queue.ended.notify_all();
     }
 }
 
@@ -163,7 +168,7 @@ impl Store {
     }
 
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
-        let mut leading = Leading { queue: &self.queue, number, written_blocks: None };
+        let mut leading = Leading { store: self, number, written_blocks: None };
         let written = self.run_batch(request)?;
         leading.written_blocks = Some(written);
         Ok(())

@@ -5,6 +5,9 @@ use super::files::{Copied, Tree};
 use std::error::Error;
 use std::fmt::Write;
 
+/// Most bytes on the manager's connections for each file that is copied or read.
+const MANAGER_BYTES_PER_FILE: u64 = 6 << 10;
+
 /// One thing that was done.
 pub struct Step {
     /// What.
@@ -58,7 +61,17 @@ impl Report<'_> {
         let (direct, manager) = self.bytes_by_path();
         writeln!(out, "\nEverything from {} came back the same.", self.tree.root().display())?;
         writeln!(out, "Data bytes that went direct between client and drives: {direct:>15}")?;
-        writeln!(out, "Data bytes that went through the file manager:         {manager:>15}")
+        writeln!(out, "Data bytes that went through the file manager:         {manager:>15}")?;
+        let all = self.manager_connection_bytes();
+        writeln!(out, "Everything on the manager's client connections (names, attributes,")?;
+        writeln!(out, "capabilities), measured on its sockets:                {all:>15}")
+    }
+
+    /// Every byte that clients and manager exchanged: whatever passed the manager is among them.
+    fn manager_connection_bytes(&self) -> u64 {
+        let manager = &self.status["managers"][0];
+        let number = |name: &str| manager[name].as_u64().unwrap_or(u64::MAX / 2);
+        number("client_bytes_received") + number("client_bytes_sent")
     }
 
     fn bytes_by_path(&self) -> (u64, u64) {
@@ -76,6 +89,13 @@ impl Report<'_> {
         let moved: u64 = self.steps.iter().map(|step| step.copied.bytes).sum();
         if manager != 0 {
             return Err(format!("{manager} data bytes went through the manager").into());
+        }
+        // The claim must agree with what was measured on the manager's sockets: a few kilobytes for
+        // each file's name, attributes and capabilities, and nothing that grows with its length.
+        let files: u64 = self.steps.iter().map(|step| step.copied.files).sum();
+        let all = self.manager_connection_bytes();
+        if all > MANAGER_BYTES_PER_FILE * files {
+            return Err(format!("{all} bytes went through the manager for {files} files").into());
         }
         if direct < moved {
             return Err(format!("only {direct} of {moved} bytes went direct").into());

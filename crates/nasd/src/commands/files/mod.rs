@@ -22,10 +22,8 @@ use std::sync::Arc;
 
 /// Entries asked for at a time.
 const PAGE_ENTRIES: u32 = 1024;
-/// Bytes read or written at a time.
+/// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Mode of files that are made without a model.
-const FILE_MODE: u32 = 0o644;
 /// Mode of directories that are made without a model.
 const DIRECTORY_MODE: u32 = 0o755;
 

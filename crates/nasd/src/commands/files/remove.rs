@@ -3,7 +3,7 @@
 use super::{CellPath, Session, at};
 use crate::cell::Cell;
 use crate::commands::Outcome;
-use nasd_clerk::{ClerkError, FileHandle, FileType, Name};
+use nasd_clerk::FileType;
 use std::io::IsTerminal;
 
 /// Removes files; with `recursive`, whole trees.
@@ -26,9 +26,11 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
         }
         if is_directory {
             agree(&path, yes)?;
-            session.remove_tree(entry.handle).map_err(|error| at(&path, error))?;
         }
-        session.remove_name(parent, &name, is_directory).map_err(|error| at(&path, error))?;
+        session
+            .clerk
+            .remove_tree(&session.caller, parent, &name)
+            .map_err(|error| at(&path, error))?;
     }
     Ok(())
 }
@@ -45,43 +47,4 @@ fn agree(path: &CellPath, yes: bool) -> Outcome {
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(refusal.into()) }
-}
-
-impl Session {
-    fn remove_name(
-        &self,
-        parent: FileHandle,
-        name: &Name,
-        is_directory: bool,
-    ) -> Result<(), ClerkError> {
-        if is_directory {
-            self.clerk.rmdir(&self.caller, parent, name)
-        } else {
-            self.clerk.unlink(&self.caller, parent, name)
-        }
-    }
-
-    /// Empties a directory. Not recursive: a tree may be deeper than a stack.
-    fn remove_tree(&self, root: FileHandle) -> Result<(), ClerkError> {
-        // Directories in the order in which they were found: each after its parent.
-        let mut found: Vec<(FileHandle, Option<(FileHandle, Name)>)> = vec![(root, None)];
-        let mut next = 0;
-        while next < found.len() {
-            let directory = found[next].0;
-            for entry in self.entries(directory)? {
-                if entry.file_type == FileType::Directory {
-                    found.push((entry.handle, Some((directory, entry.name))));
-                } else {
-                    self.remove_name(directory, &entry.name, false)?;
-                }
-            }
-            next += 1;
-        }
-        for (_, place) in found.into_iter().rev() {
-            if let Some((parent, name)) = place {
-                self.remove_name(parent, &name, true)?;
-            }
-        }
-        Ok(())
-    }
 }
