@@ -90,7 +90,7 @@ pub(crate) struct FrameMap {
 }
 
 /// What the cache has of one frame.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) number: u64,
     pub(crate) frame: Option<Arc<Frame>>,
@@ -152,6 +152,16 @@ pub(crate) struct Dropped {
 }
 
 impl Slot {
+    /// A frame of blocks that are as on the medium.
+    fn clean(frame: Frame, valid: BlockSet, used: BlockSet, stamp: u64) -> Slot {
+        let frame = Arc::new(frame);
+        Slot { frame, valid, dirty: 0, writing: 0, fresh: 0, used, heat: 0, stamp }
+    }
+
+    fn view(&self, number: u64) -> View {
+        View { number, frame: Some(self.frame.clone()), valid: self.valid }
+    }
+
     fn is_pinned(&self) -> bool {
         self.dirty | self.writing != 0
     }
@@ -206,13 +216,16 @@ impl FrameMap {
         dirty.map(|slot| u64::from(slot.dirty.count_ones())).sum()
     }
 
-    /// What there is of a frame, of which `wanted` is being used.
+    /// What there is of a frame, of which `wanted` is being used. If not all of that is there, it
+    /// will be looked at again or filled, and that counts as the use.
     pub(crate) fn view(&mut self, number: u64, wanted: BlockSet) -> View {
         match self.slots.get_mut(&number) {
             None => View { number, frame: None, valid: 0 },
             Some(slot) => {
-                slot.touch(wanted);
-                View { number, frame: Some(slot.frame.clone()), valid: slot.valid }
+                if slot.valid & wanted == wanted {
+                    slot.touch(wanted);
+                }
+                slot.view(number)
             }
         }
     }
@@ -230,33 +243,37 @@ impl FrameMap {
     /// as it was, but the cache may have given some of it up since, or may have got more.
     pub(crate) fn fill(
         &mut self,
-        have: &View,
+        have: View,
         mut frame: Frame,
         loaded: BlockSet,
         stamp: u64,
     ) -> (View, Option<NewSlot>) {
-        let number = have.number;
-        let slot = self.slots.get_mut(&number);
-        let valid = slot.as_ref().map_or(0, |slot| slot.valid);
-        if let Some(slot) = &slot {
-            copy_blocks(&slot.frame, &mut frame, valid);
+        let View { number, frame: seen, valid: seen_valid } = have;
+        let Some(slot) = self.slots.get_mut(&number) else {
+            if let Some(seen) = seen {
+                copy_blocks(&seen, &mut frame, seen_valid & !loaded);
+            }
+            let slot = Slot::clean(frame, seen_valid | loaded, loaded, stamp);
+            let view = slot.view(number);
+            self.slots.insert(number, slot);
+            return (view, Some(NewSlot { number, stamp }));
+        };
+        let lost = seen_valid & !slot.valid & !loaded;
+        if let Some(seen) = seen {
+            copy_blocks(&seen, &mut frame, lost);
         }
-        if let Some(seen) = &have.frame {
-            copy_blocks(seen, &mut frame, have.valid & !valid & !loaded);
+        let new = (loaded | lost) & !slot.valid;
+        // Into the frame that is there, if nobody shares it; else that into the new one.
+        match Arc::get_mut(&mut slot.frame) {
+            Some(there) => copy_blocks(&frame, there, new),
+            None => {
+                copy_blocks(&slot.frame, &mut frame, slot.valid);
+                slot.frame = Arc::new(frame);
+            }
         }
-        let frame = Arc::new(frame);
-        let valid = valid | have.valid | loaded;
-        let view = View { number, frame: Some(frame.clone()), valid };
-        if let Some(slot) = slot {
-            slot.frame = frame;
-            slot.valid = valid;
-            slot.touch(loaded);
-            return (view, None);
-        }
-        let slot =
-            Slot { frame, valid, dirty: 0, writing: 0, fresh: 0, used: loaded, heat: 0, stamp };
-        self.slots.insert(number, slot);
-        (view, Some(NewSlot { number, stamp }))
+        slot.valid |= new;
+        slot.touch(loaded);
+        (slot.view(number), None)
     }
 
     /// Puts written bytes into the cache. Returns what has to be made known to the policy.
@@ -267,16 +284,7 @@ impl FrameMap {
         let Some(slot) = self.slots.get_mut(&number) else {
             let mut frame = payload.into_frame(&range);
             complete(&mut frame, None, &range, &edges);
-            let slot = Slot {
-                frame: Arc::new(frame),
-                valid: blocks,
-                dirty: blocks,
-                writing: 0,
-                fresh,
-                used: blocks,
-                heat: 0,
-                stamp,
-            };
+            let slot = Slot { dirty: blocks, fresh, ..Slot::clean(frame, blocks, blocks, stamp) };
             self.slots.insert(number, slot);
             self.pinned += 1;
             return Some(NewSlot { number, stamp });
@@ -644,15 +652,15 @@ mod tests {
     fn blocks_that_are_read_join_those_that_are_there_or_were() {
         let pool = FramePool::new(8).unwrap();
         let mut map = FrameMap::default();
-        let (seen, new) = map.fill(&absent(0), filled(&pool, 1), 0b1, 5);
+        let (seen, new) = map.fill(absent(0), filled(&pool, 1), 0b1, 5);
         assert_eq!(new, Some(NewSlot { number: 0, stamp: 5 }));
         assert!(matches!(map.judge(0, 5), Judged::Evicted(_)));
-        let (view, new) = map.fill(&seen, filled(&pool, 2), 0b10, 6);
+        let (view, new) = map.fill(seen, filled(&pool, 2), 0b10, 6);
         assert_eq!((view.valid, new.map(|slot| slot.stamp)), (0b11, Some(6)));
         assert_eq!(shape(&mut map), [(1, B), (2, B)]);
         // Another reader, who saw nothing, adds to it, and does not undo a write.
         put(&mut map, &pool, 0..B, 9);
-        let (view, new) = map.fill(&absent(0), filled(&pool, 4), 0b101, 7);
+        let (view, new) = map.fill(absent(0), filled(&pool, 4), 0b101, 7);
         assert_eq!((view.valid, new), (0b111, None));
         assert_eq!(shape(&mut map), [(9, B), (2, B), (4, B)]);
     }
@@ -661,7 +669,7 @@ mod tests {
     fn only_coming_back_to_a_block_makes_a_frame_hot() {
         let pool = FramePool::new(8).unwrap();
         let mut map = FrameMap::default();
-        map.fill(&absent(0), filled(&pool, 1), 1, 5);
+        map.fill(absent(0), filled(&pool, 1), 1, 5);
         for block in 1..16 {
             map.view(0, set(block..block + 1));
         }

@@ -127,7 +127,9 @@ impl Store {
             let mut frames = self.cache.frames(object);
             for ((index, _), load) in wanted.into_iter().zip(loads) {
                 let stamp = self.cache.stamp();
-                let (view, new) = frames.fill(&views[index], load.frame, load.blocks, stamp);
+                // Taken out of the list, so that it does not count as somebody who shares the frame.
+                let have = std::mem::take(&mut views[index]);
+                let (view, new) = frames.fill(have, load.frame, load.blocks, stamp);
                 views[index] = view;
                 new_slots.extend(new);
             }

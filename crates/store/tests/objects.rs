@@ -406,3 +406,28 @@ fn all_buffers_held_by_readers_is_busy_not_a_hang() {
     drop(held);
     store.read(object, ByteRange::new(0, 1 << 16)).unwrap();
 }
+
+#[test]
+fn a_scan_leaves_what_is_read_often_in_the_cache() {
+    let (device, store) = memory_store(64 * MIB, &small_cache(64));
+    let (hot, large) = (create(&store, P1), create(&store, P1));
+    for frame in 0..16 {
+        write(&store, hot, frame << 16, &vec![1; 1 << 16]).unwrap();
+    }
+    for frame in 0..256 {
+        write(&store, large, frame << 16, &vec![2; 1 << 16]).unwrap();
+    }
+    store.close().unwrap();
+    let store = open(device, &small_cache(64));
+    for _ in 0..3 {
+        for frame in 0..16 {
+            store.read(hot, ByteRange::new(frame << 16, 1 << 16)).unwrap();
+        }
+    }
+    // Block by block, which touches each frame 16 times.
+    for block in 0..256 * 16 {
+        store.read(large, ByteRange::new(block * BLOCK, BLOCK)).unwrap();
+    }
+    let cached = (0..16).filter(|frame| store.is_cached(hot, ByteRange::new(frame << 16, 1 << 16)));
+    assert_eq!(cached.count(), 16);
+}

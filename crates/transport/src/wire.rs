@@ -90,6 +90,13 @@ impl Wire {
     }
 }
 
+/// The end of a time-out that begins now; one too long to count ends when nobody is waiting.
+pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+    const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + FOR_EVER)
+}
+
 /// Options that every connection has, on both ends.
 pub(crate) fn prepare_socket(
     socket: &TcpStream,

@@ -112,6 +112,15 @@ fn a_call_times_out_and_the_others_end() {
 }
 
 #[test]
+fn a_call_may_wait_for_ever() {
+    let server = start(ServerOptions::default());
+    let options = ClientOptions { peer_timeout: Duration::MAX, ..ClientOptions::default() };
+    let channel = Connection::tcp(server.address(), &options).unwrap();
+    let asked = Asked { timeout_ms: u64::MAX, ..Asked::default() };
+    ask(&channel, &asked, &mut []).unwrap();
+}
+
+#[test]
 fn a_lone_reader_times_out_on_time() {
     let server = start(ServerOptions::default());
     let channel = connect(&server);

@@ -3,8 +3,9 @@
 //! 1. *Take* each object, with its body locked: its attributes, its cuts, its dirty blocks. From here
 //!    on changes count for the next flush. Since every write is made with the body locked, the flush
 //!    has each write wholly or not at all.
-//! 2. *Write* the dirty blocks to free places, and sync.
-//! 3. *Commit* the tree: cuts, new extents in place of old ones, records of objects. The tree syncs.
+//! 2. *Write* the dirty blocks to free places, and sync. Meanwhile their checksums are computed and
+//!    the tree's transaction is *prepared*: cuts, new extents in place of old ones, records of objects.
+//! 3. *Commit* the transaction, now that the data is durable. The tree syncs.
 //! 4. *Let go*: what was written is clean, what was replaced is free.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
@@ -19,13 +20,45 @@ use nasd_types::ObjectName;
 use nasd_types::limits::BLOCK_BYTES;
 
 use super::Request;
-use super::place::{Placement, block_count, place};
+use super::place::{block_count, fill_checksums, place};
 use crate::frames::{Captured, FRAME_BLOCKS};
 use crate::free_map::Run;
-use crate::metadata::TreeError;
-use crate::metadata::record::ObjectRecord;
+use crate::metadata::record::{Extent, ObjectRecord};
+use crate::metadata::{Transaction, TreeError};
 use crate::object::Object;
 use crate::{NoSpace, Store, StoreError};
+
+/// Blocks from which on it pays to have another thread write them while checksums are computed.
+const OVERLAP_BLOCKS: u64 = 64;
+
+/// A transaction that lacks nothing but its commit.
+struct Prepared<'a> {
+    transaction: Transaction<'a>,
+    /// Blocks that each object that was taken has then.
+    blocks_used: Vec<u64>,
+}
+
+/// How a flush failed.
+enum Failure {
+    /// Nothing has changed, and another try may succeed.
+    Passing(StoreError),
+    /// What is durable is not known any more.
+    Fatal(StoreError),
+}
+
+impl From<TreeError> for Failure {
+    fn from(error: TreeError) -> Self {
+        Failure::Fatal(error.into())
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Passing(error) | Failure::Fatal(error) => error,
+        }
+    }
+}
 
 /// An object that a flush has taken.
 struct Taken {
@@ -50,26 +83,25 @@ impl Store {
         if taken.is_empty() && limit.is_none() {
             return Ok(0);
         }
-        let placements = match self.write_data(&mut taken) {
-            Ok(placements) => placements,
-            Err(error) => {
-                self.put_back(taken);
-                return Err(error);
-            }
-        };
-        let blocks = taken.iter().map(|taken| block_count(&taken.frames)).sum();
-        match self.commit(&mut taken, placements, limit) {
-            Ok(freed) => {
+        let outcome = self.write_and_prepare(&mut taken, limit).and_then(|prepared| {
+            let freed = prepared.transaction.commit()?;
+            Ok((prepared.blocks_used, freed))
+        });
+        match outcome {
+            Ok((blocks_used, freed)) => {
                 if let Some(limit) = limit {
                     self.identifiers.committed(limit);
                 }
-                self.let_go(taken, &freed);
+                let blocks = taken.iter().map(|one| block_count(&one.frames)).sum();
+                self.let_go(taken, blocks_used, &freed);
                 Ok(blocks)
             }
-            Err(error) => {
-                self.latch(&error);
+            Err(failure) => {
+                if let Failure::Fatal(error) = &failure {
+                    self.latch(error);
+                }
                 self.put_back(taken);
-                Err(error.into())
+                Err(failure.into())
             }
         }
     }
@@ -143,35 +175,60 @@ impl Store {
         })
     }
 
-    /// Writes all dirty blocks and makes them durable.
-    fn write_data(&self, taken: &mut [Taken]) -> Result<Vec<Placement>, StoreError> {
+    /// Writes all dirty blocks and makes them durable, and prepares the transaction.
+    fn write_and_prepare(
+        &self,
+        taken: &mut [Taken],
+        limit: Option<u64>,
+    ) -> Result<Prepared<'_>, Failure> {
+        self.allocate(taken)?;
+        let taken = &*taken;
+        let mut requests: Vec<WriteRequest<'_>> = Vec::new();
+        let placed: Vec<Vec<Extent>> = taken
+            .iter()
+            .map(|one| place(&one.frames, &one.places, &self.geometry, &mut requests))
+            .collect();
+        let blocks: u64 = taken.iter().map(|one| block_count(&one.frames)).sum();
+        if blocks < OVERLAP_BLOCKS {
+            self.write_data(&requests)?;
+            return self.prepare(taken, placed, limit);
+        }
+        std::thread::scope(|scope| {
+            let write = || self.write_data(&requests);
+            let writer = std::thread::Builder::new().spawn_scoped(scope, write);
+            let prepared = self.prepare(taken, placed, limit);
+            match writer.map(|writer| writer.join()) {
+                Ok(Ok(written)) => written?,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                // No thread is to be had: then one after the other.
+                Err(_) => self.write_data(&requests)?,
+            }
+            prepared
+        })
+    }
+
+    fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
         for one in taken.iter_mut() {
             let blocks = block_count(&one.frames);
             if blocks == 0 {
                 continue;
             }
-            let hint = self.placement_hint(one)?;
+            let hint = self.placement_hint(one).map_err(Failure::Passing)?;
             let places = self.accounts().allocate(blocks, hint);
             // A free block was promised for every dirty one.
             debug_assert!(places.is_some());
-            one.places = places.ok_or(StoreError::NoSpace(NoSpace::Data))?;
+            one.places = places.ok_or(Failure::Passing(StoreError::NoSpace(NoSpace::Data)))?;
         }
-        let mut requests: Vec<WriteRequest<'_>> = Vec::new();
-        let placements: Vec<Placement> = taken
-            .iter()
-            .map(|one| place(&one.frames, &one.places, &self.geometry, &mut requests))
-            .collect();
+        Ok(())
+    }
+
+    fn write_data(&self, requests: &[WriteRequest<'_>]) -> Result<(), Failure> {
         if requests.is_empty() {
-            return Ok(placements);
+            return Ok(());
         }
-        self.device.write_batch(&requests)?;
-        drop(requests);
-        if let Err(error) = self.device.sync() {
-            // A second sync could succeed without what the first one lost.
-            self.latch(&error);
-            return Err(error.into());
-        }
-        Ok(placements)
+        self.device.write_batch(requests).map_err(|error| Failure::Passing(error.into()))?;
+        // A second sync could succeed without what the first one lost.
+        self.device.sync().map_err(|error| Failure::Fatal(error.into()))
     }
 
     /// Where an object's blocks should go: behind those placed last, else behind its last extent,
@@ -197,42 +254,48 @@ impl Store {
         Ok(last.map(|extent| extent.physical + extent.blocks()))
     }
 
-    fn commit(
+    /// Everything of the transaction but its commit. Without that, it changes nothing.
+    fn prepare(
         &self,
-        taken: &mut [Taken],
-        placements: Vec<Placement>,
+        taken: &[Taken],
+        placed: Vec<Vec<Extent>>,
         limit: Option<u64>,
-    ) -> Result<Vec<Run>, TreeError> {
+    ) -> Result<Prepared<'_>, Failure> {
         let mut transaction = self.metadata.begin()?;
-        for (one, placement) in taken.iter_mut().zip(placements) {
+        let mut blocks_used = Vec::with_capacity(taken.len());
+        for (one, mut extents) in taken.iter().zip(placed) {
             let name = one.object.name;
             if one.removed {
                 transaction.remove_object(name)?;
+                blocks_used.push(0);
                 continue;
             }
             let mut gone = match one.cut {
                 Some(first) => transaction.cut(name, first)?,
                 None => 0,
             };
-            if !placement.extents.is_empty() {
-                gone += transaction.replace(name, placement.extents)?;
+            if !extents.is_empty() {
+                fill_checksums(&one.frames, &mut extents);
+                gone += transaction.replace(name, extents)?;
             }
             let used = one.record.blocks_used + block_count(&one.frames);
-            one.record.blocks_used = used.checked_sub(gone).ok_or_else(|| {
+            let used = used.checked_sub(gone).ok_or_else(|| {
                 TreeError::Damaged(format!("object {name} has more blocks than it should"))
             })?;
-            transaction.put_object(name, &one.record)?;
+            let record = ObjectRecord { blocks_used: used, ..one.record.clone() };
+            transaction.put_object(name, &record)?;
+            blocks_used.push(used);
         }
         if let Some(limit) = limit {
             transaction.put_object_limit(limit)?;
         }
-        transaction.commit()
+        Ok(Prepared { transaction, blocks_used })
     }
 
     /// What was taken is durable: clean, and charged for what it is.
-    fn let_go(&self, taken: Vec<Taken>, freed: &[Run]) {
+    fn let_go(&self, taken: Vec<Taken>, blocks_used: Vec<u64>, freed: &[Run]) {
         self.accounts().free(freed);
-        for one in taken {
+        for (one, blocks_used) in taken.into_iter().zip(blocks_used) {
             let mut body = one.object.write();
             self.cache.frames(&one.object).written(&one.frames);
             body.fresh_writing = 0;
@@ -243,7 +306,7 @@ impl Store {
                 self.table.forget(one.object.name);
                 continue;
             }
-            body.record.blocks_used = one.record.blocks_used;
+            body.record.blocks_used = blocks_used;
             body.placed_end = one.places.last().map(Run::end).or(body.placed_end);
             let charge = body.charge_with(0);
             self.settle_charge(&one.object, &mut body, charge);

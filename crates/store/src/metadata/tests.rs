@@ -78,12 +78,12 @@ fn fill(metadata: &Metadata) -> u64 {
 /// must never run out of pages.
 #[test]
 fn a_region_filled_to_its_limit_still_takes_any_transaction() {
-    for quarters in 8..16 {
+    for quarters in [8, 11, 15] {
         let (device, geometry) = create(128 << 20, Some(quarters << 18));
         let metadata = open(&device, &geometry);
         let count = fill(&metadata);
         assert!(count > 3000, "a quarter of the pages holds at least that many, not {count}");
-        for round in 0..12 {
+        for round in 0..4 {
             for part in 0..2 {
                 let mut transaction = metadata.begin().unwrap();
                 // A reader keeps the pages of the state before from being released.

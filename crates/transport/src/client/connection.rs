@@ -16,7 +16,7 @@ use super::pending::{Failure, Outcome, Pending, Ticket, Turn};
 use super::receive::{Ended, Receiver};
 use crate::record::begin_record_in;
 use crate::tls::{TlsWire, tls_error_within};
-use crate::wire::{Wire, connect_socket};
+use crate::wire::{Wire, connect_socket, deadline_after};
 use crate::{
     BreakReason, Channel, ChannelError, ClientOptions, ClientTls, Execution, OutgoingCall, Reply,
     TlsError,
@@ -60,7 +60,7 @@ impl Connection {
         tls: &ClientTls,
         options: &ClientOptions,
     ) -> Result<Connection, ChannelError> {
-        let deadline = Instant::now() + options.connect_timeout;
+        let deadline = deadline_after(options.connect_timeout);
         let socket = connect(address, options)?;
         let wire = TlsWire::connect(socket, tls, deadline).map_err(|source| ChannelError::Tls {
             address,
@@ -219,7 +219,7 @@ impl Channel for Connection {
         if bytes > limit {
             return Err(ChannelError::TooLong { bytes, limit });
         }
-        let deadline = Instant::now() + call.timeout;
+        let deadline = deadline_after(call.timeout);
         self.run(call, into, deadline)
             .map_err(|(failure, execution)| self.error(failure, execution, call))
     }

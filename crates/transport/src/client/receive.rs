@@ -9,7 +9,7 @@ use nasd_xdr::{Decoder, xdr_pad};
 use super::connection::reason_of;
 use super::pending::{Claim, Failure, Pending};
 use crate::record::{BUFFER_BYTES, ReadError, RecordReader, Source, Stage};
-use crate::wire::{Amount, TICK, Wire};
+use crate::wire::{Amount, TICK, Wire, deadline_after};
 use crate::{BreakReason, ClientOptions, FrameError, Reply, ResultShape};
 
 /// Why receiving stopped.
@@ -75,7 +75,7 @@ impl Receiver {
             tick: &mut self.tick,
             deadline,
             peer_timeout: self.peer_timeout,
-            within_since: None,
+            within_until: None,
         };
         let records = &mut self.records;
         if !records.begin(&mut source)? {
@@ -254,7 +254,7 @@ struct PatientSource<'a> {
     tick: &'a mut Duration,
     deadline: Instant,
     peer_timeout: Duration,
-    within_since: Option<Instant>,
+    within_until: Option<Instant>,
 }
 
 impl PatientSource<'_> {
@@ -263,7 +263,7 @@ impl PatientSource<'_> {
         match stage {
             Stage::Between => self.deadline,
             Stage::Within => {
-                *self.within_since.get_or_insert_with(Instant::now) + self.peer_timeout
+                *self.within_until.get_or_insert_with(|| deadline_after(self.peer_timeout))
             }
         }
     }

@@ -5,14 +5,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::connection::{Connection, start_thread};
 use super::registry::{Place, Registry};
 use super::{Peer, ServerOptions, Service};
 use crate::ServerTls;
 use crate::tls::TlsWire;
-use crate::wire::{Wire, prepare_socket};
+use crate::wire::{Wire, deadline_after, prepare_socket};
 
 /// Pause after a failed accept: the usual reason is that there are no descriptors left, and
 /// another try at once would fail as well.
@@ -83,7 +83,7 @@ impl Server {
     pub fn shut_down(&self, grace: Duration) -> bool {
         self.stop_accepting();
         self.registry.drain();
-        let finished = self.registry.wait_empty(Instant::now() + grace);
+        let finished = self.registry.wait_empty(deadline_after(grace));
         self.registry.close_all();
         finished
     }
@@ -180,7 +180,7 @@ fn secure(
     let Some(tls) = tls else {
         return Some((Wire::Tcp(socket), None));
     };
-    let deadline = Instant::now() + options.handshake_timeout;
+    let deadline = deadline_after(options.handshake_timeout);
     match TlsWire::accept(socket, tls, deadline) {
         Ok((wire, identity)) => Some((Wire::Tls(Box::new(wire)), Some(identity))),
         Err(error) => {

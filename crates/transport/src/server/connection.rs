@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ServerOptions;
 use super::registry::Place;
@@ -20,7 +20,7 @@ use super::request::{Received, Request, ServerSource, receive_request};
 use super::service::{Answer, Call, Peer, Service};
 use crate::AcceptStatus;
 use crate::record::{ReadError, RecordReader};
-use crate::wire::Wire;
+use crate::wire::{Wire, deadline_after};
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
@@ -256,7 +256,7 @@ impl<S: Service> Connection<S> {
             return true;
         }
         let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = outbox.send(&self.wire, Instant::now() + self.options.peer_timeout);
+        let result = outbox.send(&self.wire, deadline_after(self.options.peer_timeout));
         drop(sending);
         match result {
             Ok(()) => true,
