@@ -32,6 +32,9 @@ pub struct MemberSpec {
     pub arguments: Vec<std::ffi::OsString>,
     /// Where its standard error goes.
     pub log: PathBuf,
+    /// Whether a clean end is meant, as that of a mount that a user has unmounted. Otherwise the
+    /// member is started again however it ended.
+    pub may_end: bool,
 }
 
 /// Why a member does not serve.
@@ -77,6 +80,8 @@ struct Member {
     started: Instant,
     delay: Duration,
     restart_at: Instant,
+    /// It ended as it may, and stays so.
+    has_ended: bool,
 }
 
 /// The members, in the order of their start.
@@ -101,6 +106,7 @@ impl Supervisor {
                 started: now,
                 delay: RESTART_DELAY.0,
                 restart_at: now,
+                has_ended: false,
             };
             self.members.push(member);
             starting.push((self.members.len() - 1, ready));
@@ -210,9 +216,10 @@ impl Member {
         match &mut self.child {
             Some(child) => {
                 if let Ok(Some(status)) = child.try_wait() {
-                    self.schedule_restart(status);
+                    self.note_end(status);
                 }
             }
+            None if self.has_ended => {}
             None if Instant::now() >= self.restart_at => match spawn(&self.spec) {
                 Ok((child, _)) => {
                     tracing::info!(member = %self.spec.name, "started again");
@@ -228,7 +235,12 @@ impl Member {
         }
     }
 
-    fn schedule_restart(&mut self, status: ExitStatus) {
+    fn note_end(&mut self, status: ExitStatus) {
+        if status.success() && self.spec.may_end {
+            self.child = None;
+            self.has_ended = true;
+            return;
+        }
         tracing::warn!(member = %self.spec.name, %status, "died; it will be started again");
         self.child = None;
         if self.started.elapsed() >= STABLE_AFTER {

@@ -167,3 +167,12 @@ fn a_mount_whose_process_was_killed_is_replaced() {
     });
     assert!(output.status.success());
 }
+
+#[test]
+fn a_mount_that_was_unmounted_stays_so() {
+    let cell = TestCell::start(&CellOptions::default());
+    let output = cell.nasd(&["umount".as_ref(), cell.mountpoint().as_os_str()]);
+    assert!(output.status.success(), "{}", support::text(&output));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!cell.members().iter().any(|(_, line)| line.contains("mount")), "it came back");
+}

@@ -92,6 +92,7 @@ fn start_drive(directory: &Path) -> Result<(Target, Supervisor), Box<dyn Error>>
             "none".into(),
         ],
         log: directory.join("drive.log"),
+        may_end: false,
     }])?;
     let client = DriveClient::tcp(&address, Some(drive), &ConnectOptions::default());
     let working = SecretKey::new(keys.working_key);

@@ -124,17 +124,17 @@ fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {
         "--expect-drive".into(),
         format!("{:016x}", drive.drive_id().0).into(),
     ];
-    MemberSpec { log: cell.log_path(&name), name, arguments }
+    MemberSpec { log: cell.log_path(&name), name, arguments, may_end: false }
 }
 
 fn manager_member(cell: &Cell) -> MemberSpec {
     let arguments: Vec<OsString> =
         vec!["manager".into(), "serve".into(), "--cell".into(), cell.directory().into()];
-    MemberSpec { name: "manager".into(), arguments, log: cell.log_path("manager") }
+    MemberSpec { name: "manager".into(), arguments, log: cell.log_path("manager"), may_end: false }
 }
 
 fn mount_member(cell: &Cell, mountpoint: &Path) -> MemberSpec {
     let arguments: Vec<OsString> =
         vec!["mount".into(), mountpoint.into(), "--cell".into(), cell.directory().into()];
-    MemberSpec { name: "mount".into(), arguments, log: cell.log_path("mount") }
+    MemberSpec { name: "mount".into(), arguments, log: cell.log_path("mount"), may_end: true }
 }
