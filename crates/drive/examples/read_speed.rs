@@ -102,6 +102,7 @@ fn start_drive(plan: &Plan) -> Outcome<DriveServer> {
     let format = FormatOptions {
         drive: DRIVE,
         cell: CellId([1; 16]),
+        master_key: None,
         drive_key: StoredKey::new([1; 32]),
         partitions: vec![partition],
         metadata_bytes: None,

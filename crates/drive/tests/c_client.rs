@@ -100,6 +100,7 @@ fn serve(minimum_protection: Protection) -> DriveServer {
     let format = FormatOptions {
         drive: DRIVE,
         cell: CELL,
+        master_key: None,
         drive_key: key([0xd0; 32]),
         partitions: vec![PartitionFormat {
             id: OBJECT.partition,

@@ -118,6 +118,7 @@ fn options() -> (FormatOptions, OpenOptions) {
     let format = FormatOptions {
         drive: DriveId(1),
         cell: CellId([1; 16]),
+        master_key: None,
         drive_key: key,
         partitions: vec![partition],
         metadata_bytes: None,

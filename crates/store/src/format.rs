@@ -71,8 +71,11 @@ fn check_partitions(partitions: &[PartitionFormat]) -> Result<(), FormatError> {
 
 fn partition_record(partition: &PartitionFormat) -> PartitionRecord {
     let current = WorkingKey { epoch: partition.key_epoch, key: partition.working_key.clone() };
-    let keys =
-        PartitionKeys { partition: partition.partition_key.clone(), current, previous: None };
+    let keys = PartitionKeys {
+        partition: Some(partition.partition_key.clone()),
+        current: Some(current),
+        previous: None,
+    };
     PartitionRecord { quota_bytes: partition.quota_bytes, keys }
 }
 

@@ -38,13 +38,22 @@ pub struct WorkingKey {
     pub key: StoredKey,
 }
 
-/// The keys of one partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The keys of one partition. A partition that was just created has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionKeys {
     /// Sets the working keys.
-    pub partition: StoredKey,
+    pub partition: Option<StoredKey>,
     /// Makes and checks capabilities.
-    pub current: WorkingKey,
+    pub current: Option<WorkingKey>,
     /// Still checks capabilities made before the last change of keys.
     pub previous: Option<WorkingKey>,
+}
+
+/// The keys of the drive itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriveKeys {
+    /// Sets the drive key, and initializes the drive.
+    pub master: Option<StoredKey>,
+    /// Manages partitions, and sets their keys.
+    pub drive: Option<StoredKey>,
 }

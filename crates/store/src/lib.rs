@@ -22,6 +22,7 @@ mod metadata;
 mod object;
 mod open;
 mod options;
+mod pending;
 mod policy;
 mod read;
 mod space;
@@ -32,6 +33,9 @@ mod write;
 
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};
-pub use key::{KEY_BYTES, PartitionKeys, StoredKey, WorkingKey};
-pub use options::{FormatOptions, Identity, OpenOptions, PartitionFormat, PartitionSpace, Space};
+pub use key::{DriveKeys, KEY_BYTES, PartitionKeys, StoredKey, WorkingKey};
+pub use options::{
+    BlocksRequired, ClockState, FormatOptions, Identity, OpenOptions, PartitionFormat,
+    PartitionSettings, PartitionSpace, Space, Statistics,
+};
 pub use store::{Store, WriteBack};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nasd_types::{CellId, DriveId, PartitionId, Timestamp};
+use nasd_types::{CellId, Compression, DriveId, PartitionId, Protection, Timestamp};
 
 use crate::StoredKey;
 
@@ -13,6 +13,8 @@ pub struct FormatOptions {
     pub drive: DriveId,
     /// The installation it belongs to.
     pub cell: CellId,
+    /// The master key (Table 6), if the drive is to have one.
+    pub master_key: Option<StoredKey>,
     /// The drive key (Table 6).
     pub drive_key: StoredKey,
     /// The partitions; each starts with one empty object, `ObjectId::FIRST_OBJECT`.
@@ -96,4 +98,57 @@ pub struct PartitionSpace {
     pub free_bytes: u64,
     /// How many objects there are.
     pub objects: u64,
+}
+
+/// What of a partition can be set besides its quota and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartitionSettings {
+    /// For data written from now on.
+    pub compression: Compression,
+    /// The least protection of requests on its objects.
+    pub minimum_protection: Protection,
+}
+
+/// What the store keeps about the drive's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockState {
+    /// The drive's clock less the machine's, in nanoseconds.
+    pub offset: i64,
+    /// The drive's clock had been at most here when the mark was made durable; it never starts
+    /// below.
+    pub mark: Timestamp,
+}
+
+/// How many blocks more an object may need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlocksRequired {
+    /// If new data compresses as the old does.
+    pub estimated: u64,
+    /// Whatever the new data is.
+    pub maximum: u64,
+}
+
+/// What the store did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Bytes of reads that the cache had.
+    pub cache_hit_bytes: u64,
+    /// Bytes that were read from the medium for reads.
+    pub cache_miss_bytes: u64,
+    /// Data bytes written to their places on the medium.
+    pub data_written_bytes: u64,
+    /// Bytes written to the log.
+    pub log_bytes: u64,
+    /// Entries written to the log: each is one device sync shared by all who waited.
+    pub log_entries: u64,
+    /// Flushes asked for.
+    pub flushes: u64,
+    /// Checkpoints of the metadata tree.
+    pub checkpoints: u64,
+    /// Bytes of the cache that are dirty.
+    pub dirty_bytes: u64,
+    /// Blocks found that did not match their checksum.
+    pub corrupt_blocks: u64,
+    /// Blocks that the scrub has read and found good.
+    pub scrubbed_blocks: u64,
 }

@@ -5,16 +5,20 @@
 //! draws a random number.
 
 mod attributes;
+mod compression;
 mod ids;
 pub mod limits;
 mod protection;
 mod range;
 mod rights;
+mod seek;
 mod time;
 
 pub use attributes::{Attributes, FS_SPECIFIC_BYTES, FsSpecific, SetAttributes};
+pub use compression::Compression;
 pub use ids::{AuditId, CellId, DriveId, ObjectId, ObjectName, PartitionId};
 pub use protection::Protection;
 pub use range::ByteRange;
 pub use rights::Rights;
+pub use seek::SeekTarget;
 pub use time::Timestamp;

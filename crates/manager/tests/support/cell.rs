@@ -75,6 +75,7 @@ impl TestDrive {
         let format = FormatOptions {
             drive: id,
             cell: CELL,
+            master_key: None,
             drive_key: StoredKey::new([0xd0; 32]),
             partitions: vec![PartitionFormat {
                 id: PARTITION,

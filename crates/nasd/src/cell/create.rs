@@ -183,6 +183,7 @@ fn format_drive(
     let options = FormatOptions {
         drive: drive.drive_id(),
         cell,
+        master_key: None,
         drive_key: StoredKey::new(keys.drive_key),
         partitions: vec![partition],
         metadata_bytes: None,

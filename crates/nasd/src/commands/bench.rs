@@ -133,6 +133,7 @@ fn format(path: &Path, drive: DriveId, keys: &DriveKeys) -> Outcome {
     let options = FormatOptions {
         drive,
         cell: CellId::default(),
+        master_key: None,
         drive_key: StoredKey::new(keys.drive_key),
         partitions: vec![partition],
         metadata_bytes: None,

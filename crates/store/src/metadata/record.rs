@@ -372,9 +372,13 @@ impl PartitionRecord {
     pub(crate) fn encode(&self, partition: PartitionId) -> [u8; partition::BYTES] {
         let mut record = [0; partition::BYTES];
         partition::QUOTA_BYTES.put(&mut record, &self.quota_bytes.to_le_bytes());
-        partition::PARTITION_KEY.put(&mut record, self.keys.partition.expose());
-        partition::CURRENT_EPOCH.put(&mut record, &self.keys.current.epoch.to_le_bytes());
-        partition::CURRENT_KEY.put(&mut record, self.keys.current.key.expose());
+        if let Some(key) = &self.keys.partition {
+            partition::PARTITION_KEY.put(&mut record, key.expose());
+        }
+        if let Some(current) = &self.keys.current {
+            partition::CURRENT_EPOCH.put(&mut record, &current.epoch.to_le_bytes());
+            partition::CURRENT_KEY.put(&mut record, current.key.expose());
+        }
         if let Some(previous) = &self.keys.previous {
             partition::FLAGS.put(&mut record, &[HAS_PREVIOUS_KEY]);
             partition::PREVIOUS_EPOCH.put(&mut record, &previous.epoch.to_le_bytes());
@@ -405,7 +409,11 @@ impl PartitionRecord {
         let partition_key = StoredKey::new(partition::PARTITION_KEY.array(record));
         Ok(PartitionRecord {
             quota_bytes: partition::QUOTA_BYTES.u64(record),
-            keys: PartitionKeys { partition: partition_key, current, previous },
+            keys: PartitionKeys {
+                partition: Some(partition_key),
+                current: Some(current),
+                previous,
+            },
         })
     }
 }

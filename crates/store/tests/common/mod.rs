@@ -29,6 +29,7 @@ pub fn format_options() -> FormatOptions {
     FormatOptions {
         drive: DriveId(0xd1),
         cell: CellId([0xce; 16]),
+        master_key: None,
         drive_key: StoredKey::new([3; 32]),
         partitions: vec![partition(P1, u64::MAX), partition(P2, u64::MAX)],
         metadata_bytes: None,
