@@ -103,6 +103,7 @@ fn start_drive(plan: &Plan) -> Outcome<DriveServer> {
         drive: DRIVE,
         cell: CellId([1; 16]),
         master_key: None,
+        log_key: 0x6c6f_676b,
         drive_key: StoredKey::new([1; 32]),
         partitions: vec![partition],
         metadata_bytes: None,

@@ -101,6 +101,7 @@ fn serve(minimum_protection: Protection) -> DriveServer {
         drive: DRIVE,
         cell: CELL,
         master_key: None,
+        log_key: 0x6c6f_676b,
         drive_key: key([0xd0; 32]),
         partitions: vec![PartitionFormat {
             id: OBJECT.partition,

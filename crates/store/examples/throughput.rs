@@ -119,6 +119,7 @@ fn options() -> (FormatOptions, OpenOptions) {
         drive: DriveId(1),
         cell: CellId([1; 16]),
         master_key: None,
+        log_key: 0x6c6f_676b,
         drive_key: key,
         partitions: vec![partition],
         metadata_bytes: None,

@@ -12,13 +12,13 @@ use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 use nasd_types::{Attributes, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 use crate::flush::Request;
-use crate::metadata::record::LOGICAL_BLOCKS_MAX;
+use crate::metadata::record::{LOGICAL_BLOCKS_MAX, SMALL_BYTES_MAX};
 use crate::object::{Body, Object, initial_record};
 use crate::space::Demand;
 use crate::{NoSpace, Store, StoreError};
 
 /// Small records that an object's record is worth, as far as room for them goes.
-const RECORDS_PER_OBJECT: u64 = 8;
+pub(crate) const RECORDS_PER_OBJECT: u64 = 8;
 
 /// Dirty objects from which on a create helps to write back.
 const DIRTY_OBJECTS_MAX: usize = 8192;
@@ -50,7 +50,7 @@ impl Store {
         initial: &SetAttributes,
         now: Timestamp,
     ) -> Result<(ObjectId, Attributes), StoreError> {
-        self.partition(partition)?;
+        self.partitions.get(partition)?;
         self.writable()?;
         check_sizes(initial)?;
         if self.table.dirty_count() >= DIRTY_OBJECTS_MAX {
@@ -91,7 +91,7 @@ impl Store {
         Err(StoreError::NoSpace(NoSpace::Data))
     }
 
-    fn take_identifier(&self) -> Result<ObjectId, StoreError> {
+    pub(crate) fn take_identifier(&self) -> Result<ObjectId, StoreError> {
         loop {
             if let Some(identifier) = self.identifiers.take() {
                 return Ok(identifier);
@@ -127,7 +127,7 @@ impl Store {
         }
         body.removed = true;
         object.publish(&body);
-        self.drop_cached(&object, &mut body, 0);
+        self.drop_cached(&object, &mut body, 0, LOGICAL_BLOCKS_MAX);
         self.accounts().count_objects(name.partition, -1);
         if body.in_tree {
             // Its blocks are free when the removal is durable; a flush sees to that.
@@ -141,9 +141,9 @@ impl Store {
         Ok(())
     }
 
-    /// Drops cached blocks from `first` on, with the promises made for dirty ones.
-    pub(crate) fn drop_cached(&self, object: &Object, body: &mut Body, first: u64) {
-        let dropped = self.cache.frames(object).cut(first);
+    /// Drops the cached blocks `[from, to)`, with the promises made for dirty ones.
+    pub(crate) fn drop_cached(&self, object: &Object, body: &mut Body, from: u64, to: u64) {
+        let dropped = self.cache.frames(object).drop_blocks(from, to);
         body.fresh -= dropped.fresh;
         self.accounts().forget_dirty(dropped.dirty);
     }
@@ -161,7 +161,27 @@ impl Store {
         if body.removed {
             return Err(StoreError::NoSuchObject(name));
         }
-        Ok(body.attributes())
+        self.attributes(name, &body)
+    }
+
+    /// The attributes of an object whose body is locked. What a family shares counts for its member
+    /// with the lowest number.
+    pub(crate) fn attributes(
+        &self,
+        name: ObjectName,
+        body: &Body,
+    ) -> Result<Attributes, StoreError> {
+        let mut attributes = body.attributes();
+        let family = body.record.family;
+        if family != ObjectId(0)
+            && let Some((record, head)) =
+                self.metadata.family(ObjectName { object: family, ..name })?
+            && head == name.object
+        {
+            attributes.blocks_used += record.shared_blocks;
+            attributes.blocks_allocated = attributes.blocks_allocated.max(attributes.blocks_used);
+        }
+        Ok(attributes)
     }
 
     /// The attribute that the authority check needs: `Ok(None)` when there is no such object (or
@@ -208,22 +228,31 @@ impl Store {
         body: &mut Body,
         changes: &SetAttributes,
         now: Timestamp,
-        spare: Vec<nasd_device::Frame>,
+        mut spare: Vec<nasd_device::Frame>,
     ) -> Result<Result<Attributes, NoSpace>, StoreError> {
+        let old_size = body.record.logical_size;
+        let new_size = changes.logical_size.unwrap_or(old_size);
+        // Only small objects do anything here, so that the frame is left for `truncate`.
+        if new_size > SMALL_BYTES_MAX as u64
+            && let Err(lacking) = self.outgrow(object, body, &mut spare)?
+        {
+            return Ok(Err(lacking));
+        }
         let old_reservation = body.record.blocks_reserved;
         if let Some(blocks) = changes.blocks_allocated
             && let Err(lacking) = self.reserve(object, body, blocks)
         {
             return Ok(Err(lacking));
         }
-        let old_size = body.record.logical_size;
-        let new_size = changes.logical_size.unwrap_or(old_size);
         if new_size < old_size {
             let truncated = self.truncate(object, body, new_size, spare);
             if !matches!(truncated, Ok(Ok(()))) {
                 // All or nothing: the reservation goes back to what it was, if it still can.
                 let _ = self.reserve(object, body, old_reservation);
-                return truncated.map(|outcome| outcome.map(|()| body.attributes()));
+                return truncated.and_then(|outcome| match outcome {
+                    Ok(()) => self.attributes(object.name, body).map(Ok),
+                    Err(lacking) => Ok(Err(lacking)),
+                });
             }
         }
         let record = &mut body.record;
@@ -248,7 +277,7 @@ impl Store {
         }
         object.publish(body);
         self.table.register(object, body);
-        Ok(Ok(body.attributes()))
+        self.attributes(object.name, body).map(Ok)
     }
 
     fn reserve(&self, object: &Object, body: &mut Body, blocks: u64) -> Result<(), NoSpace> {
@@ -280,10 +309,10 @@ impl Store {
             return Ok(Err(lacking));
         }
         let first_dead = size.div_ceil(BLOCK_BYTES as u64);
-        self.drop_cached(object, body, first_dead);
+        self.drop_cached(object, body, first_dead, LOGICAL_BLOCKS_MAX);
         // Whatever the tree has from there on, or will have from the flush under way, is dead.
-        if first_dead < body.mapped_end {
-            body.cut = Some(body.cut.map_or(first_dead, |cut| cut.min(first_dead)));
+        if first_dead < body.mapped_end || (body.small && first_dead == 0) {
+            body.clears.add(first_dead, LOGICAL_BLOCKS_MAX);
         }
         Ok(Ok(()))
     }
@@ -295,7 +324,7 @@ impl Store {
         from: ObjectId,
         most: usize,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        self.partition(partition)?;
+        self.partitions.get(partition)?;
         let mut removed = BTreeSet::new();
         let mut present = BTreeSet::new();
         // Whatever is not in the tree as it is now is in memory. What leaves memory while this goes

@@ -39,7 +39,8 @@ pub(crate) struct Cache {
     stamps: AtomicU64,
     /// Frames with dirty blocks or blocks being written.
     pinned: AtomicUsize,
-    background: Mutex<()>,
+    /// Whether the background thread was woken.
+    background: Mutex<bool>,
     dirtied: Condvar,
 }
 
@@ -59,7 +60,7 @@ impl Cache {
             pool,
             stamps: AtomicU64::new(0),
             pinned: AtomicUsize::new(0),
-            background: Mutex::new(()),
+            background: Mutex::new(false),
             dirtied: Condvar::new(),
         })
     }
@@ -84,15 +85,24 @@ impl Cache {
         self.bytes() / DIRTY_SHARE as u64
     }
 
-    /// Waits until the background thread has something to do, or `patience` is over.
-    pub(crate) fn wait_for_dirty(&self, patience: Duration) -> u64 {
-        let deadline = Instant::now() + patience;
+    /// Tells the background thread that there is something to do.
+    pub(crate) fn wake_background(&self) {
+        *self.background.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.dirtied.notify_all();
+    }
+
+    /// Whether so much is dirty that some of it should be written back.
+    pub(crate) fn wants_write_back(&self) -> bool {
+        self.dirty_bytes() >= self.bytes() / BACKGROUND_SHARE as u64
+    }
+
+    /// Waits until the background thread was woken, much is dirty, or the deadline is over.
+    pub(crate) fn wait_for_work(&self, deadline: Instant) {
         let mut guard = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let dirty = self.dirty_bytes();
-            if dirty >= self.bytes() / BACKGROUND_SHARE as u64 || left.is_zero() {
-                return dirty;
+            if std::mem::take(&mut *guard) || self.wants_write_back() || left.is_zero() {
+                return;
             }
             guard = match self.dirtied.wait_timeout(guard, left) {
                 Ok((guard, _)) => guard,

@@ -13,6 +13,9 @@ pub enum StoreError {
     /// The caller's: the partition has no such object, or no longer.
     #[error("there is no object {0}")]
     NoSuchObject(ObjectName),
+    /// The caller's: the drive has such a partition already, or is still removing it.
+    #[error("there is a partition {0} already")]
+    PartitionExists(PartitionId),
     /// The caller's: a transfer or an object above a limit.
     #[error("{what} of {bytes} bytes is above the limit of {limit}")]
     TooLarge {

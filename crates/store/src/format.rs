@@ -12,14 +12,15 @@ use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes};
 
 use crate::geometry::Geometry;
-use crate::metadata::record::PartitionRecord;
+use crate::metadata::record::{Counters, PartitionRecord};
 use crate::metadata::{InitialRecords, Metadata};
 use crate::object::initial_record;
+use crate::partitions::PARTITIONS_MAX;
 use crate::superblock::{SUPERBLOCK_OFFSETS, Superblock, write_place};
-use crate::{FormatError, FormatOptions, PartitionFormat, PartitionKeys, Store, WorkingKey};
-
-/// Most partitions of a drive (`NASD_MAX_PARTITIONS` of specs/nasd.x).
-const PARTITIONS_MAX: usize = 1024;
+use crate::{
+    DriveKeys, FormatError, FormatOptions, PartitionFormat, PartitionKeys, PartitionSettings, Store,
+    WorkingKey,
+};
 
 impl Store {
     /// Makes an empty store on `device`; whatever was there is lost.
@@ -33,12 +34,14 @@ impl Store {
         let partitions = options.partitions.iter().map(|p| (p.id, partition_record(p))).collect();
         let first = initial_record(&SetAttributes::default(), options.now);
         let objects = options.partitions.iter().map(|p| (first_object(p.id), first.clone()));
-        let records = InitialRecords {
-            drive_key: &options.drive_key,
-            object_limit: ObjectId::FIRST_DYNAMIC.0,
-            partitions,
-            objects: objects.collect(),
+        let keys = DriveKeys {
+            master: options.master_key.clone(),
+            drive: Some(options.drive_key.clone()),
         };
+        let counters =
+            Counters { object_limit: ObjectId::FIRST_DYNAMIC.0, ..Counters::default() };
+        let objects = objects.collect();
+        let records = InitialRecords { keys, counters, partitions, objects };
         Metadata::create(device.clone(), &geometry, &records)
             .map_err(|error| FormatError::Metadata(error.to_string()))?;
         let superblock = Superblock {
@@ -47,6 +50,7 @@ impl Store {
             cell: options.cell,
             formatted: options.now,
             geometry,
+            log_key: options.log_key,
         };
         let block = superblock.encode();
         (0..SUPERBLOCK_OFFSETS.len()).try_for_each(|place| write_place(&*device, place, &block))?;
@@ -76,13 +80,21 @@ fn partition_record(partition: &PartitionFormat) -> PartitionRecord {
         current: Some(current),
         previous: None,
     };
-    PartitionRecord { quota_bytes: partition.quota_bytes, keys }
+    PartitionRecord {
+        quota_bytes: partition.quota_bytes,
+        keys,
+        settings: PartitionSettings::default(),
+        removing: false,
+        objects: 1,
+        charged_blocks: 0,
+    }
 }
 
-/// Makes the device durably not a NASD drive, and the start of the metadata region empty.
+/// Makes the device durably not a NASD drive, and the starts of the log and the metadata region
+/// empty.
 fn wipe(device: &dyn BlockDevice, geometry: &Geometry) -> Result<(), DeviceError> {
     let zeros = AlignedBuffer::zeroed(BLOCK_BYTES);
-    for offset in SUPERBLOCK_OFFSETS.into_iter().chain([geometry.metadata_offset]) {
+    for offset in SUPERBLOCK_OFFSETS.into_iter().chain([geometry.log_offset, geometry.metadata_offset]) {
         device.write(offset, &[IoSlice::new(&zeros)])?;
     }
     device.sync()

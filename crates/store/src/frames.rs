@@ -216,6 +216,34 @@ impl FrameMap {
         dirty.map(|slot| u64::from(slot.dirty.count_ones())).sum()
     }
 
+    /// The first blocks from `from` on that the medium does not have, or may not have.
+    pub(crate) fn next_unwritten(&self, from: u64) -> Option<Range<u64>> {
+        let frame = FRAME_BLOCKS as u64;
+        for (number, slot) in self.slots.range(from / frame..) {
+            let base = number * frame;
+            let within = from.saturating_sub(base).min(frame) as usize;
+            let pinned = (slot.dirty | slot.writing) & set(within..FRAME_BLOCKS);
+            if let Some(run) = runs(pinned).next() {
+                return Some(base + run.start as u64..base + run.end as u64);
+            }
+        }
+        None
+    }
+
+    /// How many of the blocks `[from, to)` are dirty, or being written, and replace nothing.
+    pub(crate) fn fresh_between(&self, from: u64, to: u64) -> u64 {
+        let frame = FRAME_BLOCKS as u64;
+        let slots = self.slots.range(from / frame..to.div_ceil(frame));
+        slots
+            .map(|(number, slot)| {
+                let base = number * frame;
+                let within = from.max(base) - base..to.min(base + frame) - base;
+                let wanted = set(within.start as usize..within.end as usize);
+                u64::from((slot.fresh & wanted).count_ones())
+            })
+            .sum()
+    }
+
     /// What there is of a frame, of which `wanted` is being used. If not all of that is there, it
     /// will be looked at again or filled, and that counts as the use.
     pub(crate) fn view(&mut self, number: u64, wanted: BlockSet) -> View {
@@ -358,16 +386,22 @@ impl FrameMap {
         back
     }
 
-    /// Drops every block from `first` on.
-    pub(crate) fn cut(&mut self, first: u64) -> Dropped {
+    /// Drops the blocks `[from, to)`.
+    pub(crate) fn drop_blocks(&mut self, from: u64, to: u64) -> Dropped {
         let mut dropped = Dropped::default();
-        let number = first / FRAME_BLOCKS as u64;
-        let mut behind = self.slots.split_off(&number);
-        let within = (first % FRAME_BLOCKS as u64) as usize;
-        if within > 0
-            && let Some(mut slot) = behind.remove(&number)
-        {
-            let gone = set(within..FRAME_BLOCKS);
+        if from >= to {
+            return dropped;
+        }
+        let frame = FRAME_BLOCKS as u64;
+        let touched = from / frame..=(to - 1) / frame;
+        let numbers: Vec<u64> = self.slots.range(touched).map(|(&number, _)| number).collect();
+        for number in numbers {
+            let base = number * frame;
+            let within = from.max(base) - base..to.min(base + frame) - base;
+            let gone = set(within.start as usize..within.end as usize);
+            let Some(slot) = self.slots.get_mut(&number) else {
+                continue;
+            };
             self.pinned -= usize::from(slot.is_pinned());
             dropped.count(slot.dirty & gone, slot.fresh & gone);
             slot.valid &= !gone;
@@ -378,12 +412,9 @@ impl FrameMap {
             if slot.dirty == 0 {
                 self.dirty.remove(&number);
             }
-            self.slots.insert(number, slot);
-        }
-        for (number, slot) in behind {
-            dropped.count(slot.dirty, slot.fresh);
-            self.pinned -= usize::from(slot.is_pinned());
-            self.dirty.remove(&number);
+            if slot.valid == 0 {
+                self.slots.remove(&number);
+            }
         }
         dropped
     }

@@ -68,6 +68,25 @@ impl FreeMap {
         map
     }
 
+    /// All of `total` blocks free but `used`, which is in order and does not overlap.
+    pub(crate) fn without(total: u64, used: impl Iterator<Item = Run>) -> FreeMap {
+        let mut free = Vec::new();
+        let mut at = 0;
+        for run in used.chain([Run { start: total, blocks: 0 }]) {
+            if at < run.start {
+                free.push((at, run.start - at));
+            }
+            at = run.end();
+        }
+        FreeMap {
+            total,
+            free: free.iter().map(|(_, blocks)| blocks).sum(),
+            by_length: free.iter().map(|&(start, blocks)| (blocks, start)).collect(),
+            by_start: free.into_iter().collect(),
+            cursor: 0,
+        }
+    }
+
     /// How many blocks are free.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free

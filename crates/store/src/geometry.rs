@@ -1,14 +1,23 @@
 //! Where the parts of a drive lie on its device.
 //!
-//! Superblock A, superblock B, the metadata region, the data blocks. The sizes are chosen once,
-//! when the device is formatted.
+//! Superblock A, superblock B, the log, the metadata region, the data blocks. The sizes are chosen
+//! when the device is formatted; only the number of data blocks can change.
 
 use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 
 use crate::FormatError;
 
-/// Where the metadata region begins, in bytes: behind both superblocks.
-pub(crate) const METADATA_OFFSET: u64 = 1 << 20;
+/// Where the log begins, in bytes: behind both superblocks.
+pub(crate) const LOG_OFFSET: u64 = 1 << 20;
+
+/// One in this many bytes of the device is for the log, within the two bounds below.
+const LOG_SHARE: u64 = 64;
+
+/// The smallest log.
+pub(crate) const LOG_MIN: u64 = 256 << 10;
+
+/// The largest log: enough for seconds of small flushes, and little enough to replay in one.
+pub(crate) const LOG_MAX: u64 = 64 << 20;
 
 /// What the metadata region's size is a multiple of, up to `METADATA_SMALL_MAX`: see
 /// `metadata::region` for what the remainder of 63 pages behind the first one is good for.
@@ -36,6 +45,10 @@ const DATA_BLOCKS_MIN: u64 = 256;
 pub(crate) struct Geometry {
     /// What of the device is used.
     pub(crate) device_bytes: u64,
+    /// First byte of the log.
+    pub(crate) log_offset: u64,
+    /// Length of the log.
+    pub(crate) log_bytes: u64,
     /// First byte of the metadata region.
     pub(crate) metadata_offset: u64,
     /// Length of the metadata region.
@@ -54,7 +67,10 @@ impl Geometry {
     ) -> Result<Geometry, FormatError> {
         let wanted = metadata_bytes.unwrap_or(capacity / METADATA_SHARE);
         let metadata_bytes = region_size(wanted);
-        let data_offset = METADATA_OFFSET.saturating_add(metadata_bytes);
+        let log_bytes = (capacity / LOG_SHARE).clamp(LOG_MIN, LOG_MAX) / BLOCK_BYTES as u64
+            * BLOCK_BYTES as u64;
+        let metadata_offset = LOG_OFFSET + log_bytes;
+        let data_offset = metadata_offset.saturating_add(metadata_bytes);
         let needed = data_offset.saturating_add(DATA_BLOCKS_MIN * BLOCK_BYTES as u64);
         if capacity < needed {
             return Err(FormatError::TooSmall { bytes: capacity, needed });
@@ -63,7 +79,9 @@ impl Geometry {
         let device_bytes = data_offset + data_blocks * BLOCK_BYTES as u64;
         Ok(Geometry {
             device_bytes,
-            metadata_offset: METADATA_OFFSET,
+            log_offset: LOG_OFFSET,
+            log_bytes,
+            metadata_offset,
             metadata_bytes,
             data_offset,
             data_blocks,
@@ -79,7 +97,13 @@ impl Geometry {
                 self.device_bytes
             ));
         }
-        if self.metadata_offset != METADATA_OFFSET
+        let log_is_valid = self.log_offset == LOG_OFFSET
+            && (LOG_MIN..=LOG_MAX).contains(&self.log_bytes)
+            && self.log_bytes.is_multiple_of(block);
+        if !log_is_valid {
+            return Err("the log has no valid place or size".to_owned());
+        }
+        if self.metadata_offset != LOG_OFFSET + self.log_bytes
             || self.metadata_bytes != region_size(self.metadata_bytes)
         {
             return Err("the metadata region has no valid place or size".to_owned());
@@ -96,6 +120,18 @@ impl Geometry {
             return Err("the data blocks do not fill the device".to_owned());
         }
         Ok(())
+    }
+
+    /// The same parts with as many data blocks as a device of `capacity` bytes has room for.
+    pub(crate) fn resized(&self, capacity: u64) -> Result<Geometry, FormatError> {
+        let block = BLOCK_BYTES as u64;
+        let needed = self.data_offset + DATA_BLOCKS_MIN * block;
+        if capacity < needed {
+            return Err(FormatError::TooSmall { bytes: capacity, needed });
+        }
+        let data_blocks = (capacity.min(MAX_OBJECT_BYTES) - self.data_offset) / block;
+        let device_bytes = self.data_offset + data_blocks * block;
+        Ok(Geometry { device_bytes, data_blocks, ..*self })
     }
 
     /// First byte of a data block on the device.
@@ -120,7 +156,8 @@ pub(crate) fn region_size(wanted: u64) -> u64 {
 
 const _: () = assert!(METADATA_MIN.is_multiple_of(METADATA_STEP));
 const _: () = assert!(METADATA_SMALL_MAX.is_multiple_of(METADATA_STEP));
-const _: () = assert!(METADATA_OFFSET.is_multiple_of(BLOCK_BYTES as u64));
+const _: () = assert!(LOG_OFFSET.is_multiple_of(BLOCK_BYTES as u64));
+const _: () = assert!(LOG_MIN.is_multiple_of(BLOCK_BYTES as u64));
 
 #[cfg(test)]
 mod tests {
@@ -158,6 +195,8 @@ mod tests {
             Geometry { data_offset: good.data_offset + 1, ..good },
             Geometry { metadata_bytes: u64::MAX, ..good },
             Geometry { metadata_offset: 0, ..good },
+            Geometry { log_offset: 0, ..good },
+            Geometry { log_bytes: good.log_bytes + 1, ..good },
         ];
         for geometry in bad {
             assert!(geometry.check(64 << 20).is_err(), "{geometry:?}");

@@ -51,6 +51,11 @@ impl Identifiers {
         (left < LOW).then(|| counter.next.saturating_add(STEP))
     }
 
+    /// The durable limit.
+    pub(crate) fn limit(&self) -> u64 {
+        self.counter().limit
+    }
+
     /// The limit that would give back everything that was not given out.
     pub(crate) fn lowest_limit(&self) -> u64 {
         self.counter().next

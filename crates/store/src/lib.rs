@@ -5,6 +5,8 @@
 
 mod attributes;
 mod cache;
+mod clears;
+mod compress;
 mod data;
 #[cfg(test)]
 mod document;
@@ -17,18 +19,22 @@ mod geometry;
 mod identifiers;
 mod key;
 mod layout;
+mod log;
 mod medium;
 mod metadata;
 mod object;
 mod open;
 mod options;
-mod pending;
+mod partitions;
+mod copy;
 mod policy;
 mod read;
 mod space;
+mod sparse;
 mod store;
 mod superblock;
 mod table;
+mod tally;
 mod write;
 
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};

@@ -11,8 +11,10 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{Attributes, ObjectId, ObjectName, SetAttributes, Timestamp};
 
+use crate::clears::Clears;
 use crate::frames::FrameMap;
-use crate::metadata::record::ObjectRecord;
+use crate::medium::Piece;
+use crate::metadata::record::{Extent, ObjectRecord};
 
 /// An object that was created or looked up.
 #[derive(Debug)]
@@ -42,10 +44,12 @@ pub(crate) struct Body {
     pub(crate) fresh: u64,
     /// The same, of those that a flush has taken.
     pub(crate) fresh_writing: u64,
-    /// Blocks from here on that the tree has are dead: cut off since the last flush took the object.
-    pub(crate) cut: Option<u64>,
+    /// Blocks that the tree has and that are dead: cut off since the last flush took the object.
+    pub(crate) clears: Clears,
     /// The same, cut off before the flush under way took it.
-    pub(crate) cut_writing: Option<u64>,
+    pub(crate) clears_writing: Clears,
+    /// The contents are in the tree, or will be when the flush under way ends.
+    pub(crate) small: bool,
     /// No block from here on is in the tree.
     pub(crate) mapped_end: u64,
     /// What it is charged in `Space`, in blocks.
@@ -59,12 +63,13 @@ pub(crate) struct Body {
 impl Object {
     /// An object that the tree has.
     pub(crate) fn loaded(name: ObjectName, record: ObjectRecord) -> Object {
-        let mapped_end = match record.blocks_used {
-            0 => 0,
+        let mapped_end = match (record.blocks_used, record.family) {
+            (0, ObjectId(0)) => 0,
             _ => record.logical_size.div_ceil(BLOCK_BYTES as u64),
         };
-        let charge = record.blocks_reserved.max(record.blocks_used);
-        Object::new(name, Body { mapped_end, charge, ..Body::absent(record) }.in_tree())
+        let charge = record.charge();
+        let small = record.small;
+        Object::new(name, Body { mapped_end, charge, small, ..Body::absent(record) }.in_tree())
     }
 
     /// An object that was created just now.
@@ -122,8 +127,9 @@ impl Body {
             registered: None,
             fresh: 0,
             fresh_writing: 0,
-            cut: None,
-            cut_writing: None,
+            clears: Clears::default(),
+            clears_writing: Clears::default(),
+            small: false,
             mapped_end: 0,
             charge: 0,
             promised_records: 0,
@@ -144,11 +150,36 @@ impl Body {
 
     /// Blocks of the tree that count as the object's end here: those in front of every cut.
     pub(crate) fn live_end(&self) -> u64 {
-        let cut = self.cut.unwrap_or(u64::MAX).min(self.cut_writing.unwrap_or(u64::MAX));
-        self.mapped_end.min(cut)
+        self.mapped_end.min(self.clears.end()).min(self.clears_writing.end())
     }
 
-    /// The attributes as `getattr` tells them.
+    /// Whether the tree's block is dead.
+    pub(crate) fn is_cleared(&self, block: u64) -> bool {
+        self.clears.contains(block) || self.clears_writing.contains(block)
+    }
+
+    /// The same, with checksums.
+    pub(crate) fn living_pieces(&self, pieces: Vec<Piece>) -> Vec<Piece> {
+        if self.clears.is_empty() && self.clears_writing.is_empty() {
+            return pieces;
+        }
+        let mut left = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            for extent in self.living(vec![piece.extent]) {
+                let skip = (extent.physical - piece.extent.physical) as usize;
+                let sums = piece.sums[skip..][..extent.run().blocks as usize].to_vec();
+                left.push(Piece { extent, sums });
+            }
+        }
+        left
+    }
+
+    /// What of extents that the tree has is not dead.
+    pub(crate) fn living(&self, extents: Vec<Extent>) -> Vec<Extent> {
+        self.clears.subtract(self.clears_writing.subtract(extents))
+    }
+
+    /// The attributes as `getattr` tells them, without what is shared in a family.
     pub(crate) fn attributes(&self) -> Attributes {
         let record = &self.record;
         let blocks_used = record.blocks_used + self.fresh + self.fresh_writing;
@@ -179,6 +210,8 @@ pub(crate) fn initial_record(initial: &SetAttributes, now: Timestamp) -> ObjectR
         logical_size: initial.logical_size.unwrap_or_default(),
         blocks_reserved: initial.blocks_allocated.unwrap_or_default(),
         blocks_used: 0,
+        family: ObjectId::default(),
+        small: false,
         create_time: now,
         data_modify_time: now,
         attribute_modify_time: now,

@@ -1,26 +1,24 @@
-//! Opening a formatted device: finding its superblock, its tree, and from the extents what is free.
+//! Opening a formatted device: finding its superblock and its tree, replaying the log, and from the
+//! extents what is free.
 //!
-//! Nothing has to be replayed: the tree finds its last durable commit by itself, and that is the
-//! state of the store. The free map and the accounts are not stored; a scan of all objects and
-//! extents makes them (about 0.1 us a record), and checks on the way that no block belongs to two
-//! extents and that every object has as many blocks as its record says.
+//! The free map is not stored; a scan of all extents makes it (about 0.1 us an extent), and checks on
+//! the way that blocks belong to one extent, or are shared.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use nasd_device::BlockDevice;
-use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{ObjectName, PartitionId};
+use nasd_types::ObjectName;
 
 use crate::cache::Cache;
-use crate::flush::FlushQueue;
 use crate::free_map::{FreeMap, Run};
-use crate::identifiers::Identifiers;
-use crate::metadata::record::{Extent, ObjectRecord, PartitionRecord};
-use crate::metadata::{Metadata, TreeError, Visitor};
+use crate::geometry::Geometry;
+use crate::log::{Inlined, ReplayError, replay};
+use crate::metadata::record::Extent;
+use crate::metadata::{DriveRecords, Metadata, TreeError};
+use crate::partitions::quota_blocks;
 use crate::space::{Account, Space};
+use crate::store::Parts;
 use crate::superblock::{self, Found, Superblock};
-use crate::table::ObjectTable;
 use crate::{Identity, OpenError, OpenOptions, Store};
 
 /// The smallest cache that can work at all.
@@ -41,29 +39,64 @@ impl Store {
         }
         let found = superblock::find(&*device)?;
         repair_superblock(&*device, &found)?;
-        let Superblock { drive, cell, geometry, .. } = found.superblock;
-        let metadata = Metadata::open(device.clone(), &geometry, options.metadata_cache_bytes)?;
-        let (drive_key, object_limit, partitions) = metadata.drive()?;
-        let partitions: BTreeMap<PartitionId, PartitionRecord> = partitions.into_iter().collect();
-        let mut scan = Scan::new(geometry.data_blocks, &partitions);
-        metadata.scan(&mut scan)?;
-        let accounts = scan.finish(object_limit)?;
-        Ok(Store {
+        let Superblock { drive, cell, geometry, log_key, .. } = found.superblock;
+        let identity = Identity { drive, cell };
+        let cache = options.metadata_cache_bytes;
+        let metadata = Metadata::open(device.clone(), &geometry, cache)?;
+        recover(&device, &geometry, log_key, &metadata)?;
+        let records = metadata.drive()?;
+        check_identifiers(&metadata, &records)?;
+        let accounts = accounts(&metadata, &geometry, &records)?;
+        Ok(Store::assemble(Parts {
             device,
             geometry,
-            identity: Identity { drive, cell },
-            drive_key,
-            partitions,
+            identity,
+            log_key,
             metadata,
+            records,
+            accounts,
             cache: Cache::new(options.cache_bytes)?,
-            table: ObjectTable::new(),
-            accounts: Mutex::new(accounts),
-            identifiers: Identifiers::new(object_limit),
-            queue: FlushQueue::default(),
-            read_only: OnceLock::new(),
             options: options.clone(),
-        })
+        }))
     }
+}
+
+/// Applies what the log has and the tree does not, and makes a checkpoint.
+fn recover(
+    device: &Arc<dyn BlockDevice>,
+    geometry: &Geometry,
+    log_key: u64,
+    metadata: &Metadata,
+) -> Result<(), OpenError> {
+    let before = metadata.drive()?.mark;
+    let inlined = Inlined::default();
+    let mut transaction = metadata.begin()?;
+    let replayed = replay(&**device, geometry, log_key, before, |changes, mark| {
+        let effects = transaction.apply(&changes, mark)?;
+        for (run, contents) in &effects.inlined {
+            inlined.insert(*run, contents);
+        }
+        inlined.forget(&effects.freed);
+        Ok::<(), TreeError>(())
+    });
+    let mark = match replayed {
+        Ok(mark) => mark,
+        Err(error) => {
+            metadata.sever("the log could not be replayed");
+            return Err(match error {
+                ReplayError::Damaged(what) => OpenError::Damaged(what),
+                ReplayError::Device(error) => OpenError::Device(error),
+                ReplayError::Apply(error) => error.into(),
+            });
+        }
+    };
+    if mark == before {
+        return Ok(());
+    }
+    tracing::info!(entries = mark.applied - before.applied, "the log was replayed");
+    inlined.bring_home(&**device, geometry)?;
+    transaction.checkpoint(mark)?;
+    Ok(metadata.measure()?)
 }
 
 impl From<TreeError> for OpenError {
@@ -82,88 +115,80 @@ fn repair_superblock(device: &dyn BlockDevice, found: &Found) -> Result<(), Open
     Ok(())
 }
 
-/// What is learned from all records of the tree.
-struct Scan {
-    free: FreeMap,
-    data_blocks: u64,
-    accounts: BTreeMap<PartitionId, Account>,
-    /// Blocks that the records of objects announce and that extents have not shown yet.
-    missing: BTreeMap<ObjectName, u64>,
-    highest_object: u64,
-    /// The object of the last extent, and the block behind it.
-    last: Option<(ObjectName, u64)>,
-}
-
-impl Scan {
-    fn new(data_blocks: u64, partitions: &BTreeMap<PartitionId, PartitionRecord>) -> Scan {
-        let account = |record: &PartitionRecord| Account {
-            quota_blocks: match record.quota_bytes {
-                u64::MAX => u64::MAX,
-                bytes => bytes / BLOCK_BYTES as u64,
-            },
-            ..Account::default()
-        };
-        Scan {
-            free: FreeMap::new(data_blocks),
-            data_blocks,
-            accounts: partitions.iter().map(|(id, record)| (*id, account(record))).collect(),
-            missing: BTreeMap::new(),
-            highest_object: 0,
-            last: None,
-        }
-    }
-
-    fn finish(self, object_limit: u64) -> Result<Space, OpenError> {
-        if let Some((name, blocks)) = self.missing.first_key_value() {
-            let what = format!("object {name} lacks {blocks} of the blocks it should have");
-            return Err(OpenError::Damaged(what));
-        }
-        if self.highest_object >= object_limit {
+fn check_identifiers(metadata: &Metadata, records: &DriveRecords) -> Result<(), OpenError> {
+    for (partition, _) in &records.partitions {
+        let highest = metadata.highest(*partition)?;
+        if highest.is_some_and(|highest| highest.0 >= records.counters.object_limit) {
             let what = "an object's identifier is above those given out".to_owned();
             return Err(OpenError::Damaged(what));
         }
-        let mut accounts = Space::new(self.free, self.data_blocks);
-        for (partition, account) in self.accounts {
-            accounts.add_partition(partition, account);
-        }
-        Ok(accounts)
     }
+    Ok(())
 }
 
-fn damaged<T>(what: String) -> Result<T, TreeError> {
-    Err(TreeError::Damaged(what))
-}
-
-impl Visitor for Scan {
-    fn object(&mut self, name: ObjectName, record: &ObjectRecord) -> Result<(), TreeError> {
-        let Some(account) = self.accounts.get_mut(&name.partition) else {
-            return damaged(format!("object {name} belongs to no partition"));
+/// The accounts: what is free, from the extents, and what partitions are charged for.
+fn accounts(
+    metadata: &Metadata,
+    geometry: &Geometry,
+    records: &DriveRecords,
+) -> Result<Space, OpenError> {
+    let free = FreeMap::without(geometry.data_blocks, used_runs(metadata)?.into_iter());
+    let mut accounts = Space::new(free, geometry.data_blocks);
+    for (partition, record) in &records.partitions {
+        let account = Account {
+            quota_blocks: quota_blocks(record.quota_bytes),
+            charged: record.charged_blocks,
+            objects: record.objects,
         };
-        account.objects += 1;
-        account.charged += record.blocks_used.max(record.blocks_reserved);
-        if record.blocks_used > 0 {
-            self.missing.insert(name, record.blocks_used);
-        }
-        self.highest_object = self.highest_object.max(name.object.0);
-        Ok(())
+        accounts.add_partition(*partition, account);
     }
+    Ok(accounts)
+}
 
-    fn extent(&mut self, name: ObjectName, extent: &Extent) -> Result<(), TreeError> {
-        if self.last.is_some_and(|(last, end)| last == name && extent.logical < end) {
-            return damaged(format!("two extents of object {name} overlap"));
+/// The runs of data blocks that extents name, in order, none twice.
+fn used_runs(metadata: &Metadata) -> Result<Vec<Run>, TreeError> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut last: Option<(ObjectName, u64)> = None;
+    metadata.scan_extents(&mut |name: ObjectName, extent: &Extent| {
+        if last.is_some_and(|(last, end)| last == name && extent.logical < end) {
+            return Err(TreeError::Damaged(format!("two extents of object {name} overlap")));
         }
-        self.last = Some((name, extent.end()));
-        if !self.free.claim(Run { start: extent.physical, blocks: extent.blocks() }) {
-            return damaged(format!("a block of object {name} belongs to another extent too"));
-        }
-        let announced = self.missing.get_mut(&name);
-        match announced.map(|left| (left.checked_sub(extent.blocks()), left)) {
-            Some((Some(0), _)) => {
-                self.missing.remove(&name);
-            }
-            Some((Some(rest), left)) => *left = rest,
-            _ => return damaged(format!("object {name} has more blocks than it should")),
+        last = Some((name, extent.end()));
+        let run = extent.run();
+        match runs.last_mut() {
+            Some(before) if before.end() == run.start => before.blocks += run.blocks,
+            _ => runs.push(run),
         }
         Ok(())
+    })?;
+    runs.sort_unstable();
+    let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match joined.last_mut() {
+            Some(before) if run.start <= before.end() => {
+                if run.start < before.end() {
+                    let blocks = run.end().min(before.end()) - run.start;
+                    check_shared(metadata, Run { start: run.start, blocks })?;
+                }
+                before.blocks = before.blocks.max(run.end() - before.start);
+            }
+            _ => joined.push(run),
+        }
     }
+    Ok(joined)
+}
+
+/// Makes sure that blocks that two extents name are known to be shared.
+fn check_shared(metadata: &Metadata, run: Run) -> Result<(), TreeError> {
+    let mut at = run.start;
+    for share in metadata.shares(run)? {
+        if share.run.start > at || share.count < 2 {
+            break;
+        }
+        at = share.run.end();
+    }
+    if at < run.end() {
+        return Err(TreeError::Damaged(format!("data block {at} belongs to two extents")));
+    }
+    Ok(())
 }

@@ -23,6 +23,9 @@ pub struct FormatOptions {
     pub metadata_bytes: Option<u64>,
     /// The time of formatting.
     pub now: Timestamp,
+    /// Drawn at random by the caller, and known to nobody else: tells the log's own entries from
+    /// what clients wrote.
+    pub log_key: u64,
 }
 
 /// One partition to format.

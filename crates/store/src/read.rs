@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nasd_device::{FRAME_BYTES, Frame};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ByteRange, ObjectName};
 
 use crate::frames::{BlockSet, FRAME_BLOCKS, View, set, touched};
-use crate::medium::{Load, mapped_blocks};
+use crate::medium::{Load, Piece, mapped_blocks};
 use crate::object::{Body, Object};
 use crate::{ReadData, Segment, Store, StoreError};
 
@@ -44,6 +45,7 @@ impl Store {
             let mut views = self.views(&object, range.offset, length);
             let lacking = match self.fill(&object, &body, &range, &mut views, &mut spare)? {
                 Filled::All => {
+                    self.tally.read_bytes.fetch_add(range.length, Ordering::Relaxed);
                     return Ok(ReadData {
                         segments: segments(&views, range.offset, length),
                         logical_size: body.record.logical_size,
@@ -70,12 +72,38 @@ impl Store {
         if range.length > self.transfer_limit() as u64 {
             return false;
         }
-        let mapped = range.offset < body.live_end() * BLOCK_BYTES as u64;
+        let mapped = body.small || range.offset < body.live_end() * BLOCK_BYTES as u64;
         let frames = self.cache.frames(&object);
         frame_parts(range.offset, range.length as usize).all(|part| {
             let wanted = touched(&part.range);
             !mapped || frames.states(part.number).valid & wanted == wanted
         })
+    }
+
+    /// Where those of the blocks `[from, to)` are that the tree has.
+    fn source(
+        &self,
+        object: &Object,
+        body: &Body,
+        from: u64,
+        to: u64,
+    ) -> Result<Source, StoreError> {
+        if body.small {
+            let wanted = from == 0 && !body.is_cleared(0);
+            let contents = if wanted { self.metadata.small(object.name)? } else { None };
+            return Ok(match contents {
+                Some(contents) => Source::Small(contents),
+                None => Source::Pieces(Vec::new()),
+            });
+        }
+        let pieces = self.metadata.pieces(object.name, from, to.min(body.live_end()))?;
+        Ok(Source::Pieces(body.living_pieces(pieces)))
+    }
+
+    fn count_misses(&self, loads: &[Load]) {
+        let blocks: u32 = loads.iter().map(|load| load.blocks.count_ones()).sum();
+        let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
+        self.tally.cache_miss_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn views(&self, object: &Object, offset: u64, length: usize) -> Vec<View> {
@@ -101,15 +129,11 @@ impl Store {
         let Some((from, to)) = bounds(views, &missing) else {
             return Ok(Filled::All);
         };
-        let to = to.min(body.live_end());
-        if from >= to {
-            return Ok(Filled::All);
-        }
-        let extents = self.metadata.extents(object.name, from, to)?;
+        let source = self.source(object, body, from, to)?;
         let wanted: Vec<(usize, BlockSet)> = views
             .iter()
             .zip(missing)
-            .map(|(view, missing)| missing & mapped_blocks(view.number, &extents))
+            .map(|(view, missing)| missing & source.mapped(view.number))
             .enumerate()
             .filter(|(_, blocks)| *blocks != 0)
             .collect();
@@ -121,7 +145,14 @@ impl Store {
             .zip(spare.drain(..wanted.len()))
             .map(|(&(index, blocks), frame)| Load { number: views[index].number, blocks, frame })
             .collect();
-        self.load(object.name, &mut loads, &extents)?;
+        match &source {
+            Source::Pieces(pieces) => self.load(object.name, &mut loads, pieces)?,
+            Source::Small(contents) => loads.iter_mut().for_each(|load| {
+                load.frame[..BLOCK_BYTES].fill(0);
+                load.frame[..contents.len()].copy_from_slice(contents);
+            }),
+        }
+        self.count_misses(&loads);
         let mut new_slots = Vec::new();
         {
             let mut frames = self.cache.frames(object);
@@ -136,6 +167,26 @@ impl Store {
         }
         self.cache.admit(object, &new_slots);
         Ok(Filled::All)
+    }
+}
+
+/// Where blocks are that the cache does not have.
+enum Source {
+    /// On the medium.
+    Pieces(Vec<Piece>),
+    /// In the tree, all of them: the first block.
+    Small(Vec<u8>),
+}
+
+impl Source {
+    /// The blocks of a frame that are there.
+    fn mapped(&self, number: u64) -> BlockSet {
+        match self {
+            Source::Pieces(pieces) => {
+                mapped_blocks(number, pieces.iter().map(|piece| &piece.extent))
+            }
+            Source::Small(_) => BlockSet::from(number == 0),
+        }
     }
 }
 

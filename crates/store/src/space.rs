@@ -78,6 +78,33 @@ impl Space {
         self.partitions.insert(partition, account);
     }
 
+    /// Takes out a partition whose objects are all removed.
+    pub(crate) fn remove_partition(&mut self, partition: PartitionId) {
+        if let Some(account) = self.partitions.remove(&partition) {
+            self.charged -= account.charged;
+        }
+    }
+
+    /// Sets the most blocks that a partition may be charged for; refused below what it is.
+    pub(crate) fn set_quota(&mut self, partition: PartitionId, blocks: u64) -> Result<(), NoSpace> {
+        match self.partitions.get_mut(&partition) {
+            Some(account) if account.charged > blocks => Err(NoSpace::Quota(partition)),
+            Some(account) => {
+                account.quota_blocks = blocks;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Charges a partition for what its families share.
+    pub(crate) fn charge_shared(&mut self, partition: PartitionId, change: i64) {
+        self.charged = self.charged.saturating_add_signed(change);
+        if let Some(account) = self.partitions.get_mut(&partition) {
+            account.charged = account.charged.saturating_add_signed(change);
+        }
+    }
+
     /// A partition's account.
     pub(crate) fn account(&self, partition: PartitionId) -> Account {
         self.partitions.get(&partition).copied().unwrap_or_default()

@@ -14,7 +14,6 @@
 //!
 //! The flush under way (one at a time, see `flush`) holds no lock while it writes and commits.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,14 +25,14 @@ use crate::cache::Cache;
 use crate::flush::FlushQueue;
 use crate::geometry::Geometry;
 use crate::identifiers::Identifiers;
-use crate::metadata::Metadata;
-use crate::metadata::record::PartitionRecord;
+use crate::log::{Inlined, Log};
+use crate::metadata::{DriveRecords, Metadata};
 use crate::object::Object;
 use crate::space::Space as Accounts;
+use crate::partitions::Partitions;
 use crate::table::ObjectTable;
-use crate::{
-    Identity, NoSpace, OpenOptions, PartitionKeys, PartitionSpace, Space, StoreError, StoredKey,
-};
+use crate::tally::Tally;
+use crate::{Identity, NoSpace, OpenOptions, PartitionSpace, Space, StoreError};
 
 /// How long one wait for frames lasts before it is tried again to free some.
 const FRAME_WAIT: Duration = Duration::from_millis(20);
@@ -43,9 +42,11 @@ pub struct Store {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) geometry: Geometry,
     pub(crate) identity: Identity,
-    pub(crate) drive_key: StoredKey,
-    pub(crate) partitions: BTreeMap<PartitionId, PartitionRecord>,
+    pub(crate) partitions: Partitions,
     pub(crate) metadata: Metadata,
+    pub(crate) log: Log,
+    /// Data blocks that the log alone has.
+    pub(crate) inlined: Inlined,
     pub(crate) cache: Cache,
     pub(crate) table: ObjectTable,
     pub(crate) accounts: Mutex<Accounts>,
@@ -53,6 +54,20 @@ pub struct Store {
     pub(crate) queue: FlushQueue,
     /// Why the store takes no more changes, once it does not.
     pub(crate) read_only: OnceLock<String>,
+    pub(crate) options: OpenOptions,
+    pub(crate) tally: Tally,
+}
+
+/// What an open store begins with.
+pub(crate) struct Parts {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
+    pub(crate) identity: Identity,
+    pub(crate) log_key: u64,
+    pub(crate) metadata: Metadata,
+    pub(crate) records: DriveRecords,
+    pub(crate) accounts: Accounts,
+    pub(crate) cache: Cache,
     pub(crate) options: OpenOptions,
 }
 
@@ -66,32 +81,40 @@ pub struct WriteBack {
 }
 
 impl Store {
+    pub(crate) fn assemble(parts: Parts) -> Store {
+        let Parts { device, geometry, identity, metadata, .. } = parts;
+        let Parts { log_key, records, accounts, cache, options, .. } = parts;
+        Store {
+            log: Log::new(log_key, &geometry, records.mark),
+            inlined: Inlined::default(),
+            identifiers: Identifiers::new(records.counters.object_limit),
+            partitions: Partitions::new(records),
+            table: ObjectTable::new(),
+            accounts: Mutex::new(accounts),
+            queue: FlushQueue::default(),
+            read_only: OnceLock::new(),
+            tally: Tally::default(),
+            device,
+            geometry,
+            identity,
+            metadata,
+            cache,
+            options,
+        }
+    }
+
     /// Makes everything durable and closes the metadata, so that the next `open` is quick.
     /// A store that is dropped instead keeps what was flushed.
     pub fn close(self) -> Result<(), StoreError> {
         self.flush_all()?;
         self.give_back_identifiers()?;
+        self.checkpoint()?;
         Ok(self.metadata.close()?)
     }
 
     /// Who the drive is.
     pub fn identity(&self) -> Identity {
         self.identity
-    }
-
-    /// The drive key (Table 6).
-    pub fn drive_key(&self) -> StoredKey {
-        self.drive_key.clone()
-    }
-
-    /// The keys of a partition.
-    pub fn keys(&self, partition: PartitionId) -> Result<PartitionKeys, StoreError> {
-        Ok(self.partition(partition)?.keys.clone())
-    }
-
-    /// The drive's partitions, in ascending order.
-    pub fn partitions(&self) -> Vec<PartitionId> {
-        self.partitions.keys().copied().collect()
     }
 
     /// The drive's space.
@@ -107,7 +130,7 @@ impl Store {
 
     /// One partition's space.
     pub fn partition_space(&self, partition: PartitionId) -> Result<PartitionSpace, StoreError> {
-        let quota_bytes = self.partition(partition)?.quota_bytes;
+        let quota_bytes = self.partitions.get(partition)?.quota_bytes;
         let accounts = self.accounts();
         let account = accounts.account(partition);
         let left = account.quota_blocks.saturating_sub(account.charged);
@@ -125,14 +148,30 @@ impl Store {
         self.read_only.get().map(String::as_str)
     }
 
-    /// Waits until there is enough dirty data that a background thread should write some back, or
-    /// until `patience` is over; returns how many bytes are dirty.
+    /// Does what is left for a background thread (what is durable gets into the tree, and the log is
+    /// emptied in time), until there is enough dirty data that it should write some back, or
+    /// `patience` is over; returns how many bytes are dirty.
     pub fn wait_for_dirty(&self, patience: Duration) -> u64 {
-        self.cache.wait_for_dirty(patience)
+        let deadline = Instant::now() + patience;
+        loop {
+            // An error has made the store read-only, which whoever writes learns.
+            let settled = self.tidy_up();
+            if settled.is_err() || self.cache.wants_write_back() || Instant::now() >= deadline {
+                return self.cache.dirty_bytes();
+            }
+            self.cache.wait_for_work(deadline);
+        }
     }
 
-    pub(crate) fn partition(&self, partition: PartitionId) -> Result<&PartitionRecord, StoreError> {
-        self.partitions.get(&partition).ok_or(StoreError::NoSuchPartition(partition))
+    fn tidy_up(&self) -> Result<(), StoreError> {
+        if self.queue.has_unsettled() {
+            self.settle()?;
+        }
+        if self.has_doomed() {
+            self.remove_doomed()?;
+            self.cache.wake_background();
+        }
+        Ok(())
     }
 
     pub(crate) fn accounts(&self) -> MutexGuard<'_, Accounts> {
@@ -152,16 +191,18 @@ impl Store {
     pub(crate) fn latch(&self, reason: &dyn std::fmt::Display) {
         // Only the first reason is kept: it is the cause of the others.
         let _ = self.read_only.set(reason.to_string());
+        // The tree must not become durable with what may not be true.
+        self.metadata.sever(&reason.to_string());
     }
 
     /// The object of that name, in memory. It may have been removed.
     pub(crate) fn object(&self, name: ObjectName) -> Result<Arc<Object>, StoreError> {
-        self.partition(name.partition)?;
         loop {
             let ticket = match self.table.get(name) {
                 Ok(object) => return Ok(object),
                 Err(ticket) => ticket,
             };
+            self.partitions.get(name.partition)?;
             let record = self.metadata.object(name)?.ok_or(StoreError::NoSuchObject(name))?;
             let loaded = Arc::new(Object::loaded(name, record));
             if let Some(object) = self.table.insert_loaded(loaded, ticket) {
@@ -209,8 +250,8 @@ impl Store {
                 let dirty = self.table.dirty_of(partition);
                 dirty.iter().any(|object| {
                     let body = object.read();
-                    body.removed || body.cut.is_some() || body.cut_writing.is_some()
-                })
+                    body.removed || !body.clears.is_empty() || !body.clears_writing.is_empty()
+                }) || self.queue.is_running()
             }
             NoSpace::Data => self.table.dirty_count() > 0 || self.queue.is_running(),
             NoSpace::Metadata => self.table.dirty_count() > 0 || !self.metadata.capacity.is_exact(),

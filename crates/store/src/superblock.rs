@@ -18,7 +18,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"NASDdisk";
 
 /// The version of everything on the device. Raised with every change that an older program could
 /// not read.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Where the two copies lie, in bytes. They are far enough apart that one misplaced or oversized
 /// write does not take both.
@@ -37,10 +37,13 @@ layout! {
         BLOCK_SIZE: 4,
         RESERVED: 4,
         DEVICE_BYTES: 8,
+        LOG_OFFSET: 8,
+        LOG_BYTES: 8,
         METADATA_OFFSET: 8,
         METADATA_BYTES: 8,
         DATA_OFFSET: 8,
         DATA_BLOCKS: 8,
+        LOG_KEY: 8,
     }
 }
 
@@ -52,6 +55,8 @@ pub(crate) struct Superblock {
     pub(crate) cell: CellId,
     pub(crate) formatted: Timestamp,
     pub(crate) geometry: Geometry,
+    /// Tells the log's entries from what looks like one.
+    pub(crate) log_key: u64,
 }
 
 /// Why a block is not a usable superblock.
@@ -93,10 +98,13 @@ impl Superblock {
         field::FORMATTED.put(&mut block, &self.formatted.0.to_le_bytes());
         field::BLOCK_SIZE.put(&mut block, &(BLOCK_BYTES as u32).to_le_bytes());
         field::DEVICE_BYTES.put(&mut block, &self.geometry.device_bytes.to_le_bytes());
+        field::LOG_OFFSET.put(&mut block, &self.geometry.log_offset.to_le_bytes());
+        field::LOG_BYTES.put(&mut block, &self.geometry.log_bytes.to_le_bytes());
         field::METADATA_OFFSET.put(&mut block, &self.geometry.metadata_offset.to_le_bytes());
         field::METADATA_BYTES.put(&mut block, &self.geometry.metadata_bytes.to_le_bytes());
         field::DATA_OFFSET.put(&mut block, &self.geometry.data_offset.to_le_bytes());
         field::DATA_BLOCKS.put(&mut block, &self.geometry.data_blocks.to_le_bytes());
+        field::LOG_KEY.put(&mut block, &self.log_key.to_le_bytes());
         let sum = checksum(&block);
         field::CHECKSUM.put(&mut block, &sum.to_le_bytes());
         block
@@ -120,6 +128,8 @@ impl Superblock {
         }
         let geometry = Geometry {
             device_bytes: field::DEVICE_BYTES.u64(block),
+            log_offset: field::LOG_OFFSET.u64(block),
+            log_bytes: field::LOG_BYTES.u64(block),
             metadata_offset: field::METADATA_OFFSET.u64(block),
             metadata_bytes: field::METADATA_BYTES.u64(block),
             data_offset: field::DATA_OFFSET.u64(block),
@@ -132,6 +142,7 @@ impl Superblock {
             cell: CellId(field::CELL.array(block)),
             formatted: Timestamp(field::FORMATTED.u64(block)),
             geometry,
+            log_key: field::LOG_KEY.u64(block),
         })
     }
 }
@@ -218,6 +229,7 @@ mod tests {
             cell: CellId([7; 16]),
             formatted: Timestamp(99),
             geometry: Geometry::plan(CAPACITY, None).unwrap(),
+            log_key: 0x1234,
         }
     }
 
@@ -285,6 +297,6 @@ mod tests {
         let sum = checksum(&other);
         field::CHECKSUM.put(&mut other, &sum.to_le_bytes());
         let version = find(&device([Some(other), None]));
-        assert!(matches!(version, Err(OpenError::WrongVersion { found: 9, supported: 1 })));
+        assert!(matches!(version, Err(OpenError::WrongVersion { found: 9, supported: FORMAT_VERSION })));
     }
 }

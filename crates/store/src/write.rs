@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use nasd_device::{FRAME_BYTES, Frame, zeros};
 use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
-use nasd_types::{ObjectName, Timestamp};
+use nasd_types::{ObjectId, ObjectName, Timestamp};
 
 use crate::frames::{
     BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, States, block_bytes, covered, touched,
 };
+use crate::clears::Clears;
 use crate::medium::mapped_blocks;
+use crate::metadata::record::{Extent, SMALL_BYTES_MAX};
 use crate::object::{Body, Object};
 use crate::read::{FramePart, frame_parts};
 use crate::space::Demand;
@@ -75,10 +77,24 @@ impl Store {
         let mut payloads = self.payloads(offset, data)?;
         self.help_write_back()?;
         let mut lacking = NoSpace::Data;
+        let mut spare: Vec<Frame> = Vec::new();
         for _ in 0..ATTEMPTS {
             let mut body = object.write();
             if body.removed {
                 return Err(StoreError::NoSuchObject(name));
+            }
+            if body.small && end > SMALL_BYTES_MAX as u64 {
+                if spare.is_empty() {
+                    drop(body);
+                    spare = self.allocate_frames(1)?;
+                    continue;
+                }
+                if let Err(what) = self.outgrow(&object, &mut body, &mut spare)? {
+                    lacking = what;
+                    drop(body);
+                    self.make_room(lacking)?;
+                    continue;
+                }
             }
             payloads = match self.put(&object, &mut body, payloads)? {
                 Put::Done => {
@@ -185,8 +201,8 @@ impl Store {
         let newly_dirty = |part: &FramePart, states: &States| touched(&part.range) & !states.dirty;
         let extents = if parts().any(|(part, states)| newly_dirty(&part, states) != 0) {
             let from = offset / BLOCK_BYTES as u64;
-            let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64).min(body.live_end());
-            self.metadata.extents(object.name, from, to)?
+            let to = (offset + length as u64).div_ceil(BLOCK_BYTES as u64);
+            self.replaceable(object, body, from, to)?
         } else {
             Vec::new()
         };
@@ -202,6 +218,33 @@ impl Store {
             });
         }
         Ok(plans)
+    }
+
+    /// The extents of blocks within `[from, to)` that are free once they are overwritten.
+    pub(crate) fn replaceable(
+        &self,
+        object: &Object,
+        body: &Body,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Extent>, StoreError> {
+        let extents = self.metadata.extents(object.name, from, to.min(body.live_end()))?;
+        let extents = body.living(extents);
+        if body.record.family == ObjectId(0) {
+            return Ok(extents);
+        }
+        let mut alone = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let run = extent.run();
+            let mut shared = Clears::default();
+            for share in self.metadata.shares(run)? {
+                let (start, end) = (share.run.start.max(run.start), share.run.end().min(run.end()));
+                let logical = |physical: u64| extent.logical + (physical - run.start);
+                shared.add(logical(start), logical(end));
+            }
+            alone.extend(shared.subtract(vec![extent]));
+        }
+        Ok(alone)
     }
 
     /// The contents of blocks that are written in part. Those that are zeros are left out.
@@ -231,7 +274,7 @@ impl Store {
     }
 
     /// The contents of one block, from wherever it is; `None` is a hole.
-    fn block(
+    pub(crate) fn block(
         &self,
         object: &Arc<Object>,
         body: &Body,
@@ -246,10 +289,42 @@ impl Store {
             contents.copy_from_slice(&frame[block_bytes(within)]);
             return Ok(Some(contents));
         }
+        if body.is_cleared(block) {
+            return Ok(None);
+        }
+        if body.small {
+            return if block == 0 { self.load_small(object.name) } else { Ok(None) };
+        }
         if block >= body.live_end() {
             return Ok(None);
         }
         self.load_block(object.name, block)
+    }
+
+    fn load_small(&self, name: ObjectName) -> Result<Option<Box<[u8; BLOCK_BYTES]>>, StoreError> {
+        Ok(self.metadata.small(name)?.map(|contents| {
+            let mut block = Box::new([0; BLOCK_BYTES]);
+            block[..contents.len()].copy_from_slice(&contents);
+            block
+        }))
+    }
+
+    /// Contents that are in the tree, and grow out of it, are written anew.
+    pub(crate) fn outgrow(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        spare: &mut Vec<Frame>,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        let bit = crate::frames::set(0..1);
+        let is_dirty = self.cache.frames(object).states(0).dirty & bit != 0;
+        if !body.small || is_dirty {
+            return Ok(Ok(()));
+        }
+        let Some(contents) = self.block(object, body, 0)? else {
+            return Ok(Ok(()));
+        };
+        self.overwrite(object, body, 0, &contents[..], std::mem::take(spare))
     }
 
     /// Puts zeros behind `size` in the last block of an object that is cut off there.
@@ -264,9 +339,20 @@ impl Store {
         if within == 0 || self.block(object, body, size / BLOCK_BYTES as u64)?.is_none() {
             return Ok(Ok(()));
         }
-        let length = BLOCK_BYTES - within;
-        let source = Source::Copy(&zeros()[..length], spare);
-        match self.put(object, body, Payloads { offset: size, length, source })? {
+        self.overwrite(object, body, size, &zeros()[..BLOCK_BYTES - within], spare)
+    }
+
+    /// Writes bytes as part of another change, with a spare frame for each that they reach.
+    pub(crate) fn overwrite(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        offset: u64,
+        bytes: &[u8],
+        spare: Vec<Frame>,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        let source = Source::Copy(bytes, spare);
+        match self.put(object, body, Payloads { offset, length: bytes.len(), source })? {
             Put::Done => Ok(Ok(())),
             Put::Lacking(lacking, _) => Ok(Err(lacking)),
         }

@@ -60,6 +60,7 @@ pub fn format_options() -> FormatOptions {
         drive: DRIVE,
         cell: CellId([0xce; 16]),
         master_key: None,
+        log_key: 0x6c6f_676b,
         drive_key: StoredKey::new(key_of(DRIVE_KEY)),
         partitions: vec![partition(PARTITION, 0), partition(OTHER_PARTITION, 10)],
         metadata_bytes: None,

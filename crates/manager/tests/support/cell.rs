@@ -76,6 +76,7 @@ impl TestDrive {
             drive: id,
             cell: CELL,
             master_key: None,
+            log_key: 0x6c6f_676b,
             drive_key: StoredKey::new([0xd0; 32]),
             partitions: vec![PartitionFormat {
                 id: PARTITION,

@@ -184,6 +184,7 @@ fn format_drive(
         drive: drive.drive_id(),
         cell,
         master_key: None,
+        log_key: u64::from_le_bytes(random_bytes()?),
         drive_key: StoredKey::new(keys.drive_key),
         partitions: vec![partition],
         metadata_bytes: None,

@@ -134,6 +134,7 @@ fn format(path: &Path, drive: DriveId, keys: &DriveKeys) -> Outcome {
         drive,
         cell: CellId::default(),
         master_key: None,
+        log_key: 0x6c6f_676b,
         drive_key: StoredKey::new(keys.drive_key),
         partitions: vec![partition],
         metadata_bytes: None,

@@ -3,40 +3,40 @@
 //! 1. *Take* each object, with its body locked: its attributes, its cuts, its dirty blocks. From here
 //!    on changes count for the next flush. Since every write is made with the body locked, the flush
 //!    has each write wholly or not at all.
-//! 2. *Write* the dirty blocks to free places, and sync. Meanwhile their checksums are computed and
-//!    the tree's transaction is *prepared*: cuts, new extents in place of old ones, records of objects.
-//! 3. *Commit* the transaction, now that the data is durable. The tree syncs.
-//! 4. *Let go*: what was written is clean, what was replaced is free.
+//! 2. *Write* the dirty blocks to free places, and sync; or, if they are few, put them into
+//! 3. the *log entry*, which is written and synced. The flush is durable.
+//! 4. *Settle*: apply the entry's changes to the tree, and *let go*: what was written is clean, what
+//!    was replaced is free.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
-//! takes other places. If a sync or the commit fails, nobody can tell what the medium has, and the
+//! takes other places. If a sync or the log fails, nobody can tell what the medium has, and the
 //! store takes no more changes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nasd_device::WriteRequest;
 use nasd_types::ObjectId;
 use nasd_types::ObjectName;
 use nasd_types::limits::BLOCK_BYTES;
 
-use super::Request;
-use super::place::{block_count, fill_checksums, place};
+use super::place::{Placed, block_count, extents, requests, small_contents};
+use super::{Copy, Request};
+use crate::clears::Clears;
 use crate::frames::{Captured, FRAME_BLOCKS};
 use crate::free_map::Run;
-use crate::metadata::record::{Extent, ObjectRecord};
-use crate::metadata::{Transaction, TreeError};
-use crate::object::Object;
+use crate::log::Change;
+use crate::metadata::record::{Counters, LogMark, ObjectRecord, SMALL_BYTES_MAX};
+use crate::metadata::{Effects, TreeError};
+use crate::object::{Body, Object};
 use crate::{NoSpace, Store, StoreError};
 
 /// Blocks from which on it pays to have another thread write them while checksums are computed.
 const OVERLAP_BLOCKS: u64 = 64;
 
-/// A transaction that lacks nothing but its commit.
-struct Prepared<'a> {
-    transaction: Transaction<'a>,
-    /// Blocks that each object that was taken has then.
-    blocks_used: Vec<u64>,
-}
+/// Most blocks of a flush that go into the log entry: one sequential write and one sync are quicker
+/// than two of each.
+const INLINE_BLOCKS: u64 = 16;
 
 /// How a flush failed.
 enum Failure {
@@ -60,40 +60,75 @@ impl From<Failure> for StoreError {
     }
 }
 
+/// What happens to contents that are kept in the tree.
+#[derive(Debug)]
+enum Small {
+    /// Nothing.
+    Keep,
+    /// They are these now.
+    Put(Vec<u8>),
+    /// There are none any more.
+    Drop,
+}
+
 /// An object that a flush has taken.
+#[derive(Debug)]
 struct Taken {
     object: Arc<Object>,
     record: ObjectRecord,
     removed: bool,
     was_in_tree: bool,
-    cut: Option<u64>,
+    was_small: bool,
+    small: Small,
+    clears: Clears,
     promised_records: u64,
     hint: Option<u64>,
     frames: Vec<Captured>,
     places: Vec<Run>,
 }
 
+impl Taken {
+    /// Blocks that get places.
+    fn blocks(&self) -> u64 {
+        match self.small {
+            Small::Put(_) => 0,
+            Small::Keep | Small::Drop => block_count(&self.frames),
+        }
+    }
+}
+
+/// What is durable in the log, and to be applied to the tree.
+#[derive(Debug)]
+pub(super) struct Durable {
+    taken: Vec<Taken>,
+    changes: Vec<Change>,
+    mark: LogMark,
+}
+
 impl Store {
-    /// Flushes what is asked for; how many blocks were written.
+    /// Makes durable what is asked for; how many blocks were written. What is left to do after
+    /// that is left for `settle_last`.
     pub(super) fn run_batch(&self, request: &Request) -> Result<u64, StoreError> {
         self.writable()?;
         let mut taken = self.take(request);
         let limit =
             self.identifiers.wanted_limit().filter(|_| request.identifiers || !taken.is_empty());
-        if taken.is_empty() && limit.is_none() {
+        let idle = request.changes.is_empty() && request.copies.is_empty();
+        if taken.is_empty() && limit.is_none() && idle {
             return Ok(0);
         }
-        let outcome = self.write_and_prepare(&mut taken, limit).and_then(|prepared| {
-            let freed = prepared.transaction.commit()?;
-            Ok((prepared.blocks_used, freed))
-        });
-        match outcome {
-            Ok((blocks_used, freed)) => {
+        match self.write_and_log(&mut taken, request, limit) {
+            Ok((changes, logged)) => {
                 if let Some(limit) = limit {
                     self.identifiers.committed(limit);
                 }
-                let blocks = taken.iter().map(|one| block_count(&one.frames)).sum();
-                self.let_go(taken, blocks_used, &freed);
+                let blocks = taken.iter().map(Taken::blocks).sum();
+                let durable = Durable { taken, changes, mark: self.log.mark() };
+                *self.queue.unsettled() = Some(durable);
+                if !logged {
+                    self.settle_last()?;
+                    self.checkpoint_now()?;
+                }
                 Ok(blocks)
             }
             Err(failure) => {
@@ -106,12 +141,12 @@ impl Store {
         }
     }
 
-    /// Writes the limit of identifiers that gives back those not given out.
+    /// Writes the limit that gives back identifiers that were not given out.
     pub(crate) fn give_back_identifiers(&self) -> Result<(), StoreError> {
-        let mut transaction = self.metadata.begin()?;
-        transaction.put_object_limit(self.identifiers.lowest_limit())?;
-        transaction.commit()?;
-        Ok(())
+        let counters =
+            Counters { object_limit: self.identifiers.lowest_limit(), clock: self.clock() };
+        let changes = vec![Change::PutCounters(counters)];
+        self.run_flush(Request { changes, settle: true, ..Request::default() })
     }
 
     /// Takes the objects that the request names and that are dirty.
@@ -154,11 +189,16 @@ impl Store {
         let was_in_tree = body.in_tree;
         body.in_tree = true;
         body.fresh_writing = std::mem::take(&mut body.fresh);
-        body.cut_writing = body.cut.take();
-        if let Some(cut) = body.cut_writing {
-            body.mapped_end = body.mapped_end.min(cut);
-        }
-        if let Some(last) = frames.last() {
+        body.clears_writing = std::mem::take(&mut body.clears);
+        body.mapped_end = body.mapped_end.min(body.clears_writing.end());
+        let was_small = body.small;
+        let small = small_after(&body, &frames);
+        body.small = match &small {
+            Small::Keep => was_small,
+            Small::Put(_) => true,
+            Small::Drop => false,
+        };
+        if let Some(last) = frames.last().filter(|_| !matches!(small, Small::Put(_))) {
             let behind = FRAME_BLOCKS as u64 - u64::from(last.blocks.leading_zeros());
             body.mapped_end = body.mapped_end.max(last.number * FRAME_BLOCKS as u64 + behind);
         }
@@ -167,7 +207,9 @@ impl Store {
             record: body.record.clone(),
             removed: body.removed,
             was_in_tree,
-            cut: body.cut_writing,
+            was_small,
+            small,
+            clears: body.clears_writing.clone(),
             promised_records: std::mem::take(&mut body.promised_records),
             hint: body.placed_end,
             frames,
@@ -175,41 +217,100 @@ impl Store {
         })
     }
 
-    /// Writes all dirty blocks and makes them durable, and prepares the transaction.
-    fn write_and_prepare(
+    /// Writes what was taken so that it is durable. Returns the changes that the tree lacks, and
+    /// whether they are in the log; if not, only the data is durable.
+    fn write_and_log(
         &self,
         taken: &mut [Taken],
+        request: &Request,
         limit: Option<u64>,
-    ) -> Result<Prepared<'_>, Failure> {
+    ) -> Result<(Vec<Change>, bool), Failure> {
+        let mut changes = request.changes.clone();
+        for copy in &request.copies {
+            changes.extend(self.copy_change(copy).map_err(Failure::Passing)?);
+        }
+        if let Some(object_limit) = limit {
+            let clock = self.clock();
+            changes.push(Change::PutCounters(Counters { object_limit, clock }));
+        }
         self.allocate(taken)?;
-        let taken = &*taken;
-        let mut requests: Vec<WriteRequest<'_>> = Vec::new();
-        let placed: Vec<Vec<Extent>> = taken
+        let blocks: u64 = taken.iter().map(Taken::blocks).sum();
+        let room = self.log.entry_bytes_max() / 2 / BLOCK_BYTES;
+        let inline = blocks <= INLINE_BLOCKS.min(room as u64);
+        let placed = self.write_blocks(taken, blocks, inline)?;
+        for (one, placed) in taken.iter().zip(placed) {
+            changes_of(one, placed, &mut changes);
+        }
+        let entry = self.log.encode(&changes);
+        if entry.len() > self.log.entry_bytes_max() {
+            return Ok((changes, false));
+        }
+        if !self.log.has_room() {
+            self.checkpoint_now().map_err(Failure::Fatal)?;
+        }
+        self.log.append(&*self.device, &entry).map_err(|error| Failure::Fatal(error.into()))?;
+        self.tally.log_entries.fetch_add(1, Ordering::Relaxed);
+        self.tally.log_bytes.fetch_add(entry.len() as u64, Ordering::Relaxed);
+        Ok((changes, true))
+    }
+
+    /// A copy of an object as the tree has it, or nothing if it is gone.
+    fn copy_change(&self, copy: &Copy) -> Result<Option<Change>, StoreError> {
+        let Some(source) = self.metadata.object(copy.source)? else {
+            return Ok(None);
+        };
+        let name = ObjectName { object: copy.target, ..copy.source };
+        let record = Box::new(ObjectRecord {
+            copied_object: copy.source.object,
+            blocks_reserved: 0,
+            blocks_used: 0,
+            create_time: copy.now,
+            data_modify_time: copy.now,
+            attribute_modify_time: copy.now,
+            ..source
+        });
+        Ok(Some(Change::Clone { source: copy.source.object, name, record }))
+    }
+
+    /// Gives every block its extent, and writes those that do not go to the log.
+    fn write_blocks(
+        &self,
+        taken: &[Taken],
+        blocks: u64,
+        inline: bool,
+    ) -> Result<Vec<Vec<Placed>>, Failure> {
+        let place = || -> Vec<Vec<Placed>> {
+            taken.iter().map(|one| extents(&one.frames, &one.places, inline)).collect()
+        };
+        if inline {
+            return Ok(place());
+        }
+        let requests: Vec<WriteRequest<'_>> = taken
             .iter()
-            .map(|one| place(&one.frames, &one.places, &self.geometry, &mut requests))
+            .flat_map(|one| requests(&one.frames, &one.places, &self.geometry))
             .collect();
-        let blocks: u64 = taken.iter().map(|one| block_count(&one.frames)).sum();
+        self.tally.data_written_bytes.fetch_add(blocks * BLOCK_BYTES as u64, Ordering::Relaxed);
         if blocks < OVERLAP_BLOCKS {
             self.write_data(&requests)?;
-            return self.prepare(taken, placed, limit);
+            return Ok(place());
         }
         std::thread::scope(|scope| {
             let write = || self.write_data(&requests);
             let writer = std::thread::Builder::new().spawn_scoped(scope, write);
-            let prepared = self.prepare(taken, placed, limit);
+            let placed = place();
             match writer.map(|writer| writer.join()) {
                 Ok(Ok(written)) => written?,
                 Ok(Err(panic)) => std::panic::resume_unwind(panic),
                 // No thread is to be had: then one after the other.
                 Err(_) => self.write_data(&requests)?,
             }
-            prepared
+            Ok(placed)
         })
     }
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
         for one in taken.iter_mut() {
-            let blocks = block_count(&one.frames);
+            let blocks = one.blocks();
             if blocks == 0 {
                 continue;
             }
@@ -251,66 +352,86 @@ impl Store {
 
     fn last_end(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
         let last = self.metadata.last_extent(name)?;
-        Ok(last.map(|extent| extent.physical + extent.blocks()))
+        Ok(last.map(|extent| extent.run().end()))
     }
 
-    /// Everything of the transaction but its commit. Without that, it changes nothing.
-    fn prepare(
-        &self,
-        taken: &[Taken],
-        placed: Vec<Vec<Extent>>,
-        limit: Option<u64>,
-    ) -> Result<Prepared<'_>, Failure> {
+    /// Applies to the tree what is durable in the log alone. Whoever calls this leads.
+    pub(super) fn settle_last(&self) -> Result<(), StoreError> {
+        let Some(Durable { taken, changes, mark }) = self.queue.unsettled().take() else {
+            return Ok(());
+        };
+        match self.apply(&changes, mark) {
+            Ok(effects) => {
+                self.let_go(taken, &effects);
+                Ok(())
+            }
+            Err(error) => {
+                let error = StoreError::from(error);
+                self.latch(&error);
+                self.put_back(taken);
+                Err(error)
+            }
+        }
+    }
+
+    fn apply(&self, changes: &[Change], mark: LogMark) -> Result<Effects, TreeError> {
         let mut transaction = self.metadata.begin()?;
-        let mut blocks_used = Vec::with_capacity(taken.len());
-        for (one, mut extents) in taken.iter().zip(placed) {
-            let name = one.object.name;
-            if one.removed {
-                transaction.remove_object(name)?;
-                blocks_used.push(0);
-                continue;
-            }
-            let mut gone = match one.cut {
-                Some(first) => transaction.cut(name, first)?,
-                None => 0,
-            };
-            if !extents.is_empty() {
-                fill_checksums(&one.frames, &mut extents);
-                gone += transaction.replace(name, extents)?;
-            }
-            let used = one.record.blocks_used + block_count(&one.frames);
-            let used = used.checked_sub(gone).ok_or_else(|| {
-                TreeError::Damaged(format!("object {name} has more blocks than it should"))
-            })?;
-            let record = ObjectRecord { blocks_used: used, ..one.record.clone() };
-            transaction.put_object(name, &record)?;
-            blocks_used.push(used);
+        let effects = transaction.apply(changes, mark)?;
+        // Before anybody can find the extents.
+        for (run, contents) in &effects.inlined {
+            self.inlined.insert(*run, contents);
         }
-        if let Some(limit) = limit {
-            transaction.put_object_limit(limit)?;
-        }
-        Ok(Prepared { transaction, blocks_used })
+        transaction.commit()?;
+        Ok(effects)
     }
 
-    /// What was taken is durable: clean, and charged for what it is.
-    fn let_go(&self, taken: Vec<Taken>, blocks_used: Vec<u64>, freed: &[Run]) {
-        self.accounts().free(freed);
-        for (one, blocks_used) in taken.into_iter().zip(blocks_used) {
-            let mut body = one.object.write();
-            self.cache.frames(&one.object).written(&one.frames);
-            body.fresh_writing = 0;
-            body.cut_writing = None;
-            self.metadata.capacity.release(one.promised_records);
-            if one.removed {
-                self.settle_charge(&one.object, &mut body, 0);
-                self.table.forget(one.object.name);
-                continue;
-            }
-            body.record.blocks_used = blocks_used;
-            body.placed_end = one.places.last().map(Run::end).or(body.placed_end);
-            let charge = body.charge_with(0);
-            self.settle_charge(&one.object, &mut body, charge);
+    /// What was taken is in the tree: clean, and charged for what it is.
+    fn let_go(&self, taken: Vec<Taken>, effects: &Effects) {
+        self.inlined.forget(&effects.freed);
+        self.accounts().free(&effects.freed);
+        for (&partition, &change) in &effects.shared {
+            self.accounts().charge_shared(partition, change);
         }
+        let mut others = effects.objects.clone();
+        for one in taken {
+            others.remove(&one.object.name);
+            self.let_go_of(&one, effects);
+        }
+        // Sources of copies.
+        for (name, settled) in others {
+            if let (Some(settled), Ok(object)) = (settled, self.table.get(name)) {
+                let mut body = object.write();
+                (body.record.blocks_used, body.record.family) =
+                    (settled.blocks_used, settled.family);
+                let charge = body.charge_with(0);
+                self.settle_charge(&object, &mut body, charge);
+            }
+        }
+    }
+
+    fn let_go_of(&self, one: &Taken, effects: &Effects) {
+        let name = one.object.name;
+        let mut body = one.object.write();
+        self.cache.frames(&one.object).written(&one.frames);
+        body.fresh_writing = 0;
+        body.clears_writing = Clears::default();
+        self.metadata.capacity.release(one.promised_records);
+        if matches!(one.small, Small::Put(_)) {
+            // The free block that was promised was not needed.
+            self.accounts().forget_dirty(block_count(&one.frames));
+        }
+        if one.removed {
+            self.settle_charge(&one.object, &mut body, 0);
+            self.table.forget(name);
+            return;
+        }
+        if let Some(Some(settled)) = effects.objects.get(&name) {
+            body.record.blocks_used = settled.blocks_used;
+            body.record.family = settled.family;
+        }
+        body.placed_end = one.places.last().map(Run::end).or(body.placed_end);
+        let charge = body.charge_with(0);
+        self.settle_charge(&one.object, &mut body, charge);
     }
 
     /// What was taken was not written: it is dirty again, and its places are free.
@@ -327,11 +448,56 @@ impl Store {
             }
             body.fresh_writing = 0;
             body.fresh += back.fresh;
-            body.cut = [body.cut, body.cut_writing.take()].into_iter().flatten().min();
+            let clears = std::mem::take(&mut body.clears_writing);
+            body.clears.add_all(&clears);
+            body.small = one.was_small;
             body.promised_records += one.promised_records;
             self.table.register(&one.object, &mut body);
         }
     }
+}
+
+/// What becomes of an object's small contents when these frames are written. The body has what the
+/// tree will have otherwise.
+fn small_after(body: &Body, frames: &[Captured]) -> Small {
+    let size = body.record.logical_size;
+    if body.removed {
+        return Small::Keep;
+    }
+    if (1..=SMALL_BYTES_MAX as u64).contains(&size)
+        && body.mapped_end == 0
+        && let Some(contents) = small_contents(frames, size)
+    {
+        return Small::Put(contents);
+    }
+    if body.small && (!frames.is_empty() || body.clears_writing.contains(0)) {
+        return Small::Drop;
+    }
+    Small::Keep
+}
+
+/// The changes that make one object what was taken of it.
+fn changes_of(one: &Taken, placed: Vec<Placed>, changes: &mut Vec<Change>) {
+    let name = one.object.name;
+    if one.removed {
+        changes.push(Change::RemoveObject(name));
+        return;
+    }
+    changes.push(Change::PutObject(name, Box::new(one.record.clone())));
+    for range in one.clears.ranges() {
+        changes.push(Change::Clear { name, from: range.start, to: range.end });
+    }
+    match &one.small {
+        Small::Keep => {}
+        Small::Put(contents) => changes.push(Change::PutSmall(name, contents.clone())),
+        Small::Drop => changes.push(Change::DropSmall(name)),
+    }
+    changes.extend(placed.into_iter().map(|Placed { extent, sums, contents }| Change::Map {
+        name,
+        extent,
+        sums,
+        contents,
+    }));
 }
 
 #[cfg(test)]

@@ -5,18 +5,23 @@
 //! others; those who came meanwhile are the next request. So any number of concurrent flushes costs
 //! one data write, one commit and two syncs for all of them together (group commit).
 //!
-//! A flush (see `batch`) takes the objects as they are, writes their dirty blocks to free places,
-//! syncs, and commits the tree, which syncs again. Only then does anybody get an answer.
+//! A flush (see `batch`) takes the objects as they are, writes their dirty blocks to free places, or
+//! few of them to the log, and appends an entry to the log. Then everybody gets an answer. That the
+//! entry is applied to the tree comes after: by the leader if he has time, else by the next
+//! leader or by the background thread, whoever comes first (see `settle`).
 
 mod batch;
+mod checkpoint;
 mod place;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use nasd_types::ObjectName;
 use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{ObjectId, ObjectName, Timestamp};
 
+use crate::log::Change;
 use crate::store::WriteBack;
 use crate::{Store, StoreError};
 
@@ -32,8 +37,24 @@ pub(crate) struct Request {
     pub(crate) objects: BTreeSet<ObjectName>,
     /// The longest dirty objects, until about so many bytes are written.
     pub(crate) bytes: u64,
-    /// A commit that moves the limit of identifiers, whatever else there is.
+    /// An entry that moves the limit of identifiers, whatever else there is.
     pub(crate) identifiers: bool,
+    /// Copies to make of objects as the tree has them.
+    pub(crate) copies: Vec<Copy>,
+    /// Changes of partitions and of the drive.
+    pub(crate) changes: Vec<Change>,
+    /// The tree has everything when the request is done.
+    pub(crate) settle: bool,
+    /// And is durable by itself.
+    pub(crate) checkpoint: bool,
+}
+
+/// A copy that shares its blocks with its source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) source: ObjectName,
+    pub(crate) target: ObjectId,
+    pub(crate) now: Timestamp,
 }
 
 impl Request {
@@ -42,6 +63,10 @@ impl Request {
         self.objects.extend(other.objects);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.identifiers |= other.identifiers;
+        self.copies.extend(other.copies);
+        self.changes.extend(other.changes);
+        self.settle |= other.settle;
+        self.checkpoint |= other.checkpoint;
     }
 }
 
@@ -64,6 +89,8 @@ struct Queue {
 pub(crate) struct FlushQueue {
     queue: Mutex<Queue>,
     ended: Condvar,
+    /// What is durable in the log and not applied to the tree. Only the leader looks at it.
+    unsettled: Mutex<Option<batch::Durable>>,
 }
 
 impl FlushQueue {
@@ -71,17 +98,48 @@ impl FlushQueue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a flush is under way.
+    fn unsettled(&self) -> MutexGuard<'_, Option<batch::Durable>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a flush is under way, or one is not applied to the tree.
     pub(crate) fn is_running(&self) -> bool {
-        self.lock().running
+        self.lock().running || self.has_unsettled()
+    }
+
+    /// Whether the tree lacks something that is durable.
+    pub(crate) fn has_unsettled(&self) -> bool {
+        self.unsettled().is_some()
     }
 }
 
 /// The leader's duty to tell the others, kept even if it panics.
 struct Leading<'a> {
     store: &'a Store,
-    number: u64,
-    written_blocks: Option<u64>,
+    /// The number of the request, until those who wait for it have been told.
+    number: Option<u64>,
+}
+
+impl<'a> Leading<'a> {
+    /// What the request asks for is durable; the leader goes on leading.
+    fn done(&mut self, written_blocks: u64) {
+        if let Some(number) = self.number.take() {
+            let mut queue = self.store.queue.lock();
+            queue.finished = number + 1;
+            queue.written_blocks += written_blocks;
+            self.store.queue.ended.notify_all();
+        }
+    }
+
+    /// Leads without a request, when nobody else does any more.
+    fn wait(store: &'a Store) -> Leading<'a> {
+        let mut queue = store.queue.lock();
+        while queue.running {
+            queue = store.queue.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.running = true;
+        Leading { store, number: None }
+    }
 }
 
 impl Drop for Leading<'_> {
@@ -93,14 +151,11 @@ impl Drop for Leading<'_> {
         }
         let mut queue = self.store.queue.lock();
         queue.running = false;
-        queue.finished = self.number + 1;
-        match self.written_blocks {
-            Some(blocks) => queue.written_blocks += blocks,
-            None => {
-                queue.failed.insert(self.number);
-                if queue.failed.len() > FAILURES_KEPT {
-                    queue.failed.pop_first();
-                }
+        if let Some(number) = self.number {
+            queue.finished = number + 1;
+            queue.failed.insert(number);
+            if queue.failed.len() > FAILURES_KEPT {
+                queue.failed.pop_first();
             }
         }
         self.store.queue.ended.notify_all();
@@ -112,22 +167,24 @@ impl Store {
     /// Objects that do not exist (any more) are durably absent afterwards.
     pub fn flush(&self, objects: &[ObjectName]) -> Result<(), StoreError> {
         for name in objects {
-            self.partition(name.partition)?;
+            self.partitions.get(name.partition)?;
         }
+        self.tally.flushes.fetch_add(1, Ordering::Relaxed);
         let objects = objects.iter().copied().collect();
         self.run_flush(Request { objects, ..Request::default() })
     }
 
     /// Makes everything durable.
     pub fn flush_all(&self) -> Result<(), StoreError> {
-        self.run_flush(Request { all: true, ..Request::default() })
+        self.tally.flushes.fetch_add(1, Ordering::Relaxed);
+        self.run_flush(Request { all: true, settle: true, ..Request::default() })
     }
 
     /// Makes the longest dirty objects durable, until about `max_bytes` are written: a step for a
     /// background thread. Does nothing when nothing is dirty.
     pub fn write_back(&self, max_bytes: u64) -> Result<WriteBack, StoreError> {
         let before = self.queue.lock().written_blocks;
-        self.run_flush(Request { bytes: max_bytes.max(1), ..Request::default() })?;
+        self.run_flush(Request { bytes: max_bytes.max(1), settle: true, ..Request::default() })?;
         let blocks = self.queue.lock().written_blocks - before;
         Ok(WriteBack {
             written_bytes: blocks * BLOCK_BYTES as u64,
@@ -168,10 +225,39 @@ impl Store {
     }
 
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
-        let mut leading = Leading { store: self, number, written_blocks: None };
-        let written = self.run_batch(request)?;
-        leading.written_blocks = Some(written);
+        let mut leading = Leading { store: self, number: Some(number) };
+        self.settle_last()?;
+        let blocks = self.run_batch(request)?;
+        leading.done(blocks);
+        if request.settle || request.checkpoint {
+            self.settle_last()?;
+        }
+        if request.checkpoint || self.log.is_half_full() {
+            self.settle_last()?;
+            self.checkpoint_now()?;
+        }
+        drop(leading);
+        if self.queue.has_unsettled() {
+            self.cache.wake_background();
+        }
         Ok(())
+    }
+
+    /// Applies to the tree what is durable in the log alone; makes a checkpoint when it is time for
+    /// one. For a background thread.
+    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+        let leading = Leading::wait(self);
+        self.settle_last()?;
+        if self.log.is_half_full() {
+            self.checkpoint_now()?;
+        }
+        drop(leading);
+        Ok(())
+    }
+
+    /// Makes the tree durable, so that the next open has nothing to replay.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        self.run_flush(Request { checkpoint: true, ..Request::default() })
     }
 }
 

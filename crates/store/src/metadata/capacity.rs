@@ -11,8 +11,12 @@
 //! The tree's size is measured by walking it, which is not for every write. In between it is
 //! estimated from above: each new record splits at most one page. When the estimate reaches the
 //! limit, the caller measures again; only if the tree really is that large is the region full.
+//!
+//! Checksums of data blocks are not counted: room for those of all data blocks is set aside.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::record::GROUP_BLOCKS;
 
 /// The tree may fill one part in this many of the region.
 const SHARE: u64 = 4;
@@ -20,6 +24,9 @@ const SHARE: u64 = 4;
 /// Records that fit a page when pages are split in the worst way, for records promised but not
 /// yet written: small ones (48 bytes of key and extent) in a page one third full.
 const PROMISED_RECORDS_PER_PAGE: u64 = 16;
+
+/// Records of checksums that fit a page when pages are split in the worst way.
+const GROUPS_PER_PAGE: u64 = 3;
 
 /// Keeps the estimate.
 #[derive(Debug)]
@@ -34,10 +41,11 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// For a region of `region_pages` pages.
-    pub(crate) fn new(region_pages: u64) -> Capacity {
+    /// For a region of `region_pages` pages, on a device with `data_blocks` data blocks.
+    pub(crate) fn new(region_pages: u64, data_blocks: u64) -> Capacity {
+        let groups = data_blocks.div_ceil(GROUP_BLOCKS);
         Capacity {
-            limit: region_pages / SHARE,
+            limit: (region_pages / SHARE).saturating_sub(groups.div_ceil(GROUPS_PER_PAGE)),
             pages: AtomicU64::new(0),
             exact: AtomicBool::new(false),
             promised: AtomicU64::new(0),
@@ -92,7 +100,7 @@ mod tests {
 
     #[test]
     fn promises_end_at_the_limit_and_come_back() {
-        let capacity = Capacity::new(400);
+        let capacity = Capacity::new(400, 0);
         capacity.measured(90);
         assert!(capacity.promise(160));
         assert!(!capacity.promise(1));

@@ -1,14 +1,13 @@
-//! The metadata tree: which objects there are, where their blocks lie, who may come in.
-//!
-//! This module and its children are the only ones that know redb. To the rest of the store the
-//! tree is a few tables of records (see `record`) that are read at the last commit's state, and
-//! changed by one durable [`Transaction`] at a time. There are no other commits: what is not yet
-//! durable lives in the store's memory, so the tree always is what the medium will be after a
-//! crash, and a block that no extent of the tree names is free.
+//! The metadata tree: redb on the metadata region, behind this one module. To the rest of the store the
+//! tree is a few tables of records (see `record`) that are read at the last transaction's state, and
+//! changed by one [`Transaction`] at a time. Transactions are not durable by themselves: what they
+//! change is in the log before. A checkpoint makes all of them durable.
 
+mod apply;
 pub(crate) mod capacity;
 pub(crate) mod record;
 pub(crate) mod region;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -17,28 +16,24 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_device::BlockDevice;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
-use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
 
+pub(crate) use apply::Effects;
 pub(crate) use transaction::Transaction;
 
+use crate::free_map::Run;
 use crate::geometry::Geometry;
-use crate::{StoreError, StoredKey};
+use crate::medium::Piece;
+use crate::{DriveKeys, StoreError};
 use capacity::Capacity;
 use record::{
-    DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, ObjectKey, ObjectRecord, PartitionRecord,
-    RecordError,
+    Counters, DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, FamilyRecord, LOG_MARK, LogMark,
+    ObjectKey, ObjectRecord, PartitionRecord, RecordError, Share, Sums,
 };
 use region::{Region, RegionBackend};
-
-type ObjectsTable = TableDefinition<'static, &'static ObjectKey, &'static [u8]>;
-type ExtentsTable = TableDefinition<'static, &'static ExtentKey, &'static [u8]>;
-type NumberedTable = TableDefinition<'static, u32, &'static [u8]>;
-
-pub(crate) const OBJECTS: ObjectsTable = TableDefinition::new("objects");
-pub(crate) const EXTENTS: ExtentsTable = TableDefinition::new("extents");
-pub(crate) const PARTITIONS: NumberedTable = TableDefinition::new("partitions");
-pub(crate) const DRIVE: NumberedTable = TableDefinition::new("drive");
-pub(crate) const BALLAST: NumberedTable = TableDefinition::new("ballast");
+use tables::{
+    BALLAST, DRIVE, EXTENTS, FAMILIES, MEMBERS, OBJECTS, PARTITIONS, SHARES, SMALL, SUMS,
+};
 
 /// Ballast records: each fills a page of the tree.
 const BALLAST_RECORDS: u32 = 8;
@@ -74,8 +69,14 @@ impl<E: Into<redb::Error>> From<E> for TreeError {
     }
 }
 
-/// The drive key, the identifier limit and the partitions.
-pub(crate) type DriveRecords = (StoredKey, u64, Vec<(PartitionId, PartitionRecord)>);
+/// What the tree says about the drive.
+#[derive(Clone, Debug)]
+pub(crate) struct DriveRecords {
+    pub(crate) keys: DriveKeys,
+    pub(crate) counters: Counters,
+    pub(crate) mark: LogMark,
+    pub(crate) partitions: Vec<(PartitionId, PartitionRecord)>,
+}
 
 impl From<RecordError> for TreeError {
     fn from(error: RecordError) -> Self {
@@ -99,6 +100,8 @@ impl From<TreeError> for StoreError {
 
 /// The open tree.
 pub(crate) struct Metadata {
+    /// Dropped before the database.
+    severing: SeverOnDrop,
     database: Database,
     /// Held shared while the tree is read. A transaction waits once, when it begins, until nobody
     /// reads a state before the last one; see `capacity` for what that is good for.
@@ -108,20 +111,22 @@ pub(crate) struct Metadata {
     pub(crate) capacity: Capacity,
 }
 
-/// What a new tree starts with.
-pub(crate) struct InitialRecords<'a> {
-    pub(crate) drive_key: &'a StoredKey,
-    pub(crate) object_limit: u64,
-    pub(crate) partitions: Vec<(PartitionId, PartitionRecord)>,
-    pub(crate) objects: Vec<(ObjectName, ObjectRecord)>,
+/// A database that is dropped makes itself durable, without the data blocks that the log alone has.
+/// It must not: what counts is the log.
+struct SeverOnDrop(Arc<Region>);
+
+impl Drop for SeverOnDrop {
+    fn drop(&mut self) {
+        self.0.sever("the store was dropped without being closed");
+    }
 }
 
-/// What a scan of the whole tree tells its caller, record by record.
-pub(crate) trait Visitor {
-    /// An object.
-    fn object(&mut self, name: ObjectName, record: &ObjectRecord) -> Result<(), TreeError>;
-    /// An extent; in order of objects and of blocks within each.
-    fn extent(&mut self, name: ObjectName, extent: &Extent) -> Result<(), TreeError>;
+/// What a new tree starts with.
+pub(crate) struct InitialRecords {
+    pub(crate) keys: DriveKeys,
+    pub(crate) counters: Counters,
+    pub(crate) partitions: Vec<(PartitionId, PartitionRecord)>,
+    pub(crate) objects: Vec<(ObjectName, ObjectRecord)>,
 }
 
 impl Metadata {
@@ -129,13 +134,14 @@ impl Metadata {
     pub(crate) fn create(
         device: Arc<dyn BlockDevice>,
         geometry: &Geometry,
-        records: &InitialRecords<'_>,
+        records: &InitialRecords,
     ) -> Result<(), TreeError> {
         let region = Region::fresh(device, geometry);
         let database = Database::builder()
             .set_cache_size(4 << 20)
             .create_with_backend(RegionBackend(region.clone()))?;
-        let transaction = database.begin_write()?;
+        let mut transaction = database.begin_write()?;
+        transaction.set_quick_repair(true);
         {
             let mut ballast = transaction.open_table(BALLAST)?;
             let text = BALLAST_TEXT.repeat(BALLAST_BYTES / BALLAST_TEXT.len());
@@ -143,9 +149,9 @@ impl Metadata {
                 ballast.insert(number, &text[..])?;
             }
             let mut drive = transaction.open_table(DRIVE)?;
-            drive.insert(DRIVE_KEYS, &record::encode_drive_keys(records.drive_key)[..])?;
-            let counters = record::encode_drive_counters(records.object_limit);
-            drive.insert(DRIVE_COUNTERS, &counters[..])?;
+            drive.insert(DRIVE_KEYS, &record::encode_drive_keys(&records.keys)[..])?;
+            drive.insert(DRIVE_COUNTERS, &records.counters.encode()[..])?;
+            drive.insert(LOG_MARK, &LogMark::default().encode()[..])?;
             let mut partitions = transaction.open_table(PARTITIONS)?;
             for (partition, record) in &records.partitions {
                 partitions.insert(partition.0, &record.encode(*partition)[..])?;
@@ -155,7 +161,15 @@ impl Metadata {
                 let key = record::object_key(*name);
                 objects.insert(&key, &record.encode(&key)[..])?;
             }
-            transaction.open_table(EXTENTS)?;
+            for empty in [SMALL, FAMILIES] {
+                transaction.open_table(empty)?;
+            }
+            for empty in [EXTENTS, MEMBERS] {
+                transaction.open_table(empty)?;
+            }
+            for empty in [SUMS, SHARES] {
+                transaction.open_table(empty)?;
+            }
         }
         transaction.commit()?;
         database.close()?;
@@ -165,8 +179,7 @@ impl Metadata {
         }
     }
 
-    /// Opens the tree of a formatted device. Every page is verified; after a crash the last
-    /// durable commit is what is found.
+    /// Opens the tree of a formatted device: at the last checkpoint, after a crash.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         geometry: &Geometry,
@@ -176,14 +189,14 @@ impl Metadata {
         let backend = RegionBackend(region.clone());
         let database = Database::builder()
             .set_cache_size(cache_bytes)
-            .set_check_integrity_on_open(true)
             .create_with_backend(backend.clone())?;
         if let Some(failure) = region.failure() {
             return Err(TreeError::Io(std::io::Error::other(failure.to_owned())));
         }
         check_ballast(&backend)?;
-        let capacity = Capacity::new(region.pages());
+        let capacity = Capacity::new(region.pages(), geometry.data_blocks);
         let metadata = Metadata {
+            severing: SeverOnDrop(region.clone()),
             database,
             readers: RwLock::new(()),
             region,
@@ -196,11 +209,20 @@ impl Metadata {
 
     /// Closes the tree in order, so that nothing has to be repaired at the next open.
     pub(crate) fn close(self) -> Result<(), TreeError> {
-        self.database.close()?;
-        match self.region.failure() {
-            Some(failure) => Err(TreeError::Io(std::io::Error::other(failure.to_owned()))),
+        let Metadata { severing, database, region, .. } = self;
+        database.close()?;
+        // Nothing is written from here on; only the failure counts.
+        let failure = region.failure().map(str::to_owned);
+        drop(severing);
+        match failure {
+            Some(failure) => Err(TreeError::Io(std::io::Error::other(failure))),
             None => Ok(()),
         }
+    }
+
+    /// Writes nothing to the device any more, as after a power cut.
+    pub(crate) fn sever(&self, reason: &str) {
+        self.region.sever(reason);
     }
 
     /// Counts the tree's pages, for `capacity`.
@@ -208,11 +230,13 @@ impl Metadata {
         let _reading = self.reading();
         let read = self.database.begin_read()?;
         let mut pages = 0;
-        let objects = redb::ReadableTableMetadata::stats(&read.open_table(OBJECTS)?)?;
-        let extents = redb::ReadableTableMetadata::stats(&read.open_table(EXTENTS)?)?;
-        for stats in [objects, extents] {
-            pages += stats.leaf_pages() + stats.branch_pages();
+        for table in [OBJECTS, SMALL, FAMILIES] {
+            pages += pages_of(&read.open_table(table)?)?;
         }
+        for table in [EXTENTS, MEMBERS] {
+            pages += pages_of(&read.open_table(table)?)?;
+        }
+        pages += pages_of(&read.open_table(SHARES)?)?;
         self.capacity.measured(pages);
         Ok(())
     }
@@ -227,10 +251,6 @@ impl Metadata {
         Transaction::begin(&self.database, &self.region, &self.capacity, self.data_blocks)
     }
 
-    fn extents_table(&self) -> Result<ReadOnlyTable<&'static ExtentKey, &'static [u8]>, TreeError> {
-        Ok(self.database.begin_read()?.open_table(EXTENTS)?)
-    }
-
     /// An object's record.
     pub(crate) fn object(&self, name: ObjectName) -> Result<Option<ObjectRecord>, TreeError> {
         let _reading = self.reading();
@@ -240,6 +260,17 @@ impl Metadata {
             return Ok(None);
         };
         Ok(Some(ObjectRecord::parse(&key, guard.value())?))
+    }
+
+    /// Contents that are kept whole in the tree.
+    pub(crate) fn small(&self, name: ObjectName) -> Result<Option<Vec<u8>>, TreeError> {
+        let _reading = self.reading();
+        let key = record::object_key(name);
+        let table = self.database.begin_read()?.open_table(SMALL)?;
+        let Some(guard) = table.get(&key)? else {
+            return Ok(None);
+        };
+        Ok(Some(record::parse_small(&key, guard.value())?.to_vec()))
     }
 
     /// What of the object's extents lies within the blocks `[from, to)`, in order.
@@ -253,21 +284,121 @@ impl Metadata {
             return Ok(Vec::new());
         }
         let _reading = self.reading();
-        let table = self.extents_table()?;
+        self.extents_in(&self.database.begin_read()?, name, from, to)
+    }
+
+    fn extents_in(
+        &self,
+        read: &ReadTransaction,
+        name: ObjectName,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Extent>, TreeError> {
+        let table = read.open_table(EXTENTS)?;
         overlapping(&table, name, from, to, self.data_blocks)
             .map(|extents| extents.iter().filter_map(|extent| extent.clip(from, to)).collect())
+    }
+
+    /// Up to `most` whole extents from the one that has block `from`, or begins behind it, on.
+    pub(crate) fn extents_from(
+        &self,
+        name: ObjectName,
+        from: u64,
+        most: usize,
+    ) -> Result<Vec<Extent>, TreeError> {
+        let _reading = self.reading();
+        let table = self.database.begin_read()?.open_table(EXTENTS)?;
+        let mut found = overlapping(&table, name, from, from.saturating_add(1), self.data_blocks)?;
+        let behind = found.last().map_or(from, Extent::end);
+        let (first, last) = (record::extent_key(name, behind), record::extent_key(name, u64::MAX));
+        for entry in table.range::<&ExtentKey>(&first..=&last)?.take(most) {
+            let (key, value) = entry?;
+            found.push(Extent::parse(key.value(), value.value(), self.data_blocks)?);
+        }
+        Ok(found)
+    }
+
+    /// What of the object's extents lies within the blocks `[from, to)`, with the checksums of their
+    /// data blocks.
+    pub(crate) fn pieces(
+        &self,
+        name: ObjectName,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Piece>, TreeError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let _reading = self.reading();
+        let read = self.database.begin_read()?;
+        let extents = self.extents_in(&read, name, from, to)?;
+        if extents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let table = read.open_table(SUMS)?;
+        let with_sums = |extent: Extent| sums_of(&table, extent.run()).map(|sums| Piece { extent, sums });
+        extents.into_iter().map(with_sums).collect()
+    }
+
+    /// The checksums of a run of data blocks.
+    pub(crate) fn sums(&self, run: Run) -> Result<Vec<u32>, TreeError> {
+        let _reading = self.reading();
+        sums_of(&self.database.begin_read()?.open_table(SUMS)?, run)
     }
 
     /// The object's last extent.
     pub(crate) fn last_extent(&self, name: ObjectName) -> Result<Option<Extent>, TreeError> {
         let _reading = self.reading();
-        let table = self.extents_table()?;
+        let table = self.database.begin_read()?.open_table(EXTENTS)?;
         let (first, last) = (record::extent_key(name, 0), record::extent_key(name, u64::MAX));
         let Some(entry) = table.range::<&ExtentKey>(&first..=&last)?.next_back() else {
             return Ok(None);
         };
         let (key, value) = entry?;
         Ok(Some(Extent::parse(key.value(), value.value(), self.data_blocks)?))
+    }
+
+    /// The share records that have a block of `run`, in order.
+    pub(crate) fn shares(&self, run: Run) -> Result<Vec<Share>, TreeError> {
+        let _reading = self.reading();
+        let table = self.database.begin_read()?.open_table(SHARES)?;
+        let mut found = Vec::new();
+        if let Some(entry) = table.range(..run.start)?.next_back() {
+            let (key, value) = entry?;
+            let share = Share::parse(key.value(), value.value(), self.data_blocks)?;
+            if share.run.end() > run.start {
+                found.push(share);
+            }
+        }
+        for entry in table.range(run.start..run.end())? {
+            let (key, value) = entry?;
+            found.push(Share::parse(key.value(), value.value(), self.data_blocks)?);
+        }
+        Ok(found)
+    }
+
+    /// A family's record and its member with the lowest number.
+    pub(crate) fn family(
+        &self,
+        name: ObjectName,
+    ) -> Result<Option<(FamilyRecord, ObjectId)>, TreeError> {
+        let _reading = self.reading();
+        let read = self.database.begin_read()?;
+        let key = record::object_key(name);
+        let families = read.open_table(FAMILIES)?;
+        let Some(guard) = families.get(&key)? else {
+            return Ok(None);
+        };
+        let record = FamilyRecord::parse(&key, guard.value())?;
+        let members = read.open_table(MEMBERS)?;
+        let (first, last) = (record::extent_key(name, 0), record::extent_key(name, u64::MAX));
+        match members.range::<&ExtentKey>(&first..=&last)?.next() {
+            Some(entry) => {
+                let head = record::parse_extent_key(entry?.0.value()).1;
+                Ok(Some((record, ObjectId(head))))
+            }
+            None => Err(TreeError::Damaged(format!("the family {name} has no members"))),
+        }
     }
 
     /// Up to `most` objects of a partition from `from` on.
@@ -288,41 +419,75 @@ impl Metadata {
         Ok(found)
     }
 
-    /// The drive key, the identifier limit and the partitions.
+    /// The object of a partition with the highest number.
+    pub(crate) fn highest(&self, partition: PartitionId) -> Result<Option<ObjectId>, TreeError> {
+        let _reading = self.reading();
+        let table = self.database.begin_read()?.open_table(OBJECTS)?;
+        let key = |object| record::object_key(ObjectName { partition, object });
+        let (first, last) = (key(ObjectId(0)), key(ObjectId(u64::MAX)));
+        match table.range::<&ObjectKey>(&first..=&last)?.next_back() {
+            Some(entry) => Ok(Some(record::parse_object_key(entry?.0.value()).object)),
+            None => Ok(None),
+        }
+    }
+
+    /// What the tree says about the drive.
     pub(crate) fn drive(&self) -> Result<DriveRecords, TreeError> {
         let _reading = self.reading();
         let read = self.database.begin_read()?;
         let drive = read.open_table(DRIVE)?;
         let missing = || TreeError::Damaged("a record of the drive table is missing".to_owned());
         let keys = drive.get(DRIVE_KEYS)?.ok_or_else(missing)?;
-        let drive_key = record::parse_drive_keys(keys.value())?;
         let counters = drive.get(DRIVE_COUNTERS)?.ok_or_else(missing)?;
-        let object_limit = record::parse_drive_counters(counters.value())?;
+        let mark = drive.get(LOG_MARK)?.ok_or_else(missing)?;
         let mut partitions = Vec::new();
         for entry in read.open_table(PARTITIONS)?.iter()? {
             let (key, value) = entry?;
             let partition = PartitionId(key.value());
             partitions.push((partition, PartitionRecord::parse(partition, value.value())?));
         }
-        Ok((drive_key, object_limit, partitions))
+        Ok(DriveRecords {
+            keys: record::parse_drive_keys(keys.value())?,
+            counters: Counters::parse(counters.value())?,
+            mark: LogMark::parse(mark.value())?,
+            partitions,
+        })
     }
 
-    /// Shows every object and then every extent to `visitor`.
-    pub(crate) fn scan(&self, visitor: &mut dyn Visitor) -> Result<(), TreeError> {
+    /// Shows every extent to `visit`, in order of objects and of blocks within each.
+    pub(crate) fn scan_extents(
+        &self,
+        visit: &mut dyn FnMut(ObjectName, &Extent) -> Result<(), TreeError>,
+    ) -> Result<(), TreeError> {
         let _reading = self.reading();
         let read = self.database.begin_read()?;
-        for entry in read.open_table(OBJECTS)?.iter()? {
-            let (key, value) = entry?;
-            let record = ObjectRecord::parse(key.value(), value.value())?;
-            visitor.object(record::parse_object_key(key.value()), &record)?;
-        }
         for entry in read.open_table(EXTENTS)?.iter()? {
             let (key, value) = entry?;
             let extent = Extent::parse(key.value(), value.value(), self.data_blocks)?;
-            visitor.extent(record::parse_extent_key(key.value()).0, &extent)?;
+            visit(record::parse_extent_key(key.value()).0, &extent)?;
         }
         Ok(())
     }
+}
+
+fn pages_of(table: &impl redb::ReadableTableMetadata) -> Result<u64, TreeError> {
+    let stats = table.stats()?;
+    Ok(stats.leaf_pages() + stats.branch_pages())
+}
+
+fn sums_of(
+    table: &impl ReadableTable<u64, &'static [u8]>,
+    run: Run,
+) -> Result<Vec<u32>, TreeError> {
+    let mut found = Vec::with_capacity(run.blocks as usize);
+    for (group, within, blocks) in record::groups(run) {
+        let Some(guard) = table.get(group)? else {
+            let what = format!("the checksums of data blocks {}.. are missing", run.start);
+            return Err(TreeError::Damaged(what));
+        };
+        found.extend_from_slice(&Sums::parse(group, guard.value())?.0[within..within + blocks]);
+    }
+    Ok(found)
 }
 
 /// Whole extents of the object that have a block within `[from, to)`, in order.

@@ -81,6 +81,12 @@ impl Region {
         self.failure.get().map(String::as_str)
     }
 
+    /// Takes nothing to the device from now on.
+    pub(crate) fn sever(&self, reason: &str) {
+        // Only the first reason is kept: it is the cause of the others.
+        let _ = self.failure.set(reason.to_owned());
+    }
+
     fn fail(&self, error: &DeviceError) {
         tracing::error!(%error, "writing metadata failed; the store becomes read-only");
         // Only the first failure is kept: it is the cause of the others.

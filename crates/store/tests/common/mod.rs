@@ -30,6 +30,7 @@ pub fn format_options() -> FormatOptions {
         drive: DriveId(0xd1),
         cell: CellId([0xce; 16]),
         master_key: None,
+        log_key: 0x6c6f_676b,
         drive_key: StoredKey::new([3; 32]),
         partitions: vec![partition(P1, u64::MAX), partition(P2, u64::MAX)],
         metadata_bytes: None,

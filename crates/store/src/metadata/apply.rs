@@ -1,0 +1,402 @@
+//! Applying changes to the tree: the one function by which both a flush and the replay of the log
+//! change it (docs/on-disk-format.md, section 4).
+
+mod sharing;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nasd_types::{ObjectId, ObjectName, PartitionId};
+use redb::{ReadableTable, WriteTransaction};
+
+use super::record::{
+    self, Codec, DRIVE_COUNTERS, DRIVE_KEYS, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord,
+    GROUP_BLOCKS, LOG_MARK, LOGICAL_BLOCKS_MAX, LogMark, ObjectRecord, PartitionRecord, Sums,
+};
+use super::tables::Tables;
+use super::{TreeError, overlapping};
+use crate::free_map::Run;
+use crate::log::Change;
+
+/// What an object is after changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// Data blocks that it alone holds.
+    pub(crate) blocks_used: u64,
+    /// Its family; 0 is none.
+    pub(crate) family: ObjectId,
+}
+
+/// What changes did besides changing the tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Effects {
+    /// Data blocks that extents name from now on.
+    pub(crate) claimed: Vec<Run>,
+    /// Data blocks that no extent names any more.
+    pub(crate) freed: Vec<Run>,
+    /// Contents of data blocks that are not at their places yet.
+    pub(crate) inlined: Vec<(Run, Arc<Vec<u8>>)>,
+    /// What became of the objects that were changed; `None` is removed.
+    pub(crate) objects: BTreeMap<ObjectName, Option<Settled>>,
+    /// By how much the blocks that families share have changed.
+    pub(crate) shared: BTreeMap<PartitionId, i64>,
+    pub(super) records_added: u64,
+    pub(super) records_removed: u64,
+}
+
+/// The object whose record is being changed.
+struct Current {
+    name: ObjectName,
+    record: ObjectRecord,
+    /// What it was charged for before; `None` while it has no record in the tree.
+    charged: Option<u64>,
+}
+
+/// Changes a transaction's tables.
+pub(super) struct Applier<'t> {
+    tables: Tables<'t>,
+    data_blocks: u64,
+    current: Option<Current>,
+    partitions: BTreeMap<PartitionId, PartitionRecord>,
+    families: BTreeMap<ObjectName, FamilyRecord>,
+    effects: Effects,
+}
+
+fn damaged<T>(what: String) -> Result<T, TreeError> {
+    Err(TreeError::Damaged(what))
+}
+
+/// Applies changes in their order, and notes up to where the log is in the tree.
+pub(super) fn apply(
+    transaction: &WriteTransaction,
+    data_blocks: u64,
+    changes: &[Change],
+    mark: LogMark,
+) -> Result<Effects, TreeError> {
+    let mut applier = Applier {
+        tables: Tables::new(transaction),
+        data_blocks,
+        current: None,
+        partitions: BTreeMap::new(),
+        families: BTreeMap::new(),
+        effects: Effects::default(),
+    };
+    for change in changes {
+        applier.change(change)?;
+    }
+    applier.finish(mark)
+}
+
+impl Applier<'_> {
+    fn change(&mut self, change: &Change) -> Result<(), TreeError> {
+        match change {
+            Change::PutObject(name, record) => self.put_object(*name, record),
+            Change::RemoveObject(name) => self.remove_object(*name),
+            Change::Clear { name, from, to } => {
+                self.object(*name)?;
+                self.clear(*from, *to)
+            }
+            Change::Map { name, extent, sums, contents } => {
+                self.object(*name)?;
+                self.map(extent, sums)?;
+                if let Some(contents) = contents {
+                    self.effects.inlined.push((extent.run(), contents.clone()));
+                }
+                Ok(())
+            }
+            Change::PutSmall(name, bytes) => self.put_small(*name, bytes),
+            Change::DropSmall(name) => self.drop_small(*name),
+            Change::Clone { source, name, record } => self.clone_object(*source, *name, record),
+            Change::PutPartition(partition, record) => self.put_partition(*partition, record),
+            Change::RemovePartition(partition) => self.remove_partition(*partition),
+            Change::PutDriveKeys(keys) => {
+                let bytes = record::encode_drive_keys(keys);
+                self.tables.drive()?.insert(DRIVE_KEYS, &bytes[..])?;
+                Ok(())
+            }
+            Change::PutCounters(counters) => {
+                self.tables.drive()?.insert(DRIVE_COUNTERS, &counters.encode()[..])?;
+                Ok(())
+            }
+            Change::Move { from, to } => self.move_blocks(*from, *to),
+        }
+    }
+
+    /// Makes `name` the current object.
+    fn object(&mut self, name: ObjectName) -> Result<&mut ObjectRecord, TreeError> {
+        if self.current.as_ref().is_none_or(|current| current.name != name) {
+            self.settle()?;
+            let Some(record) = self.load(name)? else {
+                return damaged(format!("a change of object {name}, which does not exist"));
+            };
+            let charged = Some(record.charge());
+            self.current = Some(Current { name, record, charged });
+        }
+        match &mut self.current {
+            Some(current) => Ok(&mut current.record),
+            None => damaged(format!("object {name} is gone")),
+        }
+    }
+
+    fn load(&mut self, name: ObjectName) -> Result<Option<ObjectRecord>, TreeError> {
+        let key = record::object_key(name);
+        match self.tables.objects()?.get(&key)? {
+            Some(guard) => Ok(Some(ObjectRecord::parse(&key, guard.value())?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes the current object's record, and there is none any more.
+    fn settle(&mut self) -> Result<(), TreeError> {
+        let Some(Current { name, record, charged }) = self.current.take() else {
+            return Ok(());
+        };
+        let key = record::object_key(name);
+        self.tables.objects()?.insert(&key, &record.encode(&key)[..])?;
+        let partition = self.partition(name.partition)?;
+        if charged.is_none() {
+            partition.objects += 1;
+        }
+        let charge = record.charge();
+        let before = charged.unwrap_or(0);
+        if charge != before {
+            let total = partition.charged_blocks.checked_sub(before).map(|rest| rest + charge);
+            let Some(total) = total else {
+                return damaged(format!("partition {} is charged too little", name.partition));
+            };
+            partition.charged_blocks = total;
+        }
+        if charged.is_none() {
+            self.effects.records_added += 1;
+        }
+        let settled = Settled { blocks_used: record.blocks_used, family: record.family };
+        self.effects.objects.insert(name, Some(settled));
+        Ok(())
+    }
+
+    fn put_object(&mut self, name: ObjectName, new: &ObjectRecord) -> Result<(), TreeError> {
+        let is_current = self.current.as_ref().is_some_and(|current| current.name == name);
+        if !is_current {
+            self.settle()?;
+            let old = self.load(name)?;
+            let charged = old.as_ref().map(ObjectRecord::charge);
+            let absent = || ObjectRecord {
+                blocks_used: 0,
+                family: ObjectId(0),
+                small: false,
+                ..new.clone()
+            };
+            self.current = Some(Current { name, record: old.unwrap_or_else(absent), charged });
+        }
+        if let Some(current) = &mut self.current {
+            let ObjectRecord { blocks_used, family, small, .. } = current.record;
+            current.record = ObjectRecord { blocks_used, family, small, ..new.clone() };
+        }
+        Ok(())
+    }
+
+    /// Removes an object with everything it has. It need not exist.
+    fn remove_object(&mut self, name: ObjectName) -> Result<(), TreeError> {
+        self.settle()?;
+        let Some(record) = self.load(name)? else {
+            self.effects.objects.insert(name, None);
+            return Ok(());
+        };
+        let charged = record.charge();
+        let family = record.family;
+        self.current = Some(Current { name, record, charged: Some(charged) });
+        self.clear(0, LOGICAL_BLOCKS_MAX)?;
+        self.drop_small(name)?;
+        self.current = None;
+        if family != ObjectId(0) {
+            self.leave_family(name, family)?;
+        }
+        self.tables.objects()?.remove(&record::object_key(name))?;
+        self.effects.records_removed += 1;
+        let partition = self.partition(name.partition)?;
+        let rest = partition.objects.checked_sub(1).zip(partition.charged_blocks.checked_sub(charged));
+        let Some((objects, charged)) = rest else {
+            return damaged(format!("partition {} counts too little", name.partition));
+        };
+        (partition.objects, partition.charged_blocks) = (objects, charged);
+        self.effects.objects.insert(name, None);
+        Ok(())
+    }
+
+    /// Drops the current object's blocks `[from, to)`.
+    fn clear(&mut self, from: u64, to: u64) -> Result<(), TreeError> {
+        let Some(name) = self.current.as_ref().map(|current| current.name) else {
+            return Ok(());
+        };
+        let found = overlapping(self.tables.extents()?, name, from, to, self.data_blocks)?;
+        for old in found {
+            let Some(gone) = old.clip(from, to) else {
+                continue;
+            };
+            let left = if gone.is_packed() { None } else { old.clip(old.logical, from) };
+            // A left part takes the place of the old record under the same key.
+            if left.is_none() {
+                self.tables.extents()?.remove(&record::extent_key(name, old.logical))?;
+                self.effects.records_removed += 1;
+            }
+            let right = if gone.is_packed() { None } else { old.clip(to, old.end()) };
+            for part in [left, right].into_iter().flatten() {
+                self.put_extent(name, &part)?;
+            }
+            self.release(gone.run())?;
+        }
+        Ok(())
+    }
+
+    fn put_extent(&mut self, name: ObjectName, extent: &Extent) -> Result<(), TreeError> {
+        let key = record::extent_key(name, extent.logical);
+        if self.tables.extents()?.insert(&key, &extent.encode(&key)[..])?.is_none() {
+            self.effects.records_added += 1;
+        }
+        Ok(())
+    }
+
+    /// Puts an extent of new blocks in place of whatever the current object has there.
+    fn map(&mut self, extent: &Extent, sums: &[u32]) -> Result<(), TreeError> {
+        let run = extent.run();
+        let fits = run.start.checked_add(run.blocks).is_some_and(|end| end <= self.data_blocks);
+        if !fits || sums.len() as u64 != run.blocks {
+            return damaged("an extent of a change reaches behind the device".to_owned());
+        }
+        self.clear(extent.logical, extent.end())?;
+        self.put_sums(run, sums)?;
+        self.effects.claimed.push(run);
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
+        current.record.blocks_used += run.blocks;
+        let name = current.name;
+        let joined = self.joined(name, extent)?;
+        self.put_extent(name, &joined)
+    }
+
+    /// The extent together with the one before it, if it continues that on the device too: so small
+    /// appends do not leave a record each.
+    fn joined(&mut self, name: ObjectName, extent: &Extent) -> Result<Extent, TreeError> {
+        let (first, end) = (record::extent_key(name, 0), record::extent_key(name, extent.logical));
+        let before = match self.tables.extents()?.range::<&ExtentKey>(&first..&end)?.next_back() {
+            Some(entry) => {
+                let (key, value) = entry?;
+                Extent::parse(key.value(), value.value(), self.data_blocks)?
+            }
+            None => return Ok(*extent),
+        };
+        let continues = extent.codec == Codec::Plain
+            && before.codec == Codec::Plain
+            && before.end() == extent.logical
+            && before.physical + before.blocks == extent.physical
+            && before.blocks + extent.blocks <= EXTENT_BLOCKS_MAX;
+        Ok(if continues {
+            Extent { blocks: before.blocks + extent.blocks, ..before }
+        } else {
+            *extent
+        })
+    }
+
+    fn put_sums(&mut self, run: Run, sums: &[u32]) -> Result<(), TreeError> {
+        let mut rest = sums;
+        for (group, within, blocks) in record::groups(run) {
+            let (now, later) = rest.split_at(blocks);
+            rest = later;
+            let table = self.tables.sums()?;
+            let mut found = match table.get(group)? {
+                Some(guard) => Sums::parse(group, guard.value())?,
+                None => Sums([0; GROUP_BLOCKS as usize]),
+            };
+            found.0[within..within + blocks].copy_from_slice(now);
+            table.insert(group, &found.encode(group)[..])?;
+        }
+        Ok(())
+    }
+
+    fn sums(&mut self, run: Run) -> Result<Vec<u32>, TreeError> {
+        let mut found = Vec::with_capacity(run.blocks as usize);
+        for (group, within, blocks) in record::groups(run) {
+            let Some(guard) = self.tables.sums()?.get(group)? else {
+                return damaged(format!("the checksums of blocks {run:?} are missing"));
+            };
+            found.extend_from_slice(&Sums::parse(group, guard.value())?.0[within..within + blocks]);
+        }
+        Ok(found)
+    }
+
+    fn put_small(&mut self, name: ObjectName, bytes: &[u8]) -> Result<(), TreeError> {
+        self.object(name)?.small = true;
+        let key = record::object_key(name);
+        let old = self.tables.small()?.insert(&key, &record::encode_small(&key, bytes)[..])?;
+        if old.is_none() {
+            drop(old);
+            self.effects.records_added += 1;
+        }
+        Ok(())
+    }
+
+    fn drop_small(&mut self, name: ObjectName) -> Result<(), TreeError> {
+        if !std::mem::take(&mut self.object(name)?.small) {
+            return Ok(());
+        }
+        self.tables.small()?.remove(&record::object_key(name))?;
+        self.effects.records_removed += 1;
+        Ok(())
+    }
+
+    /// A partition's record, to be written at the end.
+    fn partition(&mut self, partition: PartitionId) -> Result<&mut PartitionRecord, TreeError> {
+        if !self.partitions.contains_key(&partition) {
+            let record = match self.tables.partitions()?.get(partition.0)? {
+                Some(guard) => PartitionRecord::parse(partition, guard.value())?,
+                None => return damaged(format!("a change in partition {partition}, which does not exist")),
+            };
+            self.partitions.insert(partition, record);
+        }
+        match self.partitions.get_mut(&partition) {
+            Some(record) => Ok(record),
+            None => damaged(format!("partition {partition} is gone")),
+        }
+    }
+
+    fn put_partition(
+        &mut self,
+        partition: PartitionId,
+        new: &PartitionRecord,
+    ) -> Result<(), TreeError> {
+        self.settle()?;
+        let known = self.partitions.contains_key(&partition)
+            || self.tables.partitions()?.get(partition.0)?.is_some();
+        let (objects, charged_blocks) = if known {
+            let old = self.partition(partition)?;
+            (old.objects, old.charged_blocks)
+        } else {
+            self.effects.records_added += 1;
+            (0, 0)
+        };
+        self.partitions.insert(partition, PartitionRecord { objects, charged_blocks, ..new.clone() });
+        Ok(())
+    }
+
+    fn remove_partition(&mut self, partition: PartitionId) -> Result<(), TreeError> {
+        self.settle()?;
+        if self.partition(partition)?.objects > 0 {
+            return damaged(format!("partition {partition} is removed and has objects"));
+        }
+        self.partitions.remove(&partition);
+        self.tables.partitions()?.remove(partition.0)?;
+        self.effects.records_removed += 1;
+        Ok(())
+    }
+
+    fn finish(mut self, mark: LogMark) -> Result<Effects, TreeError> {
+        self.settle()?;
+        self.settle_families()?;
+        for (partition, record) in std::mem::take(&mut self.partitions) {
+            self.tables.partitions()?.insert(partition.0, &record.encode(partition)[..])?;
+        }
+        self.tables.drive()?.insert(LOG_MARK, &mark.encode()[..])?;
+        Ok(self.effects)
+    }
+}

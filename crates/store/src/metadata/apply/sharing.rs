@@ -1,0 +1,338 @@
+//! Blocks that several objects share: clones, families, and letting go of blocks.
+
+use nasd_types::{ObjectId, ObjectName};
+use redb::ReadableTable;
+
+use super::{Applier, Current, damaged};
+use crate::free_map::Run;
+use crate::metadata::TreeError;
+use crate::metadata::record::{
+    self, Extent, ExtentKey, FamilyRecord, LOGICAL_BLOCKS_MAX, ObjectRecord, Share,
+};
+
+/// A part of a run of data blocks, and the share record that it lies in, if it does.
+struct Part {
+    run: Run,
+    share: Option<Share>,
+}
+
+/// What of `[from, to)` is a run, if anything is.
+fn run_between(from: u64, to: u64) -> Option<Run> {
+    (from < to).then(|| Run { start: from, blocks: to - from })
+}
+
+impl Applier<'_> {
+    /// Cuts a run where share records begin and end.
+    fn parts(&mut self, run: Run) -> Result<Vec<Part>, TreeError> {
+        let data_blocks = self.data_blocks;
+        let shares = self.tables.shares()?;
+        let mut found = Vec::new();
+        if let Some(entry) = shares.range(..run.start)?.next_back() {
+            let (key, value) = entry?;
+            found.push(Share::parse(key.value(), value.value(), data_blocks)?);
+        }
+        for entry in shares.range(run.start..run.end())? {
+            let (key, value) = entry?;
+            found.push(Share::parse(key.value(), value.value(), data_blocks)?);
+        }
+        let mut parts = Vec::new();
+        let mut at = run.start;
+        for share in found {
+            let (from, to) = (share.run.start.max(at), share.run.end().min(run.end()));
+            if from >= to {
+                continue;
+            }
+            parts.extend(run_between(at, from).map(|run| Part { run, share: None }));
+            parts.extend(run_between(from, to).map(|run| Part { run, share: Some(share) }));
+            at = to;
+        }
+        parts.extend(run_between(at, run.end()).map(|run| Part { run, share: None }));
+        Ok(parts)
+    }
+
+    fn put_share(&mut self, share: &Share) -> Result<(), TreeError> {
+        let old = self.tables.shares()?.insert(share.run.start, &share.encode()[..])?;
+        if old.is_none() {
+            drop(old);
+            self.effects.records_added += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives `part` of a share record another count, and leaves the rest of it as it was.
+    fn recount(&mut self, part: Run, old: Share, count: u32) -> Result<(), TreeError> {
+        let before = run_between(old.run.start, part.start);
+        let behind = run_between(part.end(), old.run.end());
+        if before.is_none() && count == 0 {
+            self.tables.shares()?.remove(old.run.start)?;
+            self.effects.records_removed += 1;
+        }
+        for run in [before, behind].into_iter().flatten() {
+            self.put_share(&Share { run, ..old })?;
+        }
+        if count > 0 {
+            self.put_share(&Share { run: part, count, ..old })?;
+        }
+        Ok(())
+    }
+
+    /// The current object names these data blocks no more.
+    pub(super) fn release(&mut self, run: Run) -> Result<(), TreeError> {
+        let Some((name, family)) = self.current.as_ref().map(|c| (c.name, c.record.family)) else {
+            return Ok(());
+        };
+        let parts = if family == ObjectId(0) {
+            vec![Part { run, share: None }]
+        } else {
+            self.parts(run)?
+        };
+        let mut alone = 0;
+        for Part { run, share } in parts {
+            let Some(share) = share else {
+                alone += run.blocks;
+                self.effects.freed.push(run);
+                continue;
+            };
+            self.recount(run, share, share.count - 1)?;
+            if share.count == 1 {
+                self.count_shared(ObjectName { object: share.family, ..name }, run.blocks, false)?;
+                self.effects.freed.push(run);
+            }
+        }
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
+        match current.record.blocks_used.checked_sub(alone) {
+            Some(rest) => current.record.blocks_used = rest,
+            None => return damaged(format!("object {name} has more blocks than it should")),
+        }
+        Ok(())
+    }
+
+    /// A family's record, to be written at the end.
+    fn family(&mut self, name: ObjectName) -> Result<&mut FamilyRecord, TreeError> {
+        if !self.families.contains_key(&name) {
+            let key = record::object_key(name);
+            let record = match self.tables.families()?.get(&key)? {
+                Some(guard) => FamilyRecord::parse(&key, guard.value())?,
+                None => return damaged(format!("the family {name} is missing")),
+            };
+            self.families.insert(name, record);
+        }
+        match self.families.get_mut(&name) {
+            Some(record) => Ok(record),
+            None => damaged(format!("the family {name} is gone")),
+        }
+    }
+
+    /// Blocks are, or are no more, shared within a family; its partition is charged for them.
+    fn count_shared(
+        &mut self,
+        family: ObjectName,
+        blocks: u64,
+        more: bool,
+    ) -> Result<(), TreeError> {
+        let change = |count: u64| {
+            if more { count.checked_add(blocks) } else { count.checked_sub(blocks) }
+        };
+        let record = self.family(family)?;
+        let Some(shared) = change(record.shared_blocks) else {
+            return damaged(format!("the family {family} counts too little"));
+        };
+        record.shared_blocks = shared;
+        let partition = self.partition(family.partition)?;
+        let Some(charged) = change(partition.charged_blocks) else {
+            return damaged(format!("partition {} is charged too little", family.partition));
+        };
+        partition.charged_blocks = charged;
+        let delta = if more { blocks as i64 } else { -(blocks as i64) };
+        *self.effects.shared.entry(family.partition).or_default() += delta;
+        Ok(())
+    }
+
+    fn join_family(&mut self, name: ObjectName, family: ObjectId) -> Result<(), TreeError> {
+        let of = ObjectName { object: family, ..name };
+        self.family(of)?.members += 1;
+        self.tables.members()?.insert(&record::extent_key(of, name.object.0), &[][..])?;
+        self.effects.records_added += 1;
+        Ok(())
+    }
+
+    /// A removed object is no member any more.
+    pub(super) fn leave_family(
+        &mut self,
+        name: ObjectName,
+        family: ObjectId,
+    ) -> Result<(), TreeError> {
+        let of = ObjectName { object: family, ..name };
+        let record = self.family(of)?;
+        match record.members.checked_sub(1) {
+            Some(members) => record.members = members,
+            None => return damaged(format!("the family {of} counts too little")),
+        }
+        self.tables.members()?.remove(&record::extent_key(of, name.object.0))?;
+        self.effects.records_removed += 1;
+        Ok(())
+    }
+
+    /// Writes the families' records; those without members go.
+    pub(super) fn settle_families(&mut self) -> Result<(), TreeError> {
+        for (name, family) in std::mem::take(&mut self.families) {
+            let key = record::object_key(name);
+            if family.members > 0 {
+                self.tables.families()?.insert(&key, &family.encode(&key)[..])?;
+            } else if family.shared_blocks > 0 {
+                return damaged(format!("the family {name} has blocks and no members"));
+            } else {
+                self.tables.families()?.remove(&key)?;
+                self.effects.records_removed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an object that shares everything that the source has.
+    pub(super) fn clone_object(
+        &mut self,
+        source: ObjectId,
+        name: ObjectName,
+        new: &ObjectRecord,
+    ) -> Result<(), TreeError> {
+        let from = ObjectName { object: source, ..name };
+        let (small, mut family) = {
+            let record = self.object(from)?;
+            (record.small, record.family)
+        };
+        let key = record::object_key(from);
+        let contents = match small {
+            true => match self.tables.small()?.get(&key)? {
+                Some(guard) => Some(record::parse_small(&key, guard.value())?.to_vec()),
+                None => return damaged(format!("the small contents of object {from} are missing")),
+            },
+            false => None,
+        };
+        let data_blocks = self.data_blocks;
+        let extents =
+            super::overlapping(self.tables.extents()?, from, 0, LOGICAL_BLOCKS_MAX, data_blocks)?;
+        if !extents.is_empty() && family == ObjectId(0) {
+            family = source;
+            let of = ObjectName { object: family, ..name };
+            self.families.insert(of, FamilyRecord::default());
+            self.effects.records_added += 1;
+            self.join_family(from, family)?;
+            self.object(from)?.family = family;
+        }
+        for extent in &extents {
+            self.share(from, family, extent.run())?;
+        }
+        self.settle()?;
+        let family = if extents.is_empty() { ObjectId(0) } else { family };
+        let record = ObjectRecord { blocks_used: 0, family, small: false, ..new.clone() };
+        self.current = Some(Current { name, record, charged: None });
+        for extent in &extents {
+            self.put_extent(name, extent)?;
+        }
+        if !extents.is_empty() {
+            self.join_family(name, family)?;
+        }
+        match contents {
+            Some(bytes) => self.put_small(name, &bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// One more extent names a run of the current object's blocks.
+    fn share(&mut self, from: ObjectName, family: ObjectId, run: Run) -> Result<(), TreeError> {
+        for Part { run, share } in self.parts(run)? {
+            match share {
+                Some(share) => {
+                    let Some(count) = share.count.checked_add(1) else {
+                        return damaged("blocks are shared too often".to_owned());
+                    };
+                    self.recount(run, share, count)?;
+                }
+                None => {
+                    let partition = from.partition;
+                    self.put_share(&Share { run, count: 2, partition, family })?;
+                    self.count_shared(ObjectName { object: family, ..from }, run.blocks, true)?;
+                    let record = self.object(from)?;
+                    let Some(rest) = record.blocks_used.checked_sub(run.blocks) else {
+                        return damaged(format!("object {from} has more blocks than it should"));
+                    };
+                    record.blocks_used = rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets every extent that names blocks of `from` name those of `to` on.
+    pub(super) fn move_blocks(&mut self, from: Run, to: u64) -> Result<(), TreeError> {
+        self.settle()?;
+        let fits = |start: u64| {
+            start.checked_add(from.blocks).is_some_and(|end| end <= self.data_blocks)
+        };
+        if from.blocks == 0 || !fits(from.start) || !fits(to) {
+            return damaged("a move of blocks that are not there".to_owned());
+        }
+        let sums = self.sums(from)?;
+        self.put_sums(Run { start: to, blocks: from.blocks }, &sums)?;
+        for (name, extent) in self.naming(from)? {
+            self.move_extent(name, extent, from, to)?;
+        }
+        for Part { run, share } in self.parts(from)? {
+            if let Some(share) = share {
+                self.recount(run, share, 0)?;
+                let run = Run { start: to + (run.start - from.start), blocks: run.blocks };
+                self.put_share(&Share { run, ..share })?;
+            }
+        }
+        self.effects.claimed.push(Run { start: to, blocks: from.blocks });
+        self.effects.freed.push(from);
+        Ok(())
+    }
+
+    /// Every extent that names one of these blocks.
+    fn naming(&mut self, run: Run) -> Result<Vec<(ObjectName, Extent)>, TreeError> {
+        let data_blocks = self.data_blocks;
+        let mut found = Vec::new();
+        for entry in self.tables.extents()?.iter()? {
+            let (key, value) = entry?;
+            let key: &ExtentKey = key.value();
+            let extent = Extent::parse(key, value.value(), data_blocks)?;
+            let of = extent.run();
+            if of.start < run.end() && run.start < of.end() {
+                found.push((record::parse_extent_key(key).0, extent));
+            }
+        }
+        Ok(found)
+    }
+
+    fn move_extent(
+        &mut self,
+        name: ObjectName,
+        extent: Extent,
+        from: Run,
+        to: u64,
+    ) -> Result<(), TreeError> {
+        let of = extent.run();
+        if extent.is_packed() {
+            if of.start < from.start || of.end() > from.end() {
+                return damaged(format!("a move cuts a compressed extent of object {name}"));
+            }
+            let physical = to + (of.start - from.start);
+            return self.put_extent(name, &Extent { physical, ..extent });
+        }
+        let (start, end) = (of.start.max(from.start), of.end().min(from.end()));
+        let logical = extent.logical + (start - of.start);
+        let behind = extent.logical + (end - of.start);
+        let parts = [
+            extent.clip(extent.logical, logical),
+            extent
+                .clip(logical, behind)
+                .map(|moved| Extent { physical: to + (start - from.start), ..moved }),
+            extent.clip(behind, extent.end()),
+        ];
+        parts.into_iter().flatten().try_for_each(|part| self.put_extent(name, &part))
+    }
+}

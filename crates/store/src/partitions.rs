@@ -1,0 +1,322 @@
+//! Partitions and the drive's own records: quotas, settings, keys, the clock (CMU-CS-97-118, Tables
+//! 2 and 3). Each change is durable when it returns.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
+
+use crate::flush::Request;
+use crate::log::Change;
+use crate::metadata::DriveRecords;
+use crate::metadata::record::{Counters, LOGICAL_BLOCKS_MAX, PartitionRecord};
+use crate::object::initial_record;
+use crate::space::Account;
+use crate::{
+    ClockState, DriveKeys, NoSpace, PartitionKeys, PartitionSettings, Store, StoreError, StoredKey,
+};
+
+/// Most partitions of a drive (`NASD_MAX_PARTITIONS` of specs/nasd.x).
+pub(crate) const PARTITIONS_MAX: usize = 1024;
+
+/// Objects of a partition that are removed in one log entry.
+const REMOVED_AT_ONCE: usize = 256;
+
+/// Blocks for a quota in bytes.
+pub(crate) fn quota_blocks(bytes: u64) -> u64 {
+    if bytes == u64::MAX { u64::MAX } else { bytes / BLOCK_BYTES as u64 }
+}
+
+#[derive(Debug)]
+struct Known {
+    keys: DriveKeys,
+    clock: ClockState,
+    partitions: BTreeMap<PartitionId, Arc<PartitionRecord>>,
+    /// Partitions whose objects are still to be removed.
+    doomed: BTreeMap<PartitionId, Arc<PartitionRecord>>,
+}
+
+/// What the drive knows about its partitions and itself.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    known: RwLock<Known>,
+    /// Held by whoever changes something, from looking at it until it is durable.
+    changing: Mutex<()>,
+}
+
+impl Partitions {
+    pub(crate) fn new(records: DriveRecords) -> Partitions {
+        let shared = records.partitions.into_iter().map(|(id, record)| (id, Arc::new(record)));
+        let (doomed, partitions) = shared.partition(|(_, record)| record.removing);
+        let known =
+            Known { keys: records.keys, clock: records.counters.clock, partitions, doomed };
+        Partitions { known: RwLock::new(known), changing: Mutex::new(()) }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A partition that takes requests.
+    pub(crate) fn get(&self, partition: PartitionId) -> Result<Arc<PartitionRecord>, StoreError> {
+        let found = self.read().partitions.get(&partition).cloned();
+        found.ok_or(StoreError::NoSuchPartition(partition))
+    }
+
+    fn put(&self, partition: PartitionId, record: PartitionRecord) {
+        self.write().partitions.insert(partition, Arc::new(record));
+    }
+}
+
+impl Store {
+    /// The drive's partitions, in ascending order.
+    pub fn partitions(&self) -> Vec<PartitionId> {
+        self.partitions.read().partitions.keys().copied().collect()
+    }
+
+    /// The keys of a partition.
+    pub fn keys(&self, partition: PartitionId) -> Result<PartitionKeys, StoreError> {
+        Ok(self.partitions.get(partition)?.keys.clone())
+    }
+
+    /// What is set about a partition.
+    pub fn partition_settings(
+        &self,
+        partition: PartitionId,
+    ) -> Result<PartitionSettings, StoreError> {
+        Ok(self.partitions.get(partition)?.settings)
+    }
+
+    /// The drive's own keys.
+    pub fn drive_keys(&self) -> DriveKeys {
+        self.partitions.read().keys.clone()
+    }
+
+    /// What is kept about the drive's clock.
+    pub fn clock(&self) -> ClockState {
+        self.partitions.read().clock
+    }
+
+    /// Makes changes durable. The partitions are locked for change.
+    fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        self.run_flush(Request { changes, settle: true, ..Request::default() })
+    }
+
+    /// Makes a partition without room and without keys, with its First Object.
+    pub fn create_partition(
+        &self,
+        partition: PartitionId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        {
+            let known = self.partitions.read();
+            if known.partitions.contains_key(&partition) || known.doomed.contains_key(&partition) {
+                return Err(StoreError::PartitionExists(partition));
+            }
+            if known.partitions.len() + known.doomed.len() >= PARTITIONS_MAX {
+                let (bytes, limit) = (PARTITIONS_MAX as u64 + 1, PARTITIONS_MAX as u64);
+                return Err(StoreError::TooLarge { what: "a number of partitions", bytes, limit });
+            }
+        }
+        let record = PartitionRecord {
+            quota_bytes: 0,
+            keys: PartitionKeys::default(),
+            settings: PartitionSettings::default(),
+            removing: false,
+            objects: 0,
+            charged_blocks: 0,
+        };
+        let first = ObjectName { partition, object: ObjectId::FIRST_OBJECT };
+        let object = initial_record(&SetAttributes::default(), now);
+        self.commit(vec![
+            Change::PutPartition(partition, Box::new(record.clone())),
+            Change::PutObject(first, Box::new(object)),
+        ])?;
+        let account = Account { quota_blocks: 0, charged: 0, objects: 1 };
+        self.accounts().add_partition(partition, account);
+        self.partitions.put(partition, record);
+        Ok(())
+    }
+
+    fn change_partition(
+        &self,
+        partition: PartitionId,
+        change: impl FnOnce(&mut PartitionRecord),
+    ) -> Result<(), StoreError> {
+        let mut record = PartitionRecord::clone(&*self.partitions.get(partition)?);
+        change(&mut record);
+        self.commit(vec![Change::PutPartition(partition, Box::new(record.clone()))])?;
+        self.partitions.put(partition, record);
+        Ok(())
+    }
+
+    /// Sets the quota in bytes (`u64::MAX` is none). Refused below what is in use.
+    pub fn resize_partition(&self, partition: PartitionId, bytes: u64) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        let before = self.partitions.get(partition)?.quota_bytes;
+        let set = |bytes| self.accounts().set_quota(partition, quota_blocks(bytes));
+        if let Err(lacking) = set(bytes) {
+            // What was removed and not flushed still counts.
+            self.make_room(lacking)?;
+            set(bytes).map_err(StoreError::NoSpace)?;
+        }
+        let changed = self.change_partition(partition, |record| record.quota_bytes = bytes);
+        if changed.is_err() {
+            // It is as it was: nobody was charged above the smaller of the two meanwhile, or the
+            // quota counts from the next charge on.
+            let _ = set(before);
+        }
+        changed
+    }
+
+    /// Sets what can be set about a partition.
+    pub fn set_partition_settings(
+        &self,
+        partition: PartitionId,
+        settings: PartitionSettings,
+    ) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        self.change_partition(partition, |record| record.settings = settings)
+    }
+
+    /// Sets all of a partition's keys.
+    pub fn set_partition_keys(
+        &self,
+        partition: PartitionId,
+        keys: &PartitionKeys,
+    ) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        self.change_partition(partition, |record| record.keys = keys.clone())
+    }
+
+    /// Sets the drive's own keys.
+    pub fn set_drive_keys(&self, keys: &DriveKeys) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        self.commit(vec![Change::PutDriveKeys(keys.clone())])?;
+        self.partitions.write().keys = keys.clone();
+        Ok(())
+    }
+
+    /// Sets what is kept about the drive's clock.
+    pub fn set_clock(&self, clock: ClockState) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        let before = std::mem::replace(&mut self.partitions.write().clock, clock);
+        // Entries that move the limit of identifiers write the clock too, so it is set first.
+        let object_limit = self.identifiers.limit();
+        let set = self.commit(vec![Change::PutCounters(Counters { object_limit, clock })]);
+        if set.is_err() {
+            self.partitions.write().clock = before;
+        }
+        set
+    }
+
+    /// Makes everything of the partition durable. All partitions are as cheap as one: they share
+    /// the one log entry.
+    pub fn flush_partition(&self, partition: PartitionId) -> Result<(), StoreError> {
+        self.partitions.get(partition)?;
+        self.flush_all()
+    }
+
+    /// Removes a partition with all its objects. When this returns that is durable; blocks may
+    /// be freed a little later.
+    pub fn remove_partition(&self, partition: PartitionId) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        let record = PartitionRecord::clone(&*self.partitions.get(partition)?);
+        let doomed = PartitionRecord { removing: true, keys: PartitionKeys::default(), ..record };
+        self.commit(vec![Change::PutPartition(partition, Box::new(doomed.clone()))])?;
+        self.doom(partition, doomed);
+        self.cache.wake_background();
+        Ok(())
+    }
+
+    /// Takes no more requests for a partition: its objects are gone for everybody.
+    fn doom(&self, partition: PartitionId, record: PartitionRecord) {
+        {
+            let mut known = self.partitions.write();
+            known.partitions.remove(&partition);
+            known.doomed.insert(partition, Arc::new(record));
+        }
+        for object in self.table.all_of(partition) {
+            let mut body = object.write();
+            if !body.removed {
+                body.removed = true;
+                object.publish(&body);
+                self.drop_cached(&object, &mut body, 0, LOGICAL_BLOCKS_MAX);
+                self.table.register(&object, &mut body);
+            }
+        }
+    }
+
+    /// Table 3: a new master key, no other key, no partition, a new clock.
+    pub fn initialize(&self, master: &StoredKey, clock: ClockState) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        let keys = DriveKeys { master: Some(master.clone()), drive: None };
+        let doomed: Vec<(PartitionId, PartitionRecord)> = {
+            let known = self.partitions.read();
+            let doomed = known.partitions.iter().map(|(&partition, record)| {
+                let record = PartitionRecord::clone(record);
+                let keys = PartitionKeys::default();
+                (partition, PartitionRecord { removing: true, keys, ..record })
+            });
+            doomed.collect()
+        };
+        let counters = Counters { object_limit: self.identifiers.limit(), clock };
+        let mut changes = vec![Change::PutDriveKeys(keys.clone()), Change::PutCounters(counters)];
+        changes.extend(
+            doomed
+                .iter()
+                .map(|(partition, record)| Change::PutPartition(*partition, Box::new(record.clone()))),
+        );
+        let before = std::mem::replace(&mut self.partitions.write().clock, clock);
+        if let Err(error) = self.commit(changes) {
+            self.partitions.write().clock = before;
+            return Err(error);
+        }
+        self.partitions.write().keys = keys;
+        for (partition, record) in doomed {
+            self.doom(partition, record);
+        }
+        self.cache.wake_background();
+        Ok(())
+    }
+
+    /// Whether there are partitions whose objects are still to be removed.
+    pub(crate) fn has_doomed(&self) -> bool {
+        !self.partitions.read().doomed.is_empty()
+    }
+
+    /// Removes some objects of a partition that is being removed, and in the end its record.
+    pub(crate) fn remove_doomed(&self) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        let Some(partition) = self.partitions.read().doomed.keys().next().copied() else {
+            return Ok(());
+        };
+        // Those in memory that were dirty go first, with their promises.
+        self.flush_all()?;
+        let objects = self.metadata.list(partition, ObjectId(0), REMOVED_AT_ONCE)?;
+        if objects.is_empty() {
+            self.commit(vec![Change::RemovePartition(partition)])?;
+            self.accounts().remove_partition(partition);
+            self.partitions.write().doomed.remove(&partition);
+            return Ok(());
+        }
+        let names = objects.into_iter().map(|object| ObjectName { partition, object });
+        self.commit(names.map(Change::RemoveObject).collect())
+    }
+}
+
+impl From<NoSpace> for StoreError {
+    fn from(lacking: NoSpace) -> Self {
+        StoreError::NoSpace(lacking)
+    }
+}

@@ -1,0 +1,264 @@
+//! Holes: punching them, finding them, and how many blocks filling them takes.
+
+use std::sync::Arc;
+
+use nasd_device::{Frame, zeros};
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{Attributes, ByteRange, Compression, ObjectName, SeekTarget, Timestamp};
+
+use crate::clears::Clears;
+use crate::metadata::record::{Codec, Extent, LOGICAL_BLOCKS_MAX};
+use crate::object::{Body, Object};
+use crate::{BlocksRequired, NoSpace, Store, StoreError};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Extents that are looked at together.
+const EXTENTS_AT_ONCE: usize = 64;
+
+/// How often a change makes room and tries again.
+const ATTEMPTS: usize = 8;
+
+impl Store {
+    /// Makes the bytes of `range` read as zeros, and frees the blocks that lie within. The size
+    /// stays.
+    pub fn punch(
+        &self,
+        name: ObjectName,
+        range: ByteRange,
+        now: Timestamp,
+    ) -> Result<Attributes, StoreError> {
+        self.writable()?;
+        let object = self.object(name)?;
+        for _ in 0..ATTEMPTS {
+            // Had before the lock: whoever waits for memory must not hold one.
+            let mut spare = self.allocate_frames(2)?;
+            let mut body = object.write();
+            if body.removed {
+                return Err(StoreError::NoSuchObject(name));
+            }
+            let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
+            if range.is_empty() {
+                return self.attributes(name, &body);
+            }
+            match self.try_punch(&object, &mut body, range, &mut spare)? {
+                Ok(()) => {
+                    body.record.data_modify_time = now;
+                    body.record.fs_data_modify_time = now;
+                    self.table.register(&object, &mut body);
+                    return self.attributes(name, &body);
+                }
+                Err(lacking) => {
+                    drop(body);
+                    self.make_room(lacking)?;
+                }
+            }
+        }
+        Err(StoreError::NoSpace(NoSpace::Data))
+    }
+
+    fn try_punch(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        range: ByteRange,
+        spare: &mut Vec<Frame>,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        // Behind the end there are zeros anyway, so the last block goes as a whole.
+        let end = if range.end() == body.record.logical_size {
+            range.end().next_multiple_of(BLOCK)
+        } else {
+            range.end()
+        };
+        let (from, to) = (range.offset.div_ceil(BLOCK), end / BLOCK);
+        let edges = if from > to {
+            // Within one block.
+            [range.offset..end, 0..0]
+        } else {
+            [range.offset..from * BLOCK, to * BLOCK..end]
+        };
+        for edge in edges {
+            let Some(frame) = spare.pop().filter(|_| !edge.is_empty()) else {
+                continue;
+            };
+            let bytes = &zeros()[..(edge.end - edge.start) as usize];
+            if self.block(object, body, edge.start / BLOCK)?.is_none() {
+                continue;
+            }
+            if let Err(lacking) = self.overwrite(object, body, edge.start, bytes, vec![frame])? {
+                return Ok(Err(lacking));
+            }
+        }
+        if from < to {
+            self.drop_cached(object, body, from, to);
+            if from < body.mapped_end || (body.small && from == 0) {
+                body.clears.add(from, to.min(LOGICAL_BLOCKS_MAX));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The first offset from `offset` on that has what is looked for; `None` when `offset` is at or
+    /// behind the object's end, or there is no more data. The end of an object is a hole.
+    pub fn seek(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, StoreError> {
+        let object = self.object(name)?;
+        let body = object.read();
+        if body.removed {
+            return Err(StoreError::NoSuchObject(name));
+        }
+        let size = body.record.logical_size;
+        if offset >= size {
+            return Ok(None);
+        }
+        let last = size.div_ceil(BLOCK);
+        let mut block = offset / BLOCK;
+        loop {
+            let data = self.next_data(&object, &body, block, last)?;
+            match target {
+                SeekTarget::Data => {
+                    let found = data.map(|data| (data.start * BLOCK).max(offset));
+                    return Ok(found.filter(|&found| found < size));
+                }
+                SeekTarget::Hole => match data {
+                    Some(data) if data.start <= block => block = data.end,
+                    _ => return Ok(Some((block * BLOCK).max(offset).min(size))),
+                },
+            }
+            if block >= last {
+                return Ok(Some(size));
+            }
+        }
+    }
+
+    /// The first blocks from `from` on that are not a hole, as far as they are known to go on.
+    fn next_data(
+        &self,
+        object: &Object,
+        body: &Body,
+        from: u64,
+        last: u64,
+    ) -> Result<Option<std::ops::Range<u64>>, StoreError> {
+        let cached = self.cache.frames(object).next_unwritten(from);
+        if body.small {
+            let small = (from == 0 && !body.is_cleared(0)).then_some(0..1);
+            return Ok(earlier(small, cached));
+        }
+        let mut at = from;
+        let end = last.min(body.live_end());
+        while at < end {
+            let extents = self.metadata.extents_from(object.name, at, EXTENTS_AT_ONCE)?;
+            let Some(behind) = extents.last().map(Extent::end) else {
+                break;
+            };
+            let living = body.living(extents);
+            let found = living.iter().find(|extent| extent.end() > at && extent.logical < end);
+            if let Some(extent) = found {
+                let stored = extent.logical.max(at)..extent.end();
+                return Ok(earlier(Some(stored), cached));
+            }
+            at = behind.max(at + 1);
+        }
+        Ok(cached)
+    }
+
+    /// How many blocks more the object may take when these ranges are overwritten with anything
+    /// (CMU-CS-97-118, section 2.3).
+    pub fn blocks_required(
+        &self,
+        name: ObjectName,
+        ranges: &mut dyn Iterator<Item = ByteRange>,
+    ) -> Result<BlocksRequired, StoreError> {
+        let object = self.object(name)?;
+        let compresses =
+            self.partitions.get(name.partition)?.settings.compression != Compression::None;
+        let body = object.read();
+        if body.removed {
+            return Err(StoreError::NoSuchObject(name));
+        }
+        let mut blocks = Clears::default();
+        for range in ranges {
+            blocks.add(range.offset / BLOCK, range.end().div_ceil(BLOCK).min(LOGICAL_BLOCKS_MAX));
+        }
+        let mut count = Count::default();
+        for range in blocks.ranges() {
+            self.count_required(&object, &body, range.start, range.end, &mut count)?;
+        }
+        Ok(count.answer(compresses))
+    }
+
+    fn count_required(
+        &self,
+        object: &Object,
+        body: &Body,
+        from: u64,
+        to: u64,
+        count: &mut Count,
+    ) -> Result<(), StoreError> {
+        let charged = self.cache.frames(object).fresh_between(from, to);
+        let alone = self.replaceable(object, body, from, to)?;
+        let (mut plain, mut packed) = (0, 0);
+        for extent in &alone {
+            let run = extent.run();
+            count.blocks += extent.blocks;
+            count.stored += run.blocks;
+            match extent.codec {
+                Codec::Plain => plain += extent.blocks,
+                Codec::Packed { .. } => {
+                    // It is written anew as a whole.
+                    packed += extent.end().min(to) - extent.logical.max(from);
+                    count.unpacked += extent.blocks - run.blocks;
+                }
+            }
+        }
+        count.new += (to - from).saturating_sub(charged + plain + packed);
+        Ok(())
+    }
+}
+
+/// What blocks that are to be overwritten have now.
+#[derive(Debug, Default)]
+struct Count {
+    /// Blocks without a place, or with one that others share.
+    new: u64,
+    /// What compressed extents take more when they are not compressible any more.
+    unpacked: u64,
+    /// Blocks of the object that have places, and the places.
+    blocks: u64,
+    stored: u64,
+}
+
+impl Count {
+    fn answer(&self, compresses: bool) -> BlocksRequired {
+        let maximum = self.new + self.unpacked;
+        // New data compresses as the old does.
+        let estimated = if compresses && self.blocks > 0 {
+            let scaled = u128::from(self.new) * u128::from(self.stored);
+            u64::try_from(scaled.div_ceil(u128::from(self.blocks))).unwrap_or(self.new)
+        } else {
+            self.new
+        };
+        BlocksRequired { estimated: estimated.min(maximum), maximum }
+    }
+}
+
+/// Whichever begins first; if both begin at the same block, the longer one.
+fn earlier(
+    one: Option<std::ops::Range<u64>>,
+    other: Option<std::ops::Range<u64>>,
+) -> Option<std::ops::Range<u64>> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if one.start < other.start {
+            one
+        } else if other.start < one.start {
+            other
+        } else {
+            one.start..one.end.max(other.end)
+        }),
+        (one, other) => one.or(other),
+    }
+}
