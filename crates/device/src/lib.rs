@@ -12,12 +12,14 @@ mod faulty;
 mod file;
 mod frame;
 mod memory;
+mod ring;
+mod transfer;
 
 pub use align::AlignedBuffer;
 pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::DeviceError;
 pub use faulty::{FaultPlan, FaultyDevice};
-pub use file::{FileDevice, FileOptions};
+pub use file::{FileDevice, FileOptions, Queue};
 pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
 pub use memory::MemoryDevice;
 

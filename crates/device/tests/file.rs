@@ -3,10 +3,11 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use nasd_device::{
-    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, SECTOR_BYTES,
+    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, Queue,
+    SECTOR_BYTES,
 };
 
-const BUFFERED_OK: FileOptions = FileOptions { allow_buffered: true };
+const BUFFERED_OK: FileOptions = FileOptions { allow_buffered: true, queue: Queue::Auto };
 
 #[test]
 fn a_second_open_is_refused_by_name_until_the_first_is_dropped() {
