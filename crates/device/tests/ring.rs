@@ -1,4 +1,5 @@
 //! Batches through the ring: the same results as plain calls, whatever happens on the way.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
