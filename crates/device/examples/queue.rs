@@ -26,7 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     prepare(&path, mib)?;
     let measured = measure(&path);
     std::fs::remove_file(&path)?;
-    measured
+    measured?;
+    println!("first writes of a preallocated file, 64 KiB x 8:");
+    for queue in [Queue::Plain, Queue::Uring] {
+        let rate = first_writes(&path, mib, queue);
+        std::fs::remove_file(&path)?;
+        println!("{queue:?}: {:.0} MB/s", rate? * 65536.0 / 1e6);
+    }
+    Ok(())
 }
 
 /// Blocks that were never written cost more at their first write; that is not measured here.
@@ -40,10 +47,23 @@ fn prepare(path: &str, mib: usize) -> Result<(), Box<dyn Error>> {
     Ok(device.sync()?)
 }
 
+/// Every block once, from the first to the last.
+fn first_writes(path: &str, mib: usize, queue: Queue) -> Measured {
+    let options = FileOptions { queue, ..FileOptions::default() };
+    let device = FileDevice::create(path, (mib * MIB) as u64, options)?;
+    let mut at = consecutive(&device, 64 << 10);
+    let memory = AlignedBuffer::zeroed(MIB / 2);
+    let start = Instant::now();
+    for _ in 0..mib * 2 {
+        device.write_batch(&write_requests(&memory, 64 << 10, &mut at))?;
+    }
+    Ok((mib * 16) as f64 / start.elapsed().as_secs_f64())
+}
+
 fn measure(path: &str) -> Result<(), Box<dyn Error>> {
     println!("{:<28} {:>12} {:>12} {:>7}", "", "plain", "ring", "ratio");
     type Row = (&'static str, usize, usize, fn(&FileDevice, usize, usize) -> Measured);
-    let rows: [Row; 16] = [
+    let rows: [Row; 18] = [
         ("random read 4 KiB x 1", 4096, 1, random_reads),
         ("random read 4 KiB x 2", 4096, 2, random_reads),
         ("random read 4 KiB x 4", 4096, 4, random_reads),
@@ -53,6 +73,8 @@ fn measure(path: &str) -> Result<(), Box<dyn Error>> {
         ("random read 64 KiB x 8", 64 << 10, 8, random_reads),
         ("random write 4 KiB x 1", 4096, 1, random_writes),
         ("random write 4 KiB x 2", 4096, 2, random_writes),
+        ("random write 4 KiB x 3", 4096, 3, random_writes),
+        ("random write 4 KiB x 4", 4096, 4, random_writes),
         ("random write 4 KiB x 8", 4096, 8, random_writes),
         ("random write 4 KiB x 32", 4096, 32, random_writes),
         ("sequential read 1 MiB x 1", MIB, 1, sequential_reads),
@@ -165,7 +187,7 @@ fn sequential_writes(device: &FileDevice, bytes: usize, count: usize) -> Measure
     writes(device, bytes, count, &mut consecutive(device, bytes))
 }
 
-/// Eight writes of 64 KiB and, meanwhile, as much computing as a checksum over 512 KiB needs.
+/// Writes of 64 KiB and, meanwhile, 100 us of computing.
 fn overlapped(device: &FileDevice) -> Result<(), Box<dyn Error>> {
     let memory = AlignedBuffer::zeroed(MIB / 2);
     let mut at = scattered(device, 64 << 10);
@@ -175,16 +197,20 @@ fn overlapped(device: &FileDevice) -> Result<(), Box<dyn Error>> {
             std::hint::spin_loop();
         }
     };
-    let rate = repeat(1, || {
-        let requests = write_requests(&memory, 64 << 10, &mut at);
-        Ok(device.write_batch_with(&requests, &mut || compute())?)
-    })?;
-    let alone =
-        repeat(1, || Ok(device.write_batch(&write_requests(&memory, 64 << 10, &mut at))?))?;
-    println!(
-        "{device:?}: 8 writes of 64 KiB take {:.0} us, with 100 us of computing {:.0} us",
-        1e6 / alone,
-        1e6 / rate
-    );
+    println!("{device:?}:");
+    for count in [1, 8] {
+        let memory = &memory[..count * (64 << 10)];
+        let alone =
+            repeat(1, || Ok(device.write_batch(&write_requests(memory, 64 << 10, &mut at))?))?;
+        let both = repeat(1, || {
+            let requests = write_requests(memory, 64 << 10, &mut at);
+            Ok(device.write_batch_with(&requests, &mut || compute())?)
+        })?;
+        println!(
+            "    {count} writes of 64 KiB take {:.0} us, with 100 us of computing {:.0} us",
+            1e6 / alone,
+            1e6 / both
+        );
+    }
     Ok(())
 }
