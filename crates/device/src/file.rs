@@ -37,8 +37,8 @@ pub struct FileOptions {
 /// How the requests of a batch get to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// Many at once through io_uring where that is faster and the kernel allows it, else by plain
-    /// system calls one after the other.
+    /// Many at once through io_uring where that is faster (with direct I/O, for more than one) and
+    /// the kernel allows it, else by plain system calls one after the other.
     #[default]
     Auto,
     /// Always by plain system calls.
@@ -136,6 +136,8 @@ impl FileDevice {
         let capacity = bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
         let rings = match options.queue {
             Queue::Plain => RingPool::none(),
+            // Through the page cache, the kernel would only hand it to threads of its own.
+            Queue::Auto if !direct => RingPool::none(),
             Queue::Auto => RingPool::new().unwrap_or_else(|_| RingPool::none()),
             Queue::Uring => RingPool::new()
                 .map_err(|source| DeviceError::NoRing { path: path.to_owned(), source })?,
@@ -215,8 +217,7 @@ impl FileDevice {
     fn ring(&self, requests: usize, least: usize) -> Option<Lease<'_>> {
         let wanted = match self.queue {
             Queue::Plain => false,
-            // Through the page cache, the kernel would only hand it to threads of its own.
-            Queue::Auto => self.direct && requests >= least,
+            Queue::Auto => requests >= least,
             Queue::Uring => requests > 0,
         };
         if wanted { self.rings.take() } else { None }

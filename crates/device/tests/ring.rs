@@ -236,6 +236,40 @@ fn an_error_in_the_middle_is_reported_and_the_ring_lives_on() {
     }
 }
 
+/// A request beyond the end of a file that was cut short fails at once, while large ones are still
+/// on their way: the call must not return before those have landed.
+#[test]
+fn nothing_is_in_flight_after_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    // More than a ring takes at once, so that not all are waited for at once.
+    let piece = 64 * SECTOR_BYTES;
+    let device = device(&folder, "medium", 121 * piece as u64, Queue::Uring);
+    let file = std::fs::File::options().write(true).open(device.path()).unwrap();
+    file.set_len(120 * piece as u64).unwrap();
+    // What was never written is not even read from the medium.
+    let mut memory = AlignedBuffer::zeroed(121 * piece);
+    device.write(0, &[IoSlice::new(&memory[..120 * piece])]).unwrap();
+    device.sync().unwrap();
+    let rounds = (0..30).filter(|_| {
+        memory.fill(0xee);
+        // The piece beyond the end first, then the others.
+        let mut requests: Vec<ReadRequest<'_>> = memory
+            .chunks_mut(piece)
+            .zip(std::iter::once(120).chain(0..120))
+            .map(|(chunk, at)| ReadRequest {
+                offset: at * piece as u64,
+                into: vec![IoSliceMut::new(chunk)],
+            })
+            .collect();
+        device.read_batch(&mut requests).unwrap_err();
+        drop(requests);
+        memory.fill(0xdd);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        memory.iter().any(|&byte| byte != 0xdd)
+    });
+    assert_eq!(rounds.count(), 0, "rounds in which memory changed after the call");
+}
+
 #[test]
 fn a_panic_meanwhile_goes_on_when_the_writes_are_over() {
     let folder = tempfile::tempdir().unwrap();
