@@ -20,7 +20,7 @@ use crate::transfer::{Batch, Direction, Failure, MAX_PIECES};
 use crate::{BlockDevice, DeviceError, ReadRequest, SECTOR_BYTES, WriteRequest};
 
 /// Fewest requests of a batch for which a ring beats plain calls one after the other. Measured with
-/// the example `queue`, 4 KiB at random places: a single request takes 1.2 (read) to 1.5 (write)
+/// the example `queue`, 4 KiB at random places: a single request takes up to 1.2 (read) or 1.5 (write)
 /// times as long through the ring, two together are up to 1.6 times as fast.
 const MIN_RING_REQUESTS: usize = 2;
 

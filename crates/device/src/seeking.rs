@@ -41,7 +41,7 @@ pub struct SeekModel {
 }
 
 impl SeekModel {
-    /// A 3.5 inch disk of 7200 turns a minute, as data sheets of large ones have it: a turn
+    /// A 3.5 inch disk of 7200 turns a minute, about as they come: a turn
     /// 8.33 ms, seeks from 0.8 to 15.5 ms (8.6 ms in the mean over random places), 200 MB/s.
     pub const DISK_7200: SeekModel = SeekModel {
         revolution: Duration::from_nanos(8_333_333),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn random_reads_cost_what_data_sheets_say() {
+    fn random_reads_cost_a_seek_and_half_a_turn() {
         let device = disk(64 * GIB, SeekModel::DISK_7200);
         let mut buffer = AlignedBuffer::zeroed(4096);
         let count = 2000;
