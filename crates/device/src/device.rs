@@ -50,6 +50,19 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         requests.iter().try_for_each(|request| self.write(request.offset, &request.from))
     }
 
+    /// As [`write_batch`](Self::write_batch), and runs `meanwhile` on the calling thread, exactly
+    /// once and whatever becomes of the writes: while they are under way, where the device can
+    /// do that. When `meanwhile` panics, the panic goes on once no write is under way any more;
+    /// any part may have been written.
+    fn write_batch_with(
+        &self,
+        requests: &[WriteRequest<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), DeviceError> {
+        meanwhile();
+        self.write_batch(requests)
+    }
+
     /// Returns when every write that ended before the call is durable.
     fn sync(&self) -> Result<(), DeviceError>;
 }

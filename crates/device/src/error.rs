@@ -37,6 +37,33 @@ pub enum DeviceError {
         /// What the system said.
         source: io::Error,
     },
+    /// Changing the size of a file failed; it is as it was, unless it was to shrink.
+    #[error("cannot resize {} to {bytes} bytes: {source}", .path.display())]
+    Resize {
+        /// The file.
+        path: PathBuf,
+        /// The size that was asked for, in bytes.
+        bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A block device has the size that it has.
+    #[error("{} is a block device; its size cannot be changed here", .path.display())]
+    FixedSize {
+        /// The block device.
+        path: PathBuf,
+    },
+    /// The kernel refused io_uring, and the options asked for it.
+    #[error(
+        "the kernel refuses io_uring for {} (see the sysctl kernel.io_uring_disabled): {source}",
+        .path.display()
+    )]
+    NoRing {
+        /// The file or block device.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The device wants a larger alignment than frames and blocks have.
     #[error("{} wants I/O aligned to {alignment} bytes; at most 4096 is supported", .path.display())]
     Alignment {

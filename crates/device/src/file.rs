@@ -15,10 +15,14 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 
 use crate::device::{check_alignment, check_bounds};
-use crate::{BlockDevice, DeviceError, SECTOR_BYTES};
+use crate::ring::{Lease, RingPool};
+use crate::transfer::{Batch, Direction, Failure, MAX_PIECES};
+use crate::{BlockDevice, DeviceError, ReadRequest, SECTOR_BYTES, WriteRequest};
 
-/// Most pieces of one system call (IOV_MAX on Linux).
-const MAX_PIECES: usize = 1024;
+/// Fewest requests of a batch for which a ring beats plain calls one after the other. Measured with
+/// the example `queue`, 4 KiB at random places: a single request takes up to 1.2 (read) or 1.5 (write)
+/// times as long through the ring, two together are up to 1.6 times as fast.
+const MIN_RING_REQUESTS: usize = 2;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +30,22 @@ pub struct FileOptions {
     /// Go on through the page cache where the file system has no direct I/O, instead of refusing.
     /// Data is then cached twice; what is durable does not change.
     pub allow_buffered: bool,
+    /// How batches are served.
+    pub queue: Queue,
+}
+
+/// How the requests of a batch get to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queue {
+    /// Many at once through io_uring where that is faster (with direct I/O, for more than one) and
+    /// the kernel allows it, else by plain system calls one after the other.
+    #[default]
+    Auto,
+    /// Always by plain system calls.
+    Plain,
+    /// Always through io_uring while one of the device's rings is free; opening fails where the
+    /// kernel refuses io_uring. For tests and measurements.
+    Uring,
 }
 
 /// A file or block device that this process holds alone.
@@ -35,6 +55,8 @@ pub struct FileDevice {
     capacity: u64,
     alignment: usize,
     direct: bool,
+    queue: Queue,
+    rings: RingPool,
 }
 
 impl FileDevice {
@@ -67,7 +89,7 @@ impl FileDevice {
             .mode(0o600)
             .open(path)
             .map_err(|e| open_error(path, e))?;
-        let opened = allocate(&file, bytes)
+        let opened = allocate(&file, 0, bytes)
             .map_err(|e| open_error(path, e))
             .and_then(|()| FileDevice::open(path, options));
         if opened.is_err() {
@@ -112,7 +134,51 @@ impl FileDevice {
         }
         let bytes = file.seek(SeekFrom::End(0)).map_err(|e| open_error(path, e))?;
         let capacity = bytes / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
-        Ok(FileDevice { file, path: path.to_owned(), capacity, alignment, direct })
+        let rings = match options.queue {
+            Queue::Plain => RingPool::none(),
+            // Through the page cache, the kernel would only hand it to threads of its own.
+            Queue::Auto if !direct => RingPool::none(),
+            Queue::Auto => RingPool::new().unwrap_or_else(|_| RingPool::none()),
+            Queue::Uring => RingPool::new()
+                .map_err(|source| DeviceError::NoRing { path: path.to_owned(), source })?,
+        };
+        let (path, queue) = (path.to_owned(), options.queue);
+        Ok(FileDevice { file, path, capacity, alignment, direct, queue, rings })
+    }
+
+    /// Gives a regular file that nobody has open as a device `bytes` bytes (rounded up to whole
+    /// sectors), durably, and returns its capacity from then on. What is added is preallocated
+    /// and reads as zeros; what is cut off is gone, so whoever shrinks a file has to know that
+    /// nothing lives there. When growing fails, the file is as it was.
+    pub fn resize(path: impl AsRef<Path>, bytes: u64) -> Result<u64, DeviceError> {
+        let path = path.as_ref();
+        let kind = std::fs::metadata(path).map_err(|e| open_error(path, e))?.file_type();
+        if kind.is_block_device() {
+            return Err(DeviceError::FixedSize { path: path.to_owned() });
+        }
+        if !kind.is_file() {
+            return Err(DeviceError::NotADevice { path: path.to_owned() });
+        }
+        let failed = |source| DeviceError::Resize { path: path.to_owned(), bytes, source };
+        let file = OpenOptions::new().write(true).open(path).map_err(|e| open_error(path, e))?;
+        lock(&file, path)?;
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(SECTOR_BYTES as u64)
+            .filter(|&bytes| i64::try_from(bytes).is_ok())
+            .ok_or_else(|| failed(Errno::FBIG.into()))?;
+        let before = file.metadata().map_err(failed)?.len();
+        if bytes > before {
+            if let Err(e) = allocate(&file, before, bytes) {
+                // It may have grown in part; the first error counts.
+                let _ = file.set_len(before);
+                return Err(failed(e));
+            }
+        } else {
+            file.set_len(bytes).map_err(failed)?;
+        }
+        file.sync_all().map_err(failed)?;
+        Ok(bytes)
     }
 
     /// Where the device was opened.
@@ -123,6 +189,53 @@ impl FileDevice {
     /// Whether transfers go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    /// Whether batches can go through io_uring.
+    pub fn has_ring(&self) -> bool {
+        self.rings.is_usable()
+    }
+
+    /// Refuses a batch of which any request is wrong, before anything is begun.
+    fn check_writes(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        requests.iter().try_for_each(|request| {
+            let pieces = request.from.iter().map(|piece| &**piece);
+            let length = check_alignment(request.offset, pieces, self.alignment)?;
+            check_bounds(request.offset, length, self.capacity)
+        })
+    }
+
+    fn check_reads(&self, requests: &[ReadRequest<'_>]) -> Result<(), DeviceError> {
+        requests.iter().try_for_each(|request| {
+            let pieces = request.into.iter().map(|piece| &**piece);
+            let length = check_alignment(request.offset, pieces, self.alignment)?;
+            check_bounds(request.offset, length, self.capacity)
+        })
+    }
+
+    /// A ring for a batch of at least `least` requests, unless plain calls serve it better.
+    fn ring(&self, requests: usize, least: usize) -> Option<Lease<'_>> {
+        let wanted = match self.queue {
+            Queue::Plain => false,
+            Queue::Auto => requests >= least,
+            Queue::Uring => requests > 0,
+        };
+        if wanted { self.rings.take() } else { None }
+    }
+
+    fn serve(
+        &self,
+        ring: Lease<'_>,
+        mut batch: Batch<'_>,
+        meanwhile: Option<&mut dyn FnMut()>,
+    ) -> Result<(), DeviceError> {
+        let operation = match batch.direction() {
+            Direction::Read => "read",
+            Direction::Write => "write",
+        };
+        ring.serve(self.file.as_fd(), &mut batch, meanwhile).map_err(
+            |Failure { offset, length, error }| self.medium(operation, offset, length, error),
+        )
     }
 
     fn medium(&self, operation: &'static str, offset: u64, length: u64, e: Errno) -> DeviceError {
@@ -166,9 +279,10 @@ fn set_buffered(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file, flags.difference(rustix::fs::OFlags::DIRECT))?)
 }
 
-/// Gives the file its size with its blocks; where the file system can't, a sparse file has to do.
-fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+/// Makes the file `bytes` bytes long with its blocks from `from` on; where the file system can't,
+/// a sparse file has to do.
+fn allocate(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), from, bytes - from) {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP) => file.set_len(bytes),
         Err(e) => Err(e.into()),
@@ -225,6 +339,40 @@ impl BlockDevice for FileDevice {
             }
         }
         Ok(())
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        self.check_reads(requests)?;
+        match self.ring(requests.len(), MIN_RING_REQUESTS) {
+            Some(ring) => self.serve(ring, Batch::reads(requests), None),
+            None => requests.iter_mut().try_for_each(|each| self.read(each.offset, &mut each.into)),
+        }
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        self.check_writes(requests)?;
+        match self.ring(requests.len(), MIN_RING_REQUESTS) {
+            Some(ring) => self.serve(ring, Batch::writes(requests), None),
+            None => requests.iter().try_for_each(|each| self.write(each.offset, &each.from)),
+        }
+    }
+
+    fn write_batch_with(
+        &self,
+        requests: &[WriteRequest<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), DeviceError> {
+        let checked = self.check_writes(requests);
+        // Even one write is worth a ring here: the thread has something else to do.
+        let ring = if checked.is_ok() { self.ring(requests.len(), 1) } else { None };
+        match ring {
+            Some(ring) => self.serve(ring, Batch::writes(requests), Some(meanwhile)),
+            None => {
+                meanwhile();
+                checked?;
+                requests.iter().try_for_each(|each| self.write(each.offset, &each.from))
+            }
+        }
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

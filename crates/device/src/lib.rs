@@ -11,15 +11,21 @@ mod error;
 mod faulty;
 mod file;
 mod frame;
+mod image;
 mod memory;
+mod ring;
+mod seeking;
+mod transfer;
 
 pub use align::AlignedBuffer;
 pub use device::{BlockDevice, ReadRequest, WriteRequest};
 pub use error::DeviceError;
-pub use faulty::{FaultPlan, FaultyDevice};
-pub use file::{FileDevice, FileOptions};
+pub use faulty::{FailedSync, FaultPlan, FaultyDevice, Tearing};
+pub use file::{FileDevice, FileOptions, Queue};
 pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
+pub use image::Image;
 pub use memory::MemoryDevice;
+pub use seeking::{SeekModel, SeekStatistics, SeekingDevice};
 
 /// The unit in which media are written, in bytes: every offset and length is a multiple of it.
 pub const SECTOR_BYTES: usize = 4096;

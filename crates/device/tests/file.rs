@@ -3,10 +3,11 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use nasd_device::{
-    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, SECTOR_BYTES,
+    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, Queue,
+    SECTOR_BYTES,
 };
 
-const BUFFERED_OK: FileOptions = FileOptions { allow_buffered: true };
+const BUFFERED_OK: FileOptions = FileOptions { allow_buffered: true, queue: Queue::Auto };
 
 #[test]
 fn a_second_open_is_refused_by_name_until_the_first_is_dropped() {
@@ -83,6 +84,67 @@ fn transfers_outside_are_refused_before_the_file_grows() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
     let error = device.write(1, &[IoSlice::new(&buffer[..4096])]).unwrap_err();
     assert!(matches!(error, DeviceError::Unaligned { .. }));
+}
+
+#[test]
+fn a_file_grows_and_shrinks_when_nobody_has_it_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    let device = FileDevice::create(&path, 64 << 10, BUFFERED_OK).unwrap();
+    let mut buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
+    buffer.fill(7);
+    device.write(4096, &[IoSlice::new(&buffer)]).unwrap();
+    let error = FileDevice::resize(&path, 1 << 20).unwrap_err();
+    assert!(matches!(&error, DeviceError::InUse { path: named } if *named == path));
+    drop(device);
+
+    assert_eq!(FileDevice::resize(&path, (1 << 20) - 1).unwrap(), 1 << 20);
+    let device = FileDevice::open(&path, BUFFERED_OK).unwrap();
+    assert_eq!(device.capacity(), 1 << 20);
+    let mut image = AlignedBuffer::zeroed(1 << 20);
+    device.read(0, &mut [IoSliceMut::new(&mut image)]).unwrap();
+    assert!(image[4096..8192].iter().all(|&byte| byte == 7), "what was there is kept");
+    assert!(image[8192..].iter().all(|&byte| byte == 0), "what is new is zero");
+    drop(device);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap());
+    assert!(blocks * 512 >= 1 << 20, "what is new is preallocated");
+
+    assert_eq!(FileDevice::resize(&path, 8192).unwrap(), 8192);
+    assert_eq!(FileDevice::resize(&path, 8192).unwrap(), 8192);
+    let device = FileDevice::open(&path, BUFFERED_OK).unwrap();
+    assert_eq!(device.capacity(), 8192);
+    device.read(4096, &mut [IoSliceMut::new(&mut image[..4096])]).unwrap();
+    assert!(image[..4096].iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn a_file_that_cannot_grow_stays_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    drop(FileDevice::create(&path, 64 << 10, BUFFERED_OK).unwrap());
+    // Larger than any file system, and than any file.
+    for bytes in [1 << 62, u64::MAX] {
+        let error = FileDevice::resize(&path, bytes).unwrap_err();
+        assert!(matches!(error, DeviceError::Resize { .. }), "{error}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 64 << 10);
+    }
+    let error = FileDevice::resize(folder.path(), 1 << 20).unwrap_err();
+    assert!(matches!(error, DeviceError::NotADevice { .. }));
+    let error = FileDevice::resize(folder.path().join("absent"), 1 << 20).unwrap_err();
+    assert!(matches!(error, DeviceError::Open { .. }));
+}
+
+/// The node only has to be there: nothing of the device is touched.
+#[test]
+fn a_block_device_is_not_resized() {
+    let Some(node) = ["/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/loop0", "/dev/ram0"]
+        .into_iter()
+        .find(|node| std::path::Path::new(node).exists())
+    else {
+        return;
+    };
+    let error = FileDevice::resize(node, 1 << 20).unwrap_err();
+    assert!(matches!(error, DeviceError::FixedSize { .. }), "{error}");
 }
 
 /// Run with `NASD_TEST_BLOCK_DEVICE=/dev/loop0 cargo test -p nasd-device -- --ignored`; the device's

@@ -47,7 +47,8 @@ fn main() -> Outcome<()> {
 
 /// A new file with every block written, because a file system takes longer for the first time.
 fn filled(path: &Path) -> Outcome<Arc<dyn BlockDevice>> {
-    let device = FileDevice::create(path, FILE_BYTES, FileOptions { allow_buffered: true })?;
+    let options = FileOptions { allow_buffered: true, ..FileOptions::default() };
+    let device = FileDevice::create(path, FILE_BYTES, options)?;
     println!("{device:?}");
     let pool = FramePool::new(16)?;
     let mut frames = pool.allocate_many(16).ok_or("no frames")?;

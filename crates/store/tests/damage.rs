@@ -147,7 +147,7 @@ fn flipped_bits_in_metadata_are_found_when_the_store_opens() {
 fn a_second_open_of_a_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
-    let options = FileOptions { allow_buffered: true };
+    let options = FileOptions { allow_buffered: true, ..FileOptions::default() };
     let device = Arc::new(FileDevice::create(&path, 16 * MIB, options).unwrap());
     Store::format(device.clone(), &format_options()).unwrap();
     let store = open(device, &small_cache(64));
