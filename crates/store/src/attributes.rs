@@ -157,7 +157,13 @@ impl Store {
     /// An object's attributes.
     pub fn getattr(&self, name: ObjectName) -> Result<Attributes, StoreError> {
         let object = self.object(name)?;
-        let body = object.read();
+        let mut body = object.read();
+        if body.fresh_writing > 0 || !body.clears_writing.is_empty() {
+            // What was flushed counts for what it is.
+            drop(body);
+            self.settle_accounts();
+            body = object.read();
+        }
         if body.removed {
             return Err(StoreError::NoSuchObject(name));
         }

@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 
 use nasd_types::limits::BLOCK_BYTES;
 
-use crate::geometry::{METADATA_MIN, METADATA_OFFSET, METADATA_STEP, TREE_REGION_BYTES};
+use crate::geometry::{
+    LOG_MAX, LOG_MIN, LOG_OFFSET, METADATA_MIN, METADATA_STEP, TREE_REGION_BYTES,
+};
 use crate::layout::Field;
-use crate::metadata::record::{self, EXTENT_BLOCKS_MAX, RECORD_VERSION};
+use crate::log::{change, entry};
+use crate::metadata::record::{
+    self, Codec, EXTENT_BLOCKS_MAX, GROUP_BLOCKS, RECORD_VERSION, SMALL_BYTES_MAX,
+};
 use crate::superblock::{self, FORMAT_VERSION, MAGIC, SUPERBLOCK_OFFSETS};
 
 const DOCUMENT: &str =
@@ -47,15 +52,23 @@ fn tables() -> BTreeMap<String, Vec<(usize, usize, String)>> {
 
 #[test]
 fn every_layout_is_documented_as_it_is() {
-    let expected: [(&str, &[Field]); 8] = [
+    let expected: [(&str, &[Field]); 16] = [
         ("superblock", superblock::field::FIELDS),
+        ("log_entry", entry::log_entry::FIELDS),
+        ("change", change::change::FIELDS),
+        ("map", change::map::FIELDS),
         ("object_key", record::object_key::FIELDS),
         ("extent_key", record::extent_key::FIELDS),
         ("object", record::object::FIELDS),
+        ("small", record::small::FIELDS),
         ("extent", record::extent::FIELDS),
+        ("sums", record::sums::FIELDS),
+        ("share", record::share::FIELDS),
+        ("family", record::family::FIELDS),
         ("partition", record::partition::FIELDS),
         ("drive_keys", record::drive_keys::FIELDS),
         ("drive_counters", record::drive_counters::FIELDS),
+        ("log_mark", record::log_mark::FIELDS),
     ];
     let tables = tables();
     assert_eq!(tables.len(), expected.len());
@@ -73,20 +86,35 @@ fn every_number_of_the_text_is_the_codes() {
     says(format!("# On-disk format, version {FORMAT_VERSION}"));
     says(format!("| superblock A | byte {} |", SUPERBLOCK_OFFSETS[0]));
     says(format!("| superblock B | byte {} |", SUPERBLOCK_OFFSETS[1]));
-    says(format!("| metadata region | byte {METADATA_OFFSET} |"));
+    says(format!("| log | byte {LOG_OFFSET} |"));
+    says(format!("at least {} KiB and at most {} MiB", LOG_MIN >> 10, LOG_MAX >> 20));
+    says(format!("`{}`", String::from_utf8_lossy(&entry::MAGIC)));
+    says(format!("number of a group of {GROUP_BLOCKS} data blocks"));
+    says(format!("then so many bytes, 1 to {SMALL_BYTES_MAX}"));
     says(format!("A *block* is {BLOCK_BYTES} bytes"));
     says(format!("`{}`", String::from_utf8_lossy(&MAGIC)));
-    says(format!("number of blocks, 1 to {EXTENT_BLOCKS_MAX}"));
+    says(format!("number of blocks of the object, 1 to {EXTENT_BLOCKS_MAX}"));
     says(format!("begins with its version, {RECORD_VERSION},"));
     says(format!("multiple of {} KiB", METADATA_STEP >> 10));
     says(format!("at least {} MiB", METADATA_MIN >> 20));
     says(format!("whole number, at least two, of {} GiB", TREE_REGION_BYTES >> 30));
-    for table in ["objects", "extents", "partitions", "drive", "ballast"] {
+    for table in [
+        "objects",
+        "small",
+        "extents",
+        "sums",
+        "shares",
+        "families",
+        "members",
+        "partitions",
+        "drive",
+        "ballast",
+    ] {
         says(format!("| `{table}` |"));
     }
 }
 
-/// A superblock of version 1, byte by byte: whoever changes the layout changes this, the document
+/// A superblock of version 2, byte by byte: whoever changes the layout changes this, the document
 /// and the version.
 #[test]
 fn the_format_is_frozen() {
@@ -97,6 +125,7 @@ fn the_format_is_frozen() {
         cell: nasd_types::CellId([3; 16]),
         formatted: nasd_types::Timestamp(4),
         geometry,
+        log_key: 5,
     }
     .encode();
     let name = nasd_types::ObjectName {
@@ -104,10 +133,11 @@ fn the_format_is_frozen() {
         object: nasd_types::ObjectId(6),
     };
     let key = record::extent_key(name, 7);
-    let extent = record::Extent { logical: 7, physical: 8, checksums: vec![9, 10] }.encode(&key);
+    let extent =
+        record::Extent { logical: 7, physical: 8, blocks: 2, codec: Codec::Plain }.encode(&key);
     let initial = nasd_types::SetAttributes { logical_size: Some(11), ..Default::default() };
     let object = crate::object::initial_record(&initial, nasd_types::Timestamp(12));
     let object = object.encode(&record::object_key(name));
     let sums = [&block[..], &extent, &object].map(crc32c::crc32c);
-    assert_eq!(sums, [1295288294, 2921246221, 431951755]);
+    assert_eq!(sums, [3807011002, 293704504, 1176926060]);
 }

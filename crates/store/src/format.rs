@@ -18,8 +18,8 @@ use crate::object::initial_record;
 use crate::partitions::PARTITIONS_MAX;
 use crate::superblock::{SUPERBLOCK_OFFSETS, Superblock, write_place};
 use crate::{
-    DriveKeys, FormatError, FormatOptions, PartitionFormat, PartitionKeys, PartitionSettings, Store,
-    WorkingKey,
+    DriveKeys, FormatError, FormatOptions, PartitionFormat, PartitionKeys, PartitionSettings,
+    Store, WorkingKey,
 };
 
 impl Store {
@@ -38,8 +38,7 @@ impl Store {
             master: options.master_key.clone(),
             drive: Some(options.drive_key.clone()),
         };
-        let counters =
-            Counters { object_limit: ObjectId::FIRST_DYNAMIC.0, ..Counters::default() };
+        let counters = Counters { object_limit: ObjectId::FIRST_DYNAMIC.0, ..Counters::default() };
         let objects = objects.collect();
         let records = InitialRecords { keys, counters, partitions, objects };
         Metadata::create(device.clone(), &geometry, &records)
@@ -94,7 +93,9 @@ fn partition_record(partition: &PartitionFormat) -> PartitionRecord {
 /// empty.
 fn wipe(device: &dyn BlockDevice, geometry: &Geometry) -> Result<(), DeviceError> {
     let zeros = AlignedBuffer::zeroed(BLOCK_BYTES);
-    for offset in SUPERBLOCK_OFFSETS.into_iter().chain([geometry.log_offset, geometry.metadata_offset]) {
+    for offset in
+        SUPERBLOCK_OFFSETS.into_iter().chain([geometry.log_offset, geometry.metadata_offset])
+    {
         device.write(offset, &[IoSlice::new(&zeros)])?;
     }
     device.sync()

@@ -657,7 +657,7 @@ mod tests {
         let mut map = FrameMap::default();
         put(&mut map, &pool, 0..4 * B, 1);
         let taken = map.capture();
-        assert_eq!(map.cut(3), Dropped { dirty: 0, fresh: 0 });
+        assert_eq!(map.drop_blocks(3, u64::MAX), Dropped { dirty: 0, fresh: 0 });
         let range = 0..B;
         let payload = Payload::Copy(&[2; B], filled(&pool, 0));
         map.write(FrameWrite { number: 0, range, payload, edges: Edges::new(), fresh: 0 }, 2);
@@ -672,9 +672,9 @@ mod tests {
         let pool = FramePool::new(8).unwrap();
         let mut map = FrameMap::default();
         put(&mut map, &pool, 0..4 * B, 1);
-        assert_eq!(map.cut(3), Dropped { dirty: 1, fresh: 1 });
+        assert_eq!(map.drop_blocks(3, u64::MAX), Dropped { dirty: 1, fresh: 1 });
         assert_eq!(map.states(0).valid, 0b111);
-        assert_eq!(map.cut(0), Dropped { dirty: 3, fresh: 3 });
+        assert_eq!(map.drop_blocks(0, u64::MAX), Dropped { dirty: 3, fresh: 3 });
         assert_eq!((map.pinned(), map.is_empty(), pool.free_frames()), (0, true, 8));
         assert!(map.capture().is_empty());
     }

@@ -53,6 +53,7 @@ pub(crate) struct FreeMap {
 
 impl FreeMap {
     /// All of `total` blocks free.
+    #[cfg(test)]
     pub(crate) fn new(total: u64) -> FreeMap {
         let mut map = FreeMap {
             total,
@@ -122,6 +123,7 @@ impl FreeMap {
     }
 
     /// Marks a run as in use; whether all of it was free and on the device.
+    #[cfg(test)]
     pub(crate) fn claim(&mut self, run: Run) -> bool {
         match self.run_at(run.start) {
             Some(free) if run.blocks > 0 && run.end() <= free.end() => {

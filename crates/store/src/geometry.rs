@@ -37,6 +37,10 @@ pub(crate) const METADATA_SMALL_MAX: u64 = TREE_REGION_BYTES;
 /// region (see `metadata::capacity`).
 const METADATA_SHARE: u64 = 16;
 
+/// The metadata region is at least one in this many bytes of the device: four times the checksums of
+/// all data blocks, at three groups a page.
+const CHECKSUMS_SHARE: u64 = 96;
+
 /// The fewest data blocks that make sense.
 const DATA_BLOCKS_MIN: u64 = 256;
 
@@ -66,6 +70,8 @@ impl Geometry {
         metadata_bytes: Option<u64>,
     ) -> Result<Geometry, FormatError> {
         let wanted = metadata_bytes.unwrap_or(capacity / METADATA_SHARE);
+        // Room for the checksums of all data blocks is set aside (see `metadata::capacity`).
+        let wanted = wanted.max(METADATA_MIN + capacity / CHECKSUMS_SHARE);
         let metadata_bytes = region_size(wanted);
         let log_bytes = (capacity / LOG_SHARE).clamp(LOG_MIN, LOG_MAX) / BLOCK_BYTES as u64
             * BLOCK_BYTES as u64;
@@ -165,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_plan_is_valid_and_fills_the_device() {
-        for capacity in [4 << 20, 5_000_000, 64 << 20, 8 << 30, 100 << 30, 3 << 40, 1 << 50] {
+        for capacity in [5 << 20, 5_500_000, 64 << 20, 8 << 30, 100 << 30, 3 << 40, 1 << 50] {
             let geometry = Geometry::plan(capacity, None).unwrap();
             geometry.check(capacity).unwrap();
             assert!(capacity - geometry.device_bytes < BLOCK_BYTES as u64);

@@ -26,11 +26,6 @@ impl Field {
         array
     }
 
-    /// A field of two bytes.
-    pub(crate) fn u16(&self, bytes: &[u8]) -> u16 {
-        u16::from_le_bytes(self.array(bytes))
-    }
-
     /// A field of four bytes.
     pub(crate) fn u32(&self, bytes: &[u8]) -> u32 {
         u32::from_le_bytes(self.array(bytes))

@@ -7,6 +7,7 @@ mod attributes;
 mod cache;
 mod clears;
 mod compress;
+mod copy;
 mod data;
 #[cfg(test)]
 mod document;
@@ -26,7 +27,6 @@ mod object;
 mod open;
 mod options;
 mod partitions;
-mod copy;
 mod policy;
 mod read;
 mod space;

@@ -49,8 +49,7 @@ impl Partitions {
     pub(crate) fn new(records: DriveRecords) -> Partitions {
         let shared = records.partitions.into_iter().map(|(id, record)| (id, Arc::new(record)));
         let (doomed, partitions) = shared.partition(|(_, record)| record.removing);
-        let known =
-            Known { keys: records.keys, clock: records.counters.clock, partitions, doomed };
+        let known = Known { keys: records.keys, clock: records.counters.clock, partitions, doomed };
         Partitions { known: RwLock::new(known), changing: Mutex::new(()) }
     }
 
@@ -273,9 +272,9 @@ impl Store {
         let counters = Counters { object_limit: self.identifiers.limit(), clock };
         let mut changes = vec![Change::PutDriveKeys(keys.clone()), Change::PutCounters(counters)];
         changes.extend(
-            doomed
-                .iter()
-                .map(|(partition, record)| Change::PutPartition(*partition, Box::new(record.clone()))),
+            doomed.iter().map(|(partition, record)| {
+                Change::PutPartition(*partition, Box::new(record.clone()))
+            }),
         );
         let before = std::mem::replace(&mut self.partitions.write().clock, clock);
         if let Err(error) = self.commit(changes) {

@@ -28,8 +28,8 @@ use crate::identifiers::Identifiers;
 use crate::log::{Inlined, Log};
 use crate::metadata::{DriveRecords, Metadata};
 use crate::object::Object;
-use crate::space::Space as Accounts;
 use crate::partitions::Partitions;
+use crate::space::Space as Accounts;
 use crate::table::ObjectTable;
 use crate::tally::Tally;
 use crate::{Identity, NoSpace, OpenOptions, PartitionSpace, Space, StoreError};
@@ -119,6 +119,7 @@ impl Store {
 
     /// The drive's space.
     pub fn space(&self) -> Space {
+        self.settle_accounts();
         let accounts = self.accounts();
         Space {
             capacity_bytes: accounts.capacity() * BLOCK_BYTES as u64,
@@ -131,6 +132,7 @@ impl Store {
     /// One partition's space.
     pub fn partition_space(&self, partition: PartitionId) -> Result<PartitionSpace, StoreError> {
         let quota_bytes = self.partitions.get(partition)?.quota_bytes;
+        self.settle_accounts();
         let accounts = self.accounts();
         let account = accounts.account(partition);
         let left = account.quota_blocks.saturating_sub(account.charged);
@@ -141,6 +143,13 @@ impl Store {
             free_bytes: left.min(accounts.chargeable()) * BLOCK_BYTES as u64,
             objects: account.objects,
         })
+    }
+
+    /// What was flushed counts for what it is. If that fails, the accounts are as they were.
+    pub(crate) fn settle_accounts(&self) {
+        if self.queue.has_unsettled() {
+            let _ = self.settle();
+        }
     }
 
     /// Why the store takes no more changes; `None` while it does.

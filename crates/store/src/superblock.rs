@@ -297,6 +297,9 @@ mod tests {
         let sum = checksum(&other);
         field::CHECKSUM.put(&mut other, &sum.to_le_bytes());
         let version = find(&device([Some(other), None]));
-        assert!(matches!(version, Err(OpenError::WrongVersion { found: 9, supported: FORMAT_VERSION })));
+        assert!(matches!(
+            version,
+            Err(OpenError::WrongVersion { found: 9, supported: FORMAT_VERSION })
+        ));
     }
 }

@@ -7,10 +7,10 @@ use nasd_device::{FRAME_BYTES, Frame, zeros};
 use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 use nasd_types::{ObjectId, ObjectName, Timestamp};
 
+use crate::clears::Clears;
 use crate::frames::{
     BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, States, block_bytes, covered, touched,
 };
-use crate::clears::Clears;
 use crate::medium::mapped_blocks;
 use crate::metadata::record::{Extent, SMALL_BYTES_MAX};
 use crate::object::{Body, Object};
@@ -353,7 +353,11 @@ impl Store {
     ) -> Result<Result<(), NoSpace>, StoreError> {
         let source = Source::Copy(bytes, spare);
         match self.put(object, body, Payloads { offset, length: bytes.len(), source })? {
-            Put::Done => Ok(Ok(())),
+            Put::Done => {
+                // Whatever becomes of the other change, this is dirty.
+                self.table.register(object, body);
+                Ok(Ok(()))
+            }
             Put::Lacking(lacking, _) => Ok(Err(lacking)),
         }
     }

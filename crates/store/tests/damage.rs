@@ -13,6 +13,8 @@ use nasd_store::{OpenError, Store, StoreError};
 use nasd_types::ByteRange;
 
 const MIB: u64 = 1 << 20;
+/// Where the data blocks of a device of 16 MiB begin.
+const DATA: u64 = 13 * MIB / 4;
 const SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 
 /// Where on the device the only block full of `value` lies.
@@ -59,8 +61,7 @@ fn a_block_in_the_wrong_place_is_found() {
     let (device, store) = memory_store(16 * MIB, &small_cache(64));
     let object = create(&store, P1);
     write(&store, object, 0, &[[1; 4096], [2; 4096]].concat()).unwrap();
-    store.flush_all().unwrap();
-    drop(store);
+    store.close().unwrap();
     let (one, two) = (find_block(&device.image(), 1), find_block(&device.image(), 2));
     device.poke(one, &[2; 4096]);
     device.poke(two, &[1; 4096]);
@@ -120,7 +121,7 @@ fn flipped_bits_in_metadata_are_found_when_the_store_opens() {
     }
     store.close().unwrap();
     let good = device.image();
-    let region = MIB as usize..3 * MIB as usize;
+    let region = (MIB + MIB / 4) as usize..DATA as usize;
     let pages: Vec<usize> = region
         .step_by(4096)
         .filter(|&page| good[page..page + 4096].iter().any(|&byte| byte != 0))
@@ -161,7 +162,7 @@ fn a_second_open_of_a_file_is_refused() {
 }
 
 fn data_writes_fail(device: &FaultyDevice) {
-    let unwritable = 3 * MIB..16 * MIB;
+    let unwritable = DATA..16 * MIB;
     device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
 }
 
@@ -169,10 +170,11 @@ fn data_writes_fail(device: &FaultyDevice) {
 fn a_failed_data_write_is_told_and_can_be_tried_again() {
     let (device, store) = faulty_store(16 * MIB, &small_cache(64));
     let object = create(&store, P1);
-    write(&store, object, 0, &[1; 50_000]).unwrap();
+    // More than goes into the log.
+    write(&store, object, 0, &[1; 150_000]).unwrap();
     store.flush_all().unwrap();
-    write(&store, object, 10_000, &[2; 50_000]).unwrap();
-    set_size(&store, object, 40_000).unwrap();
+    write(&store, object, 10_000, &[2; 150_000]).unwrap();
+    set_size(&store, object, 140_000).unwrap();
     let other = create(&store, P1);
     let removed = create(&store, P1);
     store.flush(&[removed]).unwrap();
@@ -182,11 +184,11 @@ fn a_failed_data_write_is_told_and_can_be_tried_again() {
         assert!(matches!(store.flush_all(), Err(StoreError::Medium(_))));
     }
     assert!(store.read_only().is_none());
-    let mut expected = vec![1; 40_000];
+    let mut expected = vec![1; 140_000];
     expected[10_000..].fill(2);
     assert_eq!(contents(&store, object).unwrap(), expected);
-    write(&store, object, 39_999, b"!").unwrap();
-    expected[39_999] = b'!';
+    write(&store, object, 139_999, b"!").unwrap();
+    expected[139_999] = b'!';
     device.set_plan(FaultPlan::default());
     store.flush_all().unwrap();
     check_space(&store);
@@ -199,16 +201,17 @@ fn a_failed_data_write_is_told_and_can_be_tried_again() {
 
 #[test]
 fn a_failed_sync_or_commit_makes_the_store_read_only_and_readable() {
-    // The first sync of a flush is for data, the second is the tree's.
+    // The first sync of a flush is for data, if it is more than goes into the log; the second is the
+    // log's.
     for failing in [0, 1] {
         let (device, store) = faulty_store(16 * MIB, &small_cache(64));
         let object = create(&store, P1);
-        write(&store, object, 0, &[1; 9000]).unwrap();
+        write(&store, object, 0, &[1; 90_000]).unwrap();
         store.flush_all().unwrap();
         let cold = create(&store, P1);
-        write(&store, cold, 0, &[5; 9000]).unwrap();
+        write(&store, cold, 0, &[5; 90_000]).unwrap();
         store.flush_all().unwrap();
-        write(&store, object, 100, &[2; 9000]).unwrap();
+        write(&store, object, 100, &[2; 90_000]).unwrap();
         let failing_syncs = vec![device.syncs() + failing];
         device.set_plan(FaultPlan { failing_syncs, ..FaultPlan::default() });
         assert!(matches!(store.flush(&[object]), Err(StoreError::Medium(_))));
@@ -217,14 +220,14 @@ fn a_failed_sync_or_commit_makes_the_store_read_only_and_readable() {
         assert!(matches!(write(&store, object, 0, b"x"), Err(StoreError::ReadOnly(_))));
         assert!(matches!(store.remove(object), Err(StoreError::ReadOnly(_))));
         assert!(matches!(set_size(&store, object, 1), Err(StoreError::ReadOnly(_))));
-        let mut expected = vec![2; 9100];
+        let mut expected = vec![2; 90_100];
         expected[..100].fill(1);
         assert_eq!(contents(&store, object).unwrap(), expected);
-        assert_eq!(contents(&store, cold).unwrap(), [5; 9000]);
+        assert_eq!(contents(&store, cold).unwrap(), [5; 90_000]);
         assert!(matches!(store.close(), Err(StoreError::ReadOnly(_))));
         let store = open(device, &small_cache(64));
         let found = contents(&store, object).unwrap();
-        assert!(found == expected || found == [1; 9000]);
+        assert!(found == expected || found == [1; 90_000]);
         check_space(&store);
     }
 }
@@ -234,10 +237,9 @@ fn an_unreadable_block_is_the_mediums_fault() {
     let (device, store) = faulty_store(16 * MIB, &small_cache(64));
     let object = create(&store, P1);
     write(&store, object, 0, &[1; 4096]).unwrap();
-    store.flush_all().unwrap();
-    drop(store);
+    store.close().unwrap();
     let store = open(device.clone(), &small_cache(64));
-    let unreadable = 3 * MIB..16 * MIB;
+    let unreadable = DATA..16 * MIB;
     device.set_plan(FaultPlan { unreadable, ..FaultPlan::default() });
     let error = store.read(object, ByteRange::new(0, 1)).unwrap_err();
     assert!(matches!(error, StoreError::Medium(DeviceError::Medium { operation: "read", .. })));

@@ -522,6 +522,8 @@ mod tests {
         let options = FormatOptions {
             drive: nasd_types::DriveId(1),
             cell: nasd_types::CellId([1; 16]),
+            master_key: None,
+            log_key: 7,
             drive_key: key,
             partitions: vec![partition],
             metadata_bytes: None,
@@ -609,6 +611,7 @@ mod tests {
                 store.flush(&[two]).unwrap();
             }
         }
+        store.settle().unwrap();
         let extents = store.metadata.extents(one, 0, 1000).unwrap();
         assert!(extents.len() <= 5, "{} extents", extents.len());
         assert_eq!(store.read(one, ByteRange::new(0, 200 * 4096)).unwrap().len(), 200 * 4096);

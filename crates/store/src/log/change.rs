@@ -46,11 +46,7 @@ pub(crate) enum Change {
     /// Removes an object with everything it has.
     RemoveObject(ObjectName),
     /// Drops the object's blocks `[from, to)`.
-    Clear {
-        name: ObjectName,
-        from: u64,
-        to: u64,
-    },
+    Clear { name: ObjectName, from: u64, to: u64 },
     /// Puts an extent in place of whatever is there.
     Map {
         name: ObjectName,
@@ -65,11 +61,7 @@ pub(crate) enum Change {
     /// Drops contents that were.
     DropSmall(ObjectName),
     /// Makes an object that shares everything that the source has.
-    Clone {
-        source: ObjectId,
-        name: ObjectName,
-        record: Box<ObjectRecord>,
-    },
+    Clone { source: ObjectId, name: ObjectName, record: Box<ObjectRecord> },
     /// Makes or replaces a partition's record, but for its counts.
     PutPartition(PartitionId, Box<PartitionRecord>),
     /// Removes a partition without objects.
@@ -79,10 +71,7 @@ pub(crate) enum Change {
     /// Replaces the drive's counters.
     PutCounters(Counters),
     /// Lets every extent that names blocks of `from` name those of `to` on.
-    Move {
-        from: Run,
-        to: u64,
-    },
+    Move { from: Run, to: u64 },
 }
 
 /// Why bytes are not a change.

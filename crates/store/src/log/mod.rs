@@ -54,12 +54,7 @@ impl Log {
     /// A log whose entries up to `mark` are in the durable tree.
     pub(crate) fn new(key: u64, geometry: &Geometry, mark: LogMark) -> Log {
         let ring = Ring { next: mark.applied + 1, head: mark.next_offset, used: 0 };
-        Log {
-            key,
-            start: geometry.log_offset,
-            bytes: geometry.log_bytes,
-            ring: Mutex::new(ring),
-        }
+        Log { key, start: geometry.log_offset, bytes: geometry.log_bytes, ring: Mutex::new(ring) }
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -96,8 +91,11 @@ impl Log {
     pub(crate) fn append(&self, device: &dyn BlockDevice, entry: &[u8]) -> Result<(), DeviceError> {
         let length = padded(entry.len());
         let before = *self.ring();
-        let skipped = if before.head + length > self.bytes { self.bytes - before.head } else { 0 };
-        let offset = if skipped > 0 { 0 } else { before.head };
+        let (offset, skipped) = if before.head + length > self.bytes {
+            (0, self.bytes - before.head)
+        } else {
+            (before.head, 0)
+        };
         debug_assert!(before.used + skipped + length <= self.bytes);
         let mut buffer = AlignedBuffer::zeroed(length as usize);
         buffer[..entry.len()].copy_from_slice(entry);

@@ -214,7 +214,8 @@ impl Applier<'_> {
         self.tables.objects()?.remove(&record::object_key(name))?;
         self.effects.records_removed += 1;
         let partition = self.partition(name.partition)?;
-        let rest = partition.objects.checked_sub(1).zip(partition.charged_blocks.checked_sub(charged));
+        let rest =
+            partition.objects.checked_sub(1).zip(partition.charged_blocks.checked_sub(charged));
         let Some((objects, charged)) = rest else {
             return damaged(format!("partition {} counts too little", name.partition));
         };
@@ -350,7 +351,11 @@ impl Applier<'_> {
         if !self.partitions.contains_key(&partition) {
             let record = match self.tables.partitions()?.get(partition.0)? {
                 Some(guard) => PartitionRecord::parse(partition, guard.value())?,
-                None => return damaged(format!("a change in partition {partition}, which does not exist")),
+                None => {
+                    return damaged(format!(
+                        "a change in partition {partition}, which does not exist"
+                    ));
+                }
             };
             self.partitions.insert(partition, record);
         }
@@ -375,7 +380,8 @@ impl Applier<'_> {
             self.effects.records_added += 1;
             (0, 0)
         };
-        self.partitions.insert(partition, PartitionRecord { objects, charged_blocks, ..new.clone() });
+        self.partitions
+            .insert(partition, PartitionRecord { objects, charged_blocks, ..new.clone() });
         Ok(())
     }
 

@@ -179,7 +179,8 @@ impl Metadata {
         }
     }
 
-    /// Opens the tree of a formatted device: at the last checkpoint, after a crash.
+    /// Opens the tree of a formatted device: at the last checkpoint, after a crash. Every page is
+    /// verified.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         geometry: &Geometry,
@@ -189,6 +190,7 @@ impl Metadata {
         let backend = RegionBackend(region.clone());
         let database = Database::builder()
             .set_cache_size(cache_bytes)
+            .set_check_integrity_on_open(true)
             .create_with_backend(backend.clone())?;
         if let Some(failure) = region.failure() {
             return Err(TreeError::Io(std::io::Error::other(failure.to_owned())));
@@ -336,7 +338,8 @@ impl Metadata {
             return Ok(Vec::new());
         }
         let table = read.open_table(SUMS)?;
-        let with_sums = |extent: Extent| sums_of(&table, extent.run()).map(|sums| Piece { extent, sums });
+        let with_sums =
+            |extent: Extent| sums_of(&table, extent.run()).map(|sums| Piece { extent, sums });
         extents.into_iter().map(with_sums).collect()
     }
 

@@ -8,20 +8,33 @@ use nasd_device::{BlockDevice, MemoryDevice};
 use nasd_types::{ObjectId, ObjectName, PartitionId};
 use proptest::prelude::*;
 
-use super::record::Extent;
+use super::record::{Codec, Extent, LOGICAL_BLOCKS_MAX, PartitionRecord};
 use super::*;
+use crate::log::Change;
+use crate::object::initial_record;
+use crate::{PartitionKeys, PartitionSettings};
+
+const P: PartitionId = PartitionId(1);
 
 fn name(object: u64) -> ObjectName {
-    ObjectName { partition: PartitionId(1), object: ObjectId(object) }
+    ObjectName { partition: P, object: ObjectId(object) }
 }
 
 fn create(capacity: u64, metadata_bytes: Option<u64>) -> (Arc<MemoryDevice>, Geometry) {
     let device = Arc::new(MemoryDevice::new(capacity).unwrap());
     let geometry = Geometry::plan(capacity, metadata_bytes).unwrap();
+    let partition = PartitionRecord {
+        quota_bytes: u64::MAX,
+        keys: PartitionKeys::default(),
+        settings: PartitionSettings::default(),
+        removing: false,
+        objects: 0,
+        charged_blocks: 0,
+    };
     let records = InitialRecords {
-        drive_key: &StoredKey::new([1; 32]),
-        object_limit: 64,
-        partitions: Vec::new(),
+        keys: DriveKeys::default(),
+        counters: Counters::default(),
+        partitions: vec![(P, partition)],
         objects: Vec::new(),
     };
     Metadata::create(device.clone(), &geometry, &records).unwrap();
@@ -33,21 +46,42 @@ fn open(device: &Arc<MemoryDevice>, geometry: &Geometry) -> Metadata {
     Metadata::open(device, geometry, 8 << 20).unwrap()
 }
 
-fn extent(logical: u64, physical: u64, blocks: u64) -> Extent {
-    let checksums = (0..blocks).map(|block| (physical + block) as u32).collect();
-    Extent { logical, physical, checksums }
+/// Sums are the numbers of their blocks.
+fn map(object: u64, logical: u64, physical: u64, blocks: u64) -> Change {
+    let extent = Extent { logical, blocks, physical, codec: Codec::Plain };
+    let sums = (0..blocks).map(|block| (physical + block) as u32).collect();
+    Change::Map { name: name(object), extent, sums, contents: None }
+}
+
+fn put(object: u64) -> Change {
+    let record = initial_record(&nasd_types::SetAttributes::default(), nasd_types::Timestamp(1));
+    Change::PutObject(name(object), Box::new(record))
+}
+
+fn clear(object: u64, from: u64) -> Change {
+    Change::Clear { name: name(object), from, to: LOGICAL_BLOCKS_MAX }
+}
+
+/// Applies changes; durably every now and then. How many blocks were freed.
+fn apply(metadata: &Metadata, changes: &[Change], durable: bool) -> u64 {
+    let mut transaction = metadata.begin().unwrap();
+    let effects = transaction.apply(changes, LogMark::default()).unwrap();
+    if durable {
+        transaction.checkpoint(LogMark::default()).unwrap();
+    } else {
+        transaction.commit().unwrap();
+    }
+    effects.freed.iter().map(|run| run.blocks).sum()
 }
 
 #[test]
 fn regions_of_every_kind_can_be_made_and_opened() {
-    for bytes in [2 << 20, (2 << 20) + (256 << 10), 5 << 20, 64 << 20, 4 << 30, (8 << 30) + 4096] {
-        let (device, geometry) = create((16 << 30) + bytes, Some(bytes));
+    for bytes in [3 << 20, (3 << 20) + (256 << 10), 5 << 20, 64 << 20, 4 << 30, (8 << 30) + 4096] {
+        let (device, geometry) = create((64 << 20) + 2 * bytes, Some(bytes));
         assert_eq!(geometry.metadata_bytes, bytes);
         for _ in 0..3 {
             let metadata = open(&device, &geometry);
-            let mut transaction = metadata.begin().unwrap();
-            transaction.replace(name(1), vec![extent(0, 0, 256)]).unwrap();
-            transaction.commit().unwrap();
+            apply(&metadata, &[put(1), map(1, 0, 0, 256)], true);
             metadata.close().unwrap();
         }
     }
@@ -55,6 +89,7 @@ fn regions_of_every_kind_can_be_made_and_opened() {
 
 /// Adds records until no more may be promised; how many.
 fn fill(metadata: &Metadata) -> u64 {
+    apply(metadata, &[put(1), put(2)], true);
     let mut count = 0;
     loop {
         if !metadata.capacity.promise(16) {
@@ -63,11 +98,9 @@ fn fill(metadata: &Metadata) -> u64 {
                 return count;
             }
         }
-        let mut transaction = metadata.begin().unwrap();
         // Far apart, so that no two become one.
-        let new = (count..count + 16).map(|i| extent(2 * i, i, 1)).collect();
-        transaction.replace(name(1), new).unwrap();
-        transaction.commit().unwrap();
+        let new: Vec<Change> = (count..count + 16).map(|i| map(1, 2 * i, i, 1)).collect();
+        apply(metadata, &new, count % 160 == 0);
         metadata.capacity.release(16);
         count += 16;
     }
@@ -85,27 +118,20 @@ fn a_region_filled_to_its_limit_still_takes_any_transaction() {
         assert!(count > 3000, "a quarter of the pages holds at least that many, not {count}");
         for round in 0..4 {
             for part in 0..2 {
-                let mut transaction = metadata.begin().unwrap();
                 // A reader keeps the pages of the state before from being released.
-                let reader = metadata.extents_table().unwrap();
+                let reader = metadata.database.begin_read().unwrap();
                 let physical = |i| (i + round * 7 + part) % 9999;
-                let all = (0..count).map(|i| extent(2 * i, physical(i), 1)).collect();
-                assert_eq!(transaction.replace(name(1), all).unwrap(), count);
-                let freed = transaction.commit().unwrap();
-                assert_eq!(freed.iter().map(|run| run.blocks).sum::<u64>(), count);
+                let all: Vec<Change> = (0..count).map(|i| map(1, 2 * i, physical(i), 1)).collect();
+                assert_eq!(apply(&metadata, &all, part == 1), count);
                 drop(reader);
             }
             for small in 0..round {
-                let mut transaction = metadata.begin().unwrap();
-                transaction.replace(name(2), vec![extent(small, small, 1)]).unwrap();
-                transaction.commit().unwrap();
+                apply(&metadata, &[map(2, small, small, 1)], small % 2 == 0);
             }
         }
-        let mut transaction = metadata.begin().unwrap();
-        assert_eq!(transaction.cut(name(1), 0).unwrap(), count);
-        transaction.commit().unwrap();
+        assert_eq!(apply(&metadata, &[clear(1, 0)], true), count);
         metadata.measure().unwrap();
-        assert!(metadata.capacity.promise(1000));
+        assert!(metadata.capacity.promise(400));
         metadata.close().unwrap();
         open(&device, &geometry);
     }
@@ -117,16 +143,14 @@ fn a_region_of_whole_tree_regions_grows_and_shrinks() {
     assert_eq!(geometry.metadata_bytes, (8 << 30) + 4096);
     for round in 0..3u64 {
         let metadata = open(&device, &geometry);
+        apply(&metadata, &[put(1)], false);
         for step in 0..20u64 {
-            let mut transaction = metadata.begin().unwrap();
             let first = (round * 20 + step) * 512;
-            let new = (0..512).map(|i| extent(2 * (first + i), first + i, 1)).collect();
-            transaction.replace(name(1), new).unwrap();
-            transaction.commit().unwrap();
+            let new: Vec<Change> =
+                (0..512).map(|i| map(1, 2 * (first + i), first + i, 1)).collect();
+            apply(&metadata, &new, step % 3 == 0);
         }
-        let mut transaction = metadata.begin().unwrap();
-        transaction.cut(name(1), round * 5000).unwrap();
-        transaction.commit().unwrap();
+        apply(&metadata, &[clear(1, round * 5000)], true);
         if round == 1 {
             metadata.close().unwrap();
         }
@@ -134,72 +158,160 @@ fn a_region_of_whole_tree_regions_grows_and_shrinks() {
 }
 
 #[derive(Clone, Debug)]
-enum Change {
-    Replace { logical: u64, blocks: u64, physical: u64 },
-    Cut { first: u64 },
-    RemoveObject,
+enum Step {
+    Map { logical: u64, blocks: u64 },
+    Clear { from: u64, to: u64 },
+    Remove,
+    Clone { source: u64 },
+    Move { blocks: u64, nth: usize },
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0..600u64, 1..=256u64, 0..5000u64).prop_map(|(logical, blocks, physical)| {
-            Change::Replace { logical, blocks, physical }
-        }),
-        2 => (0..900u64).prop_map(|first| Change::Cut { first }),
-        1 => Just(Change::RemoveObject),
+        8 => (0..600u64, 1..=256u64).prop_map(|(logical, blocks)| Step::Map { logical, blocks }),
+        3 => (0..900u64, 0..300u64).prop_map(|(from, blocks)| Step::Clear { from, to: from + blocks }),
+        1 => Just(Step::Remove),
+        3 => (1..5u64).prop_map(|source| Step::Clone { source }),
+        2 => (1..40u64, any::<prop::sample::Index>())
+            .prop_map(|(blocks, nth)| Step::Move { blocks, nth: nth.index(1000) }),
     ]
 }
 
+/// Objects as maps of blocks; blocks are taken from below.
+#[derive(Default)]
+struct Model {
+    objects: BTreeMap<u64, BTreeMap<u64, u64>>,
+    next: u64,
+    /// Numbers are never given out again.
+    renamed: BTreeMap<u64, u64>,
+}
+
+impl Model {
+    fn uses(&self) -> BTreeMap<u64, u64> {
+        let mut uses = BTreeMap::new();
+        for at in self.objects.values().flat_map(BTreeMap::values) {
+            *uses.entry(*at).or_default() += 1;
+        }
+        uses
+    }
+}
+
+/// Does a step to the tree and to the model; how many blocks it freed.
+fn run_step(metadata: &Metadata, model: &mut Model, object: u64, step: &Step) -> u64 {
+    let now = |model: &Model, object| model.renamed.get(&object).copied().unwrap_or(object);
+    let (index, object) = (object, now(model, object));
+    match *step {
+        Step::Map { logical, blocks } => {
+            let physical = model.next;
+            model.next += blocks;
+            let blocks_of = model.objects.entry(object).or_default();
+            blocks_of.extend((0..blocks).map(|block| (logical + block, physical + block)));
+            apply(metadata, &[put(object), map(object, logical, physical, blocks)], false)
+        }
+        Step::Clear { from, to } => {
+            model.objects.entry(object).or_default().retain(|block, _| !(from..to).contains(block));
+            let clear = Change::Clear { name: name(object), from, to };
+            apply(metadata, &[put(object), clear], false)
+        }
+        Step::Remove => {
+            model.objects.remove(&object);
+            model.next += 1;
+            model.renamed.insert(index, 100_000 + model.next);
+            apply(metadata, &[Change::RemoveObject(name(object))], false)
+        }
+        Step::Clone { source } => {
+            let source = now(model, source);
+            let Some(blocks) = model.objects.get(&source).cloned() else { return 0 };
+            let target = 100 + model.next;
+            model.next += 1;
+            model.objects.insert(target, blocks);
+            let Change::PutObject(_, record) = put(target) else { return 0 };
+            let clone = Change::Clone { source: ObjectId(source), name: name(target), record };
+            apply(metadata, &[clone], false)
+        }
+        Step::Move { blocks, nth } => {
+            let used: Vec<u64> = model.uses().into_keys().collect();
+            let Some(&start) = used.get(nth % used.len().max(1)) else { return 0 };
+            let blocks =
+                (0..blocks).take_while(|i| used.binary_search(&(start + i)).is_ok()).count();
+            let blocks = blocks as u64;
+            let to = model.next;
+            model.next += blocks;
+            for at in model.objects.values_mut().flat_map(BTreeMap::values_mut) {
+                if (start..start + blocks).contains(at) {
+                    *at = to + (*at - start);
+                }
+            }
+            let from = Run { start, blocks };
+            apply(metadata, &[Change::Move { from, to }], false);
+            0
+        }
+    }
+}
+
+fn check_model(metadata: &Metadata, model: &Model) {
+    let uses = model.uses();
+    let mut total = 0;
+    let mut families = std::collections::BTreeSet::new();
+    for (object, blocks) in &model.objects {
+        for (from, to) in [(0, 2000), (100, 300), (255, 257), (599, 600)] {
+            let found = metadata.pieces(name(*object), from, to).unwrap();
+            let found: Vec<(u64, u64)> = found
+                .iter()
+                .flat_map(|piece| {
+                    let Extent { logical, physical, blocks, .. } = piece.extent;
+                    assert_eq!(piece.sums.len() as u64, blocks);
+                    (0..blocks).map(move |block| (logical + block, physical + block))
+                })
+                .collect();
+            let expected: Vec<(u64, u64)> =
+                blocks.range(from..to).map(|(&block, &at)| (block, at)).collect();
+            assert_eq!(found, expected, "object {object}");
+        }
+        let record = metadata.object(name(*object)).unwrap().unwrap();
+        total += record.blocks_used;
+        families.insert(record.family);
+        let alone = blocks.values().filter(|at| uses[at] == 1).count() as u64;
+        assert!(record.blocks_used <= alone, "object {object} counts shared blocks as its own");
+    }
+    families.remove(&ObjectId(0));
+    for family in families {
+        let of = ObjectName { partition: P, object: family };
+        let (record, head) = metadata.family(of).unwrap().unwrap();
+        assert!(model.objects.contains_key(&head.0) && record.members > 0);
+        total += record.shared_blocks;
+    }
+    assert_eq!(total, uses.len() as u64, "every block counts once");
+    let partition = &metadata.drive().unwrap().partitions[0].1;
+    assert_eq!(partition.objects, model.objects.len() as u64);
+    assert_eq!(partition.charged_blocks, total);
+    for (&at, &count) in &uses {
+        let shares = metadata.shares(Run { start: at, blocks: 1 }).unwrap();
+        match &shares[..] {
+            [] => assert_eq!(count, 1),
+            [share] => assert_eq!(u64::from(share.count), count, "block {at}"),
+            _ => panic!("share records overlap at {at}"),
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn extents_agree_with_a_map_of_blocks(
-        changes in prop::collection::vec((change(), 0..3u64), 1..60),
-    ) {
+    fn objects_agree_with_maps_of_blocks(steps in prop::collection::vec((step(), 1..4u64), 1..50)) {
         let (device, geometry) = create(128 << 20, None);
         let metadata = open(&device, &geometry);
-        let mut models: Vec<BTreeMap<u64, u64>> = vec![BTreeMap::new(); 3];
-        for (change, object) in changes {
-            let model = &mut models[object as usize];
-            let mut transaction = metadata.begin().unwrap();
-            let before = model.clone();
-            match change {
-                Change::Replace { logical, blocks, physical } => {
-                    let removed =
-                        transaction.replace(name(object), vec![extent(logical, physical, blocks)]);
-                    let range = logical..logical + blocks;
-                    prop_assert_eq!(removed.unwrap() as usize, model.range(range).count());
-                    model.extend((0..blocks).map(|block| (logical + block, physical + block)));
-                }
-                Change::Cut { first } => {
-                    let removed = transaction.cut(name(object), first).unwrap();
-                    prop_assert_eq!(removed as usize, model.split_off(&first).len());
-                }
-                Change::RemoveObject => {
-                    transaction.remove_object(name(object)).unwrap();
-                    model.clear();
-                }
+        let mut model = Model::default();
+        for (step, object) in steps {
+            let before = model.uses();
+            let freed = run_step(&metadata, &mut model, object, &step);
+            if !matches!(step, Step::Move { .. }) {
+                let after = model.uses();
+                let gone = before.keys().filter(|at| !after.contains_key(at)).count();
+                prop_assert_eq!(freed as usize, gone, "{:?}", step);
             }
-            let freed: u64 = transaction.commit().unwrap().iter().map(|run| run.blocks).sum();
-            let gone = before.iter().filter(|(block, at)| {
-                model.get(block) != Some(at) || matches!(change, Change::Replace { logical, blocks, .. }
-                    if (logical..logical + blocks).contains(block))
-            });
-            prop_assert_eq!(freed as usize, gone.count());
-            for (object, model) in models.iter().enumerate() {
-                for (from, to) in [(0, 2000), (100, 300), (255, 257), (599, 600)] {
-                    let found = metadata.extents(name(object as u64), from, to).unwrap();
-                    let blocks: Vec<(u64, u64, u32)> = found.iter().flat_map(|extent| {
-                        extent.checksums.iter().enumerate().map(|(i, sum)| {
-                            (extent.logical + i as u64, extent.physical + i as u64, *sum)
-                        })
-                    }).collect();
-                    let expected: Vec<(u64, u64, u32)> = model
-                        .range(from..to).map(|(&block, &at)| (block, at, at as u32)).collect();
-                    prop_assert_eq!(blocks, expected);
-                }
-            }
+            check_model(&metadata, &model);
         }
     }
 }

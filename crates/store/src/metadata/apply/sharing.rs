@@ -81,11 +81,8 @@ impl Applier<'_> {
         let Some((name, family)) = self.current.as_ref().map(|c| (c.name, c.record.family)) else {
             return Ok(());
         };
-        let parts = if family == ObjectId(0) {
-            vec![Part { run, share: None }]
-        } else {
-            self.parts(run)?
-        };
+        let parts =
+            if family == ObjectId(0) { vec![Part { run, share: None }] } else { self.parts(run)? };
         let mut alone = 0;
         for Part { run, share } in parts {
             let Some(share) = share else {
@@ -269,9 +266,8 @@ impl Applier<'_> {
     /// Lets every extent that names blocks of `from` name those of `to` on.
     pub(super) fn move_blocks(&mut self, from: Run, to: u64) -> Result<(), TreeError> {
         self.settle()?;
-        let fits = |start: u64| {
-            start.checked_add(from.blocks).is_some_and(|end| end <= self.data_blocks)
-        };
+        let fits =
+            |start: u64| start.checked_add(from.blocks).is_some_and(|end| end <= self.data_blocks);
         if from.blocks == 0 || !fits(from.start) || !fits(to) {
             return damaged("a move of blocks that are not there".to_owned());
         }

@@ -166,7 +166,11 @@ impl PartitionRecord {
             quota_bytes: partition::QUOTA_BYTES.u64(record),
             keys: PartitionKeys {
                 partition: key(partition::PARTITION_KEY, HAS_PARTITION_KEY)?,
-                current: working(partition::CURRENT_KEY, partition::CURRENT_EPOCH, HAS_CURRENT_KEY)?,
+                current: working(
+                    partition::CURRENT_KEY,
+                    partition::CURRENT_EPOCH,
+                    HAS_CURRENT_KEY,
+                )?,
                 previous: working(
                     partition::PREVIOUS_KEY,
                     partition::PREVIOUS_EPOCH,

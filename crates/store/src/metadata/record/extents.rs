@@ -135,7 +135,8 @@ impl Extent {
         );
         let found = found.map_err(|problem| checker.fail(problem))?;
         let end = found.physical.checked_add(found.run().blocks);
-        checker.ensure(end.is_some_and(|end| end <= data_blocks), "it reaches behind the device")?;
+        checker
+            .ensure(end.is_some_and(|end| end <= data_blocks), "it reaches behind the device")?;
         Ok(found)
     }
 
@@ -154,19 +155,20 @@ impl Extent {
         }
         let compression = Compression::from_number(codec).ok_or("the codec is not known")?;
         let codec = if compression == Compression::None {
-            if !(1..=EXTENT_BLOCKS_MAX).contains(&blocks) || u64::from(stored) != blocks || length > 0
+            if !(1..=EXTENT_BLOCKS_MAX).contains(&blocks)
+                || u64::from(stored) != blocks
+                || length > 0
             {
                 return Err("a number of blocks makes no sense");
             }
             Codec::Plain
         } else {
             let frame = FRAME_BLOCKS as u64;
-            let within = (2..=frame).contains(&blocks)
-                && logical / frame == (logical + blocks - 1) / frame;
+            let within =
+                (2..=frame).contains(&blocks) && logical / frame == (logical + blocks - 1) / frame;
             let bytes = nasd_types::limits::BLOCK_BYTES as u32;
-            let shorter = stored >= 1
-                && u64::from(stored) < blocks
-                && length.div_ceil(bytes) == stored;
+            let shorter =
+                stored >= 1 && u64::from(stored) < blocks && length.div_ceil(bytes) == stored;
             if !within || !shorter {
                 return Err("a compressed extent makes no sense");
             }

@@ -64,9 +64,15 @@ fn samples() -> Vec<Sample> {
     let keys = DriveKeys { master: Some(StoredKey::new([1; 32])), drive: None };
     let clock = ClockState { offset: -5, mark: Timestamp(6) };
     vec![
-        (object_record(3).encode(&key).to_vec(), Box::new(move |b| ObjectRecord::parse(&key, b).is_ok())),
+        (
+            object_record(3).encode(&key).to_vec(),
+            Box::new(move |b| ObjectRecord::parse(&key, b).is_ok()),
+        ),
         (encode_small(&key, b"contents"), Box::new(move |b| parse_small(&key, b).is_ok())),
-        (packed.encode(&extent_key).to_vec(), Box::new(move |b| Extent::parse(&extent_key, b, 100).is_ok())),
+        (
+            packed.encode(&extent_key).to_vec(),
+            Box::new(move |b| Extent::parse(&extent_key, b, 100).is_ok()),
+        ),
         (Sums([7; 128]).encode(4).to_vec(), Box::new(|b| Sums::parse(4, b).is_ok())),
         (share.encode().to_vec(), Box::new(|b| Share::parse(9, b, 100).is_ok())),
         (
