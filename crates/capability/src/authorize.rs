@@ -44,7 +44,8 @@ pub struct DriveRules<'a> {
     pub drive: DriveId,
     /// Suites that it offers; it must be able to run them.
     pub suites: &'a [Suite],
-    /// The weakest protection that it accepts in capabilities and requests.
+    /// The weakest protection that it accepts in capabilities and requests, here: for the partition
+    /// that is about to be touched.
     pub minimum_protection: Protection,
 }
 
@@ -66,9 +67,10 @@ pub struct Claim<'a> {
 /// What an operation is about to touch.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// The drive as a whole: `inquiry`, and operations of the drive key. No capability allows it.
+    /// The drive as a whole: `inquiry`, and operations of the master key. No capability allows it.
     Drive,
-    /// The partition: `create`. Its capability names object 0.
+    /// The partition: `create`, `flushpartition`, and what only keys may. Its capability names
+    /// object 0.
     Partition(PartitionId),
     /// One object.
     Object(PartitionId, ObjectId),
@@ -193,7 +195,8 @@ pub fn check_capability(
 }
 
 impl Target<'_> {
-    fn partition(&self) -> Option<PartitionId> {
+    /// The partition, if it is not the drive as a whole.
+    pub fn partition(&self) -> Option<PartitionId> {
         match *self {
             Target::Drive => None,
             Target::Partition(partition)

@@ -5,9 +5,7 @@
 //! (with BLAKE3's `derive_key`, and never from a tag of a MAC) are the sub-keys that one key needs
 //! for its several purposes, see [`derive`].
 //!
-//! Changes of keys (`set_key`) belong here when they come: the new key travels encrypted under a
-//! sub-key derived for that purpose, and a change of the working key moves
-//! [`WorkingKeys::current`] to [`WorkingKeys::previous`].
+//! A new key travels sealed (see [`crate::seal`]) under the key that has authority over it.
 
 use std::fmt;
 
@@ -82,7 +80,7 @@ pub enum KeyKind {
     /// No key: NO_PROTECTION, for inquiry alone.
     #[default]
     None = 0,
-    /// Sets the drive key, and nothing else.
+    /// Sets the drive key and initializes the drive, and nothing else.
     Master = 1,
     /// The drive administrator's: manipulates partitions, sets partition keys, any object.
     Drive = 2,
@@ -137,6 +135,11 @@ impl KeyKinds {
         .with(KeyKind::WorkingPrevious)
         .with(KeyKind::Capability);
 
+    /// Operations that only this kind of key may ask for.
+    pub const fn only(kind: KeyKind) -> Self {
+        KeyKinds(0).with(kind)
+    }
+
     /// The set with `kind` added.
     pub const fn with(self, kind: KeyKind) -> Self {
         KeyKinds(self.0 | 1 << kind.code())
@@ -148,26 +151,33 @@ impl KeyKinds {
     }
 }
 
-/// A partition's pair of working keys. The epoch numbers the keys that a partition ever had; it
-/// is a public field of the capabilities minted with a key.
+/// A working key and its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkingKey {
+    /// Rises with each of the partition's working keys; a public field of the capabilities minted
+    /// with it.
+    pub epoch: u32,
+    /// The key.
+    pub key: SecretKey,
+}
+
+/// A partition's pair of working keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkingKeys {
-    /// Epoch of `current`; `previous`, if any, had the epoch before.
-    pub epoch: u32,
     /// What capabilities are minted with now.
-    pub current: SecretKey,
+    pub current: WorkingKey,
     /// Keeps the capabilities of the period before alive. Dropping it revokes them all.
-    pub previous: Option<SecretKey>,
+    pub previous: Option<WorkingKey>,
 }
 
 impl WorkingKeys {
     /// The key with which a capability of that epoch was minted; [`Refusal::Key`] if it is gone.
     pub fn of_epoch(&self, epoch: u32) -> Result<&SecretKey, Refusal> {
-        if epoch == self.epoch {
-            return Ok(&self.current);
+        if epoch == self.current.epoch {
+            return Ok(&self.current.key);
         }
         match &self.previous {
-            Some(previous) if epoch.checked_add(1) == Some(self.epoch) => Ok(previous),
+            Some(previous) if epoch == previous.epoch => Ok(&previous.key),
             _ => Err(Refusal::Key),
         }
     }
@@ -209,13 +219,14 @@ mod tests {
     #[test]
     fn only_two_epochs_are_known() {
         let (old, new) = (SecretKey::new([1; 32]), SecretKey::new([2; 32]));
-        let keys = WorkingKeys { epoch: 5, current: new.clone(), previous: Some(old.clone()) };
+        let working = |epoch, key: &SecretKey| WorkingKey { epoch, key: key.clone() };
+        let mut keys = WorkingKeys { current: working(5, &new), previous: Some(working(3, &old)) };
         assert_eq!(keys.of_epoch(5), Ok(&new));
-        assert_eq!(keys.of_epoch(4), Ok(&old));
-        for gone in [0, 3, 6, u32::MAX] {
+        assert_eq!(keys.of_epoch(3), Ok(&old));
+        for gone in [0, 2, 4, 6, u32::MAX] {
             assert_eq!(keys.of_epoch(gone), Err(Refusal::Key));
         }
-        let first = WorkingKeys { epoch: 0, current: new, previous: Some(old) };
-        assert_eq!(first.of_epoch(u32::MAX), Err(Refusal::Key));
+        keys.previous = None;
+        assert_eq!(keys.of_epoch(3), Err(Refusal::Key));
     }
 }

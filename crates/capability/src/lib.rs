@@ -5,7 +5,8 @@
 //! A request shows the public half and a digest made with the key; the drive derives the key
 //! anew, so that it needs no session and no table of who holds what.
 //!
-//! * [`key`]: the key hierarchy of Table 6 and how keys are derived from each other.
+//! * [`key`]: the key hierarchy of Table 6 and how keys are derived from each other; [`seal`]: how a
+//!   new key travels.
 //! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
 //! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
 //! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
@@ -20,15 +21,17 @@ pub mod key;
 pub mod mint;
 pub mod nonce;
 pub mod refusal;
+pub mod seal;
 pub mod suite;
 pub mod window;
 
 pub use authorize::{Access, Admission, Authorized, Claim, DriveRules, Target, admit};
 pub use capability::{CAPABILITY_BYTES, Capability};
 pub use digest::{DIGEST_BYTES, Digest, DigestKeys, procedure_bytes};
-pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKeys, derive};
+pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKey, WorkingKeys, derive};
 pub use mint::capability_key;
 pub use nonce::{NONCE_BYTES, Nonce, NonceSource};
 pub use refusal::Refusal;
+pub use seal::{SALT_BYTES, SealedKey, TAG_BYTES};
 pub use suite::Suite;
 pub use window::{NonceWindow, WindowOptions};

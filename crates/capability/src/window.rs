@@ -44,6 +44,7 @@
 //! network, upon which the victim draws another.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_types::Timestamp;
@@ -88,9 +89,10 @@ impl Default for WindowOptions {
 
 /// The drive's memory of nonces seen; any number of threads share one. See the module.
 pub struct NonceWindow {
-    options: WindowOptions,
+    past_ns: AtomicU64,
+    ahead_ns: AtomicU64,
     /// Stamped so or earlier is from before the start.
-    closed_at_start: Timestamp,
+    closed_at_start: AtomicU64,
     /// Keys the hash that spreads senders over sets.
     seed: u64,
     /// A power of two of them.
@@ -107,13 +109,37 @@ impl NonceWindow {
         let closed_at_start = start.plus_ns(options.ahead_ns);
         let sets = options.senders.div_ceil(WAYS).max(1).next_power_of_two();
         let sets = (0..sets).map(|_| Mutex::new(Set::new(closed_at_start))).collect();
-        NonceWindow { options, closed_at_start, seed, sets }
+        NonceWindow {
+            past_ns: AtomicU64::new(options.past_ns),
+            ahead_ns: AtomicU64::new(options.ahead_ns),
+            closed_at_start: AtomicU64::new(closed_at_start.0),
+            seed,
+            sets,
+        }
+    }
+
+    /// Forgets everything and begins anew at `start`, as though no request had ever passed, with
+    /// other limits. Only for when no key is left that an earlier request was made with.
+    pub fn restart(&self, past_ns: u64, ahead_ns: u64, start: Timestamp) {
+        let closed = start.plus_ns(ahead_ns);
+        self.past_ns.store(past_ns, Ordering::Relaxed);
+        self.ahead_ns.store(ahead_ns, Ordering::Relaxed);
+        self.closed_at_start.store(closed.0, Ordering::Relaxed);
+        for set in &self.sets {
+            *set.lock().unwrap_or_else(PoisonError::into_inner) = Set::new(closed);
+        }
+    }
+
+    /// How much older, and how much newer, than the drive's clock a timestamp may be, in
+    /// nanoseconds.
+    pub fn skew(&self) -> (u64, u64) {
+        (self.past_ns.load(Ordering::Relaxed), self.ahead_ns.load(Ordering::Relaxed))
     }
 
     /// Whether the nonce could still be recorded: [`Refusal::Skew`] outside the window,
     /// [`Refusal::Replay`] if it was seen or can't be told from one that was.
     pub fn check(&self, now: Timestamp, nonce: &Nonce) -> Result<(), Refusal> {
-        if nonce.timestamp < Timestamp(now.0.saturating_sub(self.options.past_ns)) {
+        if nonce.timestamp < Timestamp(now.0.saturating_sub(self.skew().0)) {
             return Err(Refusal::Skew);
         }
         self.check_ahead(now, nonce)?;
@@ -133,7 +159,7 @@ impl NonceWindow {
 
     /// The drive's clock as `inquiry` tells it: never a time that is closed since the start.
     pub fn clock(&self, now: Timestamp) -> Timestamp {
-        now.max(self.closed_at_start.plus_ns(1))
+        now.max(Timestamp(self.closed_at_start.load(Ordering::Relaxed)).plus_ns(1))
     }
 
     /// The drive's clock for the verifier of a refusal: a time not earlier than `now`, with which
@@ -145,7 +171,7 @@ impl NonceWindow {
     }
 
     fn check_ahead(&self, now: Timestamp, nonce: &Nonce) -> Result<(), Refusal> {
-        if nonce.timestamp > now.plus_ns(self.options.ahead_ns) {
+        if nonce.timestamp > now.plus_ns(self.skew().1) {
             return Err(Refusal::Skew);
         }
         Ok(())
@@ -161,7 +187,7 @@ impl NonceWindow {
 
 impl fmt::Debug for NonceWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NonceWindow").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("NonceWindow").field("skew", &self.skew()).finish_non_exhaustive()
     }
 }
 
@@ -304,6 +330,24 @@ mod tests {
         assert_eq!(window.check(START.plus_ns(1), &nonce(clock, 1, 1)), Ok(()));
         assert_eq!(window.clock_for(START.plus_ns(1), &replay), clock);
         assert_eq!(window.clock(NOW), NOW);
+    }
+
+    #[test]
+    fn a_restart_forgets_and_may_be_at_an_earlier_time() {
+        let window = window(8);
+        let seen = nonce(NOW, 1, 1);
+        assert_eq!(window.record(NOW, &seen), Ok(()));
+        let earlier = Timestamp(NOW.0 / 2);
+        window.restart(5, 7, earlier);
+        assert_eq!(window.skew(), (5, 7));
+        let clock = window.clock(earlier);
+        assert_eq!(clock, earlier.plus_ns(8));
+        let fresh = nonce(clock, 1, 1);
+        assert_eq!(window.check(clock, &nonce(clock.plus_ns(8), 1, 1)), Err(Refusal::Skew));
+        assert_eq!(window.check(clock.plus_ns(6), &fresh), Err(Refusal::Skew));
+        assert_eq!(window.check(clock, &nonce(earlier.plus_ns(7), 1, 1)), Err(Refusal::Replay));
+        assert_eq!(window.record(clock, &fresh), Ok(()));
+        assert_eq!(window.record(clock, &fresh), Err(Refusal::Replay));
     }
 
     #[test]

@@ -106,6 +106,10 @@ fn drive_errno(status: Status) -> i32 {
         Status::NoSpace => libc::ENOSPC,
         Status::ReadOnly => libc::EROFS,
         Status::BadArgument
+        | Status::PartitionExists
+        | Status::NotAdjustable
+        | Status::StaleEpoch
+        | Status::BadKey
         | Status::RefusedSkew
         | Status::RefusedReplay
         | Status::RefusedExpired

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use nasd_capability::{Capability, DigestKeys, SecretKey, Suite};
+use nasd_capability::{Capability, DigestKeys, SALT_BYTES, SealedKey, SecretKey, Suite};
 use nasd_protocol::manager::IssuedCapability;
 use nasd_protocol::{Credential, CredentialKey};
 use nasd_types::{PartitionId, Protection};
@@ -50,6 +50,20 @@ impl Authority {
         Self::new(CredentialKey::WorkingCurrent(partition), secret, protection)
     }
 
+    /// The authority of the drive's owner, who sets the drive key.
+    pub fn master_key(secret: SecretKey, protection: Protection) -> Self {
+        Self::new(CredentialKey::Master, secret, protection)
+    }
+
+    /// The authority that sets a partition's working keys.
+    pub fn partition_key(
+        partition: PartitionId,
+        secret: SecretKey,
+        protection: Protection,
+    ) -> Self {
+        Self::new(CredentialKey::Partition(partition), secret, protection)
+    }
+
     /// Demands a suite. Calls fail with [`crate::ClientError::NoCommonSuite`] where the drive does
     /// not offer it.
     pub fn with_suite(self, suite: Suite) -> Self {
@@ -64,6 +78,11 @@ impl Authority {
     /// How requests and replies are protected.
     pub fn protection(&self) -> Protection {
         self.protection
+    }
+
+    /// A key for the drive, which only this authority's key opens. The salt must be fresh.
+    pub(crate) fn seal(&self, key: &SecretKey, salt: [u8; SALT_BYTES]) -> SealedKey {
+        SealedKey::seal(key, &self.secret, salt)
     }
 
     /// What to send to a drive that offers these suites; `None` if none of them will do.

@@ -18,6 +18,7 @@ use nasd_types::{ObjectId, ObjectName, Timestamp};
 use crate::Drive;
 use crate::counters::Holder;
 use crate::key_cache::KeyName;
+use crate::key_ring::KeyRing;
 
 /// A call whose security header is understood, and nothing more.
 #[derive(Debug)]
@@ -99,7 +100,8 @@ impl Drive {
         let rules = DriveRules {
             drive: self.identity.drive,
             suites: Suite::available(),
-            minimum_protection: self.options.minimum_protection,
+            minimum_protection: self.options.minimum_protection
+                | self.ring.minimum_protection(access.target.partition()),
         };
         let claim = claimed.credential.claim();
         admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
@@ -114,7 +116,11 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Grant, Denied> {
         let holder = claimed.holder();
-        let found = if admission.needs_digest() { self.find_keys(claimed)? } else { Found::NONE };
+        self.clock.pass(now, &self.store);
+        // Held until what was derived is kept: see `key_ring`.
+        let ring = self.ring.read();
+        let found =
+            if admission.needs_digest() { self.find_keys(&ring, claimed)? } else { Found::NONE };
         let authorized = admission.verify(
             found.keys.as_deref(),
             &claimed.covered(),
@@ -130,14 +136,14 @@ impl Drive {
     }
 
     /// Step 11, and the look-up of step 12.
-    fn find_keys(&self, claimed: &Claimed<'_>) -> Result<Found, Denied> {
+    fn find_keys(&self, ring: &KeyRing, claimed: &Claimed<'_>) -> Result<Found, Denied> {
         let key = claimed.credential.key;
         // `admit` has checked that the suite is known.
         let suite = claimed.credential.suite().ok_or(Refusal::Suite)?;
         let secret;
         let (secret, access_control_version) = match &key {
             CredentialKey::Capability(capability) => {
-                let working = self.ring.working_key(capability)?;
+                let working = ring.working_key(capability)?;
                 let Some(version) = self.access_control_version(capability)? else {
                     return Ok(Found::NONE);
                 };
@@ -149,7 +155,7 @@ impl Drive {
                 (&secret, version)
             }
             direct => {
-                let secret = self.ring.direct_key(direct)?;
+                let secret = ring.direct_key(direct)?;
                 let name = KeyName { key, access_control_version: 0, suite };
                 if let Some(keys) = self.keys.find(&name) {
                     return Ok(Found { keys: Some(keys), new_name: None });

@@ -1,6 +1,12 @@
-//! What the drive counts since its start; told by its control object.
+//! What the drive counts since its start; told by its control object and its metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nasd_capability::Refusal;
+use nasd_protocol::drive::Procedure;
+use nasd_protocol::{Blame, Status};
+use nasd_transport::Answer;
 
 /// By what authority data was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,94 @@ pub(crate) struct Counters {
     pub(crate) written: Moved,
     requests: AtomicU64,
     refusals: AtomicU64,
+    /// By procedure, in order of their numbers; the last is for numbers that are no procedure's.
+    procedures: [ByProcedure; Procedure::ALL.len() + 1],
+    /// By reason, in the order of [`Refusal::ALL`].
+    reasons: [AtomicU64; Refusal::ALL.len()],
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// As it should.
+    Done,
+    /// By a status.
+    Failed(Blame),
+    /// By RPC's own status: the call made no sense.
+    Rejected,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Outcome; 6] = [
+        Outcome::Done,
+        Outcome::Failed(Blame::Request),
+        Outcome::Failed(Blame::Authority),
+        Outcome::Failed(Blame::Drive),
+        Outcome::Failed(Blame::Medium),
+        Outcome::Rejected,
+    ];
+
+    const fn index(self) -> usize {
+        match self {
+            Outcome::Done => 0,
+            Outcome::Failed(Blame::Request) => 1,
+            Outcome::Failed(Blame::Authority) => 2,
+            Outcome::Failed(Blame::Drive) => 3,
+            Outcome::Failed(Blame::Medium) => 4,
+            Outcome::Rejected => 5,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Outcome::Done => "ok",
+            Outcome::Failed(Blame::Request) => "request",
+            Outcome::Failed(Blame::Authority) => "authority",
+            Outcome::Failed(Blame::Drive) => "drive",
+            Outcome::Failed(Blame::Medium) => "medium",
+            Outcome::Rejected => "rejected",
+        }
+    }
+}
+
+/// Upper ends of the classes of time, in microseconds: each four times the one before.
+pub(crate) const CLASS_ENDS_US: [u64; 11] =
+    [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
+
+/// What is counted of one procedure.
+#[derive(Debug, Default)]
+pub(crate) struct ByProcedure {
+    outcomes: [AtomicU64; Outcome::ALL.len()],
+    /// Requests by the time they took; the last class has no upper end.
+    classes: [AtomicU64; CLASS_ENDS_US.len() + 1],
+    nanoseconds: AtomicU64,
+}
+
+impl ByProcedure {
+    pub(crate) fn outcome(&self, outcome: Outcome) -> u64 {
+        self.outcomes[outcome.index()].load(Ordering::Relaxed)
+    }
+
+    /// How many took at most the time of each class's end, and how many there were.
+    pub(crate) fn within(&self) -> [u64; CLASS_ENDS_US.len() + 1] {
+        let mut sum = 0;
+        std::array::from_fn(|class| {
+            sum += self.classes[class].load(Ordering::Relaxed);
+            sum
+        })
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, outcome: Outcome, taken: Duration) {
+        self.outcomes[outcome.index()].fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        let class = CLASS_ENDS_US.partition_point(|end| end * 1000 < nanoseconds);
+        self.classes[class].fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
 }
 
 impl Moved {
@@ -54,6 +148,43 @@ impl Counters {
         self.refusals.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts how a call of the procedure, if it was one's, was answered, and how long that took.
+    pub(crate) fn count_answer<S>(
+        &self,
+        procedure: Option<Procedure>,
+        answer: &Answer<S>,
+        taken: Duration,
+    ) {
+        let outcome = match answer {
+            Answer::Results { results, .. } => match status_of(results) {
+                None => Outcome::Done,
+                Some(status) => {
+                    let reason = Refusal::ALL.iter().position(|each| each.code() == status);
+                    if let Some(reason) = reason {
+                        self.reasons[reason].fetch_add(1, Ordering::Relaxed);
+                    }
+                    let blame = Status::try_from(status).map_or(Blame::Drive, Status::blame);
+                    Outcome::Failed(blame)
+                }
+            },
+            Answer::Rejected(_) | Answer::Denied(_) => Outcome::Rejected,
+        };
+        let procedure = procedure.map_or(Procedure::ALL.len(), |procedure| procedure as usize);
+        self.procedures[procedure].count(outcome, taken);
+    }
+
+    /// Each procedure with its counters; `None` are numbers that are no procedure's.
+    pub(crate) fn procedures(&self) -> impl Iterator<Item = (Option<Procedure>, &ByProcedure)> {
+        let procedures = Procedure::ALL.iter().copied().map(Some).chain([None]);
+        procedures.zip(&self.procedures)
+    }
+
+    /// Each reason for refusals, and how many there were.
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = (Refusal, u64)> {
+        let counts = self.reasons.iter().map(|count| count.load(Ordering::Relaxed));
+        Refusal::ALL.into_iter().zip(counts)
+    }
+
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -62,3 +193,18 @@ impl Counters {
         self.refusals.load(Ordering::Relaxed)
     }
 }
+
+/// The status word of results; `None` is success.
+fn status_of(results: &[u8]) -> Option<u32> {
+    let status = results.first_chunk().map(|word| u32::from_be_bytes(*word))?;
+    (status != nasd_protocol::result::OK).then_some(status)
+}
+
+const _: () = {
+    // Procedures are found by their numbers.
+    let mut number = 0;
+    while number < Procedure::ALL.len() {
+        assert!(Procedure::ALL[number] as usize == number);
+        number += 1;
+    }
+};

@@ -1,15 +1,19 @@
 //! The drive itself: what all of its connections share.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nasd_capability::{NonceSource, NonceWindow};
+use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
 use nasd_types::Timestamp;
 
+use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::incoming::Unverified;
 use crate::key_cache::KeyCache;
-use crate::key_ring::KeyRing;
+use crate::key_ring::{CurrentRing, KeyRing};
+use crate::status::status_of;
 use crate::{DriveOptions, Environment};
 
 /// A drive: an object store behind the protocol of `specs/nasd.x`. It keeps nothing about clients
@@ -18,8 +22,10 @@ pub struct Drive {
     pub(crate) store: Store,
     pub(crate) identity: Identity,
     pub(crate) options: DriveOptions,
+    /// Its clock is the drive's.
     pub(crate) environment: Environment,
-    pub(crate) ring: KeyRing,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) ring: CurrentRing,
     pub(crate) keys: KeyCache,
     pub(crate) window: NonceWindow,
     pub(crate) nonces: NonceSource,
@@ -28,6 +34,8 @@ pub struct Drive {
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
+    /// Held while partitions or keys change.
+    administration: Mutex<()>,
 }
 
 impl Drive {
@@ -41,10 +49,14 @@ impl Drive {
         options: DriveOptions,
         environment: Environment,
     ) -> Result<Drive, StoreError> {
+        let clock = Arc::new(Clock::start(environment.clone(), store.clock()));
+        let drives_clock = Arc::clone(&clock);
+        let environment = environment.with_clock(move || drives_clock.now());
         let started = environment.now();
         Ok(Drive {
             identity: store.identity(),
-            ring: KeyRing::read(&store)?,
+            clock,
+            ring: CurrentRing::new(KeyRing::read(&store)?),
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(options.window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
@@ -52,6 +64,7 @@ impl Drive {
             counters: Counters::default(),
             instance: environment.random(),
             started,
+            administration: Mutex::new(()),
             store,
             options,
             environment,
@@ -66,6 +79,20 @@ impl Drive {
     /// Changes at each start.
     pub fn instance(&self) -> u64 {
         self.instance
+    }
+
+    /// Makes a change to partitions or keys, which no other such change comes in between, and takes
+    /// what the store has then for true, whether or not the change succeeded.
+    pub(crate) fn administer<T>(
+        &self,
+        change: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        // What is guarded is in the store, which keeps itself whole.
+        let _alone = self.administration.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = change();
+        let ring = KeyRing::read(&self.store).map_err(|error| status_of(&error))?;
+        self.ring.replace(ring, &self.keys);
+        outcome
     }
 
     /// Gives the store back.

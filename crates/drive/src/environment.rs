@@ -15,7 +15,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `clock` is the drive's clock: nonces, expiry and attributes go by it. `random` draws 64 bits
+    /// `clock` is the machine's clock, by which the drive's goes: nonces, expiry and attributes go by
+    /// that. `random` draws 64 bits
     /// that nobody can guess or has drawn before.
     pub fn new(
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
@@ -27,6 +28,11 @@ impl Environment {
     /// The system's clock, and the system's random numbers.
     pub fn system() -> Environment {
         Environment::new(system_clock, system_random)
+    }
+
+    /// The same randomness under another clock.
+    pub(crate) fn with_clock(&self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Environment { clock: Arc::new(clock), random: Arc::clone(&self.random) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

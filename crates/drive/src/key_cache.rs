@@ -60,6 +60,13 @@ impl KeyCache {
         self.shard(name).insert(*name, Arc::clone(keys), self.generation_keys);
     }
 
+    /// Forgets all keys.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            *shard.lock().unwrap_or_else(PoisonError::into_inner) = Shard::default();
+        }
+    }
+
     fn shard(&self, name: &KeyName) -> MutexGuard<'_, Shard> {
         let number = match &name.key {
             CredentialKey::Capability(Capability { object, audit_id, .. }) => object.0 ^ audit_id.0,

@@ -1,36 +1,50 @@
-//! The keys of Table 6 that requests may be made with, as the drive was started with them.
+//! The keys of Table 6 that requests are made with, and the ring of them that is in force.
 //!
-//! No operation of this version changes a key while the drive runs. The one that will must put a
-//! new ring in place of the old one, and empty the cache of derived keys.
+//! Operations that change keys read a new ring from the store and put it in place of the old one.
+//! A request is verified under one ring from the look-up of its key to the keeping of what was
+//! derived from it, so that nothing derived from a key survives the key.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use nasd_capability::{Capability, Refusal, SecretKey, WorkingKeys};
+use nasd_capability::{Capability, Refusal, SecretKey, WorkingKey, WorkingKeys};
 use nasd_protocol::CredentialKey;
-use nasd_store::{PartitionKeys, Store, StoreError, StoredKey};
-use nasd_types::PartitionId;
+use nasd_protocol::drive::PartitionState;
+use nasd_store::{PartitionKeys, PartitionSettings, Store, StoreError, StoredKey};
+use nasd_types::{PartitionId, Protection};
 
+use crate::key_cache::KeyCache;
+
+/// What is known of a partition.
 #[derive(Debug)]
 struct PartitionRing {
-    partition: SecretKey,
-    working: WorkingKeys,
+    key: Option<SecretKey>,
+    working: Option<WorkingKeys>,
+    settings: PartitionSettings,
 }
 
-/// The drive's keys and those of its partitions.
+/// The drive's keys and those of its partitions, with what a partition demands of requests.
 #[derive(Debug)]
 pub(crate) struct KeyRing {
-    drive: SecretKey,
+    master: Option<SecretKey>,
+    drive: Option<SecretKey>,
     partitions: HashMap<PartitionId, PartitionRing>,
 }
 
 impl KeyRing {
     pub(crate) fn read(store: &Store) -> Result<KeyRing, StoreError> {
+        let keys = store.drive_keys();
         let partitions = store
             .partitions()
             .into_iter()
-            .map(|partition| Ok((partition, PartitionRing::new(&store.keys(partition)?))))
+            .map(|partition| Ok((partition, PartitionRing::read(store, partition)?)))
             .collect::<Result<_, StoreError>>()?;
-        Ok(KeyRing { drive: secret(&store.drive_key()), partitions })
+        Ok(KeyRing {
+            master: keys.master.as_ref().map(secret),
+            drive: keys.drive.as_ref().map(secret),
+            partitions,
+        })
     }
 
     pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
@@ -39,42 +53,123 @@ impl KeyRing {
 
     /// The working key that a capability says it was minted with.
     pub(crate) fn working_key(&self, capability: &Capability) -> Result<&SecretKey, Refusal> {
-        let ring = self.partitions.get(&capability.partition).ok_or(Refusal::Key)?;
-        ring.working.of_epoch(capability.key_epoch)
+        self.working(capability.partition)?.of_epoch(capability.key_epoch)
     }
 
-    /// A key that is used for itself. Capabilities have their own way, and no request here is made
-    /// with the master key.
+    /// A key that is used for itself. Capabilities have their own way.
     pub(crate) fn direct_key(&self, key: &CredentialKey) -> Result<&SecretKey, Refusal> {
-        let ring = |partition| self.partitions.get(partition).ok_or(Refusal::Key);
-        match key {
-            CredentialKey::Drive => Ok(&self.drive),
-            CredentialKey::Partition(partition) => Ok(&ring(partition)?.partition),
-            CredentialKey::WorkingCurrent(partition) => Ok(&ring(partition)?.working.current),
+        let found = match key {
+            CredentialKey::Master => self.master.as_ref(),
+            CredentialKey::Drive => self.drive.as_ref(),
+            CredentialKey::Partition(partition) => {
+                self.partitions.get(partition).and_then(|ring| ring.key.as_ref())
+            }
+            CredentialKey::WorkingCurrent(partition) => {
+                Some(&self.working(*partition)?.current.key)
+            }
             CredentialKey::WorkingPrevious(partition) => {
-                ring(partition)?.working.previous.as_ref().ok_or(Refusal::Key)
+                self.working(*partition)?.previous.as_ref().map(|previous| &previous.key)
             }
-            CredentialKey::None | CredentialKey::Master | CredentialKey::Capability(_) => {
-                Err(Refusal::Key)
-            }
+            CredentialKey::None | CredentialKey::Capability(_) => None,
+        };
+        found.ok_or(Refusal::Key)
+    }
+
+    /// Which keys the partition has.
+    pub(crate) fn state(&self, partition: PartitionId) -> PartitionState {
+        match self.partitions.get(&partition) {
+            Some(PartitionRing { working: Some(_), .. }) => PartitionState::Ready,
+            Some(PartitionRing { key: Some(_), .. }) => PartitionState::WithoutWorkingKey,
+            _ => PartitionState::WithoutKey,
         }
+    }
+
+    /// How the partition is set; as new ones are, if there is none.
+    pub(crate) fn settings(&self, partition: PartitionId) -> PartitionSettings {
+        self.partitions.get(&partition).map(|ring| ring.settings).unwrap_or_default()
+    }
+
+    fn working(&self, partition: PartitionId) -> Result<&WorkingKeys, Refusal> {
+        let ring = self.partitions.get(&partition).ok_or(Refusal::Key)?;
+        ring.working.as_ref().ok_or(Refusal::Key)
+    }
+
+    /// All options that any partition demands.
+    fn demands(&self) -> Protection {
+        let each = self.partitions.values().map(|ring| ring.settings.minimum_protection);
+        each.fold(Protection::NONE, |all, one| all | one)
     }
 }
 
 impl PartitionRing {
-    fn new(keys: &PartitionKeys) -> PartitionRing {
-        let epoch = keys.current.epoch;
-        // Epochs count: a previous key of any other epoch would be under a wrong number.
-        let previous = keys
-            .previous
-            .as_ref()
-            .filter(|previous| previous.epoch.checked_add(1) == Some(epoch))
-            .map(|previous| secret(&previous.key));
-        let working = WorkingKeys { epoch, current: secret(&keys.current.key), previous };
-        PartitionRing { partition: secret(&keys.partition), working }
+    fn read(store: &Store, partition: PartitionId) -> Result<PartitionRing, StoreError> {
+        let keys = store.keys(partition)?;
+        let settings = settings(store, partition)?;
+        Ok(PartitionRing {
+            key: keys.partition.as_ref().map(secret),
+            working: working_keys(&keys),
+            settings,
+        })
     }
+}
+
+/// What the store has not got yet is as it is for new partitions.
+fn settings(store: &Store, partition: PartitionId) -> Result<PartitionSettings, StoreError> {
+    match store.partition_settings(partition) {
+        Err(StoreError::Damaged(why)) if why == "not written yet" => Ok(Default::default()),
+        settings => settings,
+    }
+}
+
+fn working_keys(keys: &PartitionKeys) -> Option<WorkingKeys> {
+    let working = |stored: &nasd_store::WorkingKey| WorkingKey {
+        epoch: stored.epoch,
+        key: secret(&stored.key),
+    };
+    let current = working(keys.current.as_ref()?);
+    let previous = keys.previous.as_ref().map(working);
+    Some(WorkingKeys { current, previous })
 }
 
 fn secret(key: &StoredKey) -> SecretKey {
     SecretKey::new(*key.expose())
+}
+
+/// The ring in force.
+#[derive(Debug)]
+pub(crate) struct CurrentRing {
+    ring: RwLock<KeyRing>,
+    /// [`KeyRing::demands`], so that most requests need not look into the ring twice.
+    demands: AtomicU32,
+}
+
+impl CurrentRing {
+    pub(crate) fn new(ring: KeyRing) -> CurrentRing {
+        let demands = AtomicU32::new(ring.demands().bits());
+        CurrentRing { ring: RwLock::new(ring), demands }
+    }
+
+    /// The ring, which stays in force as long as this is held.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, KeyRing> {
+        // Rings are replaced whole, so that a poisoned lock guards nothing broken.
+        self.ring.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts another ring in force, and forgets all that was derived from the old one.
+    pub(crate) fn replace(&self, ring: KeyRing, derived: &KeyCache) {
+        let mut current = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        self.demands.store(ring.demands().bits(), Ordering::Relaxed);
+        *current = ring;
+        derived.clear();
+    }
+
+    /// What the partition demands of capabilities and requests.
+    pub(crate) fn minimum_protection(&self, partition: Option<PartitionId>) -> Protection {
+        match partition {
+            Some(partition) if self.demands.load(Ordering::Relaxed) != 0 => {
+                self.read().settings(partition).minimum_protection
+            }
+            _ => Protection::NONE,
+        }
+    }
 }

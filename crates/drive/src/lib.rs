@@ -9,12 +9,14 @@
 //! never files, directories or stripes. Operations are in `operations/`, one file each.
 
 mod authority;
+mod clock;
 mod counters;
 mod drive;
 mod environment;
 mod incoming;
 mod key_cache;
 mod key_ring;
+mod metrics;
 mod operations;
 mod options;
 mod reply;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nasd_capability::WindowOptions;
+use nasd_protocol::drive::Medium;
 use nasd_transport::ServerOptions;
 use nasd_types::Protection;
 
@@ -30,6 +31,8 @@ pub struct DriveOptions {
     pub model: String,
     /// What `inquiry` tells as the version of the software.
     pub revision: String,
+    /// What the store's device is, as its control object tells.
+    pub medium: Medium,
     /// Limits of connections.
     pub server: ServerOptions,
 }
@@ -46,6 +49,7 @@ impl Default for DriveOptions {
             vendor: "NASD".to_owned(),
             model: "software drive".to_owned(),
             revision: env!("CARGO_PKG_VERSION").to_owned(),
+            medium: Medium::Unknown,
             server: ServerOptions { name: "nasd-drive".to_owned(), ..ServerOptions::default() },
         }
     }

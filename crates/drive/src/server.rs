@@ -93,6 +93,9 @@ impl DriveServer {
         self.stop_write_back();
         let drive = Arc::clone(&self.drive);
         drop(self);
+        if let Err(error) = drive.clock.stop(&drive.store) {
+            tracing::warn!(%error, "cannot make the clock's mark durable");
+        }
         match sole_owner(drive) {
             Ok(drive) => drive.into_store().close()?,
             // A call is still being executed, so the store can't be closed; but it can be flushed.
@@ -136,6 +139,7 @@ fn start_write_back(drive: Arc<Drive>, stopping: Arc<AtomicBool>) -> io::Result<
     thread::Builder::new().name("nasd-write-back".to_owned()).spawn(move || {
         let options = &drive.options;
         while !stopping.load(Ordering::Relaxed) {
+            drive.clock.keep(drive.counters.requests(), &drive.store);
             if drive.store.wait_for_dirty(options.write_back_patience) == 0 {
                 continue;
             }

@@ -11,11 +11,16 @@ use std::time::{Duration, Instant};
 use common::*;
 use nasd_capability::Suite;
 use nasd_drive::DriveOptions;
-use nasd_protocol::drive::{PROGRAM, Procedure, ReadArguments, VERSION, WriteArguments};
-use nasd_protocol::{AUTH_FLAVOR, Credential, Verifier};
+use nasd_protocol::drive::{
+    BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments,
+    InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments,
+    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
+};
+use nasd_protocol::{AUTH_FLAVOR, Credential, Region, Verifier};
 use nasd_rpc::{CallHead, OpaqueAuth};
 use nasd_transport::{ChannelError, ClientOptions, Connection, ReplyError, ServerOptions};
-use nasd_types::Protection;
+use nasd_types::{Compression, Protection, SeekTarget, Timestamp};
 use nasd_xdr::to_bytes;
 
 /// The server catches panics so that one bug does not stop it: here they must be seen.
@@ -96,6 +101,54 @@ fn send_all(drive: &TestDrive, bytes: &[u8]) {
     let _ = socket.read_to_end(&mut Vec::new());
 }
 
+/// One call of each operation that is not tried by name.
+fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
+    let (partition, name) = (PARTITION, object(4));
+    let regions = vec![Region { offset: 5, length: 1 << 40, stride: 1 << 41, count: 9 }];
+    let value = Signer::partition().seal(1);
+    let clock = drive_time();
+    let (skew_past, skew_ahead) = (1, 1);
+    vec![
+        (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name })),
+        (
+            Procedure::Blocksrequired,
+            to_bytes(&BlocksrequiredArguments { name, regions: regions.clone() }),
+        ),
+        (Procedure::Punch, to_bytes(&PunchArguments { name, durable: true, regions })),
+        (Procedure::Seek, to_bytes(&SeekArguments { name, offset: 1, target: SeekTarget::Hole })),
+        (Procedure::Createpartition, to_bytes(&CreatepartitionArguments { partition })),
+        (Procedure::Removepartition, to_bytes(&RemovepartitionArguments { partition })),
+        (Procedure::Resizepartition, to_bytes(&ResizepartitionArguments { partition, bytes: 9 })),
+        (Procedure::Flushpartition, to_bytes(&FlushpartitionArguments { partition })),
+        (
+            Procedure::Setpartitionkey,
+            to_bytes(&SetpartitionkeyArguments {
+                partition,
+                which: PartitionKey::Current,
+                epoch: 8,
+                value,
+            }),
+        ),
+        (
+            Procedure::Setpartition,
+            to_bytes(&SetpartitionArguments {
+                partition,
+                compression: Some(Compression::Lz4),
+                minimum_protection: Some(Protection::NONE),
+            }),
+        ),
+        (
+            Procedure::Initialize,
+            to_bytes(&InitializeArguments { master: value, clock, skew_past, skew_ahead }),
+        ),
+        (Procedure::Setdrivekey, to_bytes(&SetdrivekeyArguments { value })),
+    ]
+}
+
+fn drive_time() -> Timestamp {
+    Timestamp(START)
+}
+
 #[test]
 fn random_calls_never_stop_the_drive() {
     count_panics();
@@ -103,15 +156,20 @@ fn random_calls_never_stop_the_drive() {
     let name = object(4);
     let write = [to_bytes(&WriteArguments::single(name, 0, 64, false)), vec![9; 64]].concat();
     let read = to_bytes(&ReadArguments::single(name, 0, 64));
+    let others = other_calls();
     let mut random = Random(20);
     for round in 0..2000 {
-        let procedure = random.below(10) as u32;
+        let procedure = random.below(23) as u32;
         let protection =
             if round % 2 == 0 { Protection::INTEGRITY_ARGS } else { Protection::SUPPORTED };
-        let mut bytes = match random.below(4) {
+        let mut bytes = match random.below(5) {
             0 => record(&drive, 7, &write, protection),
             1 => record(&drive, 6, &read, protection),
             2 => {
+                let (procedure, arguments) = &others[random.below(others.len())];
+                record(&drive, *procedure as u32, arguments, protection)
+            }
+            3 => {
                 let arguments: Vec<u8> =
                     (0..4 * random.below(60)).map(|_| random.next() as u8).collect();
                 record(&drive, procedure, &arguments, protection)
@@ -159,7 +217,7 @@ fn oversized_and_truncated_frames_leave_the_drive_serving() {
 #[test]
 fn arguments_that_make_no_sense_are_garbage() {
     let drive = TestDrive::new();
-    for procedure in 2..9_u32 {
+    for procedure in 2..21_u32 {
         let procedure = Procedure::try_from(procedure).unwrap();
         let mut request =
             Request::new(procedure, &ReadArguments::single(object(4), 0, 1), Signer::working());

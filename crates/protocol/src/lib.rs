@@ -26,6 +26,6 @@ mod wire;
 pub use auth::{AUTH_FLAVOR, Credential, CredentialKey, Verifier};
 pub use manager::ManagerStatus;
 pub use nasd_xdr::xdr_pad;
-pub use region::{Pieces, Region, expand};
+pub use region::{Pieces, Region, expand, spread};
 pub use result::{Failure, decode_result, encode_result};
 pub use status::{Blame, Status};

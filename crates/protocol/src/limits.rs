@@ -17,6 +17,9 @@ pub const MAX_TEXT_BYTES: usize = 64;
 /// Most partitions of a drive.
 pub const MAX_PARTITIONS: usize = 1024;
 
+/// Most extensions of a drive.
+pub const MAX_EXTENSIONS: usize = 64;
+
 /// Most algorithm suites that a drive lists.
 pub const MAX_SUITES: usize = 16;
 
@@ -31,4 +34,4 @@ pub const MAX_ENTRIES: usize = 1024;
 
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
-const _: () = assert!(MAX_PARTITIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_PARTITIONS * 40 < nasd_types::limits::MAX_HEAD_BYTES);

@@ -79,6 +79,20 @@ pub struct Pieces<'a> {
 /// their region. [`Status::TooLarge`]: more than [`MAX_REGIONS`], [`MAX_PIECES`] or
 /// [`MAX_TRANSFER_BYTES`], or a piece that ends above [`MAX_OBJECT_BYTES`].
 pub fn expand(regions: &[Region]) -> Result<Pieces<'_>, Status> {
+    checked(regions, MAX_TRANSFER_BYTES)
+}
+
+/// Checks the regions of an operation that moves no data: as [`expand`], but pieces may be of any
+/// length.
+///
+/// # Errors
+///
+/// As [`expand`], without the limit on bytes.
+pub fn spread(regions: &[Region]) -> Result<Pieces<'_>, Status> {
+    checked(regions, usize::MAX)
+}
+
+fn checked(regions: &[Region], most_bytes: usize) -> Result<Pieces<'_>, Status> {
     if regions.is_empty() {
         return Err(Status::BadArgument);
     }
@@ -91,20 +105,20 @@ pub fn expand(regions: &[Region]) -> Result<Pieces<'_>, Status> {
         let range = region.validate()?;
         first = first.min(range.offset);
         end = end.max(range.end());
-        // 64 regions of at most 2^32 pieces; and no region is longer than the largest object,
-        // so the total can't overflow before it is compared.
+        // 64 regions of at most 2^32 pieces; and no region is longer than the largest object, of
+        // 2^62 bytes.
         pieces += u64::from(region.count);
-        total += region.length * u64::from(region.count);
-        if pieces > MAX_PIECES as u64 || total > MAX_TRANSFER_BYTES as u64 {
+        total = total.saturating_add(region.length * u64::from(region.count));
+        if pieces > MAX_PIECES as u64 || total > most_bytes as u64 {
             return Err(Status::TooLarge);
         }
     }
     let span = ByteRange::new(first, end - first);
-    Ok(Pieces { regions, total_bytes: total as usize, span })
+    Ok(Pieces { regions, total_bytes: usize::try_from(total).unwrap_or(usize::MAX), span })
 }
 
 impl<'a> Pieces<'a> {
-    /// Bytes of all pieces.
+    /// Bytes of all pieces; saturates.
     pub const fn total_bytes(&self) -> usize {
         self.total_bytes
     }
@@ -201,6 +215,20 @@ mod tests {
         assert!(expand(&[Region::single(MAX_OBJECT_BYTES - 1, 1)]).is_ok());
         assert_eq!(expand(&[Region::single(MAX_OBJECT_BYTES, 1)]), Err(Status::TooLarge));
         assert_eq!(expand(&[Region::single(0, 1); MAX_REGIONS + 1]), Err(Status::TooLarge));
+    }
+
+    #[test]
+    fn what_moves_no_data_may_be_of_any_length() {
+        let whole = Region::single(0, MAX_OBJECT_BYTES);
+        let regions = [whole; MAX_REGIONS];
+        assert_eq!(expand(&regions), Err(Status::TooLarge));
+        let pieces = spread(&regions).unwrap();
+        assert_eq!(pieces.span(), ByteRange::new(0, MAX_OBJECT_BYTES));
+        assert_eq!(pieces.iter().count(), MAX_REGIONS);
+        assert_eq!(spread(&[]), Err(Status::BadArgument));
+        assert_eq!(spread(&[Region::single(1, MAX_OBJECT_BYTES)]), Err(Status::TooLarge));
+        assert_eq!(spread(&[region(0, 1, 2, MAX_PIECES as u32 + 1)]), Err(Status::TooLarge));
+        assert_eq!(spread(&[whole; MAX_REGIONS + 1]), Err(Status::TooLarge));
     }
 
     #[test]

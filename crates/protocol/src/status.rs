@@ -20,6 +20,14 @@ xdr_enum! {
         NotPermitted = 4,
         /// A transfer, an object or a list is above a limit.
         TooLarge = 5,
+        /// The drive has that partition already.
+        PartitionExists = 6,
+        /// The drive does not let anybody set that attribute (`block_size`).
+        NotAdjustable = 7,
+        /// The epoch of a new working key is not above that of its predecessor.
+        StaleEpoch = 8,
+        /// A sealed key was not sealed under the key that the request was made with.
+        BadKey = 9,
 
         /// The protection is weaker than the capability's or the drive's minimum.
         RefusedProtection = 100,
@@ -120,6 +128,10 @@ impl Status {
             Status::NoSuchObject => "the partition has no such object",
             Status::NotPermitted => "this object does not allow the operation",
             Status::TooLarge => "the request is above a limit of the protocol",
+            Status::PartitionExists => "the drive has that partition already",
+            Status::NotAdjustable => "the drive does not let anybody set that attribute",
+            Status::StaleEpoch => "the working key's epoch is not above its predecessor's",
+            Status::BadKey => "the new key was not sealed under the key of the request",
             Status::RefusedProtection => "the request's protection is too weak",
             Status::RefusedSkew => "the request's clock is too far from the drive's",
             Status::RefusedReplay => "the drive has seen this request before",
@@ -144,7 +156,11 @@ impl Status {
 
     const fn what_to_do(self) -> &'static str {
         match self {
-            Status::BadArgument | Status::NotPermitted => "correct the request",
+            Status::BadArgument | Status::NotPermitted | Status::NotAdjustable | Status::BadKey => {
+                "correct the request"
+            }
+            Status::PartitionExists => "choose another number, or remove the partition first",
+            Status::StaleEpoch => "choose a higher epoch",
             Status::NoSuchPartition | Status::NoSuchObject => "look the name up again",
             Status::TooLarge => "split the request",
             Status::RefusedProtection => {

@@ -1,12 +1,14 @@
 //! How single fields look on the wire: also for types of other crates, for which the XDR traits
 //! can't be implemented here. Messages are declared with [`message!`] and are made of fields.
 
-use nasd_capability::{CAPABILITY_BYTES, Capability, Digest, KEY_BYTES, Nonce, SecretKey};
-use nasd_types::{
-    Attributes, AuditId, CellId, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName, PartitionId,
-    Protection, Rights, SetAttributes, Timestamp,
+use nasd_capability::{
+    CAPABILITY_BYTES, Capability, Digest, KEY_BYTES, Nonce, SealedKey, SecretKey,
 };
-use nasd_xdr::{Decoder, Encoder, XdrError};
+use nasd_types::{
+    Attributes, AuditId, CellId, Compression, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
+    PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
+};
+use nasd_xdr::{Decoder, Encoder, UnknownValue, XdrError};
 
 /// A field of a message.
 pub(crate) trait Field: Sized {
@@ -80,6 +82,48 @@ macro_rules! field_by_xdr {
 pub(crate) use field_by_xdr;
 
 field_by_xdr!(u32, u64, bool);
+
+impl Field for Compression {
+    fn put(&self, out: &mut Encoder) {
+        out.u32(*self as u32);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let value = input.u32()?;
+        let known = u8::try_from(value).ok().and_then(Compression::from_number);
+        known.ok_or(UnknownValue { enumeration: "Compression", value }.into())
+    }
+}
+
+impl Field for SeekTarget {
+    fn put(&self, out: &mut Encoder) {
+        out.u32(*self as u32);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        match input.u32()? {
+            0 => Ok(SeekTarget::Data),
+            1 => Ok(SeekTarget::Hole),
+            value => Err(UnknownValue { enumeration: "SeekTarget", value }.into()),
+        }
+    }
+}
+
+impl Field for SealedKey {
+    fn put(&self, out: &mut Encoder) {
+        out.opaque_fixed(&self.salt);
+        out.opaque_fixed(&self.sealed);
+        out.opaque_fixed(&self.tag);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(SealedKey {
+            salt: input.opaque_fixed()?,
+            sealed: input.opaque_fixed()?,
+            tag: input.opaque_fixed()?,
+        })
+    }
+}
 
 macro_rules! newtypes {
     ($($name:ident as $word:ident),+ $(,)?) => { $(
@@ -236,6 +280,7 @@ impl Field for SetAttributes {
         self.nearby_object.put(out);
         self.logical_size.put(out);
         self.blocks_allocated.put(out);
+        self.block_size.put(out);
         self.fs_data_modify_time.put(out);
         self.fs_attribute_modify_time.put(out);
         self.fs_specific.put(out);
@@ -247,6 +292,7 @@ impl Field for SetAttributes {
             nearby_object: Field::take(input)?,
             logical_size: Field::take(input)?,
             blocks_allocated: Field::take(input)?,
+            block_size: Field::take(input)?,
             fs_data_modify_time: Field::take(input)?,
             fs_attribute_modify_time: Field::take(input)?,
             fs_specific: Field::take(input)?,

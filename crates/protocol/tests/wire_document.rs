@@ -2,9 +2,11 @@
 //! decoders take apart. A block that differs is printed as it should be.
 
 use nasd_capability::{
-    Capability, DigestKeys, Nonce, SecretKey, Suite, capability_key, procedure_bytes,
+    Capability, DigestKeys, Nonce, SealedKey, SecretKey, Suite, capability_key, procedure_bytes,
 };
-use nasd_protocol::drive::{self, ReadArguments, ReadData, WriteArguments, Written};
+use nasd_protocol::drive::{
+    self, PartitionKey, ReadArguments, ReadData, SetpartitionkeyArguments, WriteArguments, Written,
+};
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result, encode_result, xdr_pad,
 };
@@ -92,6 +94,19 @@ fn working_key() -> SecretKey {
     SecretKey::new(std::array::from_fn(|index| index as u8))
 }
 
+fn partition_key() -> SecretKey {
+    SecretKey::new(std::array::from_fn(|index| 0x20 + index as u8))
+}
+
+/// The working key on its way.
+fn sealed_key() -> SealedKey {
+    SealedKey::seal(
+        &working_key(),
+        &partition_key(),
+        std::array::from_fn(|index| 0xa0 + index as u8),
+    )
+}
+
 fn capability() -> Capability {
     Capability {
         drive: DriveId(0x0102_0304_0506_0708),
@@ -132,12 +147,25 @@ fn call(
     data: &[u8],
 ) -> Vec<u8> {
     let key = CredentialKey::Capability(capability());
+    call_by(key, &digest_keys(), xid, procedure, protection, arguments, data)
+}
+
+/// A call by any key.
+fn call_by(
+    key: CredentialKey,
+    keys: &DigestKeys,
+    xid: u32,
+    procedure: drive::Procedure,
+    protection: Protection,
+    arguments: &[u8],
+    data: &[u8],
+) -> Vec<u8> {
     let credential = Credential::new(key, Suite::Blake3, protection).to_body();
     let selector = procedure_bytes(drive::PROGRAM, drive::VERSION, procedure.into());
     let covered = [&selector[..], &credential, arguments];
     let whole = [data];
     let covered_data = protection.contains(Protection::INTEGRITY_DATA).then_some(&whole[..]);
-    let digest = digest_keys().request(&REQUEST_NONCE, &covered, covered_data);
+    let digest = keys.request(&REQUEST_NONCE, &covered, covered_data);
     let verifier = Verifier { nonce: REQUEST_NONCE, digest }.to_body();
     let head = CallHead {
         xid,
@@ -335,6 +363,59 @@ fn a_refusal_is_that_of_the_document() {
     let bytes = reply(2, &verifier, &refused, &[]);
     let rest: &[_] = &[(4, "accept status: success"), (4, "status: NASD_REFUSED_SKEW")];
     check("example-refusal", &annotated(&bytes, &[REPLY_WORDS, VERIFIER, rest]));
+}
+
+#[test]
+fn a_sealed_key_is_that_of_the_document() {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let value = sealed_key();
+    let expected = format!(
+        "partition key           {}\nnew working key         {}\nsalt                    {}\n\
+         sealed                  {}\ntag                     {}\n",
+        hex(partition_key().expose()),
+        hex(working_key().expose()),
+        hex(&value.salt),
+        hex(&value.sealed),
+        hex(&value.tag),
+    );
+    check("example-sealed-key", &expected);
+
+    let arguments = SetpartitionkeyArguments {
+        partition: OBJECT.partition,
+        which: PartitionKey::Current,
+        epoch: 9,
+        value,
+    };
+    let bytes = call_by(
+        CredentialKey::Partition(OBJECT.partition),
+        &DigestKeys::new(&partition_key(), Suite::Blake3),
+        4,
+        drive::Procedure::Setpartitionkey,
+        Protection::INTEGRITY_ARGS,
+        &to_bytes(&arguments),
+        &[],
+    );
+    let credential: &[_] = &[
+        (4, "procedure: SETPARTITIONKEY"),
+        (4, "credential: flavor NASD"),
+        (4, "length of its body: 20"),
+        (4, "key: NASD_KEY_PARTITION"),
+        (4, "suite: BLAKE3"),
+        (4, "protection"),
+        (4, "key partition"),
+        (4, "no capability follows"),
+    ];
+    let rest: &[_] = &[
+        (4, "partition"),
+        (4, "which: NASD_PARTITION_CURRENT"),
+        (4, "epoch"),
+        (16, "value: salt"),
+        (32, "sealed"),
+        (16, "tag"),
+    ];
+    let expected = annotated(&bytes, &[CALL_WORDS, credential, VERIFIER, rest]);
+    check("example-setpartitionkey-call", &expected);
+    assert_eq!(value.open(&partition_key()), Some(working_key()));
 }
 
 #[test]

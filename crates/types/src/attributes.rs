@@ -50,6 +50,8 @@ pub struct SetAttributes {
     pub logical_size: Option<u64>,
     /// New reservation, in blocks.
     pub blocks_allocated: Option<u64>,
+    /// New block size in bytes. Drives whose block size is not adjustable refuse all but theirs.
+    pub block_size: Option<u32>,
     /// New file system data time.
     pub fs_data_modify_time: Option<Timestamp>,
     /// New file system attribute time.

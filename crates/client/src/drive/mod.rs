@@ -1,6 +1,8 @@
 //! One drive, as a client sees it.
 
+mod administration;
 mod connection;
+mod contents;
 mod exchange;
 mod operations;
 
@@ -18,7 +20,9 @@ use crate::pool::Pool;
 use crate::retry::Server;
 use crate::{ClientError, Connector, Host, RetryPolicy, SystemHost, TcpConnector};
 
+pub use administration::ClockSettings;
 use connection::DriveConnection;
+pub use contents::Objects;
 use exchange::Failure;
 pub use operations::ReadOutcome;
 
@@ -55,12 +59,14 @@ impl Default for ConnectOptions {
 /// A call whose connection breaks is sent again until it is answered or the deadline has passed;
 /// every try has a nonce of its own. A try whose reply was lost may have been executed. Of the
 /// operations of a drive,
-/// * `read`, `getattr`, `flush` and `inquiry` can be executed twice without harm;
-/// * `write` and `setattr` set what they set once more, which shows only if somebody else changed
-///   the same bytes or attributes in between;
-/// * `remove` of an object that an earlier try may have removed counts as done;
-/// * `create` may leave an object that nobody knows of. Whoever needs to be sure lists the
-///   partition and removes what is not referred to.
+/// * `read`, `getattr`, `seek`, `blocks_required`, `flush` and `inquiry` can be executed twice
+///   without harm;
+/// * `write`, `punch`, `setattr`, and whatever sets a key, a size or settings, set what they set once
+///   more, which shows only if somebody else changed the same in between;
+/// * `remove` of an object or a partition that an earlier try may have removed counts as done, and
+///   so does making a partition that an earlier try may have made;
+/// * `create` and `fastcopy` may leave an object that nobody knows of. Whoever needs to be sure lists
+///   the partition ([`DriveClient::objects`]) and removes what is not referred to.
 #[derive(Clone)]
 pub struct DriveClient {
     shared: Arc<Shared>,

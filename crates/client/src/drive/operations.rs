@@ -1,15 +1,19 @@
-//! The operations of a drive.
+//! The operations on objects, and inquiry.
 
 use std::io::IoSlice;
 
 use nasd_protocol::drive::{
-    AttributesReply, Create, CreateArguments, Created, DriveInformation, Flush, FlushArguments,
-    Flushed, Getattr, GetattrArguments, Read, ReadArguments, Remove, RemoveArguments, Setattr,
-    SetattrArguments, Write, WriteArguments, Written,
+    AttributesReply, BlocksRequired, Blocksrequired, BlocksrequiredArguments, Create,
+    CreateArguments, Created, DriveInformation, Fastcopy, FastcopyArguments, Flush, FlushArguments,
+    Flushed, Getattr, GetattrArguments, Punch, PunchArguments, Read, ReadArguments, Remove,
+    RemoveArguments, Seek, SeekArguments, Setattr, SetattrArguments, Sought, Write, WriteArguments,
+    Written,
 };
 use nasd_protocol::limits::MAX_FLUSH_OBJECTS;
-use nasd_protocol::{Region, Status, expand};
-use nasd_types::{Attributes, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
+use nasd_protocol::{Region, Status, expand, spread};
+use nasd_types::{
+    Attributes, ObjectId, ObjectName, PartitionId, SeekTarget, SetAttributes, Timestamp,
+};
 
 use super::DriveClient;
 use super::exchange::{Failure, Request};
@@ -202,6 +206,61 @@ impl DriveClient {
         let arguments = FlushArguments { partition, objects: objects.to_vec() };
         let request = Request::plain::<Flush>(&arguments);
         Ok(self.call::<Flush>(authority, &request, &mut [])?.reply)
+    }
+
+    /// Makes a copy of an object that shares its blocks until either is written to; durable when
+    /// this returns. See [`DriveClient`] for what a lost reply leaves.
+    pub fn fastcopy(
+        &self,
+        authority: &Authority,
+        source: ObjectName,
+    ) -> Result<Created, ClientError> {
+        let request = Request::plain::<Fastcopy>(&FastcopyArguments { name: source });
+        Ok(self.call::<Fastcopy>(authority, &request, &mut [])?.reply)
+    }
+
+    /// How many blocks more the object may take once these regions are overwritten.
+    pub fn blocks_required(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        regions: &[Region],
+    ) -> Result<BlocksRequired, ClientError> {
+        spread(regions).map_err(ClientError::Drive)?;
+        let arguments = BlocksrequiredArguments { name, regions: regions.to_vec() };
+        let request = Request::plain::<Blocksrequired>(&arguments);
+        Ok(self.call::<Blocksrequired>(authority, &request, &mut [])?.reply)
+    }
+
+    /// Makes the bytes of these regions read as zeros, and frees the blocks that lie within. The
+    /// object's length stays.
+    pub fn punch(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        regions: &[Region],
+        durable: bool,
+    ) -> Result<Attributes, ClientError> {
+        spread(regions).map_err(ClientError::Drive)?;
+        let arguments = PunchArguments { name, durable, regions: regions.to_vec() };
+        let request = Request::plain::<Punch>(&arguments);
+        let AttributesReply { attributes } =
+            self.call::<Punch>(authority, &request, &mut [])?.reply;
+        Ok(attributes)
+    }
+
+    /// Where data, or a hole, begins from `offset` on. `None` if that is not before the end of the
+    /// object, there is none, or it is not in the region of the capability.
+    pub fn seek(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClientError> {
+        let request = Request::plain::<Seek>(&SeekArguments { name, offset, target });
+        let Sought { position } = self.call::<Seek>(authority, &request, &mut [])?.reply;
+        Ok(position)
     }
 
     /// Bytes of all pieces, if one request may have so many.

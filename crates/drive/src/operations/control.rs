@@ -1,24 +1,29 @@
 //! Contents of the well-known objects that the drive makes up (CMU-CS-97-118, Table 4).
 
+use nasd_protocol::Pieces;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{DriveControl, PartitionControl, PartitionSummary};
 use nasd_protocol::limits::MAX_PARTITIONS;
 use nasd_store::PartitionSpace;
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{ObjectId, ObjectName, Timestamp};
+use nasd_types::{ObjectId, ObjectName, PartitionId, Timestamp};
 use nasd_xdr::to_bytes;
 
 use crate::Drive;
 use crate::status::status_of;
 
-/// What the object holds now. The list of a partition's objects has no format in this version.
+/// Bytes of an identifier in the list of a partition's objects.
+const IDENTIFIER_BYTES: u64 = 8;
+
+/// What the control object holds now.
 pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Result<Vec<u8>, Status> {
     let space = drive.store.partition_space(name.partition).map_err(|error| status_of(&error))?;
     match name.object {
         ObjectId::DRIVE_CONTROL => drive_control(drive, now).map(|control| to_bytes(&control)),
         ObjectId::PARTITION_CONTROL => Ok(to_bytes(&PartitionControl {
-            summary: summary(&space),
+            summary: summary(drive, &space),
             free_bytes: space.free_bytes,
+            objects_supported: supported(&space),
         })),
         _ => Err(Status::NotPermitted),
     }
@@ -31,17 +36,22 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
     partitions.truncate(MAX_PARTITIONS);
     let partitions = partitions
         .into_iter()
-        .map(|partition| drive.store.partition_space(partition).map(|space| summary(&space)))
+        .map(|partition| drive.store.partition_space(partition).map(|space| summary(drive, &space)))
         .collect::<Result<_, _>>()
         .map_err(|error| status_of(&error))?;
+    let (skew_past, skew_ahead) = drive.window.skew();
     Ok(DriveControl {
         drive: drive.identity.drive,
         clock: now,
+        clock_offset: drive.clock.offset(),
+        skew_past,
+        skew_ahead,
         started: drive.started,
         capacity_bytes: space.capacity_bytes,
         used_bytes: space.used_bytes,
         cache_bytes: space.cache_bytes,
         block_size: BLOCK_BYTES as u32,
+        medium: drive.options.medium,
         capability_bytes_read: counters.read.by_capability(),
         capability_bytes_written: counters.written.by_capability(),
         key_bytes_read: counters.read.by_key(),
@@ -49,14 +59,51 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         requests: counters.requests(),
         refusals: counters.refusals(),
         partitions,
+        extensions: Vec::new(),
     })
 }
 
-fn summary(space: &PartitionSpace) -> PartitionSummary {
+fn summary(drive: &Drive, space: &PartitionSpace) -> PartitionSummary {
+    let ring = drive.ring.read();
+    let settings = ring.settings(space.partition);
     PartitionSummary {
         partition: space.partition,
         quota_bytes: space.quota_bytes,
         used_bytes: space.used_bytes,
         objects: space.objects,
+        state: ring.state(space.partition),
+        compression: settings.compression,
+        minimum_protection: settings.minimum_protection,
     }
+}
+
+/// Those that there are, and as many of one block as there is room for.
+fn supported(space: &PartitionSpace) -> u64 {
+    space.objects.saturating_add(space.free_bytes / BLOCK_BYTES as u64)
+}
+
+/// A piece of the list of a partition's objects: from byte `8 * n` on are the identifiers that are
+/// not below `n`, in ascending order. So readers that go on behind the last one find every object
+/// that exists all the while, once, however many come and go, and the drive keeps nothing about
+/// them.
+pub(super) fn list(
+    drive: &Drive,
+    partition: PartitionId,
+    pieces: &Pieces<'_>,
+) -> Result<Vec<u8>, Status> {
+    let range = pieces.contiguous().ok_or(Status::BadArgument)?;
+    if range.offset % IDENTIFIER_BYTES != 0 {
+        return Err(Status::BadArgument);
+    }
+    let from = ObjectId(range.offset / IDENTIFIER_BYTES);
+    // A read is at most of `MAX_TRANSFER_BYTES`.
+    let most = (range.length / IDENTIFIER_BYTES) as usize;
+    let objects = drive.store.list(partition, from, most).map_err(|error| status_of(&error))?;
+    Ok(objects.iter().flat_map(|object| object.0.to_be_bytes()).collect())
+}
+
+/// The length of the whole list, in bytes.
+pub(super) fn list_bytes(drive: &Drive, partition: PartitionId) -> Result<u64, Status> {
+    let space = drive.store.partition_space(partition).map_err(|error| status_of(&error))?;
+    Ok(space.objects * IDENTIFIER_BYTES)
 }

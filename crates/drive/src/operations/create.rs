@@ -5,7 +5,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{Create, CreateArguments, Created};
 use nasd_types::{ObjectName, Rights};
 
-use super::{Context, Perform};
+use super::{Context, Perform, check_settable};
 use crate::Drive;
 use crate::reply::Done;
 use crate::status::status_of;
@@ -26,6 +26,7 @@ impl Perform for Create {
         context: &Context<'_>,
     ) -> Result<Done<Created>, Status> {
         let CreateArguments { partition, durable, initial } = arguments;
+        check_settable(&initial)?;
         let (object, attributes) = drive
             .store
             .create(partition, &initial, context.now)

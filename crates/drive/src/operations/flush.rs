@@ -27,12 +27,11 @@ impl Perform for Flush {
         _context: &Context<'_>,
     ) -> Result<Done<Flushed>, Status> {
         let FlushArguments { partition, objects } = arguments;
-        if !drive.ring.has_partition(partition) {
+        if !drive.ring.read().has_partition(partition) {
             return Err(Status::NoSuchPartition);
         }
         if objects.is_empty() {
-            // All partitions are as cheap as one: most of the cost is the one durable commit.
-            drive.store.flush_all().map_err(|error| status_of(&error))?;
+            drive.store.flush_partition(partition).map_err(|error| status_of(&error))?;
         } else {
             let names: Vec<ObjectName> = objects
                 .into_iter()

@@ -1,20 +1,34 @@
 //! What a drive does, one file an operation.
 
+mod blocksrequired;
 mod control;
 mod create;
+mod createpartition;
+mod fastcopy;
 mod flush;
+mod flushpartition;
 mod getattr;
+mod initialize;
 mod inquiry;
+mod punch;
 mod read;
 mod remove;
+mod removepartition;
+mod resizepartition;
+mod seek;
 mod setattr;
+mod setdrivekey;
+mod setpartition;
+mod setpartitionkey;
 pub(crate) mod write;
 
-use nasd_capability::{Access, KeyKinds, Target};
-use nasd_protocol::Status;
+use nasd_capability::{Access, KeyKind, KeyKinds, SealedKey, Target};
 use nasd_protocol::drive::{self as wire, Operation, Procedure};
+use nasd_protocol::{CredentialKey, Status};
+use nasd_store::StoredKey;
 use nasd_transport::{AcceptStatus, Answer, CallHead};
-use nasd_types::{ByteRange, ObjectName, Rights, Timestamp};
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, SetAttributes, Timestamp};
 use nasd_xdr::from_bytes;
 
 use crate::Drive;
@@ -37,6 +51,8 @@ trait Perform: Operation {
 /// What an operation may know of its call.
 struct Context<'a> {
     grant: &'a Grant,
+    /// By whose authority it comes.
+    key: &'a CredentialKey,
     /// When the call was received whole.
     now: Timestamp,
 }
@@ -58,6 +74,18 @@ pub(crate) fn execute(
         Procedure::Read => run::<wire::Read>(drive, head, arguments),
         Procedure::Write => unreachable!("invariant: the service sends writes to `write`"),
         Procedure::Flush => run::<wire::Flush>(drive, head, arguments),
+        Procedure::Fastcopy => run::<wire::Fastcopy>(drive, head, arguments),
+        Procedure::Blocksrequired => run::<wire::Blocksrequired>(drive, head, arguments),
+        Procedure::Punch => run::<wire::Punch>(drive, head, arguments),
+        Procedure::Seek => run::<wire::Seek>(drive, head, arguments),
+        Procedure::Createpartition => run::<wire::Createpartition>(drive, head, arguments),
+        Procedure::Removepartition => run::<wire::Removepartition>(drive, head, arguments),
+        Procedure::Resizepartition => run::<wire::Resizepartition>(drive, head, arguments),
+        Procedure::Flushpartition => run::<wire::Flushpartition>(drive, head, arguments),
+        Procedure::Setpartitionkey => run::<wire::Setpartitionkey>(drive, head, arguments),
+        Procedure::Setpartition => run::<wire::Setpartition>(drive, head, arguments),
+        Procedure::Initialize => run::<wire::Initialize>(drive, head, arguments),
+        Procedure::Setdrivekey => run::<wire::Setdrivekey>(drive, head, arguments),
     }
 }
 
@@ -66,9 +94,9 @@ pub(crate) fn may_block(drive: &Drive, procedure: Procedure, arguments: &[u8]) -
     match procedure {
         Procedure::Null | Procedure::Inquiry | Procedure::Getattr => false,
         Procedure::Read => read::may_block(drive, arguments),
-        // Changes of metadata wait for the commit of whoever is flushing.
-        Procedure::Create | Procedure::Remove | Procedure::Setattr => true,
-        Procedure::Write | Procedure::Flush => true,
+        // Changes of metadata wait for the commit of whoever is flushing, and all else that looks
+        // beyond an object's attributes for the medium.
+        _ => true,
     }
 }
 
@@ -98,7 +126,8 @@ fn run<O: Perform>(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<R
         Ok(grant) => grant,
         Err(denied) => return drive.deny(&claimed, &denied, now),
     };
-    let done = O::perform(drive, arguments, &Context { grant: &grant, now });
+    let context = Context { grant: &grant, key: &claimed.credential.key, now };
+    let done = O::perform(drive, arguments, &context);
     drive.seal(&grant, done)
 }
 
@@ -106,6 +135,48 @@ fn run<O: Perform>(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<R
 fn on_object(name: ObjectName, rights: Rights, bytes: Option<ByteRange>) -> Access<'static> {
     let target = Target::Object(name.partition, name.object);
     Access { target, rights, bytes, keys: KeyKinds::OBJECT }
+}
+
+/// What an operation on a partition needs that only one kind of key may ask for.
+fn on_partition(partition: PartitionId, key: KeyKind) -> Access<'static> {
+    Access {
+        target: Target::Partition(partition),
+        rights: Rights::empty(),
+        bytes: None,
+        keys: KeyKinds::only(key),
+    }
+}
+
+/// What an operation of the master key needs.
+fn on_drive() -> Access<'static> {
+    Access {
+        target: Target::Drive,
+        rights: Rights::empty(),
+        bytes: None,
+        keys: KeyKinds::only(KeyKind::Master),
+    }
+}
+
+/// The key that travelled sealed under the key of the request. Keys must not be changing.
+fn open_key(drive: &Drive, sealed: &SealedKey, key: &CredentialKey) -> Result<StoredKey, Status> {
+    let ring = drive.ring.read();
+    let under = ring.direct_key(key).map_err(|_| Status::BadKey)?;
+    let opened = sealed.open(under).ok_or(Status::BadKey)?;
+    Ok(StoredKey::new(*opened.expose()))
+}
+
+/// Refuses attributes that this drive does not let anybody set.
+fn check_settable(changes: &SetAttributes) -> Result<(), Status> {
+    match changes.block_size {
+        Some(bytes) if bytes as usize != BLOCK_BYTES => Err(Status::NotAdjustable),
+        _ => Ok(()),
+    }
+}
+
+/// A partition always has its First Object (Table 4).
+fn refuse_well_known(name: ObjectName) -> Result<(), Status> {
+    refuse_synthetic(name)?;
+    if name.object == ObjectId::FIRST_OBJECT { Err(Status::NotPermitted) } else { Ok(()) }
 }
 
 /// The objects that the drive makes up can only be read.

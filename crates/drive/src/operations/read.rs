@@ -3,7 +3,7 @@
 use nasd_capability::Access;
 use nasd_protocol::drive::{Read, ReadArguments, ReadData};
 use nasd_protocol::{Pieces, Status};
-use nasd_types::{ByteRange, ObjectName, Rights, Timestamp};
+use nasd_types::{ByteRange, ObjectId, ObjectName, Rights, Timestamp};
 use nasd_xdr::from_bytes;
 
 use super::{Context, Perform, control, on_object};
@@ -74,6 +74,11 @@ fn read_synthetic(
     pieces: &Pieces<'_>,
     now: Timestamp,
 ) -> Result<Found, Status> {
+    if name.object == ObjectId::PARTITION_CONTENTS {
+        let data = vec![ReplyData::Bytes(control::list(drive, name.partition, pieces)?)];
+        let logical_size = control::list_bytes(drive, name.partition)?;
+        return Ok(Found { logical_size, fs_data_modify_time: now, data });
+    }
     let contents = control::contents(drive, name, now)?;
     let logical_size = contents.len() as u64;
     let data = pieces
@@ -91,7 +96,7 @@ pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
         return false;
     };
     if is_synthetic(arguments.name.object) {
-        return false;
+        return arguments.name.object == ObjectId::PARTITION_CONTENTS;
     }
     let is_cached = |range: ByteRange| drive.store.is_cached(arguments.name, range);
     match arguments.pieces() {

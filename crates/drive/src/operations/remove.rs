@@ -5,7 +5,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{Remove, RemoveArguments};
 use nasd_types::Rights;
 
-use super::{Context, Perform, on_object, refuse_synthetic};
+use super::{Context, Perform, on_object, refuse_well_known};
 use crate::Drive;
 use crate::reply::Done;
 use crate::status::status_of;
@@ -21,7 +21,7 @@ impl Perform for Remove {
         _context: &Context<'_>,
     ) -> Result<Done<()>, Status> {
         let RemoveArguments { name, durable } = arguments;
-        refuse_synthetic(name)?;
+        refuse_well_known(name)?;
         drive.store.remove(name).map_err(|error| status_of(&error))?;
         if durable {
             drive.flush(&[name])?;

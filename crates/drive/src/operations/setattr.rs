@@ -5,7 +5,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{AttributesReply, Setattr, SetattrArguments};
 use nasd_types::Rights;
 
-use super::{Context, Perform, on_object, refuse_synthetic};
+use super::{Context, Perform, check_settable, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::reply::Done;
 use crate::status::status_of;
@@ -22,6 +22,7 @@ impl Perform for Setattr {
     ) -> Result<Done<AttributesReply>, Status> {
         let SetattrArguments { name, durable, changes } = arguments;
         refuse_synthetic(name)?;
+        check_settable(&changes)?;
         let attributes =
             drive.store.setattr(name, &changes, context.now).map_err(|error| status_of(&error))?;
         if durable {

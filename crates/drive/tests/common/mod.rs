@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nasd_capability::{
-    Capability, Digest, DigestKeys, Nonce, NonceSource, SecretKey, Suite, capability_key,
-    procedure_bytes,
+    Capability, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey, Suite,
+    capability_key, procedure_bytes,
 };
 use nasd_device::{BlockDevice, MemoryDevice};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
@@ -44,6 +44,7 @@ pub fn key_of(number: u8) -> [u8; 32] {
 pub const DRIVE_KEY: u8 = 1;
 pub const PARTITION_KEY: u8 = 2;
 pub const WORKING_KEY: u8 = 3;
+pub const MASTER_KEY: u8 = 9;
 
 fn partition(id: PartitionId, offset: u8) -> PartitionFormat {
     PartitionFormat {
@@ -69,8 +70,18 @@ pub fn format_options() -> FormatOptions {
 }
 
 pub fn new_device() -> Arc<dyn BlockDevice> {
+    formatted(&format_options())
+}
+
+/// A drive whose owner has a master key.
+pub fn owned_device() -> Arc<dyn BlockDevice> {
+    let master_key = Some(StoredKey::new(key_of(MASTER_KEY)));
+    formatted(&FormatOptions { master_key, ..format_options() })
+}
+
+pub fn formatted(options: &FormatOptions) -> Arc<dyn BlockDevice> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(192 << 20).unwrap());
-    Store::format(Arc::clone(&device), &format_options()).unwrap();
+    Store::format(Arc::clone(&device), options).unwrap();
     device
 }
 
@@ -89,6 +100,11 @@ impl TestDrive {
 
     pub fn with(options: DriveOptions) -> TestDrive {
         TestDrive::on(new_device(), options, START)
+    }
+
+    /// With a master key.
+    pub fn owned() -> TestDrive {
+        TestDrive::on(owned_device(), DriveOptions::default(), START)
     }
 
     /// On a device that is formatted. The clock stands a minute after the start.
@@ -177,6 +193,11 @@ impl TestDrive {
         answered.status.expect("it must be refused")
     }
 
+    /// The answer to a request by a key or capability.
+    pub fn by(&self, signer: Signer, procedure: Procedure, arguments: &impl XdrEncode) -> Answered {
+        self.ask(&Request::new(procedure, arguments, signer)).unwrap()
+    }
+
     /// An empty object, made with the working key.
     pub fn new_object(&self) -> ObjectName {
         let arguments = CreateArguments {
@@ -232,6 +253,27 @@ impl Signer {
     pub fn working() -> Signer {
         let claimed = CredentialKey::WorkingCurrent(PARTITION);
         Signer { claimed, secret: Some(SecretKey::new(key_of(WORKING_KEY))) }
+    }
+
+    pub fn drive() -> Signer {
+        Signer::key(CredentialKey::Drive, DRIVE_KEY)
+    }
+
+    pub fn partition() -> Signer {
+        Signer::key(CredentialKey::Partition(PARTITION), PARTITION_KEY)
+    }
+
+    pub fn master() -> Signer {
+        Signer::key(CredentialKey::Master, MASTER_KEY)
+    }
+
+    /// The key of that number, as it is sent to the drive.
+    pub fn seal(&self, number: u8) -> SealedKey {
+        static SALTS: AtomicU64 = AtomicU64::new(0);
+        let mut salt = [0; 16];
+        salt[8..].copy_from_slice(&SALTS.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        let under = self.secret.as_ref().expect("a signer that seals has a key");
+        SealedKey::seal(&SecretKey::new(key_of(number)), under, salt)
     }
 
     pub fn key(claimed: CredentialKey, number: u8) -> Signer {

@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nasd_protocol::drive::{DriveControl, PartitionControl, PartitionSummary};
+use nasd_protocol::drive::{
+    DriveControl, Medium, PartitionControl, PartitionState, PartitionSummary,
+};
 use nasd_protocol::manager::FileHandle;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
-    Attributes, DriveId, FS_SPECIFIC_BYTES, ObjectId, PartitionId, SetAttributes, Timestamp,
+    Attributes, Compression, DriveId, FS_SPECIFIC_BYTES, ObjectId, PartitionId, Protection,
+    SetAttributes, Timestamp,
 };
 
 use super::contents::Contents;
@@ -313,11 +316,15 @@ impl ObjectStore for MemoryDrives {
             Ok(DriveControl {
                 drive,
                 clock: now,
+                clock_offset: 0,
+                skew_past: 0,
+                skew_ahead: 0,
                 started: Timestamp(0),
                 capacity_bytes: state.capacity_bytes,
                 used_bytes: state.used_bytes(),
                 cache_bytes: 0,
                 block_size: BLOCK_BYTES as u32,
+                medium: Medium::Memory,
                 capability_bytes_read: 0,
                 capability_bytes_written: 0,
                 key_bytes_read: 0,
@@ -325,6 +332,7 @@ impl ObjectStore for MemoryDrives {
                 requests: 0,
                 refusals: 0,
                 partitions: vec![state.summary()],
+                extensions: Vec::new(),
             })
         })
     }
@@ -332,7 +340,8 @@ impl ObjectStore for MemoryDrives {
     fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError> {
         self.on_drive(drive, |state, _now| {
             let free_bytes = state.capacity_bytes.saturating_sub(state.used_bytes());
-            Ok(PartitionControl { summary: state.summary(), free_bytes })
+            let objects_supported = u64::MAX;
+            Ok(PartitionControl { summary: state.summary(), free_bytes, objects_supported })
         })
     }
 
@@ -348,6 +357,9 @@ impl Drive {
             quota_bytes: self.capacity_bytes,
             used_bytes: self.used_bytes(),
             objects: self.objects.len() as u64,
+            state: PartitionState::Ready,
+            compression: Compression::None,
+            minimum_protection: Protection::NONE,
         }
     }
 }

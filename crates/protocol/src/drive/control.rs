@@ -1,11 +1,66 @@
 //! Contents of the well-known control objects (CMU-CS-97-118, Table 4), which are read with
 //! `read` and decoded here.
 
-use nasd_types::{DriveId, PartitionId, Timestamp};
-use nasd_xdr::{Decoder, Encoder, XdrError};
+use nasd_types::{Compression, DriveId, PartitionId, Protection, Timestamp};
+use nasd_xdr::{Decoder, Encoder, XdrError, xdr_enum};
 
-use crate::limits::MAX_PARTITIONS;
-use crate::wire::{Field, message, put_array, take_array, xdr_by_field};
+use crate::limits::{MAX_EXTENSIONS, MAX_PARTITIONS, MAX_TEXT_BYTES};
+use crate::wire::{Field, field_by_xdr, message, put_array, take_array, xdr_by_field};
+
+xdr_enum! {
+    /// Which keys a partition has (`nasd_partition_state`).
+    pub enum PartitionState {
+        /// None: the drive key can set its partition key.
+        WithoutKey = 0,
+        /// A partition key, which can set working keys.
+        WithoutWorkingKey = 1,
+        /// A working key: capabilities can be made.
+        Ready = 2,
+    }
+}
+
+xdr_enum! {
+    /// What a drive stores data on (`nasd_medium`).
+    pub enum Medium {
+        /// Nobody said.
+        Unknown = 0,
+        /// Disks that turn.
+        Magnetic = 1,
+        /// Flash and the like.
+        SolidState = 2,
+        /// Memory: lost with the power.
+        Memory = 3,
+    }
+}
+
+field_by_xdr!(PartitionState, Medium);
+
+/// What a drive can do beyond this protocol (`nasd_extension`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// By which it is called.
+    pub number: u32,
+    /// At most [`MAX_TEXT_BYTES`] bytes.
+    pub name: String,
+    /// Its version.
+    pub revision: u32,
+}
+
+impl Field for Extension {
+    fn put(&self, out: &mut Encoder) {
+        out.u32(self.number);
+        out.string(&self.name);
+        out.u32(self.revision);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(Extension {
+            number: input.u32()?,
+            name: input.string(MAX_TEXT_BYTES)?.to_owned(),
+            revision: input.u32()?,
+        })
+    }
+}
 
 message! {
     /// One partition's size and use (`nasd_partition_summary`).
@@ -19,6 +74,12 @@ message! {
         pub used_bytes: u64,
         /// Objects that it holds.
         pub objects: u64,
+        /// Which keys it has.
+        pub state: PartitionState,
+        /// Of data written from now on.
+        pub compression: Compression,
+        /// The weakest protection of capabilities and requests for its objects.
+        pub minimum_protection: Protection,
     }
 }
 
@@ -30,6 +91,8 @@ message! {
         pub summary: PartitionSummary,
         /// Bytes that a writer could still store.
         pub free_bytes: u64,
+        /// About how many objects it can hold, those that there are among them.
+        pub objects_supported: u64,
     }
 }
 
@@ -40,6 +103,12 @@ pub struct DriveControl {
     pub drive: DriveId,
     /// Its clock.
     pub clock: Timestamp,
+    /// How far that is ahead of the machine's clock, in nanoseconds.
+    pub clock_offset: i64,
+    /// How much older than its clock a nonce may be, in nanoseconds.
+    pub skew_past: u64,
+    /// How much newer.
+    pub skew_ahead: u64,
     /// When it was started.
     pub started: Timestamp,
     /// Bytes that it can store.
@@ -50,6 +119,8 @@ pub struct DriveControl {
     pub cache_bytes: u64,
     /// Bytes of a block.
     pub block_size: u32,
+    /// What it stores data on.
+    pub medium: Medium,
     /// Data bytes sent to holders of capabilities since it was started.
     pub capability_bytes_read: u64,
     /// Data bytes received from them.
@@ -64,17 +135,23 @@ pub struct DriveControl {
     pub refusals: u64,
     /// Its partitions.
     pub partitions: Vec<PartitionSummary>,
+    /// What it can do beyond this protocol.
+    pub extensions: Vec<Extension>,
 }
 
 impl Field for DriveControl {
     fn put(&self, out: &mut Encoder) {
         self.drive.put(out);
         self.clock.put(out);
+        out.i64(self.clock_offset);
+        out.u64(self.skew_past);
+        out.u64(self.skew_ahead);
         self.started.put(out);
         out.u64(self.capacity_bytes);
         out.u64(self.used_bytes);
         out.u64(self.cache_bytes);
         out.u32(self.block_size);
+        self.medium.put(out);
         out.u64(self.capability_bytes_read);
         out.u64(self.capability_bytes_written);
         out.u64(self.key_bytes_read);
@@ -82,17 +159,22 @@ impl Field for DriveControl {
         out.u64(self.requests);
         out.u64(self.refusals);
         put_array(&self.partitions, out);
+        put_array(&self.extensions, out);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
         Ok(DriveControl {
             drive: Field::take(input)?,
             clock: Field::take(input)?,
+            clock_offset: input.i64()?,
+            skew_past: input.u64()?,
+            skew_ahead: input.u64()?,
             started: Field::take(input)?,
             capacity_bytes: input.u64()?,
             used_bytes: input.u64()?,
             cache_bytes: input.u64()?,
             block_size: input.u32()?,
+            medium: Field::take(input)?,
             capability_bytes_read: input.u64()?,
             capability_bytes_written: input.u64()?,
             key_bytes_read: input.u64()?,
@@ -100,6 +182,7 @@ impl Field for DriveControl {
             requests: input.u64()?,
             refusals: input.u64()?,
             partitions: take_array(input, MAX_PARTITIONS)?,
+            extensions: take_array(input, MAX_EXTENSIONS)?,
         })
     }
 }

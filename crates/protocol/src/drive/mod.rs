@@ -1,13 +1,25 @@
 //! The drive program: Tables 1-3 of CMU-CS-97-118, one file an operation (`specs/nasd.x`).
 
+pub mod blocksrequired;
 pub mod control;
 pub mod create;
+pub mod createpartition;
+pub mod fastcopy;
 pub mod flush;
+pub mod flushpartition;
 pub mod getattr;
+pub mod initialize;
 pub mod inquiry;
+pub mod punch;
 pub mod read;
 pub mod remove;
+pub mod removepartition;
+pub mod resizepartition;
+pub mod seek;
 pub mod setattr;
+pub mod setdrivekey;
+pub mod setpartition;
+pub mod setpartitionkey;
 pub mod write;
 
 use nasd_types::Attributes;
@@ -15,14 +27,28 @@ use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
 use crate::wire::message;
 
-pub use control::{DriveControl, PartitionControl, PartitionSummary};
+pub use blocksrequired::{BlocksRequired, Blocksrequired, BlocksrequiredArguments};
+pub use control::{
+    DriveControl, Extension, Medium, PartitionControl, PartitionState, PartitionSummary,
+};
 pub use create::{Create, CreateArguments, Created};
+pub use createpartition::{Createpartition, CreatepartitionArguments};
+pub use fastcopy::{Fastcopy, FastcopyArguments};
 pub use flush::{Flush, FlushArguments, Flushed};
+pub use flushpartition::{Flushpartition, FlushpartitionArguments};
 pub use getattr::{Getattr, GetattrArguments};
+pub use initialize::{Initialize, InitializeArguments};
 pub use inquiry::{DriveInformation, Inquiry};
+pub use punch::{Punch, PunchArguments};
 pub use read::{READ_RESULT_HEAD_BYTES, Read, ReadArguments, ReadData};
 pub use remove::{Remove, RemoveArguments};
+pub use removepartition::{Removepartition, RemovepartitionArguments};
+pub use resizepartition::{NO_QUOTA, Resizepartition, ResizepartitionArguments};
+pub use seek::{Seek, SeekArguments, Sought};
 pub use setattr::{Setattr, SetattrArguments};
+pub use setdrivekey::{Setdrivekey, SetdrivekeyArguments};
+pub use setpartition::{Setpartition, SetpartitionArguments};
+pub use setpartitionkey::{PartitionKey, Setpartitionkey, SetpartitionkeyArguments};
 pub use write::{Write, WriteArguments, Written};
 
 /// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
@@ -52,6 +78,30 @@ xdr_enum! {
         Write = 7,
         /// Make objects durable.
         Flush = 8,
+        /// Copy an object by sharing its blocks.
+        Fastcopy = 9,
+        /// Ask how many blocks overwriting would take.
+        Blocksrequired = 10,
+        /// Make bytes read as zeros, and free their blocks.
+        Punch = 11,
+        /// Find where data, or a hole, begins.
+        Seek = 12,
+        /// Make a partition.
+        Createpartition = 13,
+        /// Remove a partition with all its objects.
+        Removepartition = 14,
+        /// Set how much a partition may hold.
+        Resizepartition = 15,
+        /// Make everything in a partition durable.
+        Flushpartition = 16,
+        /// Set one of a partition's keys.
+        Setpartitionkey = 17,
+        /// Set a partition's compression and minimum protection.
+        Setpartition = 18,
+        /// Set the master key and the clock, and remove everything else.
+        Initialize = 19,
+        /// Set the drive key.
+        Setdrivekey = 20,
     }
 }
 
@@ -67,9 +117,9 @@ pub trait Operation {
 }
 
 message! {
-    /// What `getattr` and `setattr` answer (`nasd_attributes_result`).
+    /// What `getattr`, `setattr` and `punch` answer (`nasd_attributes_result`).
     pub struct AttributesReply {
-        /// The object's attributes; after `setattr`, the new ones.
+        /// The object's attributes; after a change, the new ones.
         pub attributes: Attributes,
     }
 }

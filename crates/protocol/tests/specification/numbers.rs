@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use nasd_capability::{DIGEST_BYTES, KEY_BYTES, KeyKind, Suite};
+use nasd_capability::{DIGEST_BYTES, KEY_BYTES, KeyKind, SALT_BYTES, Suite, TAG_BYTES};
+use nasd_protocol::drive::{Medium, NO_QUOTA, PartitionKey, PartitionState};
 use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
-use nasd_types::{FS_SPECIFIC_BYTES, Protection, Rights};
+use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
 
 use crate::spec::{Definition, Program, Spec};
 
@@ -51,6 +52,10 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_FLUSH", limits::MAX_FLUSH_OBJECTS as u64),
         ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
+        ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
+        ("NASD_SALT_BYTES", SALT_BYTES as u64),
+        ("NASD_TAG_BYTES", TAG_BYTES as u64),
+        ("NASD_NO_QUOTA", NO_QUOTA),
         ("NASD_AUTH_FLAVOR", AUTH_FLAVOR.into()),
         ("NASD_NO_PROTECTION", Protection::NONE.bits().into()),
         ("NASD_INTEGRITY_ARGS", Protection::INTEGRITY_ARGS.bits().into()),
@@ -103,8 +108,24 @@ fn other_enumerations_are_those_of_the_specification() {
         enumeration(&spec, "nasd_file_type"),
         numbered("NASD_FILE", FileType::ALL, u32::from)
     );
+    assert_eq!(enumeration(&spec, "nasd_medium"), numbered("NASD_MEDIUM", Medium::ALL, u32::from));
+    for (name, numbers) in [
+        ("nasd_partition_key", numbered("NASD_PARTITION", PartitionKey::ALL, u32::from)),
+        ("nasd_partition_state", numbered("NASD_PARTITION", PartitionState::ALL, u32::from)),
+    ] {
+        assert_eq!(enumeration(&spec, name), numbers);
+    }
+    let compressions: Vec<Compression> = (0..).map_while(Compression::from_number).collect();
+    let number = |compression| u32::from(compression as u8);
+    assert_eq!(
+        enumeration(&spec, "nasd_compression"),
+        numbered("NASD_COMPRESSION", &compressions, number)
+    );
+    let targets = [SeekTarget::Data, SeekTarget::Hole];
+    let number = |target| target as u32;
+    assert_eq!(enumeration(&spec, "nasd_seek_target"), numbered("NASD_SEEK", &targets, number));
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 5, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 10, "one is not checked");
 }
 
 #[test]
@@ -176,7 +197,9 @@ macro_rules! check_operations {
 fn operations_have_the_types_of_the_specification() {
     let spec = Spec::load();
     check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
-        Inquiry Create Remove Getattr Setattr Read Write Flush);
+        Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
+        Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
+        Setpartition Initialize Setdrivekey);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation);

@@ -1,11 +1,15 @@
 //! One value of every message. Each number is that of its field's name in the specification, so
 //! that a walk over the encoding notices two fields in the wrong order.
 
-use nasd_capability::{Capability, Digest, Nonce, SecretKey, Suite};
+use nasd_capability::{Capability, Digest, Nonce, SealedKey, SecretKey, Suite};
 use nasd_protocol::drive::{
-    AttributesReply, CreateArguments, Created, DriveControl, DriveInformation, FlushArguments,
-    Flushed, GetattrArguments, PartitionControl, PartitionSummary, ReadArguments, ReadData,
-    RemoveArguments, SetattrArguments, WriteArguments, Written,
+    AttributesReply, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
+    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
+    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
+    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
+    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
+    SeekArguments, SetattrArguments, SetdrivekeyArguments, SetpartitionArguments,
+    SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
@@ -18,8 +22,8 @@ use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
 };
 use nasd_types::{
-    Attributes, AuditId, ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, Protection,
-    Rights, SetAttributes, Timestamp,
+    Attributes, AuditId, ByteRange, CellId, Compression, DriveId, ObjectId, ObjectName,
+    PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
 };
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
@@ -70,10 +74,17 @@ fn with_data(mut sample: Sample, data: &[u8]) -> Sample {
 }
 
 pub fn all_samples() -> Vec<Sample> {
-    [security(), drive_arguments(), drive_results(), manager_arguments(), manager_results()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        security(),
+        drive_arguments(),
+        administration(),
+        drive_results(),
+        manager_arguments(),
+        manager_results(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 const DATA: &[u8] = b"abcdefghijk";
@@ -155,6 +166,7 @@ fn set_attributes() -> SetAttributes {
         nearby_object: Some(ObjectId(n("nearby_object"))),
         logical_size: Some(n("logical_size")),
         blocks_allocated: Some(n("blocks_allocated")),
+        block_size: Some(n32("block_size")),
         fs_data_modify_time: Some(time("fs_data_modify_time")),
         fs_attribute_modify_time: Some(time("fs_attribute_modify_time")),
         fs_specific: Some(Box::new([6; 256])),
@@ -185,10 +197,58 @@ fn drive_arguments() -> Vec<Sample> {
             "nasd_setattr_arguments",
             &SetattrArguments { name, durable: true, changes: nothing },
         ),
+        message("nasd_fastcopy_arguments", &FastcopyArguments { name }),
+        message(
+            "nasd_blocksrequired_arguments",
+            &BlocksrequiredArguments { name, regions: regions.clone() },
+        ),
+        message(
+            "nasd_punch_arguments",
+            &PunchArguments { name, durable: true, regions: regions.clone() },
+        ),
+        message(
+            "nasd_seek_arguments",
+            &SeekArguments { name, offset: n("offset"), target: SeekTarget::Hole },
+        ),
         message("nasd_read_arguments", &ReadArguments { name, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
     ]
+}
+
+/// Arguments of operations on partitions and on the drive.
+fn administration() -> Vec<Sample> {
+    let partition = PartitionId(n32("partition"));
+    let value = SealedKey { salt: [1; 16], sealed: [2; 32], tag: [3; 16] };
+    let epoch = n32("epoch");
+    let initialize = InitializeArguments {
+        master: value,
+        clock: time("clock"),
+        skew_past: n("skew_past"),
+        skew_ahead: n("skew_ahead"),
+    };
+    let settings = SetpartitionArguments {
+        partition,
+        compression: Some(Compression::Zstd),
+        minimum_protection: Some(Protection::from_bits_retain(n32("minimum_protection"))),
+    };
+    let nothing = SetpartitionArguments { compression: None, minimum_protection: None, ..settings };
+    let bytes = n("bytes");
+    let mut samples = vec![
+        message("nasd_createpartition_arguments", &CreatepartitionArguments { partition }),
+        message("nasd_removepartition_arguments", &RemovepartitionArguments { partition }),
+        message("nasd_resizepartition_arguments", &ResizepartitionArguments { partition, bytes }),
+        message("nasd_flushpartition_arguments", &FlushpartitionArguments { partition }),
+        message("nasd_setpartition_arguments", &settings),
+        message("nasd_setpartition_arguments", &nothing),
+        message("nasd_initialize_arguments", &initialize),
+        message("nasd_setdrivekey_arguments", &SetdrivekeyArguments { value }),
+    ];
+    samples.extend(PartitionKey::ALL.iter().map(|&which| {
+        let arguments = SetpartitionkeyArguments { partition, which, epoch, value };
+        message("nasd_setpartitionkey_arguments", &arguments)
+    }));
+    samples
 }
 
 fn summary() -> PartitionSummary {
@@ -197,6 +257,9 @@ fn summary() -> PartitionSummary {
         quota_bytes: n("quota_bytes"),
         used_bytes: n("used_bytes"),
         objects: n("objects"),
+        state: PartitionState::WithoutWorkingKey,
+        compression: Compression::Lz4,
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
     }
 }
 
@@ -204,11 +267,15 @@ fn drive_control() -> DriveControl {
     DriveControl {
         drive: DriveId(n("drive")),
         clock: time("clock"),
+        clock_offset: n("clock_offset") as i64,
+        skew_past: n("skew_past"),
+        skew_ahead: n("skew_ahead"),
         started: time("started"),
         capacity_bytes: n("capacity_bytes"),
         used_bytes: n("used_bytes"),
         cache_bytes: n("cache_bytes"),
         block_size: n32("block_size"),
+        medium: Medium::SolidState,
         capability_bytes_read: n("capability_bytes_read"),
         capability_bytes_written: n("capability_bytes_written"),
         key_bytes_read: n("key_bytes_read"),
@@ -216,6 +283,11 @@ fn drive_control() -> DriveControl {
         requests: n("requests"),
         refusals: n("refusals"),
         partitions: vec![summary(), summary()],
+        extensions: vec![Extension {
+            number: n32("number"),
+            name: "search".to_owned(),
+            revision: n32("revision"),
+        }],
     }
 }
 
@@ -250,13 +322,23 @@ fn drive_results() -> Vec<Sample> {
         logical_size: n("logical_size"),
         fs_data_modify_time: time("fs_data_modify_time"),
     };
-    let control = PartitionControl { summary: summary(), free_bytes: n("free_bytes") };
+    let control = PartitionControl {
+        summary: summary(),
+        free_bytes: n("free_bytes"),
+        objects_supported: n("objects_supported"),
+    };
+    let required = BlocksRequired { estimated: n("estimated"), maximum: n("maximum") };
+    let sought = Sought { position: Some(n("position")) };
     vec![
         result::<_, Status>("nasd_inquiry_result", &Ok(drive_information())),
         result::<_, Status>("nasd_create_result", &Ok(created)),
         result::<(), Status>("nasd_status_result", &Ok(())),
         result::<(), _>("nasd_status_result", &Err(Status::RefusedDigest)),
         result::<_, Status>("nasd_attributes_result", &Ok(reply)),
+        result::<_, Status>("nasd_blocksrequired_result", &Ok(required)),
+        result::<_, Status>("nasd_seek_result", &Ok(sought)),
+        result::<_, Status>("nasd_seek_result", &Ok(Sought { position: None })),
+        result::<BlocksRequired, _>("nasd_blocksrequired_result", &Err(Status::NotPermitted)),
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),

@@ -305,7 +305,9 @@ pub fn walk(
         "unsigned int" => {
             return same(input.u32().map_err(describe)?.into(), number32_of(field).into());
         }
-        "unsigned hyper" => return same(input.u64().map_err(describe)?, number_of(field)),
+        "unsigned hyper" | "hyper" => {
+            return same(input.u64().map_err(describe)?, number_of(field));
+        }
         "bool" => return input.bool().map(|_| ()).map_err(describe),
         _ => {}
     }
