@@ -220,8 +220,8 @@ impl<'a> DataCheck<'a> {
         let uses = &self.state.uses;
         let behind = uses.partition_point(|used| used.physical <= block);
         let reach = u64::from(EXTENT_MAX);
-        let near = uses[..behind].iter().rev().take_while(|used| used.physical + reach > block);
-        for used in near.filter(|used| used.end() > block) {
+        let near = uses[..behind].partition_point(|used| used.physical + reach <= block);
+        for used in uses[near..behind].iter().filter(|used| used.end() > block) {
             let subject = Subject::at(used.partition, used.object, used.offset_of(block));
             self.sink.add(code, subject, format!("data block {block}: {detail}"));
             if !self.sink.wants_fixes() {

@@ -107,7 +107,7 @@ codes! {
         "the log mark names no place in the log"
         "the log is read from its start, and the mark is set anew";
     LogUnreadable "log-unreadable" DataLoss
-        "the medium can't read a part of the log" "the log counts as far as it was read";
+        "the medium can't read a part of the log" "the log counts as far as it was read, and is written over";
     LogEntryDamaged "log-entry-damaged" DataLoss
         "an entry of the log is damaged, and later ones are there"
         "the entries behind it are kept out and erased";

@@ -40,6 +40,8 @@ pub(crate) struct Replayed {
     pub(crate) homeless: Homeless,
     /// Places of entries that a repair has to erase.
     pub(crate) stragglers: Vec<u64>,
+    /// The medium could not read a part of the log: a repair writes over all of it.
+    pub(crate) unreadable: bool,
     pub(crate) entries: u64,
 }
 
@@ -189,6 +191,7 @@ pub(crate) fn replay(
         }
     }
     replayed.stragglers = replayable.stragglers(sink);
+    replayed.unreadable = replayable.unreadable;
     let key = AnyKey::Short(MARK);
     let value = Some(replayable.mark.encode(&key.bytes()));
     apply(transaction, &Fix { table: Table::Drive, key, value })?;

@@ -97,7 +97,7 @@ impl<'a> Log<'a> {
             && offset
                 .checked_add(length as u64)
                 .is_some_and(|end| end <= self.superblock.log_bytes);
-        let ours = head.get(..8) == Some(MAGIC) && le64(head, 16) == self.superblock.drive;
+        let ours = head.get(..8) == Some(MAGIC) && le64(head, 16) == self.superblock.log_key;
         (ours && fits).then(|| (length, le64(head, 24)))
     }
 
@@ -149,7 +149,9 @@ pub(crate) struct Replayable<'a> {
     /// How far was read: what the mark becomes when all of it is applied.
     pub(crate) mark: Mark,
     /// Set when the log ends for another reason than that nothing more was written.
-    pub(crate) cut: bool,
+    cut: bool,
+    /// Set when the medium could not read a part of it.
+    pub(crate) unreadable: bool,
 }
 
 impl<'a> Replayable<'a> {
@@ -172,7 +174,7 @@ impl<'a> Replayable<'a> {
                 Mark { applied, next_offset: 0 }
             }
         };
-        Replayable { log, mark, cut }
+        Replayable { log, mark, cut, unreadable: false }
     }
 
     /// The next entry and its changes.
@@ -182,7 +184,7 @@ impl<'a> Replayable<'a> {
             Ok(entry) => entry?,
             Err(error) => {
                 sink.drive(Code::LogUnreadable, error.to_string());
-                self.cut = true;
+                (self.cut, self.unreadable) = (true, true);
                 return None;
             }
         };
@@ -207,9 +209,10 @@ impl<'a> Replayable<'a> {
         let found = match self.log.search(next) {
             Ok(found) => found,
             Err(error) => {
-                if !self.cut {
+                if !self.unreadable {
                     sink.drive(Code::LogUnreadable, error.to_string());
                 }
+                self.unreadable = true;
                 return Vec::new();
             }
         };

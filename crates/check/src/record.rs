@@ -23,6 +23,10 @@ pub(crate) const EXTENT_MAX: u32 = 32768;
 /// Blocks of the object that a compressed extent lies within.
 const COMPRESSED_MAX: u32 = 16;
 const OBJECT_SIZE_MAX: u64 = 1 << 62;
+/// Blocks of the largest object.
+pub(crate) const OBJECT_BLOCKS_MAX: u64 = 1 << 50;
+/// Bits of MINIMUM_PROTECTION that have a meaning.
+const PROTECTION: u32 = 0x1f;
 
 pub(crate) type ObjectKey = [u8; 12];
 pub(crate) type ExtentKey = [u8; 20];
@@ -231,6 +235,11 @@ impl Partition {
             self.0[2] = 0;
             found = Some("CODEC is not known");
         }
+        if le32(&self.0, 136) & !PROTECTION != 0 {
+            let known = le32(&self.0, 136) & PROTECTION;
+            put32(&mut self.0, 136, known);
+            found = Some("MINIMUM_PROTECTION has bits without a meaning");
+        }
         for (bit, at) in [(1, 40), (2, 72), (4, 104)] {
             if self.0[1] & bit == 0 && !all_zero(&self.0[at..at + 32]) {
                 self.0[at..at + 32].fill(0);
@@ -314,7 +323,7 @@ impl Extent {
         if self.blocks == 0 || self.blocks > EXTENT_MAX {
             return Some("BLOCKS is out of range");
         }
-        if logical.checked_add(u64::from(self.blocks)).is_none_or(|end| end > 1 << 50) {
+        if logical.checked_add(u64::from(self.blocks)).is_none_or(|end| end > OBJECT_BLOCKS_MAX) {
             return Some("it reaches behind the largest object");
         }
         if !self.is_compressed() {

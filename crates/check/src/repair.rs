@@ -283,6 +283,10 @@ impl Planner<'_> {
         after.findings.extend(lost.findings);
         after.counts = sink.counts;
         after.counts.extend(lost.counts);
+        // Whether the medium reads what is written over it, only the attempt can tell.
+        if let Some(count) = self.sink.counts.get(&Code::LogUnreadable) {
+            after.counts.insert(Code::LogUnreadable, *count);
+        }
         self.after = Some(after);
         Ok(())
     }
@@ -396,6 +400,10 @@ fn carry_out(
             transaction.commit()?;
             Ok(())
         })?;
+    }
+    if replayed.unreadable {
+        let whole: Vec<u64> = (0..superblock.log_bytes).step_by(BLOCK_LENGTH).collect();
+        return erase(device, superblock, &whole);
     }
     erase(device, superblock, &replayed.stragglers)
 }

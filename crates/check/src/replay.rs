@@ -6,8 +6,8 @@ use redb::{Key, ReadableTable, WriteTransaction};
 
 use crate::log::{Action, Change};
 use crate::record::{
-    EXTENT_MAX, Extent, ExtentKey, Family, GROUP, Object, ObjectKey, Partition, Record, Share,
-    Small, Sums, extent_key, object_key, split_extent,
+    EXTENT_MAX, Extent, ExtentKey, Family, GROUP, OBJECT_BLOCKS_MAX, Object, ObjectKey, Partition,
+    Record, Share, Small, Sums, extent_key, object_key, split_extent,
 };
 use crate::tree::{
     DRIVE, EXTENTS, FAMILIES, MEMBERS, OBJECTS, PARTITIONS, SHARES, SMALL, SUMS, TreeError,
@@ -203,7 +203,7 @@ impl<'t> Editor<'t> {
 
     fn remove_object(&mut self, partition: u32, object: u64) -> Result<(), Trouble> {
         self.edit(partition, object, |editor, record| {
-            editor.clear(partition, object, record, 0, u64::MAX)
+            editor.clear(partition, object, record, 0, OBJECT_BLOCKS_MAX)
         })?;
         let Some(record) = self.object(partition, object)? else { return Ok(()) };
         let key = object_key(partition, object);
@@ -276,8 +276,8 @@ impl<'t> Editor<'t> {
         from: u64,
         to: u64,
     ) -> Result<(), Trouble> {
-        if from > to {
-            return senseless("a range ends before it begins");
+        if from > to || to > OBJECT_BLOCKS_MAX {
+            return senseless("a range that no object can have");
         }
         for (logical, extent) in self.extents_within(partition, object, from, to)? {
             self.extents.remove(&extent_key(partition, object, logical))?;
@@ -475,7 +475,9 @@ impl<'t> Editor<'t> {
 
     fn put_small(&mut self, partition: u32, object: u64, bytes: &[u8]) -> Result<(), Trouble> {
         self.edit(partition, object, |editor, record| {
-            editor.clear(partition, object, record, 0, u64::MAX)?;
+            if !editor.extents_within(partition, object, 0, OBJECT_BLOCKS_MAX)?.is_empty() {
+                return senseless("small contents for an object that has extents");
+            }
             let key = object_key(partition, object);
             editor.small.insert(&key, Small(bytes.to_vec()).encode(&key).as_slice())?;
             record.set_small(true);
@@ -506,7 +508,7 @@ impl<'t> Editor<'t> {
         record.set_used(0);
         record.set_family(0);
         let key = object_key(partition, object);
-        let extents = self.extents_within(partition, source, 0, u64::MAX)?;
+        let extents = self.extents_within(partition, source, 0, OBJECT_BLOCKS_MAX)?;
         let mut family = 0;
         self.edit(partition, source, |editor, original| {
             if original.is_small() {
@@ -517,7 +519,7 @@ impl<'t> Editor<'t> {
                 }
                 record.set_small(true);
             }
-            if !extents.is_empty() || original.family() != 0 {
+            if !extents.is_empty() {
                 if original.family() == 0 {
                     original.set_family(source);
                     editor.join(partition, source, source)?;

@@ -42,6 +42,9 @@ struct Current {
     orphans: u64,
 }
 
+/// A row of the table of extents, if there is one more.
+type ExtentRow = Option<([u8; 20], Vec<u8>)>;
+
 /// Rows of the three tables that are ordered by object, each with one row looked at ahead.
 struct Merge<'a> {
     objects: Cursor<'a, &'static [u8; 12]>,
@@ -49,7 +52,7 @@ struct Merge<'a> {
     extents: Cursor<'a, &'static [u8; 20]>,
     object: Option<([u8; 12], Vec<u8>)>,
     content: Option<([u8; 12], Vec<u8>)>,
-    extent: Option<([u8; 20], Vec<u8>)>,
+    extent: ExtentRow,
 }
 
 impl<'a> Merge<'a> {
@@ -92,7 +95,7 @@ impl<'a> Merge<'a> {
         Ok(std::mem::replace(&mut self.content, next).map(|(_, value)| value))
     }
 
-    fn extent_at(&mut self, key: &[u8; 12]) -> Result<Option<([u8; 20], Vec<u8>)>, TreeError> {
+    fn extent_at(&mut self, key: &[u8; 12]) -> Result<ExtentRow, TreeError> {
         if self.extent.as_ref().is_none_or(|(at, _)| at[..12] != key[..]) {
             return Ok(None);
         }

@@ -15,7 +15,7 @@ const VERSION: u32 = 2;
 pub(crate) const PLACES: [u64; 2] = [0, 512 << 10];
 const LOG_OFFSET: u64 = 1 << 20;
 const CHECKSUM_FIELD: usize = 12;
-const FIELDS_END: usize = 120;
+const FIELDS_END: usize = 128;
 
 /// What a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Superblock {
     pub(crate) metadata_bytes: u64,
     pub(crate) data_offset: u64,
     pub(crate) data_blocks: u64,
+    /// What tells the drive's log entries from contents that look like one. It never leaves here.
+    pub(crate) log_key: u64,
 }
 
 /// What one copy turned out to be.
@@ -66,6 +68,7 @@ impl Superblock {
         put64(&mut block, 96, self.metadata_bytes);
         put64(&mut block, 104, self.data_offset);
         put64(&mut block, 112, self.data_blocks);
+        put64(&mut block, 120, self.log_key);
         let sum = checksum_without(&[], &block, CHECKSUM_FIELD);
         put32(&mut block, CHECKSUM_FIELD, sum);
         block
@@ -98,6 +101,7 @@ pub(crate) fn parse(block: &[u8], capacity: u64) -> Copy {
         metadata_bytes: le64(block, 96),
         data_offset: le64(block, 104),
         data_blocks: le64(block, 112),
+        log_key: le64(block, 120),
     };
     if u64::from(le32(block, 56)) != BLOCK {
         return Copy::Damaged(format!("it says a block has {} bytes", le32(block, 56)));
@@ -267,6 +271,7 @@ mod tests {
             metadata_bytes: 2 << 20,
             data_offset,
             data_blocks: 512,
+            log_key: 11,
         }
     }
 

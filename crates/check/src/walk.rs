@@ -63,6 +63,9 @@ impl Walked {
     }
 }
 
+/// Called with key and value of each row of one table, and the end of the page it is in.
+type Row<'a> = &'a mut dyn FnMut(&[u8], &[u8], u64);
+
 /// Called with table, key and value of each row that can be read.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&str, &[u8], &[u8]);
 
@@ -213,13 +216,7 @@ impl Walker<'_> {
     }
 
     /// Calls `row` with each key and value below a page, and the end of the page it is in.
-    fn rows(
-        &mut self,
-        link: Link,
-        sizes: Sizes,
-        depth: u32,
-        row: &mut dyn FnMut(&[u8], &[u8], u64),
-    ) {
+    fn rows(&mut self, link: Link, sizes: Sizes, depth: u32, row: Row<'_>) {
         // No tree has more pages than the region, or is that deep: its links would go in circles.
         if depth > DEPTH_MAX || self.out.pages > self.bytes / BLOCK {
             self.out.problem("the tree's pages go in circles".to_owned());

@@ -33,104 +33,67 @@ fn a_good_drive_is_clean_and_untouched() {
     assert!(before == device.image(), "a repair of a clean drive wrote to it");
 }
 
+fn put(object: u64, size: u64) -> Vec<u8> {
+    // BLOCKS_USED and FAMILY of a record in the log have no meaning.
+    change(1, 1, object, &sealed(object_key(1, object), object_record(size, 99, 99)))
+}
+
+fn copy(source: u64, object: u64, size: u64) -> Vec<u8> {
+    let record = sealed(object_key(1, object), object_record(size, 0, 0));
+    change(7, 1, object, &[&source.to_le_bytes()[..], &record].concat())
+}
+
+fn numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn blank(length: usize) -> Vec<u8> {
+    let mut record = vec![0; length];
+    record[0] = 2;
+    record
+}
+
 /// A log with every kind of change; what it leaves is a drive with nothing wrong.
 fn logged() -> Image {
     let mut image = Image::sample();
-    let put = |object, size| {
-        change(1, 1, object, &sealed(object_key(1, object), object_record(size, 99, 99)))
-    };
-    let mut next = image.entry(
-        0,
-        1,
-        &[
-            put(71, 3 * 4096),
-            change(4, 1, 71, &map(0, 300, &noise(20, 8192), true)),
-            // Continues its neighbour.
-            change(4, 1, 71, &map(2, 302, &noise(21, 4096), true)),
-            change(
-                11,
-                0,
-                0,
-                &sealed(short(2), {
-                    let mut r = vec![0; 32];
-                    r[0] = 2;
-                    r[9] = 1;
-                    r
-                }),
-            ),
-        ],
-    );
-    // Cuts a shared extent in its middle, and puts something there.
-    next = image.entry(
-        next,
-        2,
-        &[
-            change(3, 1, 67, &[1u64.to_le_bytes(), 3u64.to_le_bytes()].concat()),
-            change(4, 1, 67, &map(2, 310, &noise(22, 4096), true)),
-            // A copy of a copy, and one of small contents.
-            change(
-                7,
-                1,
-                72,
-                &[
-                    &67u64.to_le_bytes()[..],
-                    &sealed(object_key(1, 72), object_record(4 * 4096, 0, 0)),
-                ]
-                .concat(),
-            ),
-            change(
-                7,
-                1,
-                73,
-                &[&65u64.to_le_bytes()[..], &sealed(object_key(1, 73), object_record(100, 0, 0))]
-                    .concat(),
-            ),
-            change(
-                7,
-                1,
-                74,
-                &[
-                    &64u64.to_le_bytes()[..],
-                    &sealed(object_key(1, 74), object_record(10_000, 0, 0)),
-                ]
-                .concat(),
-            ),
-            change(2, 1, 66, &[]),
-        ],
-    );
-    next = image.entry(
-        next,
-        3,
-        &[
-            // Small contents grow.
-            change(6, 1, 65, &[]),
-            put(65, 4096),
-            change(4, 1, 65, &map(0, 311, &noise(23, 4096), true)),
-            // Blocks become small.
-            put(70, 10),
-            change(5, 1, 70, &[&10u32.to_le_bytes()[..], &[7; 10]].concat()),
-            // Moves part of an extent that two share.
-            change(
-                12,
-                0,
-                0,
-                &[11u64.to_le_bytes(), 320u64.to_le_bytes(), 1u64.to_le_bytes()].concat(),
-            ),
-            change(8, 3, 0, &sealed(short(3), partition_record(77, 77))),
-            change(1, 3, 4, &sealed(object_key(3, 4), object_record(0, 0, 0))),
-            change(
-                10,
-                0,
-                0,
-                &sealed(short(1), {
-                    let mut r = vec![0; 72];
-                    r[0] = 2;
-                    r
-                }),
-            ),
-        ],
-    );
+    let mut counters = blank(32);
+    set64(&mut counters, 8, 256);
+    let first = [
+        put(71, 3 * 4096),
+        change(4, 1, 71, &map(0, 300, &noise(20, 8192), true)),
+        // Continues its neighbour.
+        change(4, 1, 71, &map(2, 302, &noise(21, 4096), true)),
+        change(11, 0, 0, &sealed(short(2), counters)),
+    ];
+    let second = [
+        // Cuts a shared extent in its middle, and puts something there.
+        change(3, 1, 67, &numbers(&[1, 3])),
+        change(4, 1, 67, &map(2, 310, &noise(22, 4096), true)),
+        // A copy of a copy, one of small contents, one of what was never copied.
+        copy(67, 72, 4 * 4096),
+        copy(65, 73, 100),
+        copy(64, 74, 10_000),
+        change(2, 1, 66, &[]),
+    ];
+    let third = [
+        // Small contents grow.
+        change(6, 1, 65, &[]),
+        put(65, 4096),
+        change(4, 1, 65, &map(0, 311, &noise(23, 4096), true)),
+        // Blocks become small.
+        put(71, 10),
+        change(3, 1, 71, &numbers(&[0, 1 << 50])),
+        change(5, 1, 71, &[&10u32.to_le_bytes()[..], &[7; 10]].concat()),
+        // Moves part of an extent that two share.
+        change(12, 0, 0, &numbers(&[11, 320, 1])),
+        change(8, 3, 0, &sealed(short(3), partition_record(77, 77))),
+        change(1, 3, 4, &sealed(object_key(3, 4), object_record(0, 0, 0))),
+        change(10, 0, 0, &sealed(short(1), blank(72))),
+    ];
     image.block(320, &noise(1, 8192)[4096..]);
+    let next = image.entry(0, 1, &first);
+    let next = image.entry(next, 2, &second);
+    let next = image.entry(next, 3, &third);
     image.entry(next, 4, &[change(2, 3, 4, &[]), change(9, 3, 0, &[])]);
     image
 }
@@ -142,7 +105,7 @@ fn a_log_is_applied_over_the_device() {
     assert_eq!(report.findings, [], "{report}");
     assert_eq!(report.statistics.log_entries, 4);
     assert_eq!(report.statistics.partitions, 2);
-    assert_eq!(report.statistics.objects, 9 + 5 - 1);
+    assert_eq!(report.statistics.objects, 9 + 4 - 1);
 }
 
 #[test]
@@ -159,7 +122,7 @@ fn a_repair_applies_the_log_and_brings_blocks_home() {
     let report = checked(&device);
     assert_eq!(report.findings, [], "{report}");
     assert_eq!(report.statistics.log_entries, 0);
-    assert_eq!(report.statistics.objects, 9 + 5 - 1);
+    assert_eq!(report.statistics.objects, 9 + 4 - 1);
 }
 
 #[test]

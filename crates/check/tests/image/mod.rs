@@ -3,6 +3,7 @@
 //! any rule of it.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "compiled for tests alone")]
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,6 +21,7 @@ pub const METADATA_BYTES: u64 = 2 << 20;
 pub const DATA_AT: u64 = METADATA_AT + METADATA_BYTES;
 pub const DATA_BLOCKS: u64 = 512;
 pub const DRIVE: u64 = 0xd1;
+pub const LOG_KEY: u64 = 0x5ec4e7;
 
 /// A table's name and a key, in the byte order of checksums.
 pub type Key = (&'static str, Vec<u8>);
@@ -345,6 +347,7 @@ pub fn superblock(sequence: u64) -> Vec<u8> {
     for (index, value) in places.enumerate() {
         set64(&mut block, 72 + 8 * index, value);
     }
+    set64(&mut block, 120, LOG_KEY);
     seal_superblock(&mut block);
     block
 }
@@ -359,7 +362,7 @@ pub fn seal_superblock(block: &mut [u8]) {
 pub fn entry(sequence: u64, changes: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = vec![0; 40];
     bytes[..8].copy_from_slice(b"NASDlog2");
-    set64(&mut bytes, 16, DRIVE);
+    set64(&mut bytes, 16, LOG_KEY);
     set64(&mut bytes, 24, sequence);
     set32(&mut bytes, 32, changes.len() as u32);
     bytes.extend(changes.iter().flatten());
