@@ -10,7 +10,7 @@ use std::process::Command;
 const RINGS: &[(u32, &[&str])] = &[
     (0, &["types", "xdr", "rpc", "capability", "protocol"]),
     (1, &["device", "transport"]),
-    (2, &["store"]),
+    (2, &["store", "check"]),
     (3, &["drive", "client", "manager"]),
     (4, &["clerk"]),
     (5, &["mount"]),
@@ -43,6 +43,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("drive", "clerk"),
     ("store", "capability"),
     ("store", "protocol"),
+    ("check", "store"),
     ("mount", "client"),
     ("mount", "transport"),
     ("mount", "drive"),

@@ -1,0 +1,229 @@
+//! A drive as it would be after an open: its tree over an overlay of the device, with the log applied.
+
+use std::sync::Arc;
+
+use nasd_device::BlockDevice;
+use redb::{Database, ReadableTable};
+
+use crate::bytes::BLOCK;
+use crate::finding::{Code, Subject};
+use crate::log::{Log, Replayable};
+use crate::record::{Flaw, Mark, Record};
+use crate::region::{Mode, Region};
+use crate::replay::{Editor, Homeless, Trouble};
+use crate::report::{Progress, Stage, Statistics};
+use crate::scan::{MARK, flawed};
+use crate::sink::Sink;
+use crate::superblock::Superblock;
+use crate::tree::{
+    self, AnyKey, BALLAST_RECORDS, DRIVE, Fix, Table, TreeError, apply, ballast, begin,
+};
+use crate::walk::walk;
+
+/// Regions up to this size need the ballast.
+const BALLAST_REGION_MAX: u64 = 4 << 30;
+/// Pages at the region's end, one of which must be ballast.
+const BALLAST_PAGES: u64 = 64;
+
+/// An opened drive; its device is untouched.
+pub(crate) struct Image {
+    pub(crate) database: Database,
+    pub(crate) region: Arc<Region>,
+    /// Whether the tree has to be made anew for a repair.
+    pub(crate) rebuild: bool,
+    pub(crate) replayed: Replayed,
+}
+
+/// What applying the log brought.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    pub(crate) homeless: Homeless,
+    /// Places of entries that a repair has to erase.
+    pub(crate) stragglers: Vec<u64>,
+    /// The medium could not read a part of the log: a repair writes over all of it.
+    pub(crate) unreadable: bool,
+    pub(crate) entries: u64,
+}
+
+/// Opens the tree, as far as it can be read, and applies the log. `None`: there is no tree.
+pub(crate) fn open(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    sink: &mut Sink,
+    progress: &mut dyn FnMut(Progress),
+    statistics: &mut Statistics,
+) -> Result<Option<Image>, TreeError> {
+    let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
+    let mut ballast = Ballast::default();
+    let total = bytes / BLOCK;
+    let mut pages = |done| progress(Progress { stage: Stage::Tree, done, total });
+    let walked = walk(
+        &**device,
+        start,
+        bytes,
+        &mut |table, key, value| ballast.row(table, key, value),
+        &mut pages,
+    );
+    statistics.tree_pages = walked.pages;
+    for problem in &walked.problems {
+        sink.drive(if walked.readable { Code::TreeDamaged } else { Code::TreeUnreadable }, problem);
+    }
+    if !walked.readable {
+        return Ok(None);
+    }
+    let damaged = walked.problem_count > 0;
+    let ballast_flaw = ballast.flaw(bytes, walked.ballast_end);
+    if let (Some(flaw), false) = (ballast_flaw, damaged) {
+        sink.drive(Code::BallastMissing, flaw);
+    }
+    let mode = if damaged { Mode::Fresh } else { Mode::Overlay };
+    let region = Region::new(device.clone(), start, bytes, mode);
+    let database = tree::open(&region)?;
+    let transaction = begin(&database)?;
+    if damaged {
+        salvage(device, superblock, &transaction)?;
+    }
+    tree::prepare(&transaction, sink)?;
+    let replayed = replay(&**device, superblock, &transaction, sink, progress)?;
+    transaction.commit()?;
+    statistics.log_entries = replayed.entries;
+    let rebuild = damaged || ballast_flaw.is_some();
+    Ok(Some(Image { database, region, rebuild, replayed }))
+}
+
+/// What the walk saw of the ballast.
+#[derive(Default)]
+struct Ballast {
+    records: u32,
+    wrong: bool,
+}
+
+impl Ballast {
+    fn row(&mut self, table: &str, key: &[u8], value: &[u8]) {
+        if table != Table::Ballast.name() {
+            return;
+        }
+        match AnyKey::from_page(Table::Ballast, key) {
+            Some(AnyKey::Short(number)) if number < BALLAST_RECORDS => self.records += 1,
+            _ => self.wrong = true,
+        }
+        self.wrong |= value != ballast().as_slice();
+    }
+
+    fn flaw(&self, region_bytes: u64, end: u64) -> Option<&'static str> {
+        if region_bytes > BALLAST_REGION_MAX {
+            return None;
+        }
+        if self.records != BALLAST_RECORDS {
+            return Some("its records are not all there");
+        }
+        if self.wrong {
+            return Some("its records are not what they must be");
+        }
+        let last = region_bytes - BALLAST_PAGES * BLOCK;
+        (end <= last).then_some("none of it is in the region's last 64 pages")
+    }
+}
+
+/// Puts every row that can be read into a fresh tree.
+fn salvage(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    transaction: &redb::WriteTransaction,
+) -> Result<(), TreeError> {
+    let mut failed = None;
+    let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
+    walk(
+        &**device,
+        start,
+        bytes,
+        &mut |name, key, value| {
+            let Some(table) = Table::from_name(name).filter(|table| *table != Table::Ballast)
+            else {
+                return;
+            };
+            let Some(key) = AnyKey::from_page(table, key) else { return };
+            let fix = Fix { table, key, value: Some(value.to_vec()) };
+            if failed.is_none() {
+                failed = apply(transaction, &fix).err();
+            }
+        },
+        &mut |_| {},
+    );
+    failed.map_or(Ok(()), Err)
+}
+
+/// Applies the log to the tables, and moves its mark.
+pub(crate) fn replay(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    transaction: &redb::WriteTransaction,
+    sink: &mut Sink,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Replayed, TreeError> {
+    let mark = read_mark(transaction, sink)?;
+    let log = Log::new(device, superblock);
+    let mut replayable = Replayable::new(log, mark, sink);
+    let mut replayed = Replayed::default();
+    {
+        let mut editor = Editor::new(transaction, superblock.data_blocks)?;
+        let mut done = 0;
+        while let Some((entry, changes)) = replayable.next(sink) {
+            let entry_at = superblock.log_offset + entry.offset;
+            for (number, change) in changes.iter().enumerate() {
+                match editor.apply(change, entry_at, &mut replayed.homeless) {
+                    Ok(()) => {}
+                    Err(Trouble::Tree(error)) => return Err(error),
+                    Err(Trouble::Senseless(reason)) => {
+                        let subject = match change.object {
+                            0 => Subject::Drive,
+                            object => Subject::object(change.partition, object),
+                        };
+                        let sequence = entry.sequence;
+                        let detail = format!("change {number} of log entry {sequence}: {reason}");
+                        sink.add(Code::LogChangeSenseless, subject, detail);
+                    }
+                }
+            }
+            replayed.entries += 1;
+            done += entry.bytes.len() as u64;
+            progress(Progress { stage: Stage::Log, done, total: superblock.log_bytes });
+        }
+    }
+    replayed.stragglers = replayable.stragglers(sink);
+    replayed.unreadable = replayable.unreadable;
+    let key = AnyKey::Short(MARK);
+    let value = Some(replayable.mark.encode(&key.bytes()));
+    apply(transaction, &Fix { table: Table::Drive, key, value })?;
+    Ok(replayed)
+}
+
+/// The log mark; what is wrong with it is reported here, because applying the log replaces it.
+fn read_mark(
+    transaction: &redb::WriteTransaction,
+    sink: &mut Sink,
+) -> Result<Option<Mark>, TreeError> {
+    let table = transaction.open_table(DRIVE)?;
+    let key = AnyKey::Short(MARK);
+    let value = table.get(MARK)?;
+    let Some(value) = value else {
+        sink.drive(Code::LogMarkMissing, "the drive has no log mark record");
+        return Ok(None);
+    };
+    match Mark::decode(&key.bytes(), value.value()) {
+        Ok((mark, clean)) => {
+            if !clean {
+                sink.drive(Code::RecordReserved, "the log mark record");
+            }
+            Ok(Some(mark))
+        }
+        Err(flaw) => {
+            let version = matches!(flaw, Flaw::Version(_));
+            if version {
+                flawed(sink, Table::Drive, key, Subject::Drive, flaw);
+            }
+            sink.drive(Code::LogMarkMissing, format!("the log mark record: {flaw}"));
+            Ok(None)
+        }
+    }
+}

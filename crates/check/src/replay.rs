@@ -1,0 +1,674 @@
+//! What the changes of the log do to the tables.
+
+use std::collections::BTreeMap;
+
+use redb::{Key, ReadableTable, WriteTransaction};
+
+use crate::log::{Action, Change};
+use crate::record::{
+    EXTENT_MAX, Extent, ExtentKey, Family, GROUP, OBJECT_BLOCKS_MAX, Object, ObjectKey, Partition,
+    Record, Share, Small, Sums, extent_key, object_key, split_extent,
+};
+use crate::tree::{
+    DRIVE, EXTENTS, FAMILIES, MEMBERS, OBJECTS, PARTITIONS, SHARES, SMALL, SUMS, TreeError,
+};
+
+/// Why a change is not made.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It does not fit the state.
+    Senseless(String),
+    /// The tree failed.
+    Tree(TreeError),
+}
+
+impl<E: Into<TreeError>> From<E> for Trouble {
+    fn from(error: E) -> Trouble {
+        Trouble::Tree(error.into())
+    }
+}
+
+fn senseless<T>(reason: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Senseless(reason.into()))
+}
+
+type Open<'t, K> = redb::Table<'t, K, &'static [u8]>;
+
+/// Where the contents of blocks are that are in the log alone: data block, byte on the device.
+pub(crate) type Homeless = BTreeMap<u64, u64>;
+
+/// The tables that changes change, open for writing.
+pub(crate) struct Editor<'t> {
+    objects: Open<'t, &'static ObjectKey>,
+    small: Open<'t, &'static ObjectKey>,
+    extents: Open<'t, &'static ExtentKey>,
+    sums: Open<'t, u64>,
+    shares: Open<'t, u64>,
+    families: Open<'t, &'static ObjectKey>,
+    members: Open<'t, &'static ExtentKey>,
+    partitions: Open<'t, u32>,
+    drive: Open<'t, u32>,
+    data_blocks: u64,
+}
+
+/// Part of a run of data blocks, with the share record that it lies in.
+struct Piece {
+    start: u64,
+    blocks: u64,
+    share: Option<(u64, Share)>,
+}
+
+fn get<T: Record, K: Key + 'static>(
+    table: &Open<'_, K>,
+    key: K::SelfType<'_>,
+    bytes: &[u8],
+) -> Result<Option<T>, Trouble> {
+    match table.get(key)? {
+        None => Ok(None),
+        Some(value) => match T::decode(bytes, value.value()) {
+            Ok((record, _)) => Ok(Some(record)),
+            Err(flaw) => senseless(format!("a record that it changes is damaged: {flaw}")),
+        },
+    }
+}
+
+impl<'t> Editor<'t> {
+    pub(crate) fn new(
+        transaction: &'t WriteTransaction,
+        data_blocks: u64,
+    ) -> Result<Editor<'t>, TreeError> {
+        Ok(Editor {
+            objects: transaction.open_table(OBJECTS)?,
+            small: transaction.open_table(SMALL)?,
+            extents: transaction.open_table(EXTENTS)?,
+            sums: transaction.open_table(SUMS)?,
+            shares: transaction.open_table(SHARES)?,
+            families: transaction.open_table(FAMILIES)?,
+            members: transaction.open_table(MEMBERS)?,
+            partitions: transaction.open_table(PARTITIONS)?,
+            drive: transaction.open_table(DRIVE)?,
+            data_blocks,
+        })
+    }
+
+    /// Makes one change. `entry_at` is where its entry begins on the device.
+    pub(crate) fn apply(
+        &mut self,
+        change: &Change,
+        entry_at: u64,
+        homeless: &mut Homeless,
+    ) -> Result<(), Trouble> {
+        let (partition, object) = (change.partition, change.object);
+        match &change.action {
+            Action::PutObject(record) => self.put_object(partition, object, record),
+            Action::RemoveObject => self.remove_object(partition, object),
+            Action::Clear { from, to } => self.edit(partition, object, |editor, record| {
+                editor.clear(partition, object, record, *from, *to)
+            }),
+            Action::Map { logical, extent, sums, inline } => {
+                self.map(partition, object, *logical, *extent, sums)?;
+                for index in 0..u64::from(extent.stored) {
+                    let block = extent.physical + index;
+                    match inline {
+                        Some(at) => homeless.insert(block, entry_at + at + index * 4096),
+                        None => homeless.remove(&block),
+                    };
+                }
+                Ok(())
+            }
+            Action::PutSmall(bytes) => self.put_small(partition, object, bytes),
+            Action::DropSmall => self.drop_small(partition, object),
+            Action::Clone { source, record } => {
+                self.clone_object(partition, *source, object, record)
+            }
+            Action::PutPartition(record) => self.put_partition(partition, record),
+            Action::RemovePartition => self.remove_partition(partition),
+            Action::PutDriveKeys(record) => self.put_drive(1, record),
+            Action::PutCounters(record) => self.put_drive(2, record),
+            Action::Move { from, to, blocks } => {
+                self.move_blocks(*from, *to, *blocks)?;
+                let keep = |block: &u64| {
+                    !(*from..from + blocks).contains(block) && !(*to..to + blocks).contains(block)
+                };
+                homeless.retain(|block, _| keep(block));
+                Ok(())
+            }
+        }
+    }
+
+    fn object(&self, partition: u32, object: u64) -> Result<Option<Object>, Trouble> {
+        let key = object_key(partition, object);
+        get(&self.objects, &key, &key)
+    }
+
+    fn store_object(
+        &mut self,
+        partition: u32,
+        object: u64,
+        record: &Object,
+    ) -> Result<(), Trouble> {
+        let key = object_key(partition, object);
+        self.objects.insert(&key, record.encode(&key).as_slice())?;
+        Ok(())
+    }
+
+    /// Changes a record that there must be, and its partition's charge with it.
+    fn edit(
+        &mut self,
+        partition: u32,
+        object: u64,
+        change: impl FnOnce(&mut Self, &mut Object) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let Some(mut record) = self.object(partition, object)? else {
+            return senseless(format!("there is no object p{partition:x}/o{object:x}"));
+        };
+        let before = record.charge();
+        change(self, &mut record)?;
+        self.store_object(partition, object, &record)?;
+        self.charge(partition, before, record.charge(), 0)
+    }
+
+    /// Adds `after - before` to the partition's charge, and `objects` to its objects.
+    fn charge(
+        &mut self,
+        partition: u32,
+        before: u64,
+        after: u64,
+        objects: i64,
+    ) -> Result<(), Trouble> {
+        if before == after && objects == 0 {
+            return Ok(());
+        }
+        let key = partition.to_be_bytes();
+        let Some(mut record) = get::<Partition, _>(&self.partitions, partition, &key)? else {
+            // The check that follows names the partition that is not there.
+            return Ok(());
+        };
+        record.set_charged(record.charged().wrapping_add(after).wrapping_sub(before));
+        record.set_objects(record.objects().wrapping_add_signed(objects));
+        self.partitions.insert(partition, record.encode(&key).as_slice())?;
+        Ok(())
+    }
+
+    fn put_object(&mut self, partition: u32, object: u64, record: &Object) -> Result<(), Trouble> {
+        let mut record = record.clone();
+        let present = self.object(partition, object)?;
+        record.set_small(present.as_ref().is_some_and(Object::is_small));
+        record.set_used(present.as_ref().map_or(0, Object::used));
+        record.set_family(present.as_ref().map_or(0, Object::family));
+        self.store_object(partition, object, &record)?;
+        let before = present.as_ref().map_or(0, Object::charge);
+        self.charge(partition, before, record.charge(), i64::from(present.is_none()))
+    }
+
+    fn remove_object(&mut self, partition: u32, object: u64) -> Result<(), Trouble> {
+        self.edit(partition, object, |editor, record| {
+            editor.clear(partition, object, record, 0, OBJECT_BLOCKS_MAX)
+        })?;
+        let Some(record) = self.object(partition, object)? else { return Ok(()) };
+        let key = object_key(partition, object);
+        self.small.remove(&key)?;
+        self.objects.remove(&key)?;
+        self.charge(partition, record.charge(), 0, -1)?;
+        if record.family() != 0 {
+            self.leave(partition, record.family(), object)?;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, partition: u32, family: u64, object: u64) -> Result<(), Trouble> {
+        self.members.remove(&extent_key(partition, family, object))?;
+        let key = object_key(partition, family);
+        let Some(mut record) = get::<Family, _>(&self.families, &key, &key)? else {
+            return Ok(());
+        };
+        record.members = record.members.saturating_sub(1);
+        if record.members == 0 {
+            self.families.remove(&key)?;
+        } else {
+            self.families.insert(&key, record.encode(&key).as_slice())?;
+        }
+        Ok(())
+    }
+
+    /// Extents of an object that have a block in `from..to`.
+    fn extents_within(
+        &self,
+        partition: u32,
+        object: u64,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<(u64, Extent)>, Trouble> {
+        let first = extent_key(partition, object, from.saturating_sub(u64::from(EXTENT_MAX)));
+        let last = extent_key(partition, object, to);
+        let mut found = Vec::new();
+        for row in self.extents.range::<&ExtentKey>(&first..&last)? {
+            let (key, value) = row?;
+            let (_, _, logical) = split_extent(key.value());
+            let Ok((extent, _)) = Extent::decode(key.value(), value.value()) else {
+                return senseless("an extent that it changes is damaged");
+            };
+            if logical.saturating_add(u64::from(extent.blocks)) > from {
+                found.push((logical, extent));
+            }
+        }
+        Ok(found)
+    }
+
+    fn put_extent(
+        &mut self,
+        partition: u32,
+        object: u64,
+        logical: u64,
+        extent: Extent,
+    ) -> Result<(), Trouble> {
+        let key = extent_key(partition, object, logical);
+        self.extents.insert(&key, extent.encode(&key).as_slice())?;
+        Ok(())
+    }
+
+    /// Drops what an object has in the blocks `from..to`.
+    fn clear(
+        &mut self,
+        partition: u32,
+        object: u64,
+        record: &mut Object,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Trouble> {
+        if from > to || to > OBJECT_BLOCKS_MAX {
+            return senseless("a range that no object can have");
+        }
+        for (logical, extent) in self.extents_within(partition, object, from, to)? {
+            self.extents.remove(&extent_key(partition, object, logical))?;
+            if extent.is_compressed() {
+                self.drop_run(record, extent.physical, u64::from(extent.stored))?;
+                continue;
+            }
+            let end = logical.saturating_add(u64::from(extent.blocks));
+            let (cut_from, cut_to) = (from.max(logical), to.min(end));
+            if logical < cut_from {
+                let head = extent.part(0, cut_from - logical);
+                self.put_extent(partition, object, logical, head)?;
+            }
+            if cut_to < end {
+                let tail = extent.part(cut_to - logical, end - cut_to);
+                self.put_extent(partition, object, cut_to, tail)?;
+            }
+            let physical = extent.physical.saturating_add(cut_from - logical);
+            self.drop_run(record, physical, cut_to - cut_from)?;
+        }
+        Ok(())
+    }
+
+    /// The parts of a run of data blocks that are in one share record, or in none.
+    fn pieces(&self, start: u64, blocks: u64) -> Result<Vec<Piece>, Trouble> {
+        let end = start.saturating_add(blocks);
+        let mut pieces = Vec::new();
+        let mut at = start;
+        while at < end {
+            let before = self.shares.range(..=at)?.next_back().transpose()?;
+            let before = before.map(|(key, value)| (key.value(), value.value().to_vec()));
+            let mut piece = None;
+            if let Some((first, value)) = before {
+                let Ok((share, _)) = Share::decode(&first.to_be_bytes(), &value) else {
+                    return senseless("a share record that it changes is damaged");
+                };
+                let share_end = first.saturating_add(u64::from(share.blocks));
+                if share_end > at {
+                    let blocks = share_end.min(end) - at;
+                    piece = Some(Piece { start: at, blocks, share: Some((first, share)) });
+                }
+            }
+            let piece = match piece {
+                Some(piece) => piece,
+                None => {
+                    let next = self.shares.range(at.saturating_add(1)..)?.next().transpose()?;
+                    let next = next.map_or(end, |(key, _)| key.value().min(end));
+                    Piece { start: at, blocks: next - at, share: None }
+                }
+            };
+            at += piece.blocks.max(1);
+            pieces.push(piece);
+        }
+        Ok(pieces)
+    }
+
+    /// One extent of an object names these blocks no more.
+    fn drop_run(&mut self, record: &mut Object, start: u64, blocks: u64) -> Result<(), Trouble> {
+        for piece in self.pieces(start, blocks)? {
+            match piece.share {
+                None => record.set_used(record.used().saturating_sub(piece.blocks)),
+                Some((_, share)) => self.set_count(&piece, share.count.saturating_sub(1))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a part of a share record another count; with zero holders it is free.
+    fn set_count(&mut self, piece: &Piece, count: u32) -> Result<(), Trouble> {
+        let Some((first, share)) = piece.share else { return Ok(()) };
+        self.cut_share(piece, first, share)?;
+        if count > 0 {
+            let middle = Share { blocks: piece.blocks as u32, count, ..share };
+            self.put_share(piece.start, middle)
+        } else {
+            self.add_shared(share.partition, share.family, 0, piece.blocks)
+        }
+    }
+
+    /// Takes a part out of a share record.
+    fn cut_share(&mut self, piece: &Piece, first: u64, share: Share) -> Result<(), Trouble> {
+        self.shares.remove(first)?;
+        let end = first.saturating_add(u64::from(share.blocks));
+        let piece_end = piece.start + piece.blocks;
+        if first < piece.start {
+            self.put_share(first, Share { blocks: (piece.start - first) as u32, ..share })?;
+        }
+        if piece_end < end {
+            self.put_share(piece_end, Share { blocks: (end - piece_end) as u32, ..share })?;
+        }
+        Ok(())
+    }
+
+    fn put_share(&mut self, first: u64, share: Share) -> Result<(), Trouble> {
+        self.shares.insert(first, share.encode(&first.to_be_bytes()).as_slice())?;
+        Ok(())
+    }
+
+    /// Adds to and takes from SHARED_BLOCKS of a family, and its partition's charge.
+    fn add_shared(
+        &mut self,
+        partition: u32,
+        family: u64,
+        more: u64,
+        less: u64,
+    ) -> Result<(), Trouble> {
+        let key = object_key(partition, family);
+        if let Some(mut record) = get::<Family, _>(&self.families, &key, &key)? {
+            record.shared = record.shared.wrapping_add(more).wrapping_sub(less);
+            self.families.insert(&key, record.encode(&key).as_slice())?;
+        }
+        self.charge(partition, less, more, 0)
+    }
+
+    fn map(
+        &mut self,
+        partition: u32,
+        object: u64,
+        logical: u64,
+        extent: Extent,
+        sums: &[u32],
+    ) -> Result<(), Trouble> {
+        let stored = u64::from(extent.stored);
+        if extent.physical.checked_add(stored).is_none_or(|end| end > self.data_blocks) {
+            return senseless("a map names data blocks that the device does not have");
+        }
+        self.edit(partition, object, |editor, record| {
+            if record.is_small() {
+                return senseless("a map for an object whose contents are small");
+            }
+            let end = logical + u64::from(extent.blocks);
+            editor.clear(partition, object, record, logical, end)?;
+            for piece in editor.pieces(extent.physical, stored)? {
+                if piece.share.is_none() {
+                    record.set_used(record.used().wrapping_add(piece.blocks));
+                }
+            }
+            editor.put_merged(partition, object, logical, extent)
+        })?;
+        self.put_sums(extent.physical, sums)
+    }
+
+    /// Puts an extent, as one with the neighbours that it continues.
+    fn put_merged(
+        &mut self,
+        partition: u32,
+        object: u64,
+        logical: u64,
+        extent: Extent,
+    ) -> Result<(), Trouble> {
+        let (mut logical, mut extent) = (logical, extent);
+        let end = logical + u64::from(extent.blocks);
+        let around = self.extents_within(
+            partition,
+            object,
+            logical.saturating_sub(1),
+            end.saturating_add(1),
+        )?;
+        for (other_logical, other) in around {
+            let fits = u64::from(other.blocks) + u64::from(extent.blocks) <= u64::from(EXTENT_MAX);
+            if extent.is_compressed() || other.is_compressed() || !fits {
+                continue;
+            }
+            let (first_at, first, second_at, second) = if other_logical < logical {
+                (other_logical, other, logical, extent)
+            } else {
+                (logical, extent, other_logical, other)
+            };
+            let blocks = u64::from(first.blocks);
+            if first_at + blocks == second_at && first.physical + blocks == second.physical {
+                self.extents.remove(&extent_key(partition, object, other_logical))?;
+                logical = first_at;
+                extent = Extent::plain(first.physical, first.blocks + second.blocks);
+            }
+        }
+        self.put_extent(partition, object, logical, extent)
+    }
+
+    fn put_sums(&mut self, physical: u64, sums: &[u32]) -> Result<(), Trouble> {
+        let mut at = physical;
+        let mut rest = sums;
+        while !rest.is_empty() {
+            let (group, within) = (at / GROUP, (at % GROUP) as usize);
+            let key = group.to_be_bytes();
+            let record = get::<Sums, _>(&self.sums, group, &key)?;
+            let mut record = record.unwrap_or_else(Sums::zeros);
+            let (now, later) = rest.split_at(rest.len().min(GROUP as usize - within));
+            record.0[within..within + now.len()].copy_from_slice(now);
+            self.sums.insert(group, record.encode(&key).as_slice())?;
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn put_small(&mut self, partition: u32, object: u64, bytes: &[u8]) -> Result<(), Trouble> {
+        self.edit(partition, object, |editor, record| {
+            if !editor.extents_within(partition, object, 0, OBJECT_BLOCKS_MAX)?.is_empty() {
+                return senseless("small contents for an object that has extents");
+            }
+            let key = object_key(partition, object);
+            editor.small.insert(&key, Small(bytes.to_vec()).encode(&key).as_slice())?;
+            record.set_small(true);
+            Ok(())
+        })
+    }
+
+    fn drop_small(&mut self, partition: u32, object: u64) -> Result<(), Trouble> {
+        self.edit(partition, object, |editor, record| {
+            editor.small.remove(&object_key(partition, object))?;
+            record.set_small(false);
+            Ok(())
+        })
+    }
+
+    fn clone_object(
+        &mut self,
+        partition: u32,
+        source: u64,
+        object: u64,
+        record: &Object,
+    ) -> Result<(), Trouble> {
+        if self.object(partition, object)?.is_some() {
+            return senseless(format!("object p{partition:x}/o{object:x} is there already"));
+        }
+        let mut record = record.clone();
+        record.set_small(false);
+        record.set_used(0);
+        record.set_family(0);
+        let key = object_key(partition, object);
+        let extents = self.extents_within(partition, source, 0, OBJECT_BLOCKS_MAX)?;
+        let mut family = 0;
+        self.edit(partition, source, |editor, original| {
+            if original.is_small() {
+                let from = object_key(partition, source);
+                let small = get::<Small, _>(&editor.small, &from, &from)?;
+                if let Some(small) = small {
+                    editor.small.insert(&key, small.encode(&key).as_slice())?;
+                }
+                record.set_small(true);
+            }
+            if !extents.is_empty() {
+                if original.family() == 0 {
+                    original.set_family(source);
+                    editor.join(partition, source, source)?;
+                }
+                family = original.family();
+            }
+            for (_, extent) in &extents {
+                editor.share_run(partition, family, original, extent)?;
+            }
+            Ok(())
+        })?;
+        if family != 0 {
+            record.set_family(family);
+            self.join(partition, family, object)?;
+        }
+        for (logical, extent) in extents {
+            self.put_extent(partition, object, logical, extent)?;
+        }
+        self.store_object(partition, object, &record)?;
+        self.charge(partition, 0, record.charge(), 1)
+    }
+
+    fn join(&mut self, partition: u32, family: u64, object: u64) -> Result<(), Trouble> {
+        self.members.insert(&extent_key(partition, family, object), [].as_slice())?;
+        let key = object_key(partition, family);
+        let mut record = get::<Family, _>(&self.families, &key, &key)?.unwrap_or_default();
+        record.members += 1;
+        self.families.insert(&key, record.encode(&key).as_slice())?;
+        Ok(())
+    }
+
+    /// One more extent names the blocks of this one.
+    fn share_run(
+        &mut self,
+        partition: u32,
+        family: u64,
+        original: &mut Object,
+        extent: &Extent,
+    ) -> Result<(), Trouble> {
+        for piece in self.pieces(extent.physical, u64::from(extent.stored))? {
+            match piece.share {
+                Some((_, share)) => self.set_count(&piece, share.count.saturating_add(1))?,
+                None => {
+                    let blocks = piece.blocks as u32;
+                    self.put_share(piece.start, Share { partition, blocks, count: 2, family })?;
+                    original.set_used(original.used().saturating_sub(piece.blocks));
+                    self.add_shared(partition, family, piece.blocks, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put_partition(&mut self, partition: u32, record: &Partition) -> Result<(), Trouble> {
+        let key = partition.to_be_bytes();
+        let present = get::<Partition, _>(&self.partitions, partition, &key)?;
+        let mut record = record.clone();
+        record.set_objects(present.as_ref().map_or(0, Partition::objects));
+        record.set_charged(present.as_ref().map_or(0, Partition::charged));
+        self.partitions.insert(partition, record.encode(&key).as_slice())?;
+        Ok(())
+    }
+
+    fn remove_partition(&mut self, partition: u32) -> Result<(), Trouble> {
+        let first = object_key(partition, 0);
+        let last = object_key(partition, u64::MAX);
+        if self.objects.range::<&ObjectKey>(&first..=&last)?.next().is_some() {
+            return senseless(format!("partition p{partition:x} still has objects"));
+        }
+        if self.partitions.remove(partition)?.is_none() {
+            return senseless(format!("there is no partition p{partition:x}"));
+        }
+        Ok(())
+    }
+
+    fn put_drive(&mut self, number: u32, record: &impl Record) -> Result<(), Trouble> {
+        self.drive.insert(number, record.encode(&number.to_be_bytes()).as_slice())?;
+        Ok(())
+    }
+
+    /// Blocks of `from..` are those of `to..` from now on.
+    fn move_blocks(&mut self, from: u64, to: u64, blocks: u64) -> Result<(), Trouble> {
+        let end_of = |start: u64| start.checked_add(blocks).filter(|end| *end <= self.data_blocks);
+        let (Some(from_end), Some(to_end)) = (end_of(from), end_of(to)) else {
+            return senseless("a move names data blocks that the device does not have");
+        };
+        if blocks == 0 || (from < to_end && to < from_end) {
+            return senseless("a move onto itself");
+        }
+        let mut touched = Vec::new();
+        for row in self.extents.iter()? {
+            let (key, value) = row?;
+            let Ok((extent, _)) = Extent::decode(key.value(), value.value()) else { continue };
+            let end = extent.physical.saturating_add(u64::from(extent.stored));
+            if extent.physical < from_end && end > from {
+                if extent.is_compressed() && (extent.physical < from || end > from_end) {
+                    return senseless("a move of a part of a compressed extent");
+                }
+                touched.push((*key.value(), extent));
+            }
+        }
+        for (key, extent) in touched {
+            self.move_extent(&key, extent, from, to, blocks)?;
+        }
+        for piece in self.pieces(from, blocks)? {
+            if let Some((first, share)) = piece.share {
+                self.cut_share(&piece, first, share)?;
+                let moved = Share { blocks: piece.blocks as u32, ..share };
+                self.put_share(piece.start - from + to, moved)?;
+            }
+        }
+        for index in 0..blocks {
+            let group = (from + index) / GROUP;
+            let sums = get::<Sums, _>(&self.sums, group, &group.to_be_bytes())?;
+            if let Some(sums) = sums {
+                let sum = sums.0[((from + index) % GROUP) as usize];
+                self.put_sums(to + index, &[sum])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_extent(
+        &mut self,
+        key: &ExtentKey,
+        extent: Extent,
+        from: u64,
+        to: u64,
+        blocks: u64,
+    ) -> Result<(), Trouble> {
+        let (partition, object, logical) = split_extent(key);
+        if extent.is_compressed() {
+            let moved = Extent { physical: extent.physical - from + to, ..extent };
+            return self.put_extent(partition, object, logical, moved);
+        }
+        let end = extent.physical + u64::from(extent.blocks);
+        let (cut_from, cut_to) = (extent.physical.max(from), end.min(from + blocks));
+        self.extents.remove(key)?;
+        let skip = cut_from - extent.physical;
+        if skip > 0 {
+            self.put_extent(partition, object, logical, extent.part(0, skip))?;
+        }
+        let middle = Extent::plain(cut_from - from + to, (cut_to - cut_from) as u32);
+        self.put_extent(partition, object, logical + skip, middle)?;
+        if cut_to < end {
+            let skip = cut_to - extent.physical;
+            let tail = extent.part(skip, end - cut_to);
+            self.put_extent(partition, object, logical + skip, tail)?;
+        }
+        Ok(())
+    }
+}
