@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
 };
@@ -61,6 +62,43 @@ impl Wire {
         match self {
             Wire::Tcp(socket) => send_plain(socket, slices, deadline),
             Wire::Tls(tls) => tls.send_all(slices, deadline),
+        }
+    }
+
+    /// Whether it is TCP without TLS: only then can a send be tried.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Wire::Tcp(_))
+    }
+
+    /// Sends what the system takes at once, which may be nothing. Not for TLS.
+    pub(crate) fn send_some(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = slices.len().min(MAX_SLICES);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut control = SendAncillaryBuffer::default();
+        match sendmsg(self.socket(), &slices[..count], &mut control, flags) {
+            Ok(sent) => Ok(sent),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(0),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Waits a tick until something can be received, which is what `true` means, or sent.
+    pub(crate) fn wait_to_send_or_receive(&self) -> io::Result<bool> {
+        let ready = self.wait_for(PollFlags::IN | PollFlags::OUT, TICK)?;
+        Ok(ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR))
+    }
+
+    /// Waits until something can be sent.
+    pub(crate) fn wait_to_send(&self, patience: Duration) -> io::Result<()> {
+        self.wait_for(PollFlags::OUT, patience).map(drop)
+    }
+
+    fn wait_for(&self, events: PollFlags, patience: Duration) -> io::Result<PollFlags> {
+        let mut sockets = [PollFd::new(self.socket(), events)];
+        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+        match poll(&mut sockets, Some(&patience)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(sockets[0].revents()),
+            Err(other) => Err(other.into()),
         }
     }
 

@@ -28,6 +28,10 @@ const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
 /// Enough for any service here; the default of 2 MiB is only more to map.
 const STACK_BYTES: usize = 512 << 10;
 
+/// How far ahead a connection is read where many small calls come at once: peers that never read
+/// their replies hold no more of the server's memory than this each.
+const READ_AHEAD_BYTES: usize = 16 << 10;
+
 /// What the leader has and hands on.
 struct Lead<S: Service> {
     records: RecordReader,
@@ -74,7 +78,7 @@ impl<S: Service> Connection<S> {
         idle_ms: Arc<AtomicU64>,
     ) -> Arc<Self> {
         let lead = Lead {
-            records: RecordReader::new(options.max_record_bytes),
+            records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
             outbox: Outbox::new(),
             spare: Vec::new(),
         };

@@ -8,7 +8,7 @@ use nasd_xdr::{XdrEncode, xdr_pad};
 
 use super::service::Answer;
 use crate::AcceptStatus;
-use crate::record::begin_record_in;
+use crate::record::append_record_to;
 use crate::wire::Wire;
 
 /// Replies are held back for company only up to so many bytes.
@@ -50,7 +50,7 @@ impl<S: AsRef<[u8]>> ReadyReply<S> {
 
     fn with_results(head: &ReplyHead<'_>, results: &[u8], data: Vec<S>) -> ReadyReply<S> {
         let data_length = data.iter().map(|segment| segment.as_ref().len()).sum();
-        let mut record = begin_record_in(Vec::with_capacity(128 + results.len()));
+        let mut record = append_record_to(Vec::with_capacity(128 + results.len()));
         head.encode(&mut record);
         let mut record = record.into_bytes();
         record.extend_from_slice(results);

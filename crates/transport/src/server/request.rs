@@ -10,7 +10,7 @@ use nasd_xdr::{Decoder, xdr_pad};
 use super::ServerOptions;
 use super::service::{Arriving, Payload, Peer, Receive, Service};
 use crate::FrameError;
-use crate::record::{BUFFER_BYTES, ReadError, RecordReader, Source, Stage};
+use crate::record::{BUFFER_BYTES, FIRST_HEAD_BYTES, ReadError, RecordReader, Source, Stage};
 use crate::wire::{Amount, Wire};
 
 /// A call as it was received. The head is decoded from `record` again where it is needed: that
@@ -56,13 +56,14 @@ pub(super) fn receive_request<S: Service>(
     if !records.begin(source)? {
         return Ok(Received::End);
     }
-    let mut more = 1;
+    let (mut more, mut most) = (1, FIRST_HEAD_BYTES);
     loop {
         let room = max_head_bytes.saturating_sub(record.len());
         if room == 0 {
             return Err(FrameError::HeadTooLong { limit: max_head_bytes }.into());
         }
-        records.take_head(source, &mut record, more.min(room), room.min(BUFFER_BYTES.max(more)))?;
+        records.take_head(source, &mut record, more.min(room), room.min(most.max(more)))?;
+        most = BUFFER_BYTES;
         let complete = records.at_end();
         let mut input = Decoder::new(&record);
         let head = match CallHead::decode(&mut input) {
