@@ -26,7 +26,7 @@ mod retry;
 
 pub use authority::Authority;
 pub use connector::{Connector, TcpConnector, TlsConnector};
-pub use drive::{ConnectOptions, DriveClient, ReadOutcome};
+pub use drive::{ConnectOptions, DriveClient, PendingRead, ReadOutcome};
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};
 pub use manager::{Caller, ManagerClient};

@@ -6,6 +6,7 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_rpc::OpaqueAuth;
@@ -109,11 +110,11 @@ pub trait Channel: Send + Sync {
     /// # Errors
     ///
     /// Those of [`Channel::call`], with the buffer, where nothing was begun.
-    fn begin<'a>(
-        &'a self,
+    fn begin(
+        self: Arc<Self>,
         call: &OutgoingCall<'_>,
         mut into: Vec<u8>,
-    ) -> Result<InFlight<'a>, (ChannelError, Vec<u8>)> {
+    ) -> Result<InFlight, (ChannelError, Vec<u8>)> {
         match self.call(call, &mut into) {
             Ok(reply) => Ok(InFlight::ended(reply, into)),
             Err(error) => Err((error, into)),

@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -12,13 +13,13 @@ use nasd_transport::{
     OutgoingCall, ResultShape, ServerOptions,
 };
 
-fn begin<'a>(
-    channel: &'a Connection,
+fn begin(
+    channel: &Arc<Connection>,
     procedure: u32,
     arguments: &[u8],
     data: &[u8],
     into: Vec<u8>,
-) -> InFlight<'a> {
+) -> InFlight {
     let results = match procedure {
         READ => ResultShape::DataAfter { head_bytes: 4 },
         _ => ResultShape::Plain,
@@ -34,18 +35,18 @@ fn begin<'a>(
         results,
         timeout: Duration::from_secs(20),
     };
-    channel.begin(&call, into).map_err(|(error, _)| error).unwrap()
+    Arc::clone(channel).begin(&call, into).map_err(|(error, _)| error).unwrap()
 }
 
-fn begin_echo<'a>(channel: &'a Connection, text: &[u8]) -> InFlight<'a> {
+fn begin_echo(channel: &Arc<Connection>, text: &[u8]) -> InFlight {
     begin(channel, ECHO, text, &[], Vec::new())
 }
 
-fn begin_read(channel: &Connection, length: usize) -> InFlight<'_> {
+fn begin_read(channel: &Arc<Connection>, length: usize) -> InFlight {
     begin(channel, READ, &(length as u32).to_be_bytes(), &[], vec![0xee; length + 10])
 }
 
-fn check_read(call: InFlight<'_>, length: usize) {
+fn check_read(call: InFlight, length: usize) {
     let (reply, data) = call.wait();
     assert_eq!(reply.unwrap().data_length(), length);
     assert!(data[..length] == pattern(length as u32, length), "data of {length} bytes differ");
@@ -55,7 +56,7 @@ fn check_read(call: InFlight<'_>, length: usize) {
 #[test]
 fn calls_are_waited_for_in_any_order() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
     let mut random = Random(1);
     for _ in 0..20 {
         let mut calls: Vec<_> = (0..120_u32)
@@ -71,7 +72,7 @@ fn calls_are_waited_for_in_any_order() {
 #[test]
 fn replies_of_all_sizes_find_their_buffers() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
     let mut random = Random(2);
     let mut calls = std::collections::VecDeque::new();
     for _ in 0..2000 {
@@ -91,7 +92,7 @@ fn replies_of_all_sizes_find_their_buffers() {
 fn more_calls_than_may_be_outstanding_can_be_begun() {
     let server = start(ServerOptions::default());
     let options = ClientOptions { max_outstanding: 5, ..ClientOptions::default() };
-    let channel = Connection::tcp(server.address(), &options).unwrap();
+    let channel = Arc::new(Connection::tcp(server.address(), &options).unwrap());
     let begun = Instant::now();
     let calls: Vec<_> = (0..500).map(|_| begin_read(&channel, 4096)).collect();
     for call in calls {
@@ -103,7 +104,7 @@ fn more_calls_than_may_be_outstanding_can_be_begun() {
 #[test]
 fn calls_that_are_dropped_disturb_nobody() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
     let mut random = Random(3);
     for round in 0..300_u32 {
         let kept = begin_echo(&channel, &round.to_be_bytes());
@@ -112,7 +113,7 @@ fn calls_that_are_dropped_disturb_nobody() {
         }
         assert_eq!(kept.wait().0.unwrap().results(), round.to_be_bytes());
     }
-    assert_eq!(echo(&channel, b"fine").unwrap(), b"fine");
+    assert_eq!(echo(&*channel, b"fine").unwrap(), b"fine");
     assert_eq!(server.connections(), 1);
 }
 
@@ -121,7 +122,7 @@ fn calls_that_are_dropped_disturb_nobody() {
 #[test]
 fn sending_goes_on_while_replies_pile_up() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
     let begun = Instant::now();
     let reads: Vec<_> = (0..60).map(|_| begin_read(&channel, 1 << 20)).collect();
     let data = pattern(9, 3 << 20);
@@ -141,7 +142,7 @@ fn sending_goes_on_while_replies_pile_up() {
 fn threads_that_begin_and_threads_that_call_share_a_connection() {
     let server = start(ServerOptions::default());
     let options = ClientOptions { max_outstanding: 16, ..ClientOptions::default() };
-    let channel = Connection::tcp(server.address(), &options).unwrap();
+    let channel = Arc::new(Connection::tcp(server.address(), &options).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let channel = &channel;
@@ -153,7 +154,7 @@ fn threads_that_begin_and_threads_that_call_share_a_connection() {
                     let calls: Vec<_> =
                         lengths.iter().map(|length| begin_read(channel, *length)).collect();
                     if random.below(2) == 0 {
-                        write(channel, thread as u32, random.below(300_000)).unwrap();
+                        write(&**channel, thread as u32, random.below(300_000)).unwrap();
                     }
                     for (call, length) in calls.into_iter().zip(lengths) {
                         check_read(call, length);
@@ -163,7 +164,7 @@ fn threads_that_begin_and_threads_that_call_share_a_connection() {
             scope.spawn(move || {
                 let mut random = Random(100 + thread);
                 for _ in 0..300 {
-                    read(channel, random.below(100_000)).unwrap();
+                    read(&**channel, random.below(100_000)).unwrap();
                 }
             });
         }
@@ -173,7 +174,7 @@ fn threads_that_begin_and_threads_that_call_share_a_connection() {
 #[test]
 fn a_call_moves_to_another_thread() {
     let server = start(ServerOptions::default());
-    let channel = connect(&server);
+    let channel = Arc::new(connect(&server));
     let calls: Vec<_> = (0..8).map(|_| begin_read(&channel, 50_000)).collect();
     std::thread::scope(|scope| {
         for call in calls {
@@ -188,7 +189,7 @@ fn a_lost_connection_fails_what_was_begun() {
         // Takes something, and is gone.
         let _ = std::io::Read::read(&mut socket, &mut [0; 100]);
     });
-    let channel = Connection::tcp(address, &ClientOptions::default()).unwrap();
+    let channel = Arc::new(Connection::tcp(address, &ClientOptions::default()).unwrap());
     let calls: Vec<_> = (0..10).map(|_| begin_echo(&channel, b"text")).collect();
     for call in calls {
         let error = call.wait().0.unwrap_err();

@@ -3,6 +3,7 @@
 mod connection;
 mod exchange;
 mod operations;
+mod pipelined;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ use crate::{ClientError, Connector, Host, RetryPolicy, SystemHost, TcpConnector}
 use connection::DriveConnection;
 use exchange::Failure;
 pub use operations::ReadOutcome;
+pub use pipelined::PendingRead;
 
 /// How a client connects to a server and goes on calling it.
 #[derive(Clone, Debug)]

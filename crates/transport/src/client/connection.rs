@@ -12,6 +12,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -181,7 +182,7 @@ impl Connection {
     }
 
     /// Waits for the reply, receiving for everybody if nobody else does.
-    fn wait(&self, ticket: &mut Ticket<'_>, deadline: Instant) -> Outcome {
+    fn wait(&self, ticket: &mut Ticket<impl Deref<Target = Pending>>, deadline: Instant) -> Outcome {
         loop {
             match ticket.wait(deadline) {
                 Turn::Done(outcome) => return outcome,
@@ -199,7 +200,7 @@ impl Connection {
     /// The end of a call that was begun.
     pub(super) fn finish(
         &self,
-        ticket: &mut Ticket<'_>,
+        ticket: &mut Ticket<impl Deref<Target = Pending>>,
         timeout: Duration,
     ) -> Result<Reply, ChannelError> {
         let outcome = match ticket.poll() {
@@ -272,13 +273,14 @@ impl Connection {
     }
 
     /// Sends a call, or queues it.
-    fn start(
+    fn start<P: Deref<Target = Pending>>(
         &self,
+        pending: P,
         call: &OutgoingCall<'_>,
         into: &mut [u8],
         kind: Kind,
         deadline: Instant,
-    ) -> Result<Ticket<'_>, ChannelError> {
+    ) -> Result<Ticket<P>, ChannelError> {
         let data_length = data_length(call);
         let bytes = MAX_CALL_HEAD_BYTES + call.arguments.len() + data_length + xdr_pad(data_length);
         let limit = self.options.max_record_bytes;
@@ -290,7 +292,7 @@ impl Connection {
         // dropped, and don't look at it.
         let inserted = unsafe {
             let make_room = || self.make_room(deadline);
-            self.pending.insert(Buffer::of(into), call.results, kind, deadline, make_room)
+            Pending::insert(pending, Buffer::of(into), call.results, kind, deadline, make_room)
         };
         let never = |failure| self.error(failure, Execution::Never, call.timeout);
         let ticket = inserted.map_err(never)?;
@@ -327,22 +329,35 @@ impl Connection {
     }
 }
 
+/// The table of a connection that whoever has this keeps alive.
+#[derive(Debug)]
+pub(super) struct PendingOf(Arc<Connection>);
+
+impl Deref for PendingOf {
+    type Target = Pending;
+
+    fn deref(&self) -> &Pending {
+        &self.0.pending
+    }
+}
+
 impl Channel for Connection {
     fn call(&self, call: &OutgoingCall<'_>, into: &mut [u8]) -> Result<Reply, ChannelError> {
         let deadline = deadline_after(call.timeout);
-        let mut ticket = self.start(call, into, Kind::Waited, deadline)?;
+        let mut ticket = self.start(&self.pending, call, into, Kind::Waited, deadline)?;
         self.wait(&mut ticket, deadline)
             .map_err(|failure| self.error(failure, Execution::Possible, call.timeout))
     }
 
-    fn begin<'a>(
-        &'a self,
+    fn begin(
+        self: Arc<Self>,
         call: &OutgoingCall<'_>,
         mut into: Vec<u8>,
-    ) -> Result<InFlight<'a>, (ChannelError, Vec<u8>)> {
+    ) -> Result<InFlight, (ChannelError, Vec<u8>)> {
         let deadline = deadline_after(call.timeout);
-        match self.start(call, &mut into, Kind::Begun, deadline) {
-            Ok(ticket) => Ok(InFlight::sent(self, ticket, call.timeout, into)),
+        let pending = PendingOf(Arc::clone(&self));
+        match self.start(pending, call, &mut into, Kind::Begun, deadline) {
+            Ok(ticket) => Ok(InFlight::sent(ticket, self, call.timeout, into)),
             Err(error) => Err((error, into)),
         }
     }

@@ -1,38 +1,39 @@
 //! A call that was begun and is not waited for yet.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::{Connection, PendingOf};
 use super::pending::Ticket;
 use crate::{ChannelError, Reply};
 
 /// A call under way, and the buffer for its bulk data. Dropping it gives the reply up, but not the
 /// call: the server executes it all the same.
-pub struct InFlight<'a> {
+pub struct InFlight {
     // In this order: the ticket's drop waits for whoever is receiving into the buffer.
-    state: State<'a>,
+    state: State,
     into: Vec<u8>,
 }
 
-enum State<'a> {
-    Sent { connection: &'a Connection, ticket: Ticket<'a>, timeout: Duration },
+enum State {
+    Sent { ticket: Ticket<PendingOf>, connection: Arc<Connection>, timeout: Duration },
     Ended(Reply),
 }
 
-impl<'a> InFlight<'a> {
+impl InFlight {
     /// `ticket` is that of a call whose buffer is the memory of `into`.
     pub(super) fn sent(
-        connection: &'a Connection,
-        ticket: Ticket<'a>,
+        ticket: Ticket<PendingOf>,
+        connection: Arc<Connection>,
         timeout: Duration,
         into: Vec<u8>,
-    ) -> InFlight<'a> {
-        InFlight { state: State::Sent { connection, ticket, timeout }, into }
+    ) -> InFlight {
+        InFlight { state: State::Sent { ticket, connection, timeout }, into }
     }
 
     /// A call that has been answered.
-    pub fn ended(reply: Reply, into: Vec<u8>) -> InFlight<'a> {
+    pub fn ended(reply: Reply, into: Vec<u8>) -> InFlight {
         InFlight { state: State::Ended(reply), into }
     }
 
@@ -41,7 +42,7 @@ impl<'a> InFlight<'a> {
     pub fn wait(self) -> (Result<Reply, ChannelError>, Vec<u8>) {
         let InFlight { state, into } = self;
         let result = match state {
-            State::Sent { connection, mut ticket, timeout } => {
+            State::Sent { mut ticket, connection, timeout } => {
                 connection.finish(&mut ticket, timeout)
             }
             State::Ended(reply) => Ok(reply),
@@ -50,7 +51,7 @@ impl<'a> InFlight<'a> {
     }
 }
 
-impl fmt::Debug for InFlight<'_> {
+impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InFlight").field("room", &self.into.len()).finish_non_exhaustive()
     }

@@ -6,6 +6,7 @@
 //! Between `claim` and `complete` a call is *claimed*, and its ticket is not dropped before that is
 //! over ([`Ticket`] sees to it, even when a caller panics).
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -167,10 +168,11 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// A call in flight, owned by its caller. Dropping it gives the call up.
+/// A call in flight, owned by its caller. Dropping it gives the call up. `P` is how it holds on to
+/// the table.
 #[derive(Debug)]
-pub(super) struct Ticket<'a> {
-    pending: &'a Pending,
+pub(super) struct Ticket<P: Deref<Target = Pending>> {
+    pending: P,
     xid: u32,
     /// Whether the call has been taken out of the table.
     ended: bool,
@@ -206,16 +208,16 @@ impl Pending {
     ///
     /// Until the ticket is dropped, or for ever if it is not, the memory of `buffer` must exist and
     /// be used by nobody else.
-    pub(super) unsafe fn insert(
-        &self,
+    pub(super) unsafe fn insert<P: Deref<Target = Pending>>(
+        pending: P,
         buffer: Buffer,
         shape: ResultShape,
         kind: Kind,
         deadline: Instant,
         mut make_room: impl FnMut() -> bool,
-    ) -> Result<Ticket<'_>, Failure> {
+    ) -> Result<Ticket<P>, Failure> {
         loop {
-            let mut state = self.lock();
+            let mut state = pending.lock();
             match &state.phase {
                 Phase::Open => {}
                 Phase::Closing => {
@@ -224,7 +226,9 @@ impl Pending {
                 Phase::Broken(reason) => return Err(Failure::Broken(Arc::clone(reason))),
             }
             if state.open < state.limit {
-                return Ok(Ticket { pending: self, xid: state.insert(buffer, shape, kind), ended: false });
+                let xid = state.insert(buffer, shape, kind);
+                drop(state);
+                return Ok(Ticket { pending, xid, ended: false });
             }
             state.blocked.push(thread::current());
             drop(state);
@@ -382,7 +386,7 @@ impl State {
     }
 }
 
-impl Ticket<'_> {
+impl<P: Deref<Target = Pending>> Ticket<P> {
     pub(super) fn xid(&self) -> u32 {
         self.xid
     }
@@ -453,7 +457,7 @@ impl Ticket<'_> {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl<P: Deref<Target = Pending>> Drop for Ticket<P> {
     /// Takes the call out, as soon as nobody uses its buffer. A reply that is still to come needs
     /// to be known, so that it can be thrown away.
     fn drop(&mut self) {
