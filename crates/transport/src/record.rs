@@ -30,6 +30,9 @@ const AFTER_BULK_BYTES: usize = 1024;
 /// From so many bytes on a record is one with bulk data.
 const BULK_RECORD_BYTES: usize = 16 << 10;
 
+/// Less than this is not worth a receive of its own.
+const SMALL_BYTES: usize = 8192;
+
 /// As [`nasd_rpc::begin_record`], but behind what a vector holds.
 pub(crate) fn append_record_to(mut bytes: Vec<u8>) -> Encoder {
     bytes.extend_from_slice(&[0; RECORD_MARK_BYTES]);
@@ -184,6 +187,10 @@ impl RecordReader {
                 into[0][..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
                 self.consume_buffered(count);
                 count
+            } else if left < SMALL_BYTES && left < self.ahead {
+                // What follows comes along: for many small records that is worth the copy.
+                self.fill_or_fail(source)?;
+                continue;
             } else {
                 let count = receive_straight(source, into, left)?;
                 self.parser.consumed(count);

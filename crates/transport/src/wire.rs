@@ -4,6 +4,7 @@
 //! their deadlines and at whether they should stop, without a system call more for each receive.
 //! One thread receives and one thread sends at a time; both at once is fine.
 
+use std::cell::OnceCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -133,6 +134,33 @@ pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or_else(|| now + FOR_EVER)
+}
+
+/// How long something may take, counted from when that was first asked: most things are done
+/// before anybody looks at the clock.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    timeout: Duration,
+    until: OnceCell<Instant>,
+}
+
+impl Patience {
+    /// Counted from the first use.
+    pub(crate) fn from_first_use(timeout: Duration) -> Patience {
+        Patience { timeout, until: OnceCell::new() }
+    }
+
+    /// Counted from now.
+    pub(crate) fn from_now(timeout: Duration) -> Patience {
+        let patience = Patience::from_first_use(timeout);
+        patience.deadline();
+        patience
+    }
+
+    /// When it ends.
+    pub(crate) fn deadline(&self) -> Instant {
+        *self.until.get_or_init(|| deadline_after(self.timeout))
+    }
 }
 
 /// Options that every connection has, on both ends.

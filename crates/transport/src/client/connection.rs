@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use nasd_rpc::{CallHead, MAX_CALL_HEAD_BYTES, seal_record};
 use nasd_xdr::{XdrEncode, xdr_pad};
 
-use super::pending::{Buffer, Failure, Kind, Outcome, Pending, Ticket, Turn};
+use super::pending::{Buffer, Failure, Kind, NewCall, Outcome, Pending, Ticket, Turn};
 use super::receive::{Ended, Receiver};
 use crate::record::append_record_to;
 use crate::tls::{TlsWire, tls_error_within};
-use crate::wire::{Wire, connect_socket, deadline_after};
+use crate::wire::{Patience, Wire, connect_socket, deadline_after};
 use crate::{
     BreakReason, Channel, ChannelError, ClientOptions, ClientTls, Execution, InFlight,
     OutgoingCall, Reply, TlsError,
@@ -101,9 +101,8 @@ impl Connection {
 
     /// Finds out that the server has closed an idle connection before a call is sent on it: after,
     /// nobody could say whether the call was executed.
-    fn check_idle(&self) {
-        let idle = self.pending.idle_for().is_some_and(|idle| idle > TRUSTED_IDLE);
-        if idle && self.wire.has_event() {
+    fn check_idle(&self, idle: Duration) {
+        if idle > TRUSTED_IDLE && self.wire.has_event() {
             self.break_with(BreakReason::ClosedByPeer);
         }
     }
@@ -114,7 +113,7 @@ impl Connection {
         call: &OutgoingCall<'_>,
         xid: u32,
         kind: Kind,
-        deadline: Instant,
+        patience: &Patience,
     ) -> io::Result<()> {
         let data_length = data_length(call);
         let pad = xdr_pad(data_length);
@@ -124,25 +123,25 @@ impl Connection {
             return Ok(());
         }
         let result = if data_length == 0 {
-            self.send_all(&mut [IoSlice::new(&queue)], deadline)
+            self.send_all(&mut [IoSlice::new(&queue)], patience)
         } else {
             let mut slices = Vec::with_capacity(call.data.len() + 2);
             slices.push(IoSlice::new(&queue));
             slices.extend_from_slice(call.data);
             slices.push(IoSlice::new(&[0; 3][..pad]));
-            self.send_all(&mut slices, deadline)
+            self.send_all(&mut slices, patience)
         };
         queue.clear();
         result
     }
 
     /// Sends what is queued.
-    fn flush(&self, deadline: Instant) -> io::Result<()> {
+    fn flush(&self, patience: &Patience) -> io::Result<()> {
         let mut queue = self.lock_sender();
         if queue.is_empty() {
             return Ok(());
         }
-        let result = self.send_all(&mut [IoSlice::new(&queue)], deadline);
+        let result = self.send_all(&mut [IoSlice::new(&queue)], patience);
         queue.clear();
         result
     }
@@ -154,7 +153,7 @@ impl Connection {
 
     /// Sends all of `slices`. The server may wait for its replies to be taken before it takes more;
     /// so where some may come that nobody waits for, this receives while it can't send.
-    fn send_all(&self, mut slices: &mut [IoSlice<'_>], deadline: Instant) -> io::Result<()> {
+    fn send_all(&self, mut slices: &mut [IoSlice<'_>], patience: &Patience) -> io::Result<()> {
         IoSlice::advance_slices(&mut slices, 0); // drops empty slices in front
         while self.wire.is_plain() && !slices.is_empty() && self.pending.has_begun() {
             let sent = self.wire.send_some(slices)?;
@@ -162,6 +161,7 @@ impl Connection {
             if slices.is_empty() {
                 return Ok(());
             }
+            let deadline = patience.deadline();
             if Instant::now() >= deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -178,7 +178,10 @@ impl Connection {
                 self.wire.wait_to_send(SHORT_TICK)?;
             }
         }
-        self.wire.send_all(slices, deadline)
+        if slices.is_empty() {
+            return Ok(());
+        }
+        self.wire.send_all(slices, patience.deadline())
     }
 
     /// Waits for the reply, receiving for everybody if nobody else does.
@@ -206,9 +209,9 @@ impl Connection {
         let outcome = match ticket.poll() {
             Some(outcome) => outcome,
             None => {
-                let deadline = deadline_after(timeout);
-                match self.flush(deadline) {
-                    Ok(()) => self.wait(ticket, deadline),
+                let patience = Patience::from_now(timeout);
+                match self.flush(&patience) {
+                    Ok(()) => self.wait(ticket, patience.deadline()),
                     Err(error) => Err(self.send_failed(error)),
                 }
             }
@@ -234,16 +237,16 @@ impl Connection {
     }
 
     /// Makes room for a call where nobody else will: `false` if somebody receives.
-    fn make_room(&self, deadline: Instant) -> bool {
+    fn make_room(&self, patience: &Patience) -> bool {
         // What fails here is found in the table. In this order, as who sends may want to receive.
-        if let Err(error) = self.flush(deadline) {
+        if let Err(error) = self.flush(patience) {
             self.send_failed(error);
             return true;
         }
         if !self.pending.start_reading() {
             return false;
         }
-        let _ = self.receive_some(deadline);
+        let _ = self.receive_some(patience.deadline());
         self.pending.stop_reading();
         true
     }
@@ -279,7 +282,7 @@ impl Connection {
         call: &OutgoingCall<'_>,
         into: &mut [u8],
         kind: Kind,
-        deadline: Instant,
+        patience: &Patience,
     ) -> Result<Ticket<P>, ChannelError> {
         let data_length = data_length(call);
         let bytes = MAX_CALL_HEAD_BYTES + call.arguments.len() + data_length + xdr_pad(data_length);
@@ -287,16 +290,15 @@ impl Connection {
         if bytes > limit {
             return Err(ChannelError::TooLong { bytes, limit });
         }
-        self.check_idle();
+        let new = NewCall { buffer: Buffer::of(into), shape: call.results, kind };
+        let check_idle = |idle| self.check_idle(idle);
+        let make_room = || self.make_room(patience);
         // SAFETY: `call` and `begin`, who alone call this, keep the memory until the ticket is
         // dropped, and don't look at it.
-        let inserted = unsafe {
-            let make_room = || self.make_room(deadline);
-            Pending::insert(pending, Buffer::of(into), call.results, kind, deadline, make_room)
-        };
+        let inserted = unsafe { Pending::insert(pending, new, patience, check_idle, make_room) };
         let never = |failure| self.error(failure, Execution::Never, call.timeout);
         let ticket = inserted.map_err(never)?;
-        match self.send(call, ticket.xid(), kind, deadline) {
+        match self.send(call, ticket.xid(), kind, patience) {
             Ok(()) => Ok(ticket),
             Err(error) => Err(never(self.send_failed(error))),
         }
@@ -343,9 +345,9 @@ impl Deref for PendingOf {
 
 impl Channel for Connection {
     fn call(&self, call: &OutgoingCall<'_>, into: &mut [u8]) -> Result<Reply, ChannelError> {
-        let deadline = deadline_after(call.timeout);
-        let mut ticket = self.start(&self.pending, call, into, Kind::Waited, deadline)?;
-        self.wait(&mut ticket, deadline)
+        let patience = Patience::from_now(call.timeout);
+        let mut ticket = self.start(&self.pending, call, into, Kind::Waited, &patience)?;
+        self.wait(&mut ticket, patience.deadline())
             .map_err(|failure| self.error(failure, Execution::Possible, call.timeout))
     }
 
@@ -354,9 +356,9 @@ impl Channel for Connection {
         call: &OutgoingCall<'_>,
         mut into: Vec<u8>,
     ) -> Result<InFlight, (ChannelError, Vec<u8>)> {
-        let deadline = deadline_after(call.timeout);
+        let patience = Patience::from_first_use(call.timeout);
         let pending = PendingOf(Arc::clone(&self));
-        match self.start(pending, call, &mut into, Kind::Begun, deadline) {
+        match self.start(pending, call, &mut into, Kind::Begun, &patience) {
             Ok(ticket) => Ok(InFlight::sent(ticket, self, call.timeout, into)),
             Err(error) => Err((error, into)),
         }

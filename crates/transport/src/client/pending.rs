@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use nasd_rpc::{PendingCalls, ReplyError};
 
+use crate::wire::Patience;
 use crate::{BreakReason, Reply, ResultShape};
 
 /// How a call ended.
@@ -69,6 +70,14 @@ struct Entry {
     shape: ResultShape,
     progress: Progress,
     kind: Kind,
+}
+
+/// A call to be added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewCall {
+    pub(super) buffer: Buffer,
+    pub(super) shape: ResultShape,
+    pub(super) kind: Kind,
 }
 
 /// How a call was made.
@@ -203,19 +212,20 @@ impl Pending {
 
     /// Adds a call, when there is room for it. While there is none, `make_room` is asked to get
     /// some replies in; where that can't be done now, it answers `false`, and the caller waits.
+    /// `check_idle` is asked first when no call is under way, and is told since when.
     ///
     /// # Safety
     ///
-    /// Until the ticket is dropped, or for ever if it is not, the memory of `buffer` must exist and
-    /// be used by nobody else.
+    /// Until the ticket is dropped, or for ever if it is not, the memory of the call's buffer must
+    /// exist and be used by nobody else.
     pub(super) unsafe fn insert<P: Deref<Target = Pending>>(
         pending: P,
-        buffer: Buffer,
-        shape: ResultShape,
-        kind: Kind,
-        deadline: Instant,
+        call: NewCall,
+        patience: &Patience,
+        check_idle: impl FnOnce(Duration),
         mut make_room: impl FnMut() -> bool,
     ) -> Result<Ticket<P>, Failure> {
+        let mut check_idle = Some(check_idle);
         loop {
             let mut state = pending.lock();
             match &state.phase {
@@ -225,14 +235,23 @@ impl Pending {
                 }
                 Phase::Broken(reason) => return Err(Failure::Broken(Arc::clone(reason))),
             }
+            if state.calls.is_empty()
+                && !state.reading
+                && let Some(check_idle) = check_idle.take()
+            {
+                let since = state.last_end;
+                drop(state);
+                check_idle(since.elapsed());
+                continue;
+            }
             if state.open < state.limit {
-                let xid = state.insert(buffer, shape, kind);
+                let xid = state.insert(call);
                 drop(state);
                 return Ok(Ticket { pending, xid, ended: false });
             }
             state.blocked.push(thread::current());
             drop(state);
-            let Some(left) = time_left(deadline) else {
+            let Some(left) = time_left(patience.deadline()) else {
                 return Err(Failure::TimedOut);
             };
             if !make_room() {
@@ -249,13 +268,6 @@ impl Pending {
     /// Takes the role of the reader if it is free; [`Pending::stop_reading`] gives it back.
     pub(super) fn start_reading(&self) -> bool {
         !std::mem::replace(&mut self.lock().reading, true)
-    }
-
-    /// For how long no call has been in flight; `None` if one is, or none may begin.
-    pub(super) fn idle_for(&self) -> Option<Duration> {
-        let state = self.lock();
-        let idle = state.calls.is_empty() && !state.reading && matches!(state.phase, Phase::Open);
-        idle.then(|| state.last_end.elapsed())
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -303,7 +315,8 @@ impl Pending {
 }
 
 impl State {
-    fn insert(&mut self, buffer: Buffer, shape: ResultShape, kind: Kind) -> u32 {
+    fn insert(&mut self, call: NewCall) -> u32 {
+        let NewCall { buffer, shape, kind } = call;
         let entry = Entry { waiter: None, buffer, shape, progress: Progress::Waiting, kind };
         let Ok(xid) = self.calls.insert(entry) else {
             unreachable!("invariant: a process has no memory for 2^32 calls");
