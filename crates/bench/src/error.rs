@@ -34,6 +34,9 @@ pub enum BenchError {
         /// The first byte that differs.
         offset: u64,
     },
+    /// The drive could not be started again.
+    #[error("the drive does not start again: {0}")]
+    Restart(String),
     /// Something else of the system failed.
     #[error("{action}: {source}")]
     Io {
@@ -42,4 +45,11 @@ pub enum BenchError {
         /// Why it failed.
         source: std::io::Error,
     },
+}
+
+impl BenchError {
+    /// Makes errors of the system into this one.
+    pub(crate) fn io(action: &'static str) -> impl Fn(std::io::Error) -> BenchError {
+        move |source| BenchError::Io { action, source }
+    }
 }

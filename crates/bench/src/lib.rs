@@ -1,15 +1,18 @@
 //! Measured rows, each beside the limit that the same run measured.
 //!
 //! A row's name, what it does and its limit are a contract: scripts compare them over time. The
-//! value and the limit come from one run on one machine, so their ratio means something where
-//! either number alone would not.
+//! value and the limit come from one run on one machine, by turns, and are medians; so their ratio
+//! means something where either number alone would not.
 
 mod error;
 mod limits;
 mod row;
 mod rows;
+mod sampling;
+mod workload;
 
 pub use error::BenchError;
-pub use limits::{Limits, disk_read, disk_write, tcp_loopback};
+pub use limits::{disk_read, disk_write, tcp_loopback};
 pub use row::Row;
-pub use rows::{ROW_NAMES, Target, measure};
+pub use rows::{ROW_NAMES, measure};
+pub use workload::{Restart, Target};

@@ -2,21 +2,24 @@
 
 use serde::Serialize;
 
+use crate::BenchError;
+
 /// A measured value beside its limit.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The row's name, from the command-line contract.
     pub name: String,
-    /// What was measured, in `unit`.
+    /// What was measured, in `unit`: the median of several runs.
     pub value: f64,
     /// `MB/s` (10^6 bytes a second), `1/s`, or `us`.
     pub unit: &'static str,
-    /// What the machine could do, in the same unit, measured in the same run.
-    pub limit: f64,
-    /// What the limit is.
+    /// What the machine could do, in the same unit, measured in the same run; `None` where the
+    /// program that measures it is missing.
+    pub limit: Option<f64>,
+    /// What the limit is, or what is missing.
     pub limit_name: String,
     /// `value / limit`.
-    pub ratio: f64,
+    pub ratio: Option<f64>,
 }
 
 impl Row {
@@ -28,7 +31,14 @@ impl Row {
         limit: f64,
         limit_name: impl Into<String>,
     ) -> Self {
-        let ratio = if limit > 0.0 { value / limit } else { 0.0 };
-        Row { name: name.to_owned(), value, unit, limit, limit_name: limit_name.into(), ratio }
+        let ratio = (limit > 0.0).then(|| value / limit);
+        let limit_name = limit_name.into();
+        Row { name: name.to_owned(), value, unit, limit: Some(limit), limit_name, ratio }
+    }
+
+    /// A row whose limit can't be measured here; the error says what is missing.
+    pub fn without_limit(name: &str, value: f64, unit: &'static str, error: &BenchError) -> Self {
+        let limit_name = error.to_string();
+        Row { name: name.to_owned(), value, unit, limit: None, limit_name, ratio: None }
     }
 }

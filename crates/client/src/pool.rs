@@ -90,7 +90,7 @@ impl<T: Connected, E: Clone> Slot<T, E> {
         timeout: Duration,
         connect: impl FnOnce() -> Result<T, E>,
     ) -> Option<Result<Arc<T>, E>> {
-        let until = Instant::now() + timeout;
+        let mut until = None;
         let mut state = self.lock();
         loop {
             match &*state {
@@ -102,6 +102,7 @@ impl<T: Connected, E: Clone> Slot<T, E> {
                 }
                 State::Closed | State::Open(_) | State::Failed(..) => break,
                 State::Connecting => {
+                    let until = *until.get_or_insert_with(|| Instant::now() + timeout);
                     let waited = self
                         .changed
                         .wait_timeout(state, until.saturating_duration_since(Instant::now()));

@@ -38,6 +38,9 @@ pub(crate) struct Grant {
     /// `None` with NO_PROTECTION.
     pub(crate) keys: Option<Arc<DigestKeys>>,
     pub(crate) holder: Holder,
+    /// When the call was received whole: asking the clock once more would cost as much as half a
+    /// digest.
+    pub(crate) received: Timestamp,
 }
 
 /// Why a call may not be executed.
@@ -132,7 +135,7 @@ impl Drive {
         if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
             self.keys.keep(name, keys);
         }
-        Ok(Grant { authorized, keys: found.keys, holder })
+        Ok(Grant { authorized, keys: found.keys, holder, received: now })
     }
 
     /// Step 11, and the look-up of step 12.

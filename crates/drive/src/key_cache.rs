@@ -6,6 +6,7 @@
 //! in use stays.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_capability::{Capability, DigestKeys, Suite};
@@ -15,7 +16,7 @@ use nasd_protocol::CredentialKey;
 const SHARDS: usize = 16;
 
 /// What a derived key depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyName {
     /// Which key; a capability with all its public fields.
     pub(crate) key: CredentialKey,
@@ -25,10 +26,66 @@ pub(crate) struct KeyName {
     pub(crate) suite: Suite,
 }
 
-#[derive(Debug, Default)]
+/// Names are hashed for every request, and some twenty words with SipHash would cost as much as the
+/// digest. They are short of secrets: who gets a key in must hold it. So a keyed multiplication a
+/// word will do; whether a name is the one sought is compared in full.
+#[derive(Clone, Copy, Debug)]
+struct NameHashing {
+    seed: u64,
+}
+
+#[derive(Debug)]
+struct NameHasher(u64);
+
+impl BuildHasher for NameHashing {
+    type Hasher = NameHasher;
+
+    fn build_hasher(&self) -> NameHasher {
+        NameHasher(self.seed)
+    }
+}
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // As in SplitMix64: high bits come down again, so that all of them count.
+        let product = (self.0 ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.0 = product ^ (product >> 32);
+    }
+}
+
+impl Hash for KeyName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let kind = self.key.kind().code();
+        state.write_u64(u64::from(kind) << 32 | u64::from(self.key.partition().0));
+        state.write_u64(self.access_control_version ^ u64::from(self.suite.code()) << 56);
+        if let CredentialKey::Capability(capability) = &self.key {
+            let words = [
+                capability.object.0,
+                capability.audit_id.0,
+                capability.expires.0,
+                capability.region.offset,
+                capability.region.length,
+                u64::from(capability.partition.0) << 32 | u64::from(capability.rights.bits()),
+            ];
+            words.into_iter().for_each(|word| state.write_u64(word));
+        }
+    }
+}
+
+type Keys = HashMap<KeyName, Arc<DigestKeys>, NameHashing>;
+
+#[derive(Debug)]
 struct Shard {
-    young: HashMap<KeyName, Arc<DigestKeys>>,
-    old: HashMap<KeyName, Arc<DigestKeys>>,
+    young: Keys,
+    old: Keys,
 }
 
 /// See the module.
@@ -41,7 +98,9 @@ pub(crate) struct KeyCache {
 impl KeyCache {
     /// For about `most` keys.
     pub(crate) fn new(most: usize) -> KeyCache {
-        let shards = std::array::from_fn(|_| Mutex::default());
+        let hashing = NameHashing { seed: RandomState::new().hash_one(most) };
+        let keys = || Keys::with_hasher(hashing);
+        let shards = std::array::from_fn(|_| Mutex::new(Shard { young: keys(), old: keys() }));
         KeyCache { shards, generation_keys: (most / SHARDS / 2).max(1) }
     }
 
@@ -63,7 +122,9 @@ impl KeyCache {
     /// Forgets all keys.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            *shard.lock().unwrap_or_else(PoisonError::into_inner) = Shard::default();
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.young.clear();
+            shard.old.clear();
         }
     }
 
@@ -82,7 +143,8 @@ impl KeyCache {
 impl Shard {
     fn insert(&mut self, name: KeyName, keys: Arc<DigestKeys>, most: usize) {
         if self.young.len() >= most {
-            self.old = std::mem::take(&mut self.young);
+            self.old.clear();
+            std::mem::swap(&mut self.young, &mut self.old);
         }
         self.young.insert(name, keys);
     }

@@ -121,7 +121,6 @@ fn minted(capability: Capability, number: u8, version: u64) -> Signer {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_partition_lives_from_its_creation_to_its_removal() {
     let device = new_device();
     let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
@@ -171,7 +170,6 @@ fn a_partition_lives_from_its_creation_to_its_removal() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn what_is_not_there_is_neither_resized_nor_set() {
     let drive = TestDrive::new();
     let by = Administrator(&drive);
@@ -185,7 +183,6 @@ fn what_is_not_there_is_neither_resized_nor_set() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_removed_partitions_keys_are_gone_even_if_its_number_comes_back() {
     let drive = TestDrive::new();
     let by = Administrator(&drive);
@@ -211,7 +208,6 @@ fn a_removed_partitions_keys_are_gone_even_if_its_number_comes_back() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn changing_the_working_key_twice_revokes_at_once() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -247,7 +243,6 @@ fn changing_the_working_key_twice_revokes_at_once() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn the_previous_working_key_can_be_replaced() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -270,7 +265,6 @@ fn the_previous_working_key_can_be_replaced() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_new_partition_key_replaces_the_old_and_leaves_the_working_keys() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -316,7 +310,6 @@ fn a_key_that_was_sealed_otherwise_is_not_taken() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn keys_that_change_while_requests_come_refuse_and_never_pass_wrongly() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -359,7 +352,6 @@ fn keys_that_change_while_requests_come_refuse_and_never_pass_wrongly() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_partitions_minimum_protection_revokes_what_is_weaker() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -413,7 +405,6 @@ fn a_minimum_that_nobody_can_meet_is_not_set() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn settings_stay_and_are_told() {
     let device = new_device();
     let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
@@ -442,7 +433,6 @@ fn flushing_a_partition_answers_the_instance() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn the_master_key_sets_the_drive_key_and_nothing_else() {
     let drive = TestDrive::owned();
     let name = drive.object_with(b"contents");
@@ -474,7 +464,6 @@ fn a_drive_without_a_master_key_is_not_initialized() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn initialize_leaves_nothing_but_the_new_master_key() {
     let drive = TestDrive::owned();
     let name = drive.object_with(b"contents");
@@ -530,7 +519,6 @@ fn initialize_leaves_nothing_but_the_new_master_key() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn initialize_is_refused_when_it_makes_no_sense() {
     let drive = TestDrive::owned();
     let by = Administrator(&drive);
@@ -570,7 +558,6 @@ fn restart(drive: TestDrive, device: &Arc<dyn BlockDevice>, clean: bool, at: u64
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_clock_that_was_set_back_lets_no_recorded_request_pass() {
     for clean in [true, false] {
         let device = new_device();
@@ -607,7 +594,6 @@ fn a_clock_that_was_set_back_lets_no_recorded_request_pass() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_clean_stop_leaves_the_clock_where_it_was() {
     let device = new_device();
     let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);

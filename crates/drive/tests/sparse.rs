@@ -55,7 +55,6 @@ fn flush(drive: &TestDrive) {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_copy_is_its_source_until_either_is_written_to() {
     let drive = TestDrive::new();
     let data = pattern(1, 300_000);
@@ -93,7 +92,6 @@ fn a_copy_is_its_source_until_either_is_written_to() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn copying_takes_no_more_than_its_rights() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -109,7 +107,6 @@ fn copying_takes_no_more_than_its_rights() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn punched_bytes_read_as_zeros_and_their_blocks_are_free() {
     let drive = TestDrive::new();
     let mut data = pattern(2, 40 * BLOCK as usize);
@@ -141,7 +138,6 @@ fn punched_bytes_read_as_zeros_and_their_blocks_are_free() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn data_and_holes_are_found() {
     let drive = TestDrive::new();
     let name = drive.new_object();
@@ -169,7 +165,6 @@ fn data_and_holes_are_found() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn a_capability_sees_no_further_than_its_region() {
     let drive = TestDrive::new();
     let name = drive.new_object();
@@ -186,7 +181,6 @@ fn a_capability_sees_no_further_than_its_region() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn overwriting_what_is_shared_takes_blocks() {
     let drive = TestDrive::new();
     let name = drive.object_with(&pattern(4, 20 * BLOCK as usize));

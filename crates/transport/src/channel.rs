@@ -6,11 +6,12 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_rpc::OpaqueAuth;
 
-use crate::ChannelError;
+use crate::{ChannelError, InFlight};
 
 /// One call, borrowed from the caller for the time of `Channel::call`.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +96,30 @@ pub trait Channel: Send + Sync {
     /// `into`; a reply with more data than `into` holds breaks the channel as a protocol error.
     /// After an error, the contents of `into` are unspecified.
     fn call(&self, call: &OutgoingCall<'_>, into: &mut [u8]) -> Result<Reply, ChannelError>;
+
+    /// Begins a call without waiting for its reply, whose bulk data goes to `into`; what came is
+    /// told, and `into` given back, by [`InFlight::wait`]. Any number of calls can be under way, to
+    /// be waited for in any order and by any thread; but soon, as a server gives a client up that
+    /// does not take its replies. The time-out of the call counts from the wait.
+    ///
+    /// Calls without bulk data may be sent only when somebody waits for one of them or for a later
+    /// one, so that many are sent at once.
+    ///
+    /// Channels that can't do better make the call at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Channel::call`], with the buffer, where nothing was begun.
+    fn begin(
+        self: Arc<Self>,
+        call: &OutgoingCall<'_>,
+        mut into: Vec<u8>,
+    ) -> Result<InFlight, (ChannelError, Vec<u8>)> {
+        match self.call(call, &mut into) {
+            Ok(reply) => Ok(InFlight::ended(reply, into)),
+            Err(error) => Err((error, into)),
+        }
+    }
 
     /// Whether new calls may be made. A channel closes when the connection fails and when a call
     /// times out: its late reply would otherwise block the connection with nobody to receive it.

@@ -14,7 +14,7 @@ mod tls;
 mod wire;
 
 pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
-pub use client::{ClientOptions, Connection};
+pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
     Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,

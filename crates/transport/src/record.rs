@@ -2,9 +2,10 @@
 //! the bulk of them.
 //!
 //! A record is taken in pieces: `begin`, then its head into a vector as far as is wanted, then the
-//! rest straight into the caller's buffers. Reading ahead is limited to [`BUFFER_BYTES`], and much
-//! less where bulk data is expected; only those bytes are ever copied from one place in memory to
-//! another.
+//! rest straight into the caller's buffers. Reading ahead is limited, to [`BUFFER_BYTES`] at first
+//! and much less where bulk data is expected; only those bytes are ever copied from one place in
+//! memory to another. A connection whose peer keeps the buffer full reads farther ahead, up to the
+//! limit that its owner sets.
 
 use std::io::{self, IoSliceMut};
 
@@ -18,6 +19,10 @@ use crate::wire::Amount;
 /// for a small transfer in one receive.
 pub(crate) const BUFFER_BYTES: usize = 8192;
 
+/// How much of a record is taken for its head at first: more than most heads have, and little to
+/// copy where bulk data follows.
+pub(crate) const FIRST_HEAD_BYTES: usize = 512;
+
 /// The same behind a record with bulk data: another one is likely to follow, of which no more than
 /// the head should be copied.
 const AFTER_BULK_BYTES: usize = 1024;
@@ -25,9 +30,11 @@ const AFTER_BULK_BYTES: usize = 1024;
 /// From so many bytes on a record is one with bulk data.
 const BULK_RECORD_BYTES: usize = 16 << 10;
 
-/// As [`nasd_rpc::begin_record`], but in a vector that is used again.
-pub(crate) fn begin_record_in(mut bytes: Vec<u8>) -> Encoder {
-    bytes.clear();
+/// Less than this is not worth a receive of its own.
+const SMALL_BYTES: usize = 8192;
+
+/// As [`nasd_rpc::begin_record`], but behind what a vector holds.
+pub(crate) fn append_record_to(mut bytes: Vec<u8>) -> Encoder {
     bytes.extend_from_slice(&[0; RECORD_MARK_BYTES]);
     Encoder::append_to(bytes)
 }
@@ -74,21 +81,28 @@ pub(crate) trait Source {
 /// The state of reading one connection.
 #[derive(Debug)]
 pub(crate) struct RecordReader {
-    buffer: Box<[u8; BUFFER_BYTES]>,
+    buffer: Box<[u8]>,
     start: usize,
     end: usize,
     /// How much of the buffer is used at present.
     ahead: usize,
+    /// How much the buffer may grow to.
+    most_ahead: usize,
+    /// Whether the last receive filled the whole buffer.
+    is_full: bool,
     parser: RecordParser,
 }
 
 impl RecordReader {
-    pub(crate) fn new(max_record_bytes: usize) -> Self {
+    /// For records of at most `max_record_bytes`, reading at most `most_ahead` bytes ahead.
+    pub(crate) fn new(max_record_bytes: usize, most_ahead: usize) -> Self {
         RecordReader {
-            buffer: Box::new([0; BUFFER_BYTES]),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
             ahead: BUFFER_BYTES,
+            most_ahead,
+            is_full: false,
             parser: RecordParser::new(max_record_bytes),
         }
     }
@@ -120,7 +134,7 @@ impl RecordReader {
     pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
         if !self.parser.is_at_start() {
             let was_bulk = self.parser.announced() >= BULK_RECORD_BYTES;
-            self.ahead = if was_bulk { AFTER_BULK_BYTES } else { BUFFER_BYTES };
+            self.ahead = if was_bulk { AFTER_BULK_BYTES } else { self.buffer.len() };
             self.parser.restart();
         }
         if self.start == self.end && self.fill(source, Stage::Between)? == 0 {
@@ -173,6 +187,10 @@ impl RecordReader {
                 into[0][..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
                 self.consume_buffered(count);
                 count
+            } else if left < SMALL_BYTES && left < self.ahead {
+                // What follows comes along: for many small records that is worth the copy.
+                self.fill_or_fail(source)?;
+                continue;
             } else {
                 let count = receive_straight(source, into, left)?;
                 self.parser.consumed(count);
@@ -225,10 +243,16 @@ impl RecordReader {
     /// Receives into the buffer, which must be empty.
     fn fill(&mut self, source: &mut impl Source, stage: Stage) -> Result<usize, ReadError> {
         debug_assert_eq!(self.start, self.end, "bytes would be lost");
+        if self.is_full && self.buffer.len() < self.most_ahead {
+            // All at once: whoever fills so much once will do so again.
+            self.buffer = vec![0; self.most_ahead].into_boxed_slice();
+            self.ahead = self.most_ahead;
+        }
         let mut room = [IoSliceMut::new(&mut self.buffer[..self.ahead])];
         let count = source.receive(stage, &mut room, Amount::Some)?;
         self.start = 0;
         self.end = count;
+        self.is_full = count == self.buffer.len();
         Ok(count)
     }
 

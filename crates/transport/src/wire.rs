@@ -4,10 +4,12 @@
 //! their deadlines and at whether they should stop, without a system call more for each receive.
 //! One thread receives and one thread sends at a time; both at once is fine.
 
+use std::cell::OnceCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
 };
@@ -64,6 +66,43 @@ impl Wire {
         }
     }
 
+    /// Whether it is TCP without TLS: only then can a send be tried.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Wire::Tcp(_))
+    }
+
+    /// Sends what the system takes at once, which may be nothing. Not for TLS.
+    pub(crate) fn send_some(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = slices.len().min(MAX_SLICES);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut control = SendAncillaryBuffer::default();
+        match sendmsg(self.socket(), &slices[..count], &mut control, flags) {
+            Ok(sent) => Ok(sent),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(0),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Waits a tick until something can be received, which is what `true` means, or sent.
+    pub(crate) fn wait_to_send_or_receive(&self) -> io::Result<bool> {
+        let ready = self.wait_for(PollFlags::IN | PollFlags::OUT, TICK)?;
+        Ok(ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR))
+    }
+
+    /// Waits until something can be sent.
+    pub(crate) fn wait_to_send(&self, patience: Duration) -> io::Result<()> {
+        self.wait_for(PollFlags::OUT, patience).map(drop)
+    }
+
+    fn wait_for(&self, events: PollFlags, patience: Duration) -> io::Result<PollFlags> {
+        let mut sockets = [PollFd::new(self.socket(), events)];
+        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+        match poll(&mut sockets, Some(&patience)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(sockets[0].revents()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
     /// Lets what has arrived be received, and then nothing more.
     pub(crate) fn stop_receiving(&self) {
         // Fails only where the connection is gone, which is what is wanted.
@@ -95,6 +134,33 @@ pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or_else(|| now + FOR_EVER)
+}
+
+/// How long something may take, counted from when that was first asked: most things are done
+/// before anybody looks at the clock.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    timeout: Duration,
+    until: OnceCell<Instant>,
+}
+
+impl Patience {
+    /// Counted from the first use.
+    pub(crate) fn from_first_use(timeout: Duration) -> Patience {
+        Patience { timeout, until: OnceCell::new() }
+    }
+
+    /// Counted from now.
+    pub(crate) fn from_now(timeout: Duration) -> Patience {
+        let patience = Patience::from_first_use(timeout);
+        patience.deadline();
+        patience
+    }
+
+    /// When it ends.
+    pub(crate) fn deadline(&self) -> Instant {
+        *self.until.get_or_init(|| deadline_after(self.timeout))
+    }
 }
 
 /// Options that every connection has, on both ends.

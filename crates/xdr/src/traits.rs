@@ -21,7 +21,8 @@ pub trait XdrDecode: Sized {
 
 /// The encoding of `value` alone, in a new vector.
 pub fn to_bytes<T: XdrEncode + ?Sized>(value: &T) -> Vec<u8> {
-    let mut out = Encoder::new();
+    // Room for most messages' arguments: growing from nothing would take several steps.
+    let mut out = Encoder::with_capacity(96);
     value.encode(&mut out);
     out.into_bytes()
 }

@@ -1,18 +1,20 @@
 //! One request and its reply, sealed and checked; and the tries that a call is made of.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_capability::{Digest, Nonce, procedure_bytes};
 use nasd_protocol::drive::{Operation, PROGRAM, Procedure, VERSION};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, decode_result};
-use nasd_transport::{OpaqueAuth, OutgoingCall, Reply, ResultShape};
+use nasd_transport::{InFlight, OpaqueAuth, OutgoingCall, Reply, ResultShape};
 use nasd_types::Protection;
 use nasd_xdr::{Decoder, to_bytes};
 
 use super::connection::DriveConnection;
 use super::{DriveClient, Shared};
 use crate::authority::Prepared;
+use crate::pool::Lease;
 use crate::retry::Tries;
 use crate::{Authority, ClientError, TransportError};
 
@@ -156,23 +158,79 @@ impl Shared {
         into: &mut [u8],
         timeout: Duration,
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
+        let (lease, seal) = self.prepare(authority, timeout)?;
+        let verifier = seal.verifier(request).to_body();
+        let call = outgoing(&seal, &verifier, request, timeout);
+        let reply = lease.connection.channel.call(&call, into).map_err(TransportError::from)?;
+        let received = into.get(..reply.data_length()).unwrap_or_default();
+        self.conclude::<Op>(&lease, &seal, request.results, &reply, received)
+    }
+
+    /// Begins a try that [`Shared::finish`] ends. Gives the buffer back where that fails.
+    pub(super) fn begin<'a>(
+        &'a self,
+        authority: &'a Authority,
+        request: &Request<'_>,
+        into: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Begun<'a>, (Failure, Vec<u8>)> {
+        let (lease, seal) = match self.prepare(authority, timeout) {
+            Ok(prepared) => prepared,
+            Err(failure) => return Err((failure, into)),
+        };
+        let verifier = seal.verifier(request).to_body();
+        let call = outgoing(&seal, &verifier, request, timeout);
+        match Arc::clone(&lease.connection.channel).begin(&call, into) {
+            Ok(call) => Ok(Begun { call, lease, seal, results: request.results }),
+            Err((error, into)) => Err((TransportError::from(error).into(), into)),
+        }
+    }
+
+    /// Waits for the end of a try, and gives its buffer back.
+    pub(super) fn finish<Op: Operation>(&self, begun: Begun<'_>) -> Ended<Op::Reply> {
+        let Begun { call, lease, seal, results } = begun;
+        let (reply, into) = call.wait();
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => return (Err(TransportError::from(error).into()), into),
+        };
+        let received = into.get(..reply.data_length()).unwrap_or_default();
+        let result = self.conclude::<Op>(&lease, &seal, results, &reply, received);
+        (result, into)
+    }
+
+    /// What a try needs before anything is sent: a connection, keys for it, and a nonce.
+    fn prepare<'a>(
+        &'a self,
+        authority: &'a Authority,
+        timeout: Duration,
+    ) -> Result<(Lease<'a, DriveConnection>, Seal<'a>), Failure> {
         let connect_timeout = timeout.min(self.connect_timeout);
         let lease = self
             .pool
             .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
             .ok_or(TransportError::NoConnectionInTime)??;
-        let connection = &*lease.connection;
-        let Some(prepared) = authority.prepare(&connection.suites) else {
+        let Some(prepared) = authority.prepare(&lease.connection.suites) else {
             return Err(ClientError::NoCommonSuite { server: self.address() }.into());
         };
         let protection = authority.protection();
-        let nonce = connection.nonces.draw(self.clock.now(&*self.host));
-        let reply = send(connection, prepared, protection, &nonce, request, into, timeout)?;
-        let received = into.get(..reply.data_length()).unwrap_or_default();
-        match self.open(prepared, protection, &nonce, request, &reply, received)? {
-            Ok(()) => self.decode::<Op>(&reply).map(Ok).map_err(Failure::Final),
+        let nonce = lease.connection.nonces.draw(self.clock.now(&*self.host));
+        Ok((lease, Seal { prepared, protection, nonce }))
+    }
+
+    /// Checks a reply and takes it apart.
+    fn conclude<Op: Operation>(
+        &self,
+        lease: &Lease<'_, DriveConnection>,
+        seal: &Seal<'_>,
+        results: ResultShape,
+        reply: &Reply,
+        received: &[u8],
+    ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
+        match self.open(seal, results, reply, received)? {
+            Ok(()) => self.decode::<Op>(reply).map(Ok).map_err(Failure::Final),
             Err((status, verifier)) => {
-                self.learn_from(status, &verifier, connection, &nonce)?;
+                self.learn_from(status, &verifier, &lease.connection, &seal.nonce)?;
                 Ok(Err(status))
             }
         }
@@ -181,13 +239,12 @@ impl Shared {
     /// Checks the reply's digest. The inner result is the reply's status.
     fn open(
         &self,
-        prepared: &Prepared,
-        protection: Protection,
-        nonce: &Nonce,
-        request: &Request<'_>,
+        seal: &Seal<'_>,
+        shape: ResultShape,
         reply: &Reply,
         received: &[u8],
     ) -> Result<Result<(), (Status, Verifier)>, ClientError> {
+        let Seal { prepared, protection, nonce } = seal;
         let results = reply.results();
         let verifier = Verifier::from_opaque(&reply.verifier())
             .map_err(|error| self.protocol_error(error.to_string()))?;
@@ -196,7 +253,7 @@ impl Shared {
         if protection.is_empty() {
             return Ok(status.map_err(|status| (status, verifier)));
         }
-        let receives_data = request.results != ResultShape::Plain && status.is_ok();
+        let receives_data = shape != ResultShape::Plain && status.is_ok();
         let covers_data = receives_data && protection.contains(Protection::INTEGRITY_DATA);
         let data: Option<&[&[u8]]> = if covers_data { Some(&[received]) } else { None };
         let digest = prepared.keys.reply(nonce, &verifier.nonce, &[results], data);
@@ -241,46 +298,60 @@ impl Shared {
     }
 }
 
-/// Seals the request under the nonce and sends it.
-fn send(
-    connection: &DriveConnection,
-    prepared: &Prepared,
+/// What a try is sealed with, and its reply checked against.
+pub(super) struct Seal<'a> {
+    prepared: &'a Prepared,
     protection: Protection,
-    nonce: &Nonce,
-    request: &Request<'_>,
-    into: &mut [u8],
+    nonce: Nonce,
+}
+
+/// A try that was sent, or will be with a later one.
+pub(super) struct Begun<'a> {
+    call: InFlight,
+    lease: Lease<'a, DriveConnection>,
+    seal: Seal<'a>,
+    results: ResultShape,
+}
+
+/// How a try ended, and its buffer.
+pub(super) type Ended<T> = (Result<Result<Answer<T>, Status>, Failure>, Vec<u8>);
+
+impl Seal<'_> {
+    fn verifier(&self, request: &Request<'_>) -> Verifier {
+        Verifier { nonce: self.nonce, digest: self.digest(request) }
+    }
+
+    fn digest(&self, request: &Request<'_>) -> Digest {
+        let Seal { prepared, protection, nonce } = self;
+        if protection.is_empty() {
+            return Digest::ZERO;
+        }
+        let procedure = procedure_bytes(PROGRAM, VERSION, request.procedure.into());
+        let covered: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
+        if request.carries_data && protection.contains(Protection::INTEGRITY_DATA) {
+            let data: Vec<&[u8]> = request.data.iter().map(|slice| &**slice).collect();
+            prepared.keys.request(nonce, &covered, Some(&data))
+        } else {
+            prepared.keys.request(nonce, &covered, None)
+        }
+    }
+}
+
+fn outgoing<'a>(
+    seal: &'a Seal<'_>,
+    verifier: &'a [u8],
+    request: &'a Request<'a>,
     timeout: Duration,
-) -> Result<Reply, TransportError> {
-    let verifier = Verifier { nonce: *nonce, digest: seal(prepared, protection, nonce, request) };
-    let call = OutgoingCall {
+) -> OutgoingCall<'a> {
+    OutgoingCall {
         program: PROGRAM,
         version: VERSION,
         procedure: request.procedure.into(),
-        credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &prepared.credential },
-        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &verifier.to_body() },
+        credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &seal.prepared.credential },
+        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: verifier },
         arguments: &request.arguments,
         data: request.data,
         results: request.results,
         timeout,
-    };
-    connection.channel.call(&call, into).map_err(TransportError::from)
-}
-
-fn seal(
-    prepared: &Prepared,
-    protection: Protection,
-    nonce: &Nonce,
-    request: &Request<'_>,
-) -> Digest {
-    if protection.is_empty() {
-        return Digest::ZERO;
-    }
-    let procedure = procedure_bytes(PROGRAM, VERSION, request.procedure.into());
-    let covered: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
-    if request.carries_data && protection.contains(Protection::INTEGRITY_DATA) {
-        let data: Vec<&[u8]> = request.data.iter().map(|slice| &**slice).collect();
-        prepared.keys.request(nonce, &covered, Some(&data))
-    } else {
-        prepared.keys.request(nonce, &covered, None)
     }
 }

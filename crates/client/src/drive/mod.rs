@@ -5,6 +5,7 @@ mod connection;
 mod contents;
 mod exchange;
 mod operations;
+mod pipelined;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,7 @@ use connection::DriveConnection;
 pub use contents::Objects;
 use exchange::Failure;
 pub use operations::ReadOutcome;
+pub use pipelined::PendingRead;
 
 /// How a client connects to a server and goes on calling it.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use crate::retry::Tries;
 use crate::{Authority, ClientError, TransportError};
 
 /// Bytes of a successful read's results before its data: status, logical size, time and length.
-const READ_HEAD_BYTES: usize = 24;
+pub(super) const READ_HEAD_BYTES: usize = 24;
 
 /// What a read brought, besides the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,14 +136,7 @@ impl DriveClient {
         let arguments = ReadArguments { name, regions: regions.to_vec() };
         let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
         let answer = self.call::<Read>(authority, &request, into)?;
-        if answer.reply.data_length != answer.data_length {
-            return Err(self.shared.protocol_error("the length of the data is told twice"));
-        }
-        Ok(ReadOutcome {
-            length: answer.data_length,
-            logical_size: answer.reply.logical_size,
-            fs_data_modify_time: answer.reply.fs_data_modify_time,
-        })
+        self.outcome(&answer)
     }
 
     /// Writes all of `data` at `offset`.

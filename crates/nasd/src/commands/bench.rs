@@ -17,7 +17,7 @@ use nasd_types::{
 use std::error::Error;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The measured object is 1 GiB and is overwritten whole; the rest is the metadata region's.
 const DEVICE_BYTES: u64 = 4 << 30;
@@ -32,9 +32,9 @@ const PARTITION: PartitionId = PartitionId(1);
 pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
     let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let directory = Scratch::create(&parent)?;
-    let (target, _drive) = start_drive(&directory.0)?;
+    let target = start_drive(&directory.0)?;
     if !json {
-        println!("{:<22}{:>10}{:>10}{:>8}  {:<6}limit", "row", "value", "limit", "ratio", "unit");
+        println!("{:<25}{:>10}{:>10}{:>8}  {:<6}limit", "row", "value", "limit", "ratio", "unit");
     }
     let rows = measure(&target, &arguments.rows, |row| {
         if !json {
@@ -49,7 +49,14 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
 
 fn print_row(row: &Row) {
     let Row { name, value, limit, ratio, unit, limit_name } = row;
-    println!("{name:<22}{value:>10.0}{limit:>10.0}{ratio:>8.2}  {unit:<6}{limit_name}");
+    // Times of a few microseconds need their decimals.
+    let decimals = if *unit == "us" { 2 } else { 0 };
+    let or_dash = |number: &Option<f64>, decimals: usize| match number {
+        Some(number) => format!("{number:.decimals$}"),
+        None => "-".to_owned(),
+    };
+    let (limit, ratio) = (or_dash(limit, decimals), or_dash(ratio, 2));
+    println!("{name:<25}{value:>10.decimals$}{limit:>10}{ratio:>8}  {unit:<6}{limit_name}");
 }
 
 /// A directory that is removed at the end.
@@ -70,14 +77,13 @@ impl Drop for Scratch {
     }
 }
 
-/// A drive process, stopped when the supervisor is dropped, and an object to work on.
-fn start_drive(directory: &Path) -> Result<(Target, Supervisor), Box<dyn Error>> {
+/// A drive process, stopped when the target is dropped, and an object to work on.
+fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
     let (drive, keys) = (DriveId(u64::from_be_bytes(*b"nasdtest")), DriveKeys::generate()?);
     let path = directory.join("drive.img");
     format(&path, drive, &keys)?;
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let mut supervisor = Supervisor::default();
-    supervisor.start(vec![MemberSpec {
+    let member = MemberSpec {
         name: "drive".to_owned(),
         arguments: vec![
             "drive".into(),
@@ -93,7 +99,9 @@ fn start_drive(directory: &Path) -> Result<(Target, Supervisor), Box<dyn Error>>
         ],
         log: directory.join("drive.log"),
         may_end: false,
-    }])?;
+    };
+    let mut supervisor = Supervisor::default();
+    supervisor.start(vec![member.clone()])?;
     let client = DriveClient::tcp(&address, Some(drive), &ConnectOptions::default());
     let working = SecretKey::new(keys.working_key);
     let manager = Authority::working_key(PARTITION, working.clone(), Protection::INTEGRITY_ARGS);
@@ -111,14 +119,22 @@ fn start_drive(directory: &Path) -> Result<(Target, Supervisor), Box<dyn Error>>
     };
     let version = created.attributes.access_control_version;
     let key = capability_key(&working, &capability, version);
-    let target = Target {
+    let supervisor = Mutex::new(supervisor);
+    Ok(Target {
         address,
         drive,
         object: ObjectName { partition: PARTITION, object: created.object },
         capability: IssuedCapability { capability, key },
         directory: directory.to_owned(),
-    };
-    Ok((target, supervisor))
+        restart: Box::new(move || {
+            let mut supervisor = supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+            let problems = supervisor.stop();
+            if !problems.is_empty() {
+                return Err(problems.join("; "));
+            }
+            supervisor.start(vec![member.clone()]).map_err(|error| error.to_string())
+        }),
+    })
 }
 
 fn format(path: &Path, drive: DriveId, keys: &DriveKeys) -> Outcome {

@@ -1,18 +1,19 @@
 //! The calls in flight of one connection, who waits for which, and who receives.
 //!
 //! All of it is under one lock, held only for a few instructions at a time. The one delicate thing
-//! is a call's buffer: it belongs to a caller that is blocked, and another caller, which has the
-//! role of the reader, receives into it. Between `claim` and `complete` a call is *claimed*, and
-//! its caller does not return before that is over ([`Ticket`] sees to it, even when a caller
-//! panics).
+//! is a call's buffer: it belongs to a caller that is blocked, or lies beside the call's ticket in
+//! a [`super::InFlight`], and another caller, which has the role of the reader, receives into it.
+//! Between `claim` and `complete` a call is *claimed*, and its ticket is not dropped before that is
+//! over ([`Ticket`] sees to it, even when a caller panics).
 
-use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use nasd_rpc::{PendingCalls, ReplyError};
 
+use crate::wire::Patience;
 use crate::{BreakReason, Reply, ResultShape};
 
 /// How a call ended.
@@ -32,19 +33,29 @@ pub(super) enum Failure {
 
 /// Where a call's bulk data goes. Sent to the thread that receives it; see the module.
 #[derive(Clone, Copy, Debug)]
-struct Buffer {
+pub(super) struct Buffer {
     start: *mut u8,
     length: usize,
 }
 
-// SAFETY: a `Buffer` is only used by the thread that has claimed the call, while the one that owns
-// the memory is blocked in `Ticket::wait` or `Ticket::drop`.
+// SAFETY: a `Buffer` is only used by the thread that has claimed the call, and whoever made it has
+// promised `Pending::insert` that nobody else uses the memory before the call's ticket is dropped,
+// which waits while the call is claimed.
 unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// The memory of `into`, which stays where it is when what owns it moves.
+    pub(super) fn of(into: &mut [u8]) -> Buffer {
+        Buffer { start: into.as_mut_ptr(), length: into.len() }
+    }
+}
 
 #[derive(Debug)]
 enum Progress {
     /// No reply yet.
     Waiting,
+    /// No reply yet, and nobody is left who wants it.
+    Abandoned,
     /// The reader is receiving the reply.
     Claimed,
     /// The end.
@@ -53,12 +64,29 @@ enum Progress {
 
 #[derive(Debug)]
 struct Entry {
-    caller: Thread,
-    /// Whether the caller has sent its call and could take over as the reader.
-    waits: bool,
+    /// Who waits for the reply, and could take over as the reader; `None` while nobody does.
+    waiter: Option<Thread>,
     buffer: Buffer,
     shape: ResultShape,
     progress: Progress,
+    kind: Kind,
+}
+
+/// A call to be added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewCall {
+    pub(super) buffer: Buffer,
+    pub(super) shape: ResultShape,
+    pub(super) kind: Kind,
+}
+
+/// How a call was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Its caller waits as soon as it has been sent.
+    Waited,
+    /// Its caller may do anything before it waits: nobody may be receiving meanwhile.
+    Begun,
 }
 
 #[derive(Debug)]
@@ -72,6 +100,14 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     calls: PendingCalls<Entry>,
+    /// Most calls without a reply at a time.
+    limit: usize,
+    /// Calls without a reply.
+    open: usize,
+    /// Those of them that are `Kind::Begun`.
+    begun: usize,
+    /// Calls that somebody waits for.
+    waiters: usize,
     /// Callers that wait until there are fewer calls in flight.
     blocked: Vec<Thread>,
     /// Whether some caller has the role of the reader.
@@ -118,19 +154,16 @@ pub(super) struct Claimed<'a> {
 impl Claimed<'_> {
     /// The caller's buffer for bulk data.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is that of the `&mut [u8]` given to `Pending::insert`, which outlives
-        // the ticket, and the ticket outlives the claim: its `wait` and `drop` block while the call
-        // is claimed. Nobody else uses it: the caller is blocked, and a call is claimed once.
+        // SAFETY: who called `Pending::insert` promised that the memory is there, and is used by
+        // nobody else, for as long as the ticket lives; and the ticket outlives the claim: its
+        // `wait` and `drop` block while the call is claimed. A call is claimed once.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.start, self.buffer.length) }
     }
 
     /// Ends the call; its buffer is the caller's again.
     pub(super) fn complete(self, outcome: Outcome) {
         let mut state = self.pending.lock();
-        if let Some(entry) = state.calls.get_mut(self.xid) {
-            entry.progress = Progress::Done(outcome);
-            entry.caller.unpark();
-        }
+        state.end(self.xid, Progress::Done(outcome));
         // The drop has nothing left to do; it would only take the lock again.
         std::mem::forget(self);
     }
@@ -140,27 +173,29 @@ impl Drop for Claimed<'_> {
     /// The reader failed in the middle of the reply (or panicked): the connection is lost, and the
     /// caller must not wait for ever for its buffer.
     fn drop(&mut self) {
-        let mut state = self.pending.lock();
-        if let Some(entry) = state.calls.get_mut(self.xid) {
-            entry.progress = Progress::Waiting;
-            entry.caller.unpark();
-        }
+        self.pending.lock().end(self.xid, Progress::Waiting);
     }
 }
 
-/// A call in flight, owned by its caller. Dropping it gives the call up.
+/// A call in flight, owned by its caller. Dropping it gives the call up. `P` is how it holds on to
+/// the table.
 #[derive(Debug)]
-pub(super) struct Ticket<'a> {
-    pending: &'a Pending,
+pub(super) struct Ticket<P: Deref<Target = Pending>> {
+    pending: P,
     xid: u32,
-    /// The caller's buffer is lent for as long as the ticket lives.
-    _buffer: PhantomData<&'a mut [u8]>,
+    /// Whether the call has been taken out of the table.
+    ended: bool,
 }
 
 impl Pending {
     pub(super) fn new(max_outstanding: usize) -> Self {
         let state = State {
-            calls: PendingCalls::new(first_xid(), max_outstanding),
+            // Replies that have come and are not fetched do not count, so the table has no limit.
+            calls: PendingCalls::new(first_xid(), usize::MAX),
+            limit: max_outstanding,
+            open: 0,
+            begun: 0,
+            waiters: 0,
             blocked: Vec::new(),
             reading: false,
             phase: Phase::Open,
@@ -175,18 +210,24 @@ impl Pending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call, when there is room for it.
-    pub(super) fn insert<'a>(
-        &'a self,
-        into: &'a mut [u8],
-        shape: ResultShape,
-        deadline: Instant,
-    ) -> Result<Ticket<'a>, Failure> {
-        let buffer = Buffer { start: into.as_mut_ptr(), length: into.len() };
-        let caller = thread::current();
-        let mut entry = Entry { caller, waits: false, buffer, shape, progress: Progress::Waiting };
+    /// Adds a call, when there is room for it. While there is none, `make_room` is asked to get
+    /// some replies in; where that can't be done now, it answers `false`, and the caller waits.
+    /// `check_idle` is asked first when no call is under way, and is told since when.
+    ///
+    /// # Safety
+    ///
+    /// Until the ticket is dropped, or for ever if it is not, the memory of the call's buffer must
+    /// exist and be used by nobody else.
+    pub(super) unsafe fn insert<P: Deref<Target = Pending>>(
+        pending: P,
+        call: NewCall,
+        patience: &Patience,
+        check_idle: impl FnOnce(Duration),
+        mut make_room: impl FnMut() -> bool,
+    ) -> Result<Ticket<P>, Failure> {
+        let mut check_idle = Some(check_idle);
         loop {
-            let mut state = self.lock();
+            let mut state = pending.lock();
             match &state.phase {
                 Phase::Open => {}
                 Phase::Closing => {
@@ -194,26 +235,39 @@ impl Pending {
                 }
                 Phase::Broken(reason) => return Err(Failure::Broken(Arc::clone(reason))),
             }
-            match state.calls.insert(entry) {
-                Ok(xid) => {
-                    return Ok(Ticket { pending: self, xid, _buffer: PhantomData });
-                }
-                Err(back) => entry = back,
+            if state.calls.is_empty()
+                && !state.reading
+                && let Some(check_idle) = check_idle.take()
+            {
+                let since = state.last_end;
+                drop(state);
+                check_idle(since.elapsed());
+                continue;
             }
-            state.blocked.push(entry.caller.clone());
+            if state.open < state.limit {
+                let xid = state.insert(call);
+                drop(state);
+                return Ok(Ticket { pending, xid, ended: false });
+            }
+            state.blocked.push(thread::current());
             drop(state);
-            let Some(left) = time_left(deadline) else {
+            let Some(left) = time_left(patience.deadline()) else {
                 return Err(Failure::TimedOut);
             };
-            thread::park_timeout(left);
+            if !make_room() {
+                thread::park_timeout(left);
+            }
         }
     }
 
-    /// For how long no call has been in flight; `None` if one is, or none may begin.
-    pub(super) fn idle_for(&self) -> Option<Duration> {
-        let state = self.lock();
-        let idle = state.calls.is_empty() && !state.reading && matches!(state.phase, Phase::Open);
-        idle.then(|| state.last_end.elapsed())
+    /// Whether calls are under way whose replies nobody may be receiving.
+    pub(super) fn has_begun(&self) -> bool {
+        self.lock().begun > 0
+    }
+
+    /// Takes the role of the reader if it is free; [`Pending::stop_reading`] gives it back.
+    pub(super) fn start_reading(&self) -> bool {
+        !std::mem::replace(&mut self.lock().reading, true)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -225,6 +279,10 @@ impl Pending {
         let mut state = self.lock();
         let closing = matches!(state.phase, Phase::Closing);
         match state.calls.get_mut(xid) {
+            Some(Entry { progress: Progress::Abandoned, .. }) => {
+                state.remove(xid);
+                Claim::Abandoned
+            }
             Some(entry) if matches!(entry.progress, Progress::Waiting) => {
                 entry.progress = Progress::Claimed;
                 let (buffer, shape) = (entry.buffer, entry.shape);
@@ -257,21 +315,78 @@ impl Pending {
 }
 
 impl State {
+    fn insert(&mut self, call: NewCall) -> u32 {
+        let NewCall { buffer, shape, kind } = call;
+        let entry = Entry { waiter: None, buffer, shape, progress: Progress::Waiting, kind };
+        let Ok(xid) = self.calls.insert(entry) else {
+            unreachable!("invariant: a process has no memory for 2^32 calls");
+        };
+        self.open += 1;
+        self.begun += usize::from(kind == Kind::Begun);
+        xid
+    }
+
+    /// Takes a call out.
+    fn remove(&mut self, xid: u32) -> Option<Entry> {
+        let entry = self.calls.remove(xid)?;
+        self.waiters -= usize::from(entry.waiter.is_some());
+        if !matches!(entry.progress, Progress::Done(_)) {
+            self.closed(entry.kind);
+        }
+        if self.calls.is_empty() {
+            self.last_end = Instant::now();
+        }
+        Some(entry)
+    }
+
+    /// A call has got its reply, or will not get one.
+    fn closed(&mut self, kind: Kind) {
+        self.open -= 1;
+        self.begun -= usize::from(kind == Kind::Begun);
+        self.wake_blocked();
+    }
+
+    /// Ends a claim, and wakes who waits for that.
+    fn end(&mut self, xid: u32, progress: Progress) {
+        let is_done = matches!(progress, Progress::Done(_));
+        let Some(entry) = self.calls.get_mut(xid) else {
+            return;
+        };
+        entry.progress = progress;
+        if let Some(waiter) = &entry.waiter {
+            waiter.unpark();
+        }
+        let kind = entry.kind;
+        if is_done {
+            self.closed(kind);
+        }
+    }
+
+    /// Notes that this thread waits for a call.
+    fn wait_for(&mut self, xid: u32) {
+        if let Some(entry) = self.calls.get_mut(xid)
+            && entry.waiter.replace(thread::current()).is_none()
+        {
+            self.waiters += 1;
+        }
+    }
+
     /// Somebody who waits for a reply, if nobody is receiving.
     fn wake_reader(&mut self) {
-        if self.reading {
+        if self.reading || self.waiters == 0 {
             return;
         }
-        let waiting =
-            |entry: &&mut Entry| entry.waits && matches!(entry.progress, Progress::Waiting);
-        if let Some(entry) = self.calls.values_mut().find(waiting) {
-            entry.caller.unpark();
+        let waiting = |entry: &&mut Entry| {
+            entry.waiter.is_some() && matches!(entry.progress, Progress::Waiting)
+        };
+        if let Some(Entry { waiter: Some(waiter), .. }) = self.calls.values_mut().find(waiting) {
+            waiter.unpark();
         }
     }
 
     fn wake_everybody(&mut self) {
-        for entry in self.calls.values_mut() {
-            entry.caller.unpark();
+        for waiter in self.calls.values_mut().filter_map(|entry| entry.waiter.as_ref()) {
+            waiter.unpark();
         }
         self.wake_blocked();
     }
@@ -284,31 +399,52 @@ impl State {
     }
 }
 
-impl Ticket<'_> {
+impl<P: Deref<Target = Pending>> Ticket<P> {
     pub(super) fn xid(&self) -> u32 {
         self.xid
     }
 
+    /// The outcome, if the call has ended.
+    pub(super) fn poll(&mut self) -> Option<Outcome> {
+        let mut state = self.pending.lock();
+        let entry = state.calls.get_mut(self.xid)?;
+        if !matches!(entry.progress, Progress::Done(_)) {
+            return None;
+        }
+        self.ended = true;
+        match state.remove(self.xid)?.progress {
+            Progress::Done(outcome) => Some(outcome),
+            _ => unreachable!("invariant: it was seen a few lines above"),
+        }
+    }
+
     /// Waits until the call has ended or nobody else receives.
-    pub(super) fn wait(&self, deadline: Instant) -> Turn {
+    pub(super) fn wait(&mut self, deadline: Instant) -> Turn {
+        let mut registered = false;
         loop {
+            if let Some(outcome) = self.poll() {
+                return Turn::Done(outcome);
+            }
             let mut guard = self.pending.lock();
             let state = &mut *guard;
             let Some(entry) = state.calls.get_mut(self.xid) else {
-                // Only this ticket's drop takes the entry out.
+                // Only this ticket takes the entry out.
                 unreachable!("invariant: a call stays in the table as long as its ticket");
             };
-            entry.waits = true;
-            let claimed = matches!(entry.progress, Progress::Claimed);
             if matches!(entry.progress, Progress::Done(_)) {
-                return Turn::Done(self.take(guard));
+                continue;
             }
+            let claimed = matches!(entry.progress, Progress::Claimed);
             if let (Phase::Broken(reason), false) = (&state.phase, claimed) {
                 return Turn::Done(Err(Failure::Broken(Arc::clone(reason))));
             }
             if !state.reading && !claimed {
                 state.reading = true;
                 return Turn::Read;
+            }
+            if !registered {
+                state.wait_for(self.xid);
+                registered = true;
             }
             drop(guard);
             match time_left(deadline) {
@@ -321,48 +457,47 @@ impl Ticket<'_> {
     }
 
     /// Gives up, unless the reply has come meanwhile.
-    pub(super) fn time_out(&self) -> Turn {
+    pub(super) fn time_out(&mut self) -> Turn {
+        if let Some(outcome) = self.poll() {
+            return Turn::Done(outcome);
+        }
         let mut state = self.pending.lock();
         if matches!(state.phase, Phase::Open) {
             state.phase = Phase::Closing;
             state.wake_blocked();
         }
-        match state.calls.get_mut(self.xid).map(|entry| &entry.progress) {
-            Some(Progress::Done(_)) => Turn::Done(self.take(state)),
-            _ => Turn::Done(Err(Failure::TimedOut)),
-        }
-    }
-
-    fn take(&self, mut state: MutexGuard<'_, State>) -> Outcome {
-        match state.calls.get_mut(self.xid).map(|entry| &mut entry.progress) {
-            Some(progress @ Progress::Done(_)) => {
-                match std::mem::replace(progress, Progress::Waiting) {
-                    Progress::Done(outcome) => outcome,
-                    _ => unreachable!("invariant: it was matched one line above"),
-                }
-            }
-            _ => unreachable!("invariant: callers have seen that it is done"),
-        }
+        Turn::Done(Err(Failure::TimedOut))
     }
 }
 
-impl Drop for Ticket<'_> {
-    /// Takes the call out, as soon as nobody uses its buffer.
+impl<P: Deref<Target = Pending>> Drop for Ticket<P> {
+    /// Takes the call out, as soon as nobody uses its buffer. A reply that is still to come needs
+    /// to be known, so that it can be thrown away.
     fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
         loop {
-            let mut state = self.pending.lock();
-            let claimed = state
-                .calls
-                .get_mut(self.xid)
-                .is_some_and(|entry| matches!(entry.progress, Progress::Claimed));
-            if !claimed {
-                state.calls.remove(self.xid);
-                state.last_end = Instant::now();
-                state.wake_reader();
-                state.wake_blocked();
+            let mut guard = self.pending.lock();
+            let state = &mut *guard;
+            let Some(entry) = state.calls.get_mut(self.xid) else {
                 return;
+            };
+            match entry.progress {
+                Progress::Claimed => state.wait_for(self.xid),
+                Progress::Waiting if matches!(state.phase, Phase::Open) => {
+                    entry.progress = Progress::Abandoned;
+                    state.waiters -= usize::from(entry.waiter.take().is_some());
+                    state.wake_reader();
+                    return;
+                }
+                _ => {
+                    state.remove(self.xid);
+                    state.wake_reader();
+                    return;
+                }
             }
-            drop(state);
+            drop(guard);
             thread::park();
         }
     }

@@ -12,6 +12,9 @@ use crate::record::{BUFFER_BYTES, ReadError, RecordReader, Source, Stage};
 use crate::wire::{Amount, TICK, Wire, deadline_after};
 use crate::{BreakReason, ClientOptions, FrameError, Reply, ResultShape};
 
+/// How far ahead a client reads where many small replies come at once.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
 /// Why receiving stopped.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -51,7 +54,7 @@ pub(super) struct Receiver {
 impl Receiver {
     pub(super) fn new(options: &ClientOptions) -> Self {
         Receiver {
-            records: RecordReader::new(options.max_record_bytes),
+            records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
             tick: TICK,
             peer_timeout: options.peer_timeout,
             max_head_bytes: options.max_head_bytes,
@@ -135,14 +138,20 @@ impl Head {
     }
 }
 
+/// The head of a usual reply, with the first words of its results.
+const USUAL_HEAD_BYTES: usize = 80;
+
 /// Takes bytes until the head can be decoded.
 fn read_head(
     records: &mut RecordReader,
     source: &mut impl Source,
     record: &mut Vec<u8>,
 ) -> Result<Head, Ended> {
+    // Not much more than the head, as the rest may have to go elsewhere.
+    let mut room = USUAL_HEAD_BYTES;
     loop {
-        records.take_head(source, record, 1, BUFFER_BYTES)?;
+        records.take_head(source, record, 1, room)?;
+        room = BUFFER_BYTES;
         let mut input = Decoder::new(record);
         match ReplyHead::decode(&mut input) {
             Ok(head) => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::ServerOptions;
 use super::registry::Place;
-use super::reply::{Outbox, ReadyReply};
+use super::reply::Outbox;
 use super::request::{Received, Request, ServerSource, receive_request};
 use super::service::{Answer, Call, Peer, Service};
 use crate::AcceptStatus;
@@ -27,6 +27,10 @@ const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
 
 /// Enough for any service here; the default of 2 MiB is only more to map.
 const STACK_BYTES: usize = 512 << 10;
+
+/// How far ahead a connection is read where many small calls come at once: peers that never read
+/// their replies hold no more of the server's memory than this each.
+const READ_AHEAD_BYTES: usize = 16 << 10;
 
 /// What the leader has and hands on.
 struct Lead<S: Service> {
@@ -74,7 +78,7 @@ impl<S: Service> Connection<S> {
         idle_ms: Arc<AtomicU64>,
     ) -> Arc<Self> {
         let lead = Lead {
-            records: RecordReader::new(options.max_record_bytes),
+            records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
             outbox: Outbox::new(),
             spare: Vec::new(),
         };
@@ -183,7 +187,7 @@ impl<S: Service> Connection<S> {
             let request = match self.receive(&mut lead) {
                 Ok(Received::Call(request)) => request,
                 Ok(Received::Refused(reply)) => {
-                    lead.outbox.push(ReadyReply::head_only(&reply));
+                    lead.outbox.push_head(&reply);
                     continue;
                 }
                 Ok(Received::End) => return Step::End,
@@ -225,8 +229,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn may_block(&self, request: &Request<S::Payload>) -> bool {
-        let (head, arguments_at) = request.head();
-        let arguments = &request.record[arguments_at..];
+        let (head, arguments) = request.parts();
         self.service.may_block(&head, arguments, request.payload.as_ref())
     }
 
@@ -237,8 +240,7 @@ impl<S: Service> Connection<S> {
         outbox: &mut Outbox<S::Segment>,
     ) -> Vec<u8> {
         let payload = request.payload.take();
-        let (head, arguments_at) = request.head();
-        let arguments = &request.record[arguments_at..];
+        let (head, arguments) = request.parts();
         let call = Call { head: &head, arguments, payload, peer: &self.peer };
         // A bug that one call finds must not end the service of the others.
         let answer = catch_unwind(AssertUnwindSafe(|| self.service.execute(call)));
@@ -246,7 +248,7 @@ impl<S: Service> Connection<S> {
             tracing::error!(peer = %self.peer.address, "the service panicked in a call");
             Answer::Rejected(AcceptStatus::SystemError)
         });
-        outbox.push(ReadyReply::new(&head, answer));
+        outbox.push(&head, answer);
         request.record
     }
 

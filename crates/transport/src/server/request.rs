@@ -1,34 +1,79 @@
 //! Receiving calls: the work of a connection's leader.
 
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use nasd_rpc::{AcceptStatus, CallError, CallHead, ReplyHead};
+use nasd_rpc::{AcceptStatus, CallError, CallHead, OpaqueAuth, ReplyHead};
 use nasd_xdr::{Decoder, xdr_pad};
 
 use super::ServerOptions;
 use super::service::{Arriving, Payload, Peer, Receive, Service};
 use crate::FrameError;
-use crate::record::{BUFFER_BYTES, ReadError, RecordReader, Source, Stage};
+use crate::record::{BUFFER_BYTES, FIRST_HEAD_BYTES, ReadError, RecordReader, Source, Stage};
 use crate::wire::{Amount, Wire};
 
-/// A call as it was received. The head is decoded from `record` again where it is needed: that
-/// takes less time than to keep a borrow of it alive from thread to thread.
+/// A call as it was received.
 #[derive(Debug)]
 pub(super) struct Request<P> {
     /// Head and arguments, without bulk data.
     pub(super) record: Vec<u8>,
+    head: HeadPlaces,
     pub(super) payload: Option<P>,
 }
 
+/// A decoded head without a borrow of the record, which moves from thread to thread.
+#[derive(Clone, Debug)]
+struct HeadPlaces {
+    xid: u32,
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: (u32, Range<usize>),
+    verifier: (u32, Range<usize>),
+    /// Where the arguments begin.
+    arguments_at: usize,
+}
+
+/// Where a credential's body lies: behind six words, its flavor and its length.
+const CREDENTIAL_AT: usize = 32;
+
+impl HeadPlaces {
+    fn of(head: &CallHead<'_>, arguments_at: usize) -> HeadPlaces {
+        let credential = CREDENTIAL_AT..CREDENTIAL_AT + head.credential.body.len();
+        let verifier_at = credential.end + xdr_pad(credential.len()) + 8;
+        let verifier = verifier_at..verifier_at + head.verifier.body.len();
+        HeadPlaces {
+            xid: head.xid,
+            program: head.program,
+            version: head.version,
+            procedure: head.procedure,
+            credential: (head.credential.flavor, credential),
+            verifier: (head.verifier.flavor, verifier),
+            arguments_at,
+        }
+    }
+}
+
 impl<P> Request<P> {
-    /// The head, and where the arguments begin.
-    pub(super) fn head(&self) -> (CallHead<'_>, usize) {
-        let mut input = Decoder::new(&self.record);
-        // `receive_request` has decoded the same bytes.
-        let head = CallHead::decode(&mut input).expect("invariant: the head was decoded before");
-        (head, input.position())
+    /// The head, and the arguments.
+    pub(super) fn parts(&self) -> (CallHead<'_>, &[u8]) {
+        let part = |(flavor, place): &(u32, Range<usize>)| OpaqueAuth {
+            flavor: *flavor,
+            body: &self.record[place.clone()],
+        };
+        let HeadPlaces { xid, program, version, procedure, credential, verifier, arguments_at } =
+            &self.head;
+        let head = CallHead {
+            xid: *xid,
+            program: *program,
+            version: *version,
+            procedure: *procedure,
+            credential: part(credential),
+            verifier: part(verifier),
+        };
+        (head, &self.record[*arguments_at..])
     }
 }
 
@@ -56,13 +101,14 @@ pub(super) fn receive_request<S: Service>(
     if !records.begin(source)? {
         return Ok(Received::End);
     }
-    let mut more = 1;
+    let (mut more, mut most) = (1, FIRST_HEAD_BYTES);
     loop {
         let room = max_head_bytes.saturating_sub(record.len());
         if room == 0 {
             return Err(FrameError::HeadTooLong { limit: max_head_bytes }.into());
         }
-        records.take_head(source, &mut record, more.min(room), room.min(BUFFER_BYTES.max(more)))?;
+        records.take_head(source, &mut record, more.min(room), room.min(most.max(more)))?;
+        most = BUFFER_BYTES;
         let complete = records.at_end();
         let mut input = Decoder::new(&record);
         let head = match CallHead::decode(&mut input) {
@@ -81,18 +127,19 @@ pub(super) fn receive_request<S: Service>(
                 more = at_least.saturating_sub(arguments.len()).max(1);
             }
             Receive::Whole | Receive::More { .. } => {
+                let head = HeadPlaces::of(&head, arguments_at);
                 take_rest(records, source, &mut record, max_head_bytes)?;
-                return Ok(Received::Call(Request { record, payload: None }));
+                return Ok(Received::Call(Request { record, head, payload: None }));
             }
             Receive::Discard { head_bytes } => {
+                let head = HeadPlaces::of(&head, arguments_at);
                 records.skip_rest(source)?;
                 record.truncate(arguments_at + head_bytes);
-                return Ok(Received::Call(Request { record, payload: None }));
+                return Ok(Received::Call(Request { record, head, payload: None }));
             }
             Receive::Data { head_bytes, payload } => {
-                let xid = head.xid;
-                let data_at = arguments_at + head_bytes;
-                return take_data(records, source, record, xid, data_at, payload);
+                let head = HeadPlaces::of(&head, arguments_at);
+                return take_data(records, source, record, head, head_bytes, payload);
             }
         }
     }
@@ -131,10 +178,11 @@ fn take_data<P: Payload>(
     records: &mut RecordReader,
     source: &mut impl Source,
     mut record: Vec<u8>,
-    xid: u32,
-    data_at: usize,
+    head: HeadPlaces,
+    head_bytes: usize,
     mut payload: P,
 ) -> Result<Received<P>, ReadError> {
+    let data_at = head.arguments_at + head_bytes;
     let mut buffers = payload.buffers();
     let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
     let padded = length + xdr_pad(length);
@@ -142,7 +190,7 @@ fn take_data<P: Payload>(
     let present = records.left().map(|left| left + surplus);
     if data_at > record.len() || surplus > padded || present.is_some_and(|bytes| bytes != padded) {
         drop(buffers);
-        return garbage(records, source, xid);
+        return garbage(records, source, head.xid);
     }
     let early = surplus.min(length);
     let mut slices = &mut buffers[..];
@@ -157,10 +205,10 @@ fn take_data<P: Payload>(
     // Only of a record of several fragments was the length not known before.
     records.take_head(source, &mut Vec::new(), 1, 1)?;
     if !filled || !records.at_end() {
-        return garbage(records, source, xid);
+        return garbage(records, source, head.xid);
     }
     record.truncate(data_at);
-    Ok(Received::Call(Request { record, payload: Some(payload) }))
+    Ok(Received::Call(Request { record, head, payload: Some(payload) }))
 }
 
 /// The data's length word and the record's length contradict one another.
@@ -171,7 +219,7 @@ fn garbage<P>(
 ) -> Result<Received<P>, ReadError> {
     records.skip_rest(source)?;
     let status = AcceptStatus::GarbageArguments;
-    let verifier = nasd_rpc::OpaqueAuth::NONE;
+    let verifier = OpaqueAuth::NONE;
     let body = nasd_rpc::ReplyBody::Accepted { verifier, status };
     Ok(Received::Refused(ReplyHead { xid, body }))
 }

@@ -8,7 +8,7 @@
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 
-use nasd_rpc::{AcceptStatus, AuthStatus, CallHead};
+use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
 use crate::PeerIdentity;
 
@@ -91,10 +91,47 @@ pub struct Call<'a, P> {
 /// A reply's verifier. The default is AUTH_NONE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyVerifier {
-    /// Its flavor.
-    pub flavor: u32,
-    /// Its body, at most 400 bytes (RFC 5531 section 8.2).
-    pub body: Vec<u8>,
+    flavor: u32,
+    body: VerifierBody,
+}
+
+/// Verifiers are short, and there is one in each reply, so that most are kept in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum VerifierBody {
+    Short { bytes: [u8; SHORT_BODY_BYTES], length: usize },
+    Long(Vec<u8>),
+}
+
+const SHORT_BODY_BYTES: usize = 40;
+
+impl Default for VerifierBody {
+    fn default() -> Self {
+        VerifierBody::Short { bytes: [0; SHORT_BODY_BYTES], length: 0 }
+    }
+}
+
+impl ReplyVerifier {
+    /// A verifier of a flavor; its body has at most 400 bytes (RFC 5531 section 8.2).
+    pub fn new(flavor: u32, body: &[u8]) -> ReplyVerifier {
+        let mut bytes = [0; SHORT_BODY_BYTES];
+        let body = match bytes.get_mut(..body.len()) {
+            Some(place) => {
+                place.copy_from_slice(body);
+                VerifierBody::Short { bytes, length: body.len() }
+            }
+            None => VerifierBody::Long(body.to_vec()),
+        };
+        ReplyVerifier { flavor, body }
+    }
+
+    /// As it is sent.
+    pub(super) fn as_opaque(&self) -> OpaqueAuth<'_> {
+        let body = match &self.body {
+            VerifierBody::Short { bytes, length } => &bytes[..*length],
+            VerifierBody::Long(body) => body,
+        };
+        OpaqueAuth { flavor: self.flavor, body }
+    }
 }
 
 /// What a call is answered with.

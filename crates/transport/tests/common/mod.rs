@@ -116,8 +116,7 @@ impl Service for TestService {
             WHO => to_bytes_of_text(&format!("{:?}", call.peer.identity)),
             _ => return Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         };
-        let body = call.head.verifier.body.to_vec();
-        let verifier = ReplyVerifier { flavor: call.head.verifier.flavor, body };
+        let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
         Answer::Results { verifier, results, data }
     }
 }

@@ -1,0 +1,70 @@
+//! The rows of this version, each with its workload and its limit.
+
+mod bulk;
+mod small;
+
+use nasd_types::Protection;
+
+use crate::workload::Bench;
+use crate::{BenchError, Row, Target};
+
+type Measure = fn(&Bench<'_>, &str) -> Result<Row, BenchError>;
+
+/// Name and workload of each row.
+const ROWS: &[(&str, Measure)] = &[
+    ("flushed-write-1m", bulk::flushed_write),
+    ("cached-read-1m", bulk::cached_read_1m),
+    ("cached-read-512k", bulk::cached_read_512k),
+    ("cached-read-512k-x8", bulk::cached_read_512k_x8),
+    ("integrity-args", bulk::integrity_args),
+    ("integrity-data", bulk::integrity_data),
+    ("small-read-4k-pipelined", small::pipelined),
+    ("small-read-latency", small::latency),
+    ("cold-read-1m", bulk::cold_read),
+    ("cold-read-4k-qd32", small::cold_scattered),
+    ("write-flush-4k", small::write_flush),
+    ("write-durable-4k", small::write_durable),
+    ("write-flush-4k-x16", small::write_flush_x16),
+];
+
+/// The rows of this version, in the order in which they are measured.
+pub const ROW_NAMES: [&str; ROWS.len()] = {
+    let mut names = [""; ROWS.len()];
+    let mut index = 0;
+    while index < ROWS.len() {
+        names[index] = ROWS[index].0;
+        index += 1;
+    }
+    names
+};
+
+/// Requests in flight when the object is written.
+const WRITE_DEPTH: usize = 8;
+
+/// Measures the named rows, or all, giving each to `report` when it is done.
+///
+/// # Errors
+///
+/// An unknown name, or a failed request. A missing program is told in its row.
+pub fn measure(
+    target: &Target,
+    names: &[String],
+    mut report: impl FnMut(&Row),
+) -> Result<Vec<Row>, BenchError> {
+    let unknown = names.iter().find(|name| !ROW_NAMES.contains(&name.as_str()));
+    if let Some(name) = unknown {
+        return Err(BenchError::NoSuchRow { name: name.clone(), known: ROW_NAMES.join(" ") });
+    }
+    let bench = Bench::new(target);
+    // The object exists in full, and in the cache, whichever rows are asked for.
+    bench.write_object(Protection::INTEGRITY_ARGS, WRITE_DEPTH)?;
+    let mut rows = Vec::new();
+    for (name, row) in ROWS {
+        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
+            let row = row(&bench, name)?;
+            report(&row);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}

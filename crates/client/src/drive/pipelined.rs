@@ -1,0 +1,107 @@
+//! Reads that are begun, and waited for later: one thread keeps many of them under way.
+
+use std::fmt;
+
+use nasd_protocol::drive::{Read, ReadArguments, ReadData};
+use nasd_types::ObjectName;
+
+use super::DriveClient;
+use super::exchange::{Answer, Begun, Failure, Request};
+use super::operations::{READ_HEAD_BYTES, ReadOutcome};
+use crate::{Authority, ClientError};
+
+/// A read that was begun by [`DriveClient::begin_read`].
+pub struct PendingRead<'a> {
+    client: &'a DriveClient,
+    authority: &'a Authority,
+    name: ObjectName,
+    offset: u64,
+    state: State<'a>,
+}
+
+enum State<'a> {
+    Begun(Begun<'a>),
+    /// It could not be begun: everything is left to the wait.
+    Failed(Failure, Vec<u8>),
+}
+
+impl DriveClient {
+    /// Begins to read from `offset` into the start of `into`, as much as that holds or as the
+    /// object has. What came is told, and `into` given back, by [`PendingRead::wait`]. Any number
+    /// of reads can be under way, to be waited for in any order and by any thread; but soon, as a
+    /// drive gives up clients that don't take their replies.
+    ///
+    /// A read may be sent only when a later call is, or when it is waited for, so that many are
+    /// sent at once: of small reads, several times as many a second can be had so as by
+    /// [`DriveClient::read`].
+    pub fn begin_read<'a>(
+        &'a self,
+        authority: &'a Authority,
+        name: ObjectName,
+        offset: u64,
+        into: Vec<u8>,
+    ) -> PendingRead<'a> {
+        let limit = self.max_transfer();
+        let state = if into.len() > limit {
+            let error = ClientError::TooLarge { amount: into.len(), limit };
+            State::Failed(error.into(), into)
+        } else {
+            let arguments = ReadArguments::single(name, offset, into.len() as u64);
+            let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
+            match self.shared.begin(authority, &request, into, self.retry.call_timeout) {
+                Ok(begun) => State::Begun(begun),
+                Err((failure, into)) => State::Failed(failure, into),
+            }
+        };
+        PendingRead { client: self, authority, name, offset, state }
+    }
+}
+
+impl PendingRead<'_> {
+    /// Waits for what the read brought. Where the connection broke, or the drive wanted another
+    /// nonce, the read is made again as by [`DriveClient::read`].
+    ///
+    /// # Errors
+    ///
+    /// Any [`ClientError`] but those of the file manager. The buffer, whose contents are then
+    /// unspecified, comes back all the same.
+    pub fn wait(self) -> (Result<ReadOutcome, ClientError>, Vec<u8>) {
+        let PendingRead { client, authority, name, offset, state } = self;
+        let (result, mut into) = match state {
+            State::Begun(begun) => client.shared.finish::<Read>(begun),
+            State::Failed(failure, into) => (Err(failure), into),
+        };
+        let result = match result {
+            Ok(Ok(answer)) => client.outcome(&answer),
+            Err(Failure::Final(error)) => Err(error),
+            // Whatever the drive refused it for, it refuses it again, or there is a cure for it.
+            Ok(Err(_)) | Err(Failure::Transport(_)) => {
+                client.read(authority, name, offset, &mut into)
+            }
+        };
+        (result, into)
+    }
+}
+
+impl DriveClient {
+    /// What a read brought.
+    pub(super) fn outcome(&self, answer: &Answer<ReadData>) -> Result<ReadOutcome, ClientError> {
+        if answer.reply.data_length != answer.data_length {
+            return Err(self.shared.protocol_error("the length of the data is told twice"));
+        }
+        Ok(ReadOutcome {
+            length: answer.data_length,
+            logical_size: answer.reply.logical_size,
+            fs_data_modify_time: answer.reply.fs_data_modify_time,
+        })
+    }
+}
+
+impl fmt::Debug for PendingRead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingRead")
+            .field("name", &self.name)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! Calls that are begun, and waited for later: any order, any number, dropped ones, no deadlock.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod common;
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use nasd_transport::{
+    Channel, ChannelError, ClientOptions, Connection, Execution, InFlight, OpaqueAuth,
+    OutgoingCall, ResultShape, ServerOptions,
+};
+
+fn begin(
+    channel: &Arc<Connection>,
+    procedure: u32,
+    arguments: &[u8],
+    data: &[u8],
+    into: Vec<u8>,
+) -> InFlight {
+    let results = match procedure {
+        READ => ResultShape::DataAfter { head_bytes: 4 },
+        _ => ResultShape::Plain,
+    };
+    let call = OutgoingCall {
+        program: PROGRAM,
+        version: 1,
+        procedure,
+        credential: OpaqueAuth::NONE,
+        verifier: OpaqueAuth { flavor: 9, body: b"proof" },
+        arguments,
+        data: &[IoSlice::new(data)],
+        results,
+        timeout: Duration::from_secs(20),
+    };
+    Arc::clone(channel).begin(&call, into).map_err(|(error, _)| error).unwrap()
+}
+
+fn begin_echo(channel: &Arc<Connection>, text: &[u8]) -> InFlight {
+    begin(channel, ECHO, text, &[], Vec::new())
+}
+
+fn begin_read(channel: &Arc<Connection>, length: usize) -> InFlight {
+    begin(channel, READ, &(length as u32).to_be_bytes(), &[], vec![0xee; length + 10])
+}
+
+fn check_read(call: InFlight, length: usize) {
+    let (reply, data) = call.wait();
+    assert_eq!(reply.unwrap().data_length(), length);
+    assert!(data[..length] == pattern(length as u32, length), "data of {length} bytes differ");
+    assert_eq!(data[length..], [0xee; 10], "written behind the data");
+}
+
+#[test]
+fn calls_are_waited_for_in_any_order() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    let mut random = Random(1);
+    for _ in 0..20 {
+        let mut calls: Vec<_> = (0..120_u32)
+            .map(|number| (number, begin_echo(&channel, &number.to_be_bytes())))
+            .collect();
+        while !calls.is_empty() {
+            let (number, call) = calls.swap_remove(random.below(calls.len()));
+            assert_eq!(call.wait().0.unwrap().results(), number.to_be_bytes());
+        }
+    }
+}
+
+#[test]
+fn replies_of_all_sizes_find_their_buffers() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    let mut random = Random(2);
+    let mut calls = std::collections::VecDeque::new();
+    for _ in 0..2000 {
+        let length = [0, 1, 3, 4000, 4096, 9000, 20_000, 100_000][random.below(8)];
+        calls.push_back((length, begin_read(&channel, length)));
+        if calls.len() > 40 {
+            let (length, call) = calls.pop_front().unwrap();
+            check_read(call, length);
+        }
+    }
+    for (length, call) in calls {
+        check_read(call, length);
+    }
+}
+
+#[test]
+fn more_calls_than_may_be_outstanding_can_be_begun() {
+    let server = start(ServerOptions::default());
+    let options = ClientOptions { max_outstanding: 5, ..ClientOptions::default() };
+    let channel = Arc::new(Connection::tcp(server.address(), &options).unwrap());
+    let begun = Instant::now();
+    let calls: Vec<_> = (0..500).map(|_| begin_read(&channel, 4096)).collect();
+    for call in calls {
+        check_read(call, 4096);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn calls_that_are_dropped_disturb_nobody() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    let mut random = Random(3);
+    for round in 0..300_u32 {
+        let kept = begin_echo(&channel, &round.to_be_bytes());
+        for _ in 0..random.below(6) {
+            drop(begin_read(&channel, [10, 4096, 70_000][random.below(3)]));
+        }
+        assert_eq!(kept.wait().0.unwrap().results(), round.to_be_bytes());
+    }
+    assert_eq!(echo(&*channel, b"fine").unwrap(), b"fine");
+    assert_eq!(server.connections(), 1);
+}
+
+/// More replies than the sockets' buffers hold, and then more data than the server takes before it
+/// has got rid of them.
+#[test]
+fn sending_goes_on_while_replies_pile_up() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    let begun = Instant::now();
+    let reads: Vec<_> = (0..60).map(|_| begin_read(&channel, 1 << 20)).collect();
+    let data = pattern(9, 3 << 20);
+    let arguments = write_arguments(9, data.len());
+    let writes: Vec<_> =
+        (0..8).map(|_| begin(&channel, WRITE, &arguments, &data, Vec::new())).collect();
+    for call in writes {
+        assert_eq!(call.wait().0.unwrap().results(), [0, 0, 0, 1]);
+    }
+    for call in reads {
+        check_read(call, 1 << 20);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn threads_that_begin_and_threads_that_call_share_a_connection() {
+    let server = start(ServerOptions::default());
+    let options = ClientOptions { max_outstanding: 16, ..ClientOptions::default() };
+    let channel = Arc::new(Connection::tcp(server.address(), &options).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let channel = &channel;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for _ in 0..100 {
+                    let lengths: Vec<usize> =
+                        (0..random.below(30)).map(|_| random.below(20_000)).collect();
+                    let calls: Vec<_> =
+                        lengths.iter().map(|length| begin_read(channel, *length)).collect();
+                    if random.below(2) == 0 {
+                        write(&**channel, thread as u32, random.below(300_000)).unwrap();
+                    }
+                    for (call, length) in calls.into_iter().zip(lengths) {
+                        check_read(call, length);
+                    }
+                }
+            });
+            scope.spawn(move || {
+                let mut random = Random(100 + thread);
+                for _ in 0..300 {
+                    read(&**channel, random.below(100_000)).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_call_moves_to_another_thread() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    let calls: Vec<_> = (0..8).map(|_| begin_read(&channel, 50_000)).collect();
+    std::thread::scope(|scope| {
+        for call in calls {
+            scope.spawn(|| check_read(call, 50_000));
+        }
+    });
+}
+
+#[test]
+fn a_lost_connection_fails_what_was_begun() {
+    let (address, server) = fake_server(|mut socket| {
+        // Takes something, and is gone.
+        let _ = std::io::Read::read(&mut socket, &mut [0; 100]);
+    });
+    let channel = Arc::new(Connection::tcp(address, &ClientOptions::default()).unwrap());
+    let calls: Vec<_> = (0..10).map(|_| begin_echo(&channel, b"text")).collect();
+    for call in calls {
+        let error = call.wait().0.unwrap_err();
+        assert!(matches!(error, ChannelError::Broken { .. }), "{error}");
+        assert_eq!(error.execution(), Execution::Possible);
+    }
+    assert!(!channel.is_open());
+    server.join().unwrap();
+}
