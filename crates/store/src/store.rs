@@ -14,6 +14,7 @@
 //!
 //! The flush under way (one at a time, see `flush`) holds no lock while it writes and commits.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ pub struct Store {
     pub(crate) read_only: OnceLock<String>,
     pub(crate) options: OpenOptions,
     pub(crate) tally: Tally,
+    /// The last entry of the log when there was nothing to do last.
+    idle_since: AtomicU64,
 }
 
 /// What an open store begins with.
@@ -94,6 +97,7 @@ impl Store {
             queue: FlushQueue::default(),
             read_only: OnceLock::new(),
             tally: Tally::default(),
+            idle_since: AtomicU64::new(0),
             device,
             geometry,
             identity,
@@ -165,10 +169,25 @@ impl Store {
         loop {
             // An error has made the store read-only, which whoever writes learns.
             let settled = self.tidy_up();
-            if settled.is_err() || self.cache.wants_write_back() || Instant::now() >= deadline {
+            let over = Instant::now() >= deadline;
+            if over && settled.is_ok() && self.cache.dirty_bytes() == 0 {
+                self.checkpoint_when_idle();
+            }
+            if settled.is_err() || self.cache.wants_write_back() || over {
                 return self.cache.dirty_bytes();
             }
             self.cache.wait_for_work(deadline);
+        }
+    }
+
+    /// Empties the log when nothing was appended to it since this was called last, so that the next
+    /// open is quick.
+    fn checkpoint_when_idle(&self) {
+        let now = self.log.mark().applied;
+        let before = self.idle_since.swap(now, Ordering::Relaxed);
+        if now == before && self.log.used() > 0 && self.read_only.get().is_none() {
+            // An error has made the store read-only, which whoever writes learns.
+            let _ = self.checkpoint();
         }
     }
 

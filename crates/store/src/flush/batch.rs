@@ -31,9 +31,6 @@ use crate::metadata::{Effects, TreeError};
 use crate::object::{Body, Object};
 use crate::{NoSpace, Store, StoreError};
 
-/// Blocks from which on it pays to have another thread write them while checksums are computed.
-const OVERLAP_BLOCKS: u64 = 64;
-
 /// Most blocks of a flush that go into the log entry: one sequential write and one sync are quicker
 /// than two of each.
 const INLINE_BLOCKS: u64 = 16;
@@ -290,22 +287,13 @@ impl Store {
             .flat_map(|one| requests(&one.frames, &one.places, &self.geometry))
             .collect();
         self.tally.data_written_bytes.fetch_add(blocks * BLOCK_BYTES as u64, Ordering::Relaxed);
-        if blocks < OVERLAP_BLOCKS {
-            self.write_data(&requests)?;
-            return Ok(place());
-        }
-        std::thread::scope(|scope| {
-            let write = || self.write_data(&requests);
-            let writer = std::thread::Builder::new().spawn_scoped(scope, write);
-            let placed = place();
-            match writer.map(|writer| writer.join()) {
-                Ok(Ok(written)) => written?,
-                Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                // No thread is to be had: then one after the other.
-                Err(_) => self.write_data(&requests)?,
-            }
-            Ok(placed)
-        })
+        let mut placed = Vec::new();
+        // The checksums are computed while the device writes.
+        let written = self.device.write_batch_with(&requests, &mut || placed = place());
+        written.map_err(|error| Failure::Passing(error.into()))?;
+        // A second sync could succeed without what the first one lost.
+        self.device.sync().map_err(|error| Failure::Fatal(error.into()))?;
+        Ok(placed)
     }
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
@@ -321,15 +309,6 @@ impl Store {
             one.places = places.ok_or(Failure::Passing(StoreError::NoSpace(NoSpace::Data)))?;
         }
         Ok(())
-    }
-
-    fn write_data(&self, requests: &[WriteRequest<'_>]) -> Result<(), Failure> {
-        if requests.is_empty() {
-            return Ok(());
-        }
-        self.device.write_batch(requests).map_err(|error| Failure::Passing(error.into()))?;
-        // A second sync could succeed without what the first one lost.
-        self.device.sync().map_err(|error| Failure::Fatal(error.into()))
     }
 
     /// Where an object's blocks should go: behind those placed last, else behind its last extent,
