@@ -63,7 +63,9 @@ impl KeyCache {
     /// Forgets all keys.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            *shard.lock().unwrap_or_else(PoisonError::into_inner) = Shard::default();
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.young.clear();
+            shard.old.clear();
         }
     }
 
