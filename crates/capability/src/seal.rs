@@ -1,10 +1,10 @@
 //! Keys on their way to a drive: sealed under the key that authorizes the request.
 //!
 //! ```text
-//! pad (32) || tag key (32) = BLAKE3 derive_key "nasd v1 sealed key" of
-//!                                the authorizing key (32) || salt (16), 64 bytes of output
-//! sealed = key XOR pad
-//! tag    = keyed BLAKE3 with the tag key of salt || sealed, first 16 bytes
+//! pad     = BLAKE3 derive_key "nasd v1 sealed key pad" of the authorizing key (32) || salt (16)
+//! tag key = BLAKE3 derive_key "nasd v1 sealed key tag" of the same
+//! sealed  = key XOR pad
+//! tag     = keyed BLAKE3 with the tag key of salt || sealed, first 16 bytes
 //! ```
 //!
 //! The salt is drawn at random for each sealing, so that no pad is used twice; it need not be
@@ -15,6 +15,7 @@
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
+use crate::key::derive;
 use crate::{KEY_BYTES, SecretKey};
 
 /// Bytes of a salt, `NASD_SALT_BYTES`.
@@ -23,8 +24,9 @@ pub const SALT_BYTES: usize = 16;
 /// Bytes of a tag, `NASD_TAG_BYTES`.
 pub const TAG_BYTES: usize = 16;
 
-/// The context string of the derivation.
-const PURPOSE: &str = "nasd v1 sealed key";
+/// The context strings of the derivations.
+const PAD: &str = "nasd v1 sealed key pad";
+const TAG: &str = "nasd v1 sealed key tag";
 
 /// A key that can be shown to anybody (`nasd_sealed_key`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,46 +43,30 @@ impl SealedKey {
     /// Seals `key` under another. `salt` must never have been used with `under` before: 128 random
     /// bits.
     pub fn seal(key: &SecretKey, under: &SecretKey, salt: [u8; SALT_BYTES]) -> SealedKey {
-        let (mut pad, tag_key) = derived(under, &salt);
-        let mut sealed = [0; KEY_BYTES];
-        for (out, (byte, pad)) in sealed.iter_mut().zip(key.expose().iter().zip(&pad)) {
-            *out = byte ^ pad;
-        }
-        pad.zeroize();
-        SealedKey { salt, sealed, tag: tag(&tag_key, &salt, &sealed) }
+        let sealed = padded(key.expose(), under, &salt);
+        SealedKey { salt, sealed, tag: tag(under, &salt, &sealed) }
     }
 
     /// The key, if it was sealed under `under`.
     pub fn open(&self, under: &SecretKey) -> Option<SecretKey> {
-        let (mut pad, tag_key) = derived(under, &self.salt);
-        let is_right: bool = tag(&tag_key, &self.salt, &self.sealed).ct_eq(&self.tag).into();
-        for (pad, byte) in pad.iter_mut().zip(&self.sealed) {
-            *pad ^= byte;
-        }
-        let key = SecretKey::new(pad);
-        pad.zeroize();
+        let is_right: bool = tag(under, &self.salt, &self.sealed).ct_eq(&self.tag).into();
+        let mut bytes = padded(&self.sealed, under, &self.salt);
+        let key = SecretKey::new(bytes);
+        bytes.zeroize();
         is_right.then_some(key)
     }
 }
 
-/// The pad, and the key of the tag.
-fn derived(under: &SecretKey, salt: &[u8; SALT_BYTES]) -> ([u8; KEY_BYTES], SecretKey) {
-    let mut hasher = blake3::Hasher::new_derive_key(PURPOSE);
-    hasher.update(under.expose());
-    hasher.update(salt);
-    let mut output = hasher.finalize_xof();
-    let (mut pad, mut tag_key) = ([0; KEY_BYTES], [0; KEY_BYTES]);
-    output.fill(&mut pad);
-    output.fill(&mut tag_key);
-    let key = SecretKey::new(tag_key);
-    tag_key.zeroize();
-    output.zeroize();
-    hasher.zeroize();
-    (pad, key)
+/// Puts the pad on, or takes it off.
+fn padded(bytes: &[u8; KEY_BYTES], under: &SecretKey, salt: &[u8; SALT_BYTES]) -> [u8; KEY_BYTES] {
+    let pad = derive(under, PAD, salt);
+    let mut padded = *bytes;
+    padded.iter_mut().zip(pad.expose()).for_each(|(byte, pad)| *byte ^= pad);
+    padded
 }
 
-fn tag(key: &SecretKey, salt: &[u8; SALT_BYTES], sealed: &[u8; KEY_BYTES]) -> [u8; TAG_BYTES] {
-    let mut hasher = blake3::Hasher::new_keyed(key.expose());
+fn tag(under: &SecretKey, salt: &[u8; SALT_BYTES], sealed: &[u8; KEY_BYTES]) -> [u8; TAG_BYTES] {
+    let mut hasher = blake3::Hasher::new_keyed(derive(under, TAG, salt).expose());
     hasher.update(salt);
     hasher.update(sealed);
     let mut tag = [0; TAG_BYTES];

@@ -1,7 +1,7 @@
 //! What the drive counts since its start; told by its control object and its metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_capability::Refusal;
 use nasd_protocol::drive::Procedure;
@@ -81,6 +81,9 @@ impl Outcome {
     }
 }
 
+/// Of so many requests the time of one is taken.
+const TIMED_EVERY: u64 = 8;
+
 /// Upper ends of the classes of time, in microseconds: each four times the one before.
 pub(crate) const CLASS_ENDS_US: [u64; 11] =
     [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
@@ -89,7 +92,7 @@ pub(crate) const CLASS_ENDS_US: [u64; 11] =
 #[derive(Debug, Default)]
 pub(crate) struct ByProcedure {
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// Requests by the time they took; the last class has no upper end.
+    /// Requests whose time was taken by that time; the last class has no upper end.
     classes: [AtomicU64; CLASS_ENDS_US.len() + 1],
     nanoseconds: AtomicU64,
 }
@@ -112,8 +115,7 @@ impl ByProcedure {
         Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
     }
 
-    fn count(&self, outcome: Outcome, taken: Duration) {
-        self.outcomes[outcome.index()].fetch_add(1, Ordering::Relaxed);
+    fn count_time(&self, taken: Duration) {
         let nanoseconds = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         let class = CLASS_ENDS_US.partition_point(|end| end * 1000 < nanoseconds);
         self.classes[class].fetch_add(1, Ordering::Relaxed);
@@ -140,20 +142,24 @@ impl Moved {
 }
 
 impl Counters {
-    pub(crate) fn count_request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    /// Counts a request; tells when it begins, if it is one whose time is taken. Asking the time
+    /// twice for each would cost as much as a digest.
+    pub(crate) fn count_request(&self) -> Option<Instant> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        number.is_multiple_of(TIMED_EVERY).then(Instant::now)
     }
 
     pub(crate) fn count_refusal(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts how a call of the procedure, if it was one's, was answered, and how long that took.
+    /// Counts how a call of the procedure, if it was one's, was answered, and how long that took since
+    /// it was counted.
     pub(crate) fn count_answer<S>(
         &self,
         procedure: Option<Procedure>,
         answer: &Answer<S>,
-        taken: Duration,
+        begin: Option<Instant>,
     ) {
         let outcome = match answer {
             Answer::Results { results, .. } => match status_of(results) {
@@ -170,7 +176,11 @@ impl Counters {
             Answer::Rejected(_) | Answer::Denied(_) => Outcome::Rejected,
         };
         let procedure = procedure.map_or(Procedure::ALL.len(), |procedure| procedure as usize);
-        self.procedures[procedure].count(outcome, taken);
+        let counted = &self.procedures[procedure];
+        counted.outcomes[outcome.index()].fetch_add(1, Ordering::Relaxed);
+        if let Some(begin) = begin {
+            counted.count_time(begin.elapsed());
+        }
     }
 
     /// Each procedure with its counters; `None` are numbers that are no procedure's.

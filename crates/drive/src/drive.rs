@@ -87,11 +87,24 @@ impl Drive {
         &self,
         change: impl FnOnce() -> Result<T, Status>,
     ) -> Result<T, Status> {
+        self.administer_then(change, |_| ())
+    }
+
+    /// The same; if the change succeeded, `then` comes as soon as the old keys are out of force, and
+    /// before any other such change.
+    pub(crate) fn administer_then<T>(
+        &self,
+        change: impl FnOnce() -> Result<T, Status>,
+        then: impl FnOnce(&T),
+    ) -> Result<T, Status> {
         // What is guarded is in the store, which keeps itself whole.
         let _alone = self.administration.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = change();
         let ring = KeyRing::read(&self.store).map_err(|error| status_of(&error))?;
         self.ring.replace(ring, &self.keys);
+        if let Ok(changed) = &outcome {
+            then(changed);
+        }
         outcome
     }
 

@@ -124,7 +124,7 @@ impl Drive {
 
     fn put_times(&self, page: &mut Page) {
         let name = "nasd_request_seconds";
-        page.family(name, "histogram", "Time to execute a request that was received.");
+        page.family(name, "histogram", "Time to execute a request, of every eighth.");
         for (procedure, counted) in self.counters.procedures() {
             let within = counted.within();
             let count = within[CLASS_ENDS_US.len()];

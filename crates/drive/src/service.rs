@@ -1,7 +1,5 @@
 //! The drive as a service of the transport: which call goes to which operation.
 
-use std::time::Instant;
-
 use nasd_protocol::drive::{PROGRAM, Procedure, VERSION};
 use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service};
 
@@ -30,15 +28,14 @@ impl Service for Drive {
     }
 
     fn execute(&self, call: Call<'_, Incoming>) -> Answer<ReplyData> {
-        let begin = Instant::now();
-        self.counters.count_request();
+        let begin = self.counters.count_request();
         let procedure = procedure_of(call.head);
         let answer = match procedure {
             Ok(Procedure::Write) => write::execute(self, call),
             Ok(procedure) => operations::execute(self, procedure, call.head, call.arguments),
             Err(status) => Answer::Rejected(status),
         };
-        self.counters.count_answer(procedure.ok(), &answer, begin.elapsed());
+        self.counters.count_answer(procedure.ok(), &answer, begin);
         answer
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_capability::{Capability, SealedKey, SecretKey, capability_key};
 use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_protocol::Status;
@@ -167,8 +167,12 @@ impl Said {
 }
 
 fn call(server: &DriveServer, arguments: &[&str], input: &[u8]) -> Said {
+    run_client(server.address().port(), arguments, input)
+}
+
+fn run_client(port: u16, arguments: &[&str], input: &[u8]) -> Said {
     let mut child = Command::new(client())
-        .arg(server.address().port().to_string())
+        .arg(port.to_string())
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -283,5 +287,50 @@ fn refusals_are_told_by_name() {
     let forged = hexadecimal(&forged.to_bytes());
     let said = call(&server, &["write", &forged, &key, "3", "0", "5000"], &data);
     said.assert_refused(Status::RefusedDigest);
+    stop(server);
+}
+
+#[test]
+fn keys_are_sealed_as_the_document_says() {
+    let under = SecretKey::new(std::array::from_fn(|index| 3 * index as u8));
+    let new = SecretKey::new(std::array::from_fn(|index| 255 - index as u8));
+    let salt = std::array::from_fn(|index| 17 * index as u8);
+    let expected = SealedKey::seal(&new, &under, salt);
+    let arguments = [&under.expose()[..], &salt, new.expose()].map(hexadecimal);
+    let [under, salt, new] = arguments.each_ref().map(String::as_str);
+    let said = run_client(0, &["seal", under, salt, new], &[]);
+    assert_eq!(said.exit, DONE, "{}", said.facts);
+    assert_eq!(said.fact("sealed"), hexadecimal(&expected.sealed));
+    assert_eq!(said.fact("tag"), hexadecimal(&expected.tag));
+}
+
+#[test]
+#[ignore = "needs the store's part"]
+fn holes_are_made_and_found_and_objects_copied() {
+    let server = serve(Protection::INTEGRITY_ARGS);
+    let all = Capability { region: ByteRange::ALL, ..capability(Rights::all(), BOTH) };
+    let by = (&all, BOTH);
+    let data = pattern(10 * 4096);
+    transfer(&server, "write", by, (0, data.len()), &data).assert_done(true);
+    let required = transfer(&server, "blocksrequired", by, (1 << 30, 1 << 30), &[]);
+    required.assert_done(true);
+    assert!(required.fact("maximum").parse::<u64>().is_ok_and(|blocks| blocks >= 1 << 18));
+    let punched = transfer(&server, "punch", by, (4096, 2 * 4096), &[]);
+    punched.assert_done(true);
+    assert_eq!(punched.fact("logical_size"), data.len().to_string());
+    for (offset, target, expected) in
+        [(0, 1, "4096"), (4096, 0, "12288"), (0, 0, "0"), (40_959, 1, "40960"), (40_960, 0, "none")]
+    {
+        let sought = transfer(&server, "seek", by, (offset, target), &[]);
+        sought.assert_done(true);
+        assert_eq!(sought.fact("position"), expected, "{offset} {target}");
+    }
+    let copied = transfer(&server, "fastcopy", by, (0, 0), &[]);
+    copied.assert_done(true);
+    assert_eq!(copied.fact("copied_object"), OBJECT.object.0.to_string());
+    let reader = capability(Rights::READ, Protection::INTEGRITY_ARGS);
+    let by = (&reader, Protection::INTEGRITY_ARGS);
+    transfer(&server, "punch", by, (0, 1), &[]).assert_refused(Status::RefusedRights);
+    transfer(&server, "fastcopy", by, (0, 0), &[]).assert_refused(Status::RefusedRights);
     stop(server);
 }

@@ -195,6 +195,38 @@ fn random_calls_never_stop_the_drive() {
     assert_eq!(PANICS.load(Ordering::Relaxed), 0);
 }
 
+/// Whoever may do something may also ask for nonsense.
+#[test]
+fn nonsense_with_authority_never_stops_the_drive() {
+    count_panics();
+    let drive = TestDrive::new();
+    let calls = other_calls();
+    let mut random = Random(21);
+    let numbers = [0, 1, 3, 4, 8, 0xffff_ffff, 0x8000_0000, 0x3fff_ffff];
+    for round in 0..1500 {
+        let (procedure, arguments) = &calls[random.below(calls.len())];
+        let signer = match procedure {
+            Procedure::Setpartitionkey if round % 2 == 0 => Signer::partition(),
+            Procedure::Fastcopy | Procedure::Punch | Procedure::Seek => Signer::working(),
+            _ => Signer::drive(),
+        };
+        let mut request = Request::new(*procedure, &(), signer);
+        request.arguments = arguments.clone();
+        for _ in 0..random.below(4) {
+            let at = 4 * random.below(request.arguments.len() / 4);
+            let number: u32 = numbers[random.below(numbers.len())];
+            request.arguments[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        }
+        // Answered, or called garbage.
+        match drive.ask(&request) {
+            Ok(_) | Err(ChannelError::Rejected { .. }) => {}
+            Err(error) => panic!("{procedure:?}: {error}"),
+        }
+    }
+    assert_eq!(drive.by(Signer::drive(), Procedure::Inquiry, &()).status, None);
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn oversized_and_truncated_frames_leave_the_drive_serving() {
     let drive = TestDrive::with(impatient());

@@ -17,16 +17,17 @@ const IDENTIFIER_BYTES: u64 = 8;
 
 /// What the control object holds now.
 pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Result<Vec<u8>, Status> {
-    let space = drive.store.partition_space(name.partition).map_err(|error| status_of(&error))?;
-    match name.object {
-        ObjectId::DRIVE_CONTROL => drive_control(drive, now).map(|control| to_bytes(&control)),
-        ObjectId::PARTITION_CONTROL => Ok(to_bytes(&PartitionControl {
-            summary: summary(drive, &space),
-            free_bytes: space.free_bytes,
-            objects_supported: supported(&space),
-        })),
-        _ => Err(Status::NotPermitted),
+    // There is one for the drive, also while there is no partition; only the drive key can name one
+    // that there is not.
+    if name.object == ObjectId::DRIVE_CONTROL {
+        return drive_control(drive, now).map(|control| to_bytes(&control));
     }
+    let space = drive.store.partition_space(name.partition).map_err(|error| status_of(&error))?;
+    Ok(to_bytes(&PartitionControl {
+        summary: summary(drive, &space),
+        free_bytes: space.free_bytes,
+        objects_supported: supported(&space),
+    }))
 }
 
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {

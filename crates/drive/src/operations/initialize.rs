@@ -31,7 +31,7 @@ impl Perform for Initialize {
         if skew_past == 0 || skew_past.max(skew_ahead) > MAX_SKEW_NS {
             return Err(Status::BadArgument);
         }
-        drive.administer(|| {
+        let change = || {
             let master = open_key(drive, &master, context.key)?;
             // A recorded request that was made with it would be one of the time to come.
             if drive.store.drive_keys().master.as_ref() == Some(&master) {
@@ -40,9 +40,12 @@ impl Perform for Initialize {
             let offset = drive.clock.offset_for(clock).ok_or(Status::BadArgument)?;
             let state = ClockState { offset, mark: clock };
             drive.store.initialize(&master, state).map_err(|error| status_of(&error))?;
-            drive.clock.set(state);
+            Ok(state)
+        };
+        let allowance = skew_ahead.saturating_sub(drive.options.window.ahead_ns);
+        drive.administer_then(change, |state| {
+            drive.clock.set(*state, allowance);
             drive.window.restart(skew_past, skew_ahead, clock);
-            Ok(())
         })?;
         Ok(Done::plain(()))
     }

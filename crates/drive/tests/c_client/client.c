@@ -5,6 +5,10 @@
  *   client PORT inquiry
  *   client PORT read  CAPABILITY KEY PROTECTION OFFSET LENGTH    data to standard output
  *   client PORT write CAPABILITY KEY PROTECTION OFFSET LENGTH    data from standard input
+ *   client PORT punch|blocksrequired CAPABILITY KEY PROTECTION OFFSET LENGTH
+ *   client PORT seek  CAPABILITY KEY PROTECTION OFFSET TARGET
+ *   client PORT fastcopy CAPABILITY KEY PROTECTION 0 0
+ *   client 0 seal UNDER SALT NEW                                 seals a key, without any drive
  *
  * CAPABILITY and KEY are hexadecimal: 64 bytes as on the wire, and 32. What the drive answered goes
  * to standard error, a line `name value` each. Exit status: 0 if the drive did it, 1 if it refused
@@ -19,6 +23,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "blake3.h"
 #include "nasd.h"
 #include "nasd_auth.h"
 
@@ -182,27 +187,144 @@ static int do_write(CLIENT *client, const char *capability, nasd_region *region)
     return outcome;
 }
 
-/* Arguments: read|write CAPABILITY KEY PROTECTION OFFSET LENGTH. */
-static int transfer(CLIENT *client, char **arguments)
+static int do_punch(CLIENT *client, const char *capability, nasd_region *region)
+{
+    nasd_punch_arguments arguments = {.durable = TRUE, .regions = {1, region}};
+    nasd_attributes_result *result;
+    int outcome;
+
+    name_object(capability, &arguments.partition, &arguments.object);
+    result = nasd_punch_1(&arguments, client);
+    outcome = report(client, result == NULL ? NULL : &result->status);
+    if (outcome == DONE)
+        fprintf(stderr, "logical_size %" PRIu64 "\n",
+                (uint64_t)result->nasd_attributes_result_u.attributes.logical_size);
+    return outcome;
+}
+
+static int do_blocksrequired(CLIENT *client, const char *capability, nasd_region *region)
+{
+    nasd_blocksrequired_arguments arguments = {.regions = {1, region}};
+    nasd_blocksrequired_result *result;
+    int outcome;
+
+    name_object(capability, &arguments.partition, &arguments.object);
+    result = nasd_blocksrequired_1(&arguments, client);
+    outcome = report(client, result == NULL ? NULL : &result->status);
+    if (outcome == DONE) {
+        nasd_blocks_required *required = &result->nasd_blocksrequired_result_u.required;
+        fprintf(stderr, "estimated %" PRIu64 "\nmaximum %" PRIu64 "\n",
+                (uint64_t)required->estimated, (uint64_t)required->maximum);
+    }
+    return outcome;
+}
+
+/* The length is what is sought. */
+static int do_seek(CLIENT *client, const char *capability, nasd_region *region)
+{
+    nasd_seek_arguments arguments = {.offset = region->offset};
+    nasd_seek_result *result;
+    int outcome;
+
+    name_object(capability, &arguments.partition, &arguments.object);
+    arguments.target = (nasd_seek_target)region->length;
+    result = nasd_seek_1(&arguments, client);
+    outcome = report(client, result == NULL ? NULL : &result->status);
+    if (outcome == DONE) {
+        const u_quad_t *position = result->nasd_seek_result_u.sought.position;
+        if (position == NULL)
+            fprintf(stderr, "position none\n");
+        else
+            fprintf(stderr, "position %" PRIu64 "\n", (uint64_t)*position);
+    }
+    return outcome;
+}
+
+static int do_fastcopy(CLIENT *client, const char *capability, nasd_region *region)
+{
+    nasd_fastcopy_arguments arguments;
+    nasd_create_result *result;
+    int outcome;
+
+    (void)region;
+    name_object(capability, &arguments.partition, &arguments.object);
+    result = nasd_fastcopy_1(&arguments, client);
+    outcome = report(client, result == NULL ? NULL : &result->status);
+    if (outcome == DONE) {
+        nasd_created *created = &result->nasd_create_result_u.created;
+        fprintf(stderr, "object %" PRIu64 "\ncopied_object %" PRIu64 "\n",
+                (uint64_t)created->object, (uint64_t)created->attributes.copied_object);
+    }
+    return outcome;
+}
+
+static const struct verb {
+    const char *name;
+    uint32_t procedure;
+    int (*call)(CLIENT *client, const char *capability, nasd_region *region);
+} verbs[] = {
+    {"read", NASD_READ, do_read},
+    {"write", NASD_WRITE, do_write},
+    {"punch", NASD_PUNCH, do_punch},
+    {"blocksrequired", NASD_BLOCKSREQUIRED, do_blocksrequired},
+    {"seek", NASD_SEEK, do_seek},
+    {"fastcopy", NASD_FASTCOPY, do_fastcopy},
+};
+
+/* Arguments: VERB CAPABILITY KEY PROTECTION OFFSET LENGTH. */
+static int by_capability(CLIENT *client, char **arguments)
 {
     nasd_region region = {
         .offset = strtoull(arguments[4], NULL, 10),
         .length = strtoull(arguments[5], NULL, 10),
         .count = 1,
     };
-    int is_read = strcmp(arguments[0], "read") == 0;
+    const struct verb *verb = NULL;
     nasd_time clock;
     int outcome = inquire(client, &clock, 0);
 
-    if (outcome != DONE)
-        return outcome;
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
+        if (strcmp(arguments[0], verbs[i].name) == 0)
+            verb = &verbs[i];
+    if (outcome != DONE || verb == NULL)
+        return verb == NULL ? MISUSED : outcome;
     auth_destroy(client->cl_auth);
     client->cl_auth = authority(arguments + 1);
     if (client->cl_auth == NULL)
         return MISUSED;
-    nasd_auth_prepare(client->cl_auth, is_read ? NASD_READ : NASD_WRITE, fresh_nonce(clock));
-    return is_read ? do_read(client, arguments[1], &region)
-                   : do_write(client, arguments[1], &region);
+    nasd_auth_prepare(client->cl_auth, verb->procedure, fresh_nonce(clock));
+    return verb->call(client, arguments[1], &region);
+}
+
+static void print_bytes(const char *name, const uint8_t *bytes, size_t length)
+{
+    fprintf(stderr, "%s ", name);
+    for (size_t i = 0; i < length; i++)
+        fprintf(stderr, "%02x", bytes[i]);
+    fprintf(stderr, "\n");
+}
+
+/* Arguments: UNDER SALT NEW. */
+static int seal(char **arguments)
+{
+    uint8_t material[NASD_KEY_BYTES + NASD_SALT_BYTES], sealed[NASD_KEY_BYTES];
+    uint8_t pad[BLAKE3_BYTES], tag_key[BLAKE3_BYTES], tag[BLAKE3_BYTES];
+    uint8_t covered[NASD_SALT_BYTES + NASD_KEY_BYTES];
+
+    if (!hex_to_bytes(arguments[0], material, NASD_KEY_BYTES) ||
+        !hex_to_bytes(arguments[1], material + NASD_KEY_BYTES, NASD_SALT_BYTES) ||
+        !hex_to_bytes(arguments[2], sealed, NASD_KEY_BYTES))
+        return MISUSED;
+    blake3_derive_key("nasd v1 sealed key pad", material, sizeof material, pad);
+    blake3_derive_key("nasd v1 sealed key tag", material, sizeof material, tag_key);
+    for (int i = 0; i < NASD_KEY_BYTES; i++)
+        sealed[i] ^= pad[i];
+    memcpy(covered, material + NASD_KEY_BYTES, NASD_SALT_BYTES);
+    memcpy(covered + NASD_SALT_BYTES, sealed, NASD_KEY_BYTES);
+    blake3_keyed(tag_key, covered, sizeof covered, tag);
+    print_bytes("sealed", sealed, sizeof sealed);
+    print_bytes("tag", tag, NASD_TAG_BYTES);
+    return DONE;
 }
 
 int main(int count, char **arguments)
@@ -210,6 +332,8 @@ int main(int count, char **arguments)
     CLIENT *client;
     nasd_time clock;
 
+    if (count == 6 && strcmp(arguments[2], "seal") == 0)
+        return seal(arguments + 3);
     if (count != 3 && count != 8) {
         fprintf(stderr, "usage: see the first lines of client.c\n");
         return MISUSED;
@@ -219,5 +343,5 @@ int main(int count, char **arguments)
         clnt_pcreateerror("connect");
         return BROKEN;
     }
-    return count == 3 ? inquire(client, &clock, 1) : transfer(client, arguments + 2);
+    return count == 3 ? inquire(client, &clock, 1) : by_capability(client, arguments + 2);
 }
