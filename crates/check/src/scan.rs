@@ -325,7 +325,7 @@ impl Scan<'_> {
             self.sink.add(Code::RecordField, subject, detail);
         }
         if let Some(limit) = self.state.object_limit
-            && object >= limit.max(FIRST_DYNAMIC)
+            && object >= limit
         {
             let detail = format!("OBJECT_LIMIT is {limit:#x}");
             self.sink.add(Code::IdentifierAboveLimit, subject, detail);
@@ -550,7 +550,7 @@ impl Scan<'_> {
         }
         let above = self.state.highest_object.saturating_add(1).max(FIRST_DYNAMIC);
         let limit = self.state.object_limit;
-        if limit.is_none_or(|limit| limit.max(FIRST_DYNAMIC) < above) && self.sink.wants_fixes() {
+        if limit.is_none_or(|limit| limit <= self.state.highest_object) && self.sink.wants_fixes() {
             self.raise_limit(above, limit.is_some());
         }
     }

@@ -113,6 +113,7 @@ fn trees() -> Vec<Case> {
         left(poked(Code::TreeUnreadable, |device| device.poke(METADATA_AT + 64, &[9; 256]))),
         Case { with: &[Code::SmallMissing], ..damaged },
         rows(Code::TableMalformed, &[Code::FamilyMissing], |image| image.wrong_type = true),
+        poked(Code::TreeSpaceWrong, plant_wrong_space),
         rows(Code::TableUnknown, &[], |image| image.stranger = true),
         rows(Code::BallastMissing, &[], |image| image.no_ballast = true),
         Case {
