@@ -295,10 +295,7 @@ fn read_mark(
             Ok(Some(mark))
         }
         Err(flaw) => {
-            let version = matches!(flaw, Flaw::Version(_));
-            if version {
-                flawed(sink, Table::Drive, key, Subject::Drive, flaw);
-            }
+            // What is in its place is no fix: the mark that applying the log brings is.
             sink.drive(Code::LogMarkMissing, format!("the log mark record: {flaw}"));
             Ok(None)
         }

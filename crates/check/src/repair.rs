@@ -107,22 +107,37 @@ pub fn repair(
     before.findings = sink.findings;
     before.counts = sink.counts;
     let mut repair = Repair {
-        after: after.unwrap_or_else(|| before.clone()),
+        after: after.unwrap_or_else(|| without_superblocks(&before)),
         before,
         rows_changed: plan.rows,
         blocks_written: plan.blocks,
         tree_rebuilt: image.as_ref().is_some_and(|image| image.rebuild),
         dry_run: options.dry_run,
     };
-    if let (Some(image), Some((superblock, stale)), false) = (image, chosen, options.dry_run) {
+    if let (Some((superblock, stale)), false) = (chosen, options.dry_run) {
         let needed = !repair.before.counts.is_empty();
-        if needed {
-            rewrite(&**device, &superblock, stale)?;
+        rewrite(&**device, &superblock, stale)?;
+        if let (Some(image), true) = (image, needed) {
             carry_out(device, &superblock, image, &plan)?;
         }
         repair.after = check::check(device, &options.check, progress);
     }
     Ok(repair)
+}
+
+/// What is left when nothing but a copy of the superblock can be repaired.
+fn without_superblocks(before: &Report) -> Report {
+    let mended = [
+        Code::SuperblockADamaged,
+        Code::SuperblockBDamaged,
+        Code::SuperblockAOlder,
+        Code::SuperblockBOlder,
+        Code::SuperblockConflict,
+    ];
+    let mut after = before.clone();
+    after.counts.retain(|code, _| !mended.contains(code));
+    after.findings.retain(|finding| !mended.contains(&finding.code));
+    after
 }
 
 /// Makes the plan.

@@ -114,18 +114,15 @@ impl Walker<'_> {
                 return None;
             }
         };
-        if header[..9] != MAGIC || u64::from(le32(&header, 12)) != BLOCK {
+        let (header_pages, region_pages) = (le32(&header, 16), le32(&header, 20));
+        let sizes_fit =
+            header_pages <= REGION_PAGES_MAX && (1..=REGION_PAGES_MAX).contains(&region_pages);
+        if header[..9] == MAGIC && u64::from(le32(&header, 12)) == BLOCK && sizes_fit {
+            (self.header_pages, self.region_pages) = (header_pages, region_pages);
+        } else {
+            // A drive's tree never has others; what links lead to has checksums in any case.
+            (self.header_pages, self.region_pages) = (0, REGION_PAGES_MAX);
             self.out.problem("the tree's header is damaged".to_owned());
-            return None;
-        }
-        self.header_pages = le32(&header, 16);
-        self.region_pages = le32(&header, 20);
-        if self.region_pages == 0
-            || self.region_pages > REGION_PAGES_MAX
-            || self.header_pages > REGION_PAGES_MAX
-        {
-            self.out.problem("the tree's header has senseless sizes".to_owned());
-            return None;
         }
         let primary = usize::from(header[9] & 1);
         for slot in [primary, 1 - primary] {

@@ -277,6 +277,37 @@ impl Image {
         device
     }
 
+    /// The medium after a power cut with commits that were not durable behind the last one that was.
+    pub fn crashed(&self) -> Vec<u8> {
+        let device = self.write();
+        let backend = Region { device: device.clone(), length: AtomicU64::new(METADATA_BYTES) };
+        let database = Builder::new().create_with_backend(backend).unwrap();
+        let mut image = Vec::new();
+        for round in 0..3 {
+            let mut durable = database.begin_write().unwrap();
+            durable.set_two_phase_commit(true);
+            durable.set_quick_repair(true);
+            self.rows.iter().for_each(|((table, key), value)| {
+                if *table != "ballast" {
+                    self.write_row(&durable, table, key, value);
+                }
+            });
+            durable.commit().unwrap();
+            for number in 0..20u64 {
+                let mut lazy = database.begin_write().unwrap();
+                lazy.set_durability(redb::Durability::None).unwrap();
+                // Rows that the next durable commit sets right.
+                for ((table, key), value) in self.rows.iter().filter(|row| row.0.0 != "ballast") {
+                    let value = noise(number + round, value.len());
+                    self.write_row(&lazy, table, key, &value);
+                }
+                lazy.commit().unwrap();
+            }
+            image = device.image();
+        }
+        image
+    }
+
     fn write_tree(&self, device: &Arc<MemoryDevice>) {
         let backend = Region { device: device.clone(), length: AtomicU64::new(0) };
         let database = Builder::new().create_with_backend(backend).unwrap();
