@@ -8,17 +8,18 @@ use redb::{Database, ReadableTable};
 use crate::bytes::BLOCK;
 use crate::finding::{Code, Subject};
 use crate::log::{Action, Change, Entry, Log, Replayable};
-use crate::record::{Flaw, Mark, Record};
+use crate::record::{Counters, Mark, Record};
 use crate::region::{Mode, Region};
 use crate::replay::{Editor, Homeless, Move, Trouble};
 use crate::report::{Progress, Stage, Statistics};
-use crate::scan::{MARK, flawed};
+use crate::scan::{COUNTERS, KEYS, MARK};
 use crate::sink::Sink;
 use crate::superblock::Superblock;
 use crate::tree::{
-    self, AnyKey, BALLAST_RECORDS, DRIVE, Fix, Table, TreeError, apply, ballast, begin, guarded,
+    self, AnyKey, BALLAST_RECORDS, DRIVE, Fix, PARTITIONS, Table, TreeError, apply, ballast, begin,
+    guarded,
 };
-use crate::walk::walk;
+use crate::walk::{Commit, Walked, walk};
 
 /// Regions up to this size need the ballast.
 const BALLAST_REGION_MAX: u64 = 4 << 30;
@@ -63,6 +64,7 @@ pub(crate) fn open(
         &**device,
         start,
         bytes,
+        Commit::Last,
         &mut |table, key, value| ballast.row(table, key, value),
         &mut pages,
     );
@@ -99,7 +101,7 @@ pub(crate) fn open(
     let database = tree::open(&region, space_is_wrong)?;
     let transaction = begin(&database)?;
     if damaged {
-        salvage(device, superblock, &transaction)?;
+        salvage(device, superblock, &walked, &transaction)?;
     }
     tree::prepare(&transaction, sink)?;
     let replayed = replay(&**device, superblock, &transaction, sink, progress)?;
@@ -156,15 +158,14 @@ impl Ballast {
 fn salvage(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
+    walked: &Walked,
     transaction: &redb::WriteTransaction,
 ) -> Result<(), TreeError> {
+    let lost = |table: &str| walked.catalogue_damaged || walked.incomplete.contains(table);
     let mut failed = None;
     let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
-    walk(
-        &**device,
-        start,
-        bytes,
-        &mut |name, key, value| {
+    for commit in [Commit::Last, Commit::Previous] {
+        let mut put = |name: &str, key: &[u8], value: &[u8]| {
             let Some(table) = Table::from_name(name).filter(|table| *table != Table::Ballast)
             else {
                 return;
@@ -172,12 +173,40 @@ fn salvage(
             let Some(key) = AnyKey::from_page(table, key) else { return };
             let fix = Fix { table, key, value: Some(value.to_vec()) };
             if failed.is_none() {
-                failed = apply(transaction, &fix).err();
+                failed = match commit {
+                    Commit::Last => apply(transaction, &fix),
+                    Commit::Previous if lost(name) => salvage_previous(transaction, fix),
+                    Commit::Previous => Ok(()),
+                }
+                .err();
             }
-        },
-        &mut |_| {},
-    );
+        };
+        walk(&**device, start, bytes, commit, &mut put, &mut |_| {});
+    }
     failed.map_or(Ok(()), Err)
+}
+
+/// Takes a row of the commit before the last, if it is one that says the same as long as nobody
+/// changes it (keys, quotas, the clock), and was lost. Where blocks are is not of that kind.
+fn salvage_previous(transaction: &redb::WriteTransaction, fix: Fix) -> Result<(), TreeError> {
+    let (AnyKey::Short(number), Some(value)) = (fix.key, &fix.value) else { return Ok(()) };
+    let definition = match (fix.table, number) {
+        (Table::Drive, KEYS | COUNTERS) => DRIVE,
+        (Table::Partitions, _) => PARTITIONS,
+        _ => return Ok(()),
+    };
+    let is_lost = transaction.open_table(definition)?.get(number)?.is_none();
+    if !is_lost {
+        return Ok(());
+    }
+    let mut fix = fix.clone();
+    if (fix.table, number) == (Table::Drive, COUNTERS) {
+        let key = fix.key.bytes();
+        let Ok((mut counters, _)) = Counters::decode(&key, value) else { return Ok(()) };
+        counters.skip_identifiers(counters.object_limit());
+        fix.value = Some(counters.encode(&key));
+    }
+    apply(transaction, &fix)
 }
 
 /// Applies the log to the tables, and moves its mark.

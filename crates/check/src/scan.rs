@@ -14,8 +14,8 @@ use crate::tree::{AnyKey, Cursor, Fix, Snapshot, Table, TreeError, rows};
 
 /// The object that every partition has.
 const FIRST_OBJECT: u64 = nasd_types::ObjectId::FIRST_OBJECT.0;
-const KEYS: u32 = 1;
-const COUNTERS: u32 = 2;
+pub(crate) const KEYS: u32 = 1;
+pub(crate) const COUNTERS: u32 = 2;
 pub(crate) const MARK: u32 = 3;
 /// Identifiers below are never given out by `create`.
 const FIRST_DYNAMIC: u64 = nasd_types::ObjectId::FIRST_DYNAMIC.0;
@@ -561,7 +561,7 @@ impl Scan<'_> {
         let present = present.filter(|_| keep);
         let decoded = present.and_then(|value| Counters::decode(&key, value.value()).ok());
         let mut record = decoded.map_or_else(Counters::empty, |(record, _)| record);
-        record.set_object_limit(limit);
+        record.skip_identifiers(limit);
         let value = Some(record.encode(&key));
         self.sink.fix(|| Fix { table: Table::Drive, key: AnyKey::Short(COUNTERS), value });
     }
