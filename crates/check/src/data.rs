@@ -285,13 +285,13 @@ impl<'a> DataCheck<'a> {
         }
         let subject = Subject::at(used.partition, used.object, used.logical * BLOCK);
         let length = (extent.length as usize).min(stream.len());
-        if !all_zero(&stream[length..]) {
-            let detail = format!("the last of data blocks {} to {}", used.physical, used.end() - 1);
-            self.sink.add(Code::StreamPaddingNotZero, subject, detail);
-        }
         let size = extent.blocks as usize * BLOCK_LENGTH;
         match decompress(extent.codec, &stream[..length], size) {
             Ok(bytes) => {
+                if !all_zero(&stream[length..]) {
+                    let detail = format!("behind {length} bytes of compressed contents");
+                    self.sink.add(Code::StreamPaddingNotZero, subject, detail);
+                }
                 let last = size - BLOCK_LENGTH + usize::from(used.tail);
                 let rest = if used.tail == 0 { &[][..] } else { &bytes[last..] };
                 if !all_zero(rest) {

@@ -92,6 +92,9 @@ codes! {
     TreeDamaged "tree-damaged" DataLoss
         "a page of the metadata tree is damaged or can't be read"
         "the tree is built anew from the pages that are left";
+    TreeSpaceWrong "tree-space-wrong" Damage
+        "the metadata tree counts pages as free that it uses, or the other way round"
+        "counted again";
     TableMalformed "table-malformed" DataLoss
         "a table has other types of key or value than the format says"
         "the table is made anew, empty";
@@ -157,7 +160,8 @@ codes! {
     ExtentsOverlap "extents-overlap" DataLoss
         "two extents of an object overlap" "the one that begins later is dropped";
     ExtentBehindSize "extent-behind-size" Damage
-        "an extent reaches behind the object's size" "what is behind is dropped";
+        "an extent reaches behind the object's size"
+        "what is behind is dropped, of a compressed extent all";
     ExtentOrphan "extent-orphan" DataLoss
         "an extent belongs to no object" "the extent is dropped";
     SmallOrphan "small-orphan" DataLoss

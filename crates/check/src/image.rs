@@ -7,23 +7,26 @@ use redb::{Database, ReadableTable};
 
 use crate::bytes::BLOCK;
 use crate::finding::{Code, Subject};
-use crate::log::{Log, Replayable};
-use crate::record::{Flaw, Mark, Record};
+use crate::log::{Action, Change, Entry, Log, Replayable};
+use crate::record::{Counters, Mark, Record};
 use crate::region::{Mode, Region};
-use crate::replay::{Editor, Homeless, Trouble};
+use crate::replay::{Editor, Homeless, Move, Trouble};
 use crate::report::{Progress, Stage, Statistics};
-use crate::scan::{MARK, flawed};
+use crate::scan::{COUNTERS, KEYS, MARK};
 use crate::sink::Sink;
 use crate::superblock::Superblock;
 use crate::tree::{
-    self, AnyKey, BALLAST_RECORDS, DRIVE, Fix, Table, TreeError, apply, ballast, begin,
+    self, AnyKey, BALLAST_RECORDS, DRIVE, Fix, PARTITIONS, Table, TreeError, apply, ballast, begin,
+    guarded,
 };
-use crate::walk::walk;
+use crate::walk::{Commit, Walked, walk};
 
 /// Regions up to this size need the ballast.
 const BALLAST_REGION_MAX: u64 = 4 << 30;
 /// Pages at the region's end, one of which must be ballast.
 const BALLAST_PAGES: u64 = 64;
+/// Most moves that are made at once.
+const MOVES_AT_ONCE: usize = 1024;
 
 /// An opened drive; its device is untouched.
 pub(crate) struct Image {
@@ -61,6 +64,7 @@ pub(crate) fn open(
         &**device,
         start,
         bytes,
+        Commit::Last,
         &mut |table, key, value| ballast.row(table, key, value),
         &mut pages,
     );
@@ -71,17 +75,33 @@ pub(crate) fn open(
     if !walked.readable {
         return Ok(None);
     }
-    let damaged = walked.problem_count > 0;
+    let mut damaged = walked.problem_count > 0;
+    let mut space_is_wrong = false;
+    if !damaged {
+        match verify_space(device, superblock) {
+            Ok(right) => space_is_wrong = !right,
+            Err(error) => {
+                sink.drive(Code::TreeDamaged, error.to_string());
+                damaged = true;
+            }
+        }
+    }
+    if space_is_wrong {
+        sink.drive(
+            Code::TreeSpaceWrong,
+            "what the tree's allocator says is not what its trees use",
+        );
+    }
     let ballast_flaw = ballast.flaw(bytes, walked.ballast_end);
     if let (Some(flaw), false) = (ballast_flaw, damaged) {
         sink.drive(Code::BallastMissing, flaw);
     }
     let mode = if damaged { Mode::Fresh } else { Mode::Overlay };
     let region = Region::new(device.clone(), start, bytes, mode);
-    let database = tree::open(&region)?;
+    let database = tree::open(&region, space_is_wrong)?;
     let transaction = begin(&database)?;
     if damaged {
-        salvage(device, superblock, &transaction)?;
+        salvage(device, superblock, &walked, &transaction)?;
     }
     tree::prepare(&transaction, sink)?;
     let replayed = replay(&**device, superblock, &transaction, sink, progress)?;
@@ -89,6 +109,15 @@ pub(crate) fn open(
     statistics.log_entries = replayed.entries;
     let rebuild = damaged || ballast_flaw.is_some();
     Ok(Some(Image { database, region, rebuild, replayed }))
+}
+
+/// Whether the tree's own record of its free pages is that of the pages that it uses.
+fn verify_space(device: &Arc<dyn BlockDevice>, superblock: &Superblock) -> Result<bool, TreeError> {
+    guarded(|| {
+        let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
+        let region = Region::new(device.clone(), start, bytes, Mode::Overlay);
+        Ok(tree::open(&region, false)?.check_integrity()?)
+    })
 }
 
 /// What the walk saw of the ballast.
@@ -129,15 +158,14 @@ impl Ballast {
 fn salvage(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
+    walked: &Walked,
     transaction: &redb::WriteTransaction,
 ) -> Result<(), TreeError> {
+    let lost = |table: &str| walked.catalogue_damaged || walked.incomplete.contains(table);
     let mut failed = None;
     let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
-    walk(
-        &**device,
-        start,
-        bytes,
-        &mut |name, key, value| {
+    for commit in [Commit::Last, Commit::Previous] {
+        let mut put = |name: &str, key: &[u8], value: &[u8]| {
             let Some(table) = Table::from_name(name).filter(|table| *table != Table::Ballast)
             else {
                 return;
@@ -145,12 +173,40 @@ fn salvage(
             let Some(key) = AnyKey::from_page(table, key) else { return };
             let fix = Fix { table, key, value: Some(value.to_vec()) };
             if failed.is_none() {
-                failed = apply(transaction, &fix).err();
+                failed = match commit {
+                    Commit::Last => apply(transaction, &fix),
+                    Commit::Previous if lost(name) => salvage_previous(transaction, fix),
+                    Commit::Previous => Ok(()),
+                }
+                .err();
             }
-        },
-        &mut |_| {},
-    );
+        };
+        walk(&**device, start, bytes, commit, &mut put, &mut |_| {});
+    }
     failed.map_or(Ok(()), Err)
+}
+
+/// Takes a row of the commit before the last, if it is one that says the same as long as nobody
+/// changes it (keys, quotas, the clock), and was lost. Where blocks are is not of that kind.
+fn salvage_previous(transaction: &redb::WriteTransaction, fix: Fix) -> Result<(), TreeError> {
+    let (AnyKey::Short(number), Some(value)) = (fix.key, &fix.value) else { return Ok(()) };
+    let definition = match (fix.table, number) {
+        (Table::Drive, KEYS | COUNTERS) => DRIVE,
+        (Table::Partitions, _) => PARTITIONS,
+        _ => return Ok(()),
+    };
+    let is_lost = transaction.open_table(definition)?.get(number)?.is_none();
+    if !is_lost {
+        return Ok(());
+    }
+    let mut fix = fix.clone();
+    if (fix.table, number) == (Table::Drive, COUNTERS) {
+        let key = fix.key.bytes();
+        let Ok((mut counters, _)) = Counters::decode(&key, value) else { return Ok(()) };
+        counters.skip_identifiers(counters.object_limit());
+        fix.value = Some(counters.encode(&key));
+    }
+    apply(transaction, &fix)
 }
 
 /// Applies the log to the tables, and moves its mark.
@@ -170,21 +226,7 @@ pub(crate) fn replay(
         let mut done = 0;
         while let Some((entry, changes)) = replayable.next(sink) {
             let entry_at = superblock.log_offset + entry.offset;
-            for (number, change) in changes.iter().enumerate() {
-                match editor.apply(change, entry_at, &mut replayed.homeless) {
-                    Ok(()) => {}
-                    Err(Trouble::Tree(error)) => return Err(error),
-                    Err(Trouble::Senseless(reason)) => {
-                        let subject = match change.object {
-                            0 => Subject::Drive,
-                            object => Subject::object(change.partition, object),
-                        };
-                        let sequence = entry.sequence;
-                        let detail = format!("change {number} of log entry {sequence}: {reason}");
-                        sink.add(Code::LogChangeSenseless, subject, detail);
-                    }
-                }
-            }
+            apply_entry(&mut editor, &entry, &changes, entry_at, &mut replayed.homeless, sink)?;
             replayed.entries += 1;
             done += entry.bytes.len() as u64;
             progress(Progress { stage: Stage::Log, done, total: superblock.log_bytes });
@@ -196,6 +238,70 @@ pub(crate) fn replay(
     let value = Some(replayable.mark.encode(&key.bytes()));
     apply(transaction, &Fix { table: Table::Drive, key, value })?;
     Ok(replayed)
+}
+
+/// Makes the changes of an entry; those that make no sense are reported and left out.
+fn apply_entry(
+    editor: &mut Editor<'_>,
+    entry: &Entry,
+    changes: &[Change],
+    entry_at: u64,
+    homeless: &mut Homeless,
+    sink: &mut Sink,
+) -> Result<(), TreeError> {
+    let mut number = 0;
+    while number < changes.len() {
+        // A move has to look at every extent: many of them, as when a device shrinks, go at once.
+        let moves = leading_moves(&changes[number..]);
+        if moves.len() > 1 {
+            match editor.apply_moves(&moves, homeless) {
+                Ok(()) => {
+                    number += moves.len();
+                    continue;
+                }
+                Err(Trouble::Tree(error)) => return Err(error),
+                // One by one, to see which it is.
+                Err(Trouble::Senseless(_)) => {}
+            }
+        }
+        for change in &changes[number..number + moves.len().max(1)] {
+            match editor.apply(change, entry_at, homeless) {
+                Ok(()) => {}
+                Err(Trouble::Tree(error)) => return Err(error),
+                Err(Trouble::Senseless(reason)) => {
+                    let subject = match change.object {
+                        0 => Subject::Drive,
+                        object => Subject::object(change.partition, object),
+                    };
+                    let sequence = entry.sequence;
+                    let detail = format!("change {number} of log entry {sequence}: {reason}");
+                    sink.add(Code::LogChangeSenseless, subject, detail);
+                }
+            }
+            number += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The moves at the beginning, as long as none meets what an earlier one left or took.
+fn leading_moves(changes: &[Change]) -> Vec<Move> {
+    let mut moves: Vec<Move> = Vec::new();
+    for change in changes {
+        let Action::Move(one) = change.action else { break };
+        let back = Move { from: one.to, to: one.from, blocks: one.blocks };
+        let meets = |earlier: &Move| {
+            one.meets_source(earlier.to, earlier.blocks)
+                || earlier.meets_source(one.from, one.blocks)
+                || earlier.meets_source(one.to, one.blocks)
+                || back.meets_source(earlier.to, earlier.blocks)
+        };
+        if moves.len() == MOVES_AT_ONCE || moves.iter().any(meets) {
+            break;
+        }
+        moves.push(one);
+    }
+    moves
 }
 
 /// The log mark; what is wrong with it is reported here, because applying the log replaces it.
@@ -218,10 +324,7 @@ fn read_mark(
             Ok(Some(mark))
         }
         Err(flaw) => {
-            let version = matches!(flaw, Flaw::Version(_));
-            if version {
-                flawed(sink, Table::Drive, key, Subject::Drive, flaw);
-            }
+            // What is in its place is no fix: the mark that applying the log brings is.
             sink.drive(Code::LogMarkMissing, format!("the log mark record: {flaw}"));
             Ok(None)
         }

@@ -10,6 +10,7 @@ use crate::record::{
     COUNTERS_BYTES, Counters, DRIVE_KEYS_BYTES, DriveKeys, Extent, Mark, OBJECT_BYTES, Object,
     PARTITION_BYTES, Partition, Record, SMALL_MAX, object_key,
 };
+use crate::replay::Move;
 use crate::sink::Sink;
 use crate::superblock::Superblock;
 
@@ -35,7 +36,7 @@ pub(crate) enum Action {
     RemovePartition,
     PutDriveKeys(DriveKeys),
     PutCounters(Counters),
-    Move { from: u64, to: u64, blocks: u64 },
+    Move(Move),
 }
 
 /// A change and whose it is.
@@ -315,7 +316,7 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<Change, String> {
         11 => Action::PutCounters(parser.record(COUNTERS_BYTES, &2u32.to_be_bytes())?),
         12 => {
             let body = parser.take(24).ok_or(CUT)?;
-            Action::Move { from: le64(body, 0), to: le64(body, 8), blocks: le64(body, 16) }
+            Action::Move(Move { from: le64(body, 0), to: le64(body, 8), blocks: le64(body, 16) })
         }
         _ => return Err(format!("kind {kind} is not known")),
     };

@@ -276,8 +276,11 @@ impl Counters {
     pub(crate) fn object_limit(&self) -> u64 {
         le64(&self.0, 8)
     }
-    pub(crate) fn set_object_limit(&mut self, limit: u64) {
-        put64(&mut self.0, 8, limit);
+
+    /// Sets OBJECT_LIMIT well above what is known to have been given out, because the rest of what
+    /// was is not known, and no identifier may name two objects.
+    pub(crate) fn skip_identifiers(&mut self, known: u64) {
+        put64(&mut self.0, 8, known.saturating_add(1 << 32));
     }
 }
 

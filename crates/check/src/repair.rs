@@ -107,22 +107,37 @@ pub fn repair(
     before.findings = sink.findings;
     before.counts = sink.counts;
     let mut repair = Repair {
-        after: after.unwrap_or_else(|| before.clone()),
+        after: after.unwrap_or_else(|| without_superblocks(&before)),
         before,
         rows_changed: plan.rows,
         blocks_written: plan.blocks,
         tree_rebuilt: image.as_ref().is_some_and(|image| image.rebuild),
         dry_run: options.dry_run,
     };
-    if let (Some(image), Some((superblock, stale)), false) = (image, chosen, options.dry_run) {
+    if let (Some((superblock, stale)), false) = (chosen, options.dry_run) {
         let needed = !repair.before.counts.is_empty();
-        if needed {
-            rewrite(&**device, &superblock, stale)?;
+        rewrite(&**device, &superblock, stale)?;
+        if let (Some(image), true) = (image, needed) {
             carry_out(device, &superblock, image, &plan)?;
         }
         repair.after = check::check(device, &options.check, progress);
     }
     Ok(repair)
+}
+
+/// What is left when nothing but a copy of the superblock can be repaired.
+fn without_superblocks(before: &Report) -> Report {
+    let mended = [
+        Code::SuperblockADamaged,
+        Code::SuperblockBDamaged,
+        Code::SuperblockAOlder,
+        Code::SuperblockBOlder,
+        Code::SuperblockConflict,
+    ];
+    let mut after = before.clone();
+    after.counts.retain(|code, _| !mended.contains(code));
+    after.findings.retain(|finding| !mended.contains(&finding.code));
+    after
 }
 
 /// Makes the plan.
@@ -385,7 +400,8 @@ fn carry_out(
         drop((database, region));
         guarded(|| {
             let region = Region::new(device.clone(), start, bytes, Mode::Direct);
-            let database = tree::open(&region)?;
+            // A page in use that counts as free would be written over.
+            let database = tree::open(&region, true)?;
             let transaction = begin(&database)?;
             let mut unused = Sink::new(0, false);
             tree::prepare(&transaction, &mut unused)?;
@@ -410,7 +426,7 @@ fn carry_out(
 
 /// Makes a tree in a fresh region with the rows of another.
 fn copy(snapshot: &Snapshot, fresh: &Arc<Region>) -> Result<(), TreeError> {
-    let database = tree::open(fresh)?;
+    let database = tree::open(fresh, false)?;
     let transaction = begin(&database)?;
     let mut unused = Sink::new(0, false);
     tree::prepare(&transaction, &mut unused)?;
@@ -428,7 +444,9 @@ fn bring_home(
 ) -> Result<(), RepairError> {
     let mut buffer = AlignedBuffer::zeroed(BLOCK_LENGTH);
     for (block, place) in &replayed.homeless {
-        buffer.copy_from_slice(&read_bytes(&**device, *place, BLOCK_LENGTH)?);
+        // What the log lost stays lost: its checksum tells.
+        let Ok(bytes) = read_bytes(&**device, *place, BLOCK_LENGTH) else { continue };
+        buffer.copy_from_slice(&bytes);
         device.write(superblock.byte_of(*block), &[IoSlice::new(&buffer)])?;
     }
     for step in &plan.steps {

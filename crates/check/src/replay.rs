@@ -125,14 +125,7 @@ impl<'t> Editor<'t> {
             Action::RemovePartition => self.remove_partition(partition),
             Action::PutDriveKeys(record) => self.put_drive(1, record),
             Action::PutCounters(record) => self.put_drive(2, record),
-            Action::Move { from, to, blocks } => {
-                self.move_blocks(*from, *to, *blocks)?;
-                let keep = |block: &u64| {
-                    !(*from..from + blocks).contains(block) && !(*to..to + blocks).contains(block)
-                };
-                homeless.retain(|block, _| keep(block));
-                Ok(())
-            }
+            Action::Move(one) => self.apply_moves(&[*one], homeless),
         }
     }
 
@@ -600,75 +593,138 @@ impl<'t> Editor<'t> {
         Ok(())
     }
 
-    /// Blocks of `from..` are those of `to..` from now on.
-    fn move_blocks(&mut self, from: u64, to: u64, blocks: u64) -> Result<(), Trouble> {
-        let end_of = |start: u64| start.checked_add(blocks).filter(|end| *end <= self.data_blocks);
-        let (Some(from_end), Some(to_end)) = (end_of(from), end_of(to)) else {
-            return senseless("a move names data blocks that the device does not have");
-        };
-        if blocks == 0 || (from < to_end && to < from_end) {
-            return senseless("a move onto itself");
-        }
-        let mut touched = Vec::new();
-        for row in self.extents.iter()? {
-            let (key, value) = row?;
-            let Ok((extent, _)) = Extent::decode(key.value(), value.value()) else { continue };
-            let end = extent.physical.saturating_add(u64::from(extent.stored));
-            if extent.physical < from_end && end > from {
-                if extent.is_compressed() && (extent.physical < from || end > from_end) {
-                    return senseless("a move of a part of a compressed extent");
-                }
-                touched.push((*key.value(), extent));
+    /// Makes several moves at once, none of which moves what another did.
+    ///
+    /// # Errors
+    /// Nothing is changed when one of them is senseless.
+    pub(crate) fn apply_moves(
+        &mut self,
+        moves: &[Move],
+        homeless: &mut Homeless,
+    ) -> Result<(), Trouble> {
+        let mut moves = moves.to_vec();
+        moves.sort_unstable_by_key(|one| one.from);
+        for one in &moves {
+            let fits = |start: u64| {
+                start.checked_add(one.blocks).is_some_and(|end| end <= self.data_blocks)
+            };
+            if one.blocks == 0 || !fits(one.from) || !fits(one.to) {
+                return senseless("a move names data blocks that the device does not have");
+            }
+            if moves.iter().any(|other| other.meets_source(one.to, one.blocks)) {
+                return senseless("a move onto what is moved");
             }
         }
-        for (key, extent) in touched {
-            self.move_extent(&key, extent, from, to, blocks)?;
+        if moves.windows(2).any(|pair| pair[1].from < pair[0].source_end()) {
+            return senseless("a move of what is moved already");
         }
-        for piece in self.pieces(from, blocks)? {
-            if let Some((first, share)) = piece.share {
-                self.cut_share(&piece, first, share)?;
-                let moved = Share { blocks: piece.blocks as u32, ..share };
-                self.put_share(piece.start - from + to, moved)?;
+        for (key, pieces) in self.moved_extents(&moves)? {
+            let (partition, object, _) = split_extent(&key);
+            self.extents.remove(&key)?;
+            for (logical, extent) in pieces {
+                self.put_extent(partition, object, logical, extent)?;
             }
         }
-        for index in 0..blocks {
-            let group = (from + index) / GROUP;
-            let sums = get::<Sums, _>(&self.sums, group, &group.to_be_bytes())?;
-            if let Some(sums) = sums {
-                let sum = sums.0[((from + index) % GROUP) as usize];
-                self.put_sums(to + index, &[sum])?;
+        for one in &moves {
+            self.move_records(one)?;
+            // The contents were at their new place before the entry was written.
+            for block in one.from..one.source_end() {
+                homeless.remove(&block);
+                homeless.remove(&(block - one.from + one.to));
             }
         }
         Ok(())
     }
 
-    fn move_extent(
-        &mut self,
-        key: &ExtentKey,
-        extent: Extent,
-        from: u64,
-        to: u64,
-        blocks: u64,
-    ) -> Result<(), Trouble> {
-        let (partition, object, logical) = split_extent(key);
-        if extent.is_compressed() {
-            let moved = Extent { physical: extent.physical - from + to, ..extent };
-            return self.put_extent(partition, object, logical, moved);
+    /// What becomes of each extent that names a moved block.
+    fn moved_extents(&self, moves: &[Move]) -> Result<Vec<(ExtentKey, Pieces)>, Trouble> {
+        let mut touched = Vec::new();
+        for row in self.extents.iter()? {
+            let (key, value) = row?;
+            let Ok((extent, _)) = Extent::decode(key.value(), value.value()) else { continue };
+            let end = extent.physical.saturating_add(u64::from(extent.stored));
+            let first = moves.partition_point(|one| one.source_end() <= extent.physical);
+            let meeting = moves[first..].iter().take_while(|one| one.from < end);
+            let meeting: Vec<Move> = meeting.copied().collect();
+            if meeting.is_empty() {
+                continue;
+            }
+            let (_, _, logical) = split_extent(key.value());
+            touched.push((*key.value(), moved(logical, extent, end, &meeting)?));
         }
-        let end = extent.physical + u64::from(extent.blocks);
-        let (cut_from, cut_to) = (extent.physical.max(from), end.min(from + blocks));
-        self.extents.remove(key)?;
-        let skip = cut_from - extent.physical;
-        if skip > 0 {
-            self.put_extent(partition, object, logical, extent.part(0, skip))?;
+        Ok(touched)
+    }
+
+    /// Moves sharing and checksums.
+    fn move_records(&mut self, one: &Move) -> Result<(), Trouble> {
+        for piece in self.pieces(one.from, one.blocks)? {
+            if let Some((first, share)) = piece.share {
+                self.cut_share(&piece, first, share)?;
+                let moved = Share { blocks: piece.blocks as u32, ..share };
+                self.put_share(piece.start - one.from + one.to, moved)?;
+            }
         }
-        let middle = Extent::plain(cut_from - from + to, (cut_to - cut_from) as u32);
-        self.put_extent(partition, object, logical + skip, middle)?;
-        if cut_to < end {
-            let skip = cut_to - extent.physical;
-            let tail = extent.part(skip, end - cut_to);
-            self.put_extent(partition, object, logical + skip, tail)?;
+        let mut at = one.from;
+        while at < one.source_end() {
+            let (group, within) = (at / GROUP, at % GROUP);
+            let count = (GROUP - within).min(one.source_end() - at);
+            let sums = get::<Sums, _>(&self.sums, group, &group.to_be_bytes())?;
+            if let Some(sums) = sums {
+                let (start, end) = (within as usize, (within + count) as usize);
+                self.put_sums(at - one.from + one.to, &sums.0[start..end])?;
+            }
+            at += count;
         }
         Ok(())
     }
+}
+
+/// Data blocks `from..` that are `to..` from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) blocks: u64,
+}
+
+/// Extents of one object, with their first blocks in it.
+type Pieces = Vec<(u64, Extent)>;
+
+impl Move {
+    fn source_end(&self) -> u64 {
+        self.from.saturating_add(self.blocks)
+    }
+
+    /// Whether the range has a block that is moved.
+    pub(crate) fn meets_source(&self, start: u64, blocks: u64) -> bool {
+        self.from < start.saturating_add(blocks) && start < self.source_end()
+    }
+}
+
+/// An extent after moves that each have some of its blocks, in order.
+fn moved(logical: u64, extent: Extent, end: u64, moves: &[Move]) -> Result<Pieces, Trouble> {
+    if extent.is_compressed() {
+        let one = moves[0];
+        if extent.physical < one.from || end > one.source_end() {
+            return senseless("a move of a part of a compressed extent");
+        }
+        let physical = extent.physical - one.from + one.to;
+        return Ok(vec![(logical, Extent { physical, ..extent })]);
+    }
+    let mut pieces = Vec::new();
+    let mut at = extent.physical;
+    for one in moves {
+        let (cut, cut_end) = (one.from.max(at), one.source_end().min(end));
+        if at < cut {
+            pieces.push((logical + at - extent.physical, Extent::plain(at, (cut - at) as u32)));
+        }
+        let physical = cut - one.from + one.to;
+        let piece = Extent::plain(physical, (cut_end - cut) as u32);
+        pieces.push((logical + cut - extent.physical, piece));
+        at = cut_end;
+    }
+    if at < end {
+        pieces.push((logical + at - extent.physical, Extent::plain(at, (end - at) as u32)));
+    }
+    Ok(pieces)
 }

@@ -14,8 +14,8 @@ use crate::tree::{AnyKey, Cursor, Fix, Snapshot, Table, TreeError, rows};
 
 /// The object that every partition has.
 const FIRST_OBJECT: u64 = nasd_types::ObjectId::FIRST_OBJECT.0;
-const KEYS: u32 = 1;
-const COUNTERS: u32 = 2;
+pub(crate) const KEYS: u32 = 1;
+pub(crate) const COUNTERS: u32 = 2;
 pub(crate) const MARK: u32 = 3;
 /// Identifiers below are never given out by `create`.
 const FIRST_DYNAMIC: u64 = nasd_types::ObjectId::FIRST_DYNAMIC.0;
@@ -325,7 +325,7 @@ impl Scan<'_> {
             self.sink.add(Code::RecordField, subject, detail);
         }
         if let Some(limit) = self.state.object_limit
-            && object >= limit.max(FIRST_DYNAMIC)
+            && object >= limit
         {
             let detail = format!("OBJECT_LIMIT is {limit:#x}");
             self.sink.add(Code::IdentifierAboveLimit, subject, detail);
@@ -550,7 +550,7 @@ impl Scan<'_> {
         }
         let above = self.state.highest_object.saturating_add(1).max(FIRST_DYNAMIC);
         let limit = self.state.object_limit;
-        if limit.is_none_or(|limit| limit.max(FIRST_DYNAMIC) < above) && self.sink.wants_fixes() {
+        if limit.is_none_or(|limit| limit <= self.state.highest_object) && self.sink.wants_fixes() {
             self.raise_limit(above, limit.is_some());
         }
     }
@@ -561,7 +561,7 @@ impl Scan<'_> {
         let present = present.filter(|_| keep);
         let decoded = present.and_then(|value| Counters::decode(&key, value.value()).ok());
         let mut record = decoded.map_or_else(Counters::empty, |(record, _)| record);
-        record.set_object_limit(limit);
+        record.skip_identifiers(limit);
         let value = Some(record.encode(&key));
         self.sink.fix(|| Fix { table: Table::Drive, key: AnyKey::Short(COUNTERS), value });
     }

@@ -159,12 +159,15 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, TreeError>) -> Result<T
     })
 }
 
-/// Opens the tree of a region, or makes one in a fresh region, with its ballast.
-pub(crate) fn open(region: &Arc<Region>) -> Result<Database, TreeError> {
+/// Opens the tree of a region, or makes one in a fresh region, with its ballast. With `verify` the
+/// library looks at every page, and finds out for itself which are free.
+pub(crate) fn open(region: &Arc<Region>, verify: bool) -> Result<Database, TreeError> {
     let fresh = redb::StorageBackend::len(&Backend(region.clone()));
     let fresh = fresh.map_err(|error| TreeError(error.to_string()))? == 0;
-    let database =
-        Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(Backend(region.clone()))?;
+    let database = Builder::new()
+        .set_cache_size(CACHE_BYTES)
+        .set_check_integrity_on_open(verify && !fresh)
+        .create_with_backend(Backend(region.clone()))?;
     if fresh {
         // First of all, so that it gets the last pages of the region.
         let transaction = begin(&database)?;

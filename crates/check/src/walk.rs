@@ -4,7 +4,7 @@
 //!
 //! The layout is that of redb's `docs/design.md`, file format version 3.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nasd_device::BlockDevice;
 use xxhash_rust::xxh3::xxh3_128;
@@ -46,6 +46,10 @@ pub(crate) struct Walked {
     pub(crate) problems: Vec<String>,
     /// How many there were, kept or not.
     pub(crate) problem_count: u64,
+    /// Tables that lost rows.
+    pub(crate) incomplete: BTreeSet<String>,
+    /// Whether a table may be missing as a whole.
+    pub(crate) catalogue_damaged: bool,
     /// Whether there was a root to start from.
     pub(crate) readable: bool,
     /// Pages that were read.
@@ -69,11 +73,21 @@ type Row<'a> = &'a mut dyn FnMut(&[u8], &[u8], u64);
 /// Called with table, key and value of each row that can be read.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&str, &[u8], &[u8]);
 
+/// Which commit of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// The last one; the one before it if its roots are damaged.
+    Last,
+    /// The one before it. Pages of it may have been written over.
+    Previous,
+}
+
 /// Walks every page of the tree in `bytes` bytes from `start` on.
 pub(crate) fn walk(
     device: &dyn BlockDevice,
     start: u64,
     bytes: u64,
+    commit: Commit,
     visit: Visit<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Walked {
@@ -86,7 +100,7 @@ pub(crate) fn walk(
         out: Walked::default(),
         progress,
     };
-    if let Some([user, system]) = walker.roots() {
+    if let Some([user, system]) = walker.roots(commit) {
         walker.out.readable = true;
         walker.tables(user, true, visit);
         walker.tables(system, false, visit);
@@ -106,7 +120,7 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     /// The roots of the users' and of the system's catalogue.
-    fn roots(&mut self) -> Option<[Option<Link>; 2]> {
+    fn roots(&mut self, commit: Commit) -> Option<[Option<Link>; 2]> {
         let header = match read_bytes(self.device, self.start, HEADER_BYTES) {
             Ok(header) => header,
             Err(error) => {
@@ -114,21 +128,19 @@ impl Walker<'_> {
                 return None;
             }
         };
-        if header[..9] != MAGIC || u64::from(le32(&header, 12)) != BLOCK {
+        let (header_pages, region_pages) = (le32(&header, 16), le32(&header, 20));
+        let sizes_fit =
+            header_pages <= REGION_PAGES_MAX && (1..=REGION_PAGES_MAX).contains(&region_pages);
+        if header[..9] == MAGIC && u64::from(le32(&header, 12)) == BLOCK && sizes_fit {
+            (self.header_pages, self.region_pages) = (header_pages, region_pages);
+        } else {
+            // A drive's tree never has others; what links lead to has checksums in any case.
+            (self.header_pages, self.region_pages) = (0, REGION_PAGES_MAX);
             self.out.problem("the tree's header is damaged".to_owned());
-            return None;
-        }
-        self.header_pages = le32(&header, 16);
-        self.region_pages = le32(&header, 20);
-        if self.region_pages == 0
-            || self.region_pages > REGION_PAGES_MAX
-            || self.header_pages > REGION_PAGES_MAX
-        {
-            self.out.problem("the tree's header has senseless sizes".to_owned());
-            return None;
         }
         let primary = usize::from(header[9] & 1);
-        for slot in [primary, 1 - primary] {
+        let slots = [primary, 1 - primary].into_iter();
+        for slot in slots.skip(usize::from(commit == Commit::Previous)) {
             let at = SLOTS_AT + slot * SLOT_BYTES;
             let roots = parse_slot(&header[at..at + SLOT_BYTES]);
             if roots.is_some() {
@@ -193,13 +205,16 @@ impl Walker<'_> {
             }
             _ => odd += 1,
         };
+        self.out.catalogue_damaged |= is_user && catalogue.is_none();
         if let Some(root) = catalogue {
             self.rows(root, sizes, 0, &mut collect);
         }
         if odd > 0 {
             self.out.problem(format!("{odd} tables have no valid definition"));
         }
+        self.out.catalogue_damaged |= is_user && self.out.problem_count > 0;
         for (name, definition) in tables {
+            let problems = self.out.problem_count;
             let (Some(root), true) = (definition.root, definition.is_plain) else { continue };
             let sizes = Sizes { key: definition.fixed_key, value: definition.fixed_value };
             let mut last = 0;
@@ -209,6 +224,9 @@ impl Walker<'_> {
                     visit(&name, key, value);
                 }
             });
+            if is_user && self.out.problem_count > problems {
+                self.out.incomplete.insert(name.clone());
+            }
             if is_user && name == "ballast" {
                 self.out.ballast_end = last;
             }
@@ -404,7 +422,7 @@ mod tests {
                 image[slot + SLOT_SUM..slot + SLOT_BYTES].copy_from_slice(&sum.to_le_bytes());
             }
             let device = MemoryDevice::from_image(&image).unwrap();
-            walk(&device, 0, 1 << 18, &mut |_, _, _| {}, &mut |_| {});
+            walk(&device, 0, 1 << 18, Commit::Last, &mut |_, _, _| {}, &mut |_| {});
         }
     }
 }

@@ -53,6 +53,13 @@ fn blank(length: usize) -> Vec<u8> {
     record
 }
 
+#[test]
+fn a_tree_is_as_the_last_durable_commit_left_it() {
+    let image = Image::sample().crashed();
+    let report = checked(&Arc::new(MemoryDevice::from_image(&image).unwrap()));
+    assert_eq!(report.findings, [], "{report}");
+}
+
 /// A log with every kind of change; what it leaves is a drive with nothing wrong.
 fn logged() -> Image {
     let mut image = Image::sample();

@@ -113,6 +113,7 @@ fn trees() -> Vec<Case> {
         left(poked(Code::TreeUnreadable, |device| device.poke(METADATA_AT + 64, &[9; 256]))),
         Case { with: &[Code::SmallMissing], ..damaged },
         rows(Code::TableMalformed, &[Code::FamilyMissing], |image| image.wrong_type = true),
+        poked(Code::TreeSpaceWrong, plant_wrong_space),
         rows(Code::TableUnknown, &[], |image| image.stranger = true),
         rows(Code::BallastMissing, &[], |image| image.no_ballast = true),
         Case {
@@ -466,4 +467,28 @@ fn every_holder_of_a_damaged_block_is_named_with_its_offset() {
     let report = check(&device, &Options::default(), &mut |_| {});
     let texts: Vec<String> = report.findings.iter().map(|f| f.subject.to_string()).collect();
     assert_eq!(texts, ["object p1/o42 at byte 4096", "object p1/o43 at byte 4096"]);
+}
+
+#[test]
+fn keys_of_a_rotten_page_come_from_the_commit_before() {
+    let sample = Image::sample();
+    let start = sample.crashed();
+    let keys = &sample.rows[&("drive", short(1))];
+    let pages = (METADATA_AT / 4096..DATA_AT / 4096).filter(|page| {
+        start[*page as usize * 4096..][..4096].windows(keys.len()).any(|window| window == &keys[..])
+    });
+    let mut repaired = 0;
+    for page in pages {
+        let device = MemoryDevice::from_image(&start).unwrap();
+        device.poke(page * 4096 + 2, &[0xff; 64]);
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        if !check(&device, &Options::default(), &mut |_| {}).has_code(Code::TreeDamaged) {
+            continue;
+        }
+        let done = repair(&device, &RepairOptions::default(), &mut |_| {}).unwrap();
+        assert!(!done.before.has_code(Code::DriveKeysMissing), "{done}");
+        assert_eq!(done.outcome(), Outcome::Repaired, "{done}");
+        repaired += 1;
+    }
+    assert_eq!(repaired, 1, "the page that is in use");
 }

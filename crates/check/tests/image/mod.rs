@@ -277,6 +277,37 @@ impl Image {
         device
     }
 
+    /// The medium after a power cut with commits that were not durable behind the last one that was.
+    pub fn crashed(&self) -> Vec<u8> {
+        let device = self.write();
+        let backend = Region { device: device.clone(), length: AtomicU64::new(METADATA_BYTES) };
+        let database = Builder::new().create_with_backend(backend).unwrap();
+        let mut image = Vec::new();
+        for round in 0..3 {
+            let mut durable = database.begin_write().unwrap();
+            durable.set_two_phase_commit(true);
+            durable.set_quick_repair(true);
+            self.rows.iter().for_each(|((table, key), value)| {
+                if *table != "ballast" {
+                    self.write_row(&durable, table, key, value);
+                }
+            });
+            durable.commit().unwrap();
+            for number in 0..20u64 {
+                let mut lazy = database.begin_write().unwrap();
+                lazy.set_durability(redb::Durability::None).unwrap();
+                // Rows that the next durable commit sets right.
+                for ((table, key), value) in self.rows.iter().filter(|row| row.0.0 != "ballast") {
+                    let value = noise(number + round, value.len());
+                    self.write_row(&lazy, table, key, &value);
+                }
+                lazy.commit().unwrap();
+            }
+            image = device.image();
+        }
+        image
+    }
+
     fn write_tree(&self, device: &Arc<MemoryDevice>) {
         let backend = Region { device: device.clone(), length: AtomicU64::new(0) };
         let database = Builder::new().create_with_backend(backend).unwrap();
@@ -446,4 +477,93 @@ impl StorageBackend for Region {
         self.device.poke(METADATA_AT + offset, data);
         Ok(())
     }
+}
+
+/// Changes a bit of the tree's record of its free pages, with every checksum above it right.
+pub fn plant_wrong_space(device: &MemoryDevice) {
+    let slot_at = METADATA_AT + 64 + 128 * u64::from(device.peek(METADATA_AT + 9, 1)[0] & 1);
+    let mut slot = device.peek(slot_at, 128);
+    let (catalogue, _) = page_at(device, get64(&slot, 40));
+    let mut leaf = device.peek(catalogue, 4096);
+    assert_eq!(leaf[0], 1, "a catalogue of one page");
+    let definition = definition_of(&leaf, b"allocator_state");
+    let fixed = (leaf[definition + 42] != 0).then(|| get32(&leaf, definition + 43));
+    let sum = flip_free_page(device, get64(&leaf, definition + 10), fixed).unwrap();
+    leaf[definition + 18..definition + 34].copy_from_slice(&sum.to_le_bytes());
+    device.poke(catalogue, &leaf);
+    let sum = xxhash_rust::xxh3::xxh3_128(&leaf[..leaf_end(&leaf, None)]);
+    slot[48..64].copy_from_slice(&sum.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_128(&slot[..112]);
+    slot[112..].copy_from_slice(&sum.to_le_bytes());
+    device.poke(slot_at, &slot);
+}
+
+/// Flips the bit of a page in the allocator's record below a page; that page's new checksum.
+fn flip_free_page(device: &MemoryDevice, number: u64, fixed: Option<usize>) -> Option<u128> {
+    let (at, length) = page_at(device, number);
+    let mut page = device.peek(at, length);
+    let count = usize::from(page[2]) + 256 * usize::from(page[3]);
+    let end = if page[0] == 1 {
+        // An allocator begins with its order, below 21, and its pages: the region's but the first.
+        let pages = (METADATA_BYTES as usize / BLOCK - 1).to_le_bytes();
+        let value = (0..length - 64).find(|at| {
+            page[*at] < 21 && page[at + 1..at + 4] == [0; 3] && page[at + 4..at + 8] == pages[..4]
+        })?;
+        let bitmap_end = value + get32(&page, value + 8);
+        page[bitmap_end - 1] ^= 1;
+        leaf_end(&page, fixed)
+    } else {
+        let links = 8 + 16 * (count + 1);
+        let (child, sum) = (0..=count).find_map(|child| {
+            let link = get64(&page, links + 8 * child);
+            flip_free_page(device, link, fixed).map(|sum| (child, sum))
+        })?;
+        page[8 + 16 * child..24 + 16 * child].copy_from_slice(&sum.to_le_bytes());
+        let keys = links + 8 * (count + 1);
+        match fixed {
+            Some(width) => keys + width * count,
+            None => get32(&page, keys + 4 * (count - 1)),
+        }
+    };
+    device.poke(at, &page);
+    Some(xxhash_rust::xxh3::xxh3_128(&page[..end]))
+}
+
+fn get32(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
+fn get64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// Where a page of the tree is on the device, and its length.
+fn page_at(device: &MemoryDevice, number: u64) -> (u64, usize) {
+    assert_eq!(device.peek(METADATA_AT + 16, 4), [0; 4], "regions without a header");
+    let length = 4096u64 << (number >> 59);
+    (METADATA_AT + 4096 + (number & 0xfffff) * length, length as usize)
+}
+
+/// End of the last value of a leaf whose values have no fixed length.
+fn leaf_end(page: &[u8], fixed_key: Option<usize>) -> usize {
+    let pairs = usize::from(page[2]) + 256 * usize::from(page[3]);
+    let key_ends = if fixed_key.is_none() { 4 * pairs } else { 0 };
+    get32(page, 4 + key_ends + 4 * (pairs - 1))
+}
+
+/// Where the value under a key is in a leaf.
+fn definition_of(leaf: &[u8], name: &[u8]) -> usize {
+    let pairs = usize::from(leaf[2]) + 256 * usize::from(leaf[3]);
+    let keys = 4 + 8 * pairs;
+    let mut key_at = keys;
+    let mut value_at = get32(leaf, 4 + 4 * (pairs - 1));
+    for index in 0..pairs {
+        let key_end = get32(leaf, 4 + 4 * index);
+        if &leaf[key_at..key_end] == name {
+            return value_at;
+        }
+        key_at = key_end;
+        value_at = get32(leaf, 4 + 4 * pairs + 4 * index);
+    }
+    panic!("no such table");
 }
