@@ -8,7 +8,8 @@ use crate::support::Outcome;
 /// Instructions of all threads between two marks.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// All of them.
+    /// All of them, but for those that write back what is dirty, which is done later and for many
+    /// requests together.
     pub total: u64,
     /// Those of the drive's service, and of all that it calls.
     service: u64,
@@ -17,6 +18,17 @@ pub struct Profile {
 /// How the functions of the service are called in a profile.
 const SERVICE: &str = "nasd_drive::service::";
 const METHODS: [&str; 3] = ["::receive", "::may_block", "::execute"];
+/// What the drive's other thread calls.
+const WRITE_BACK: &str = "::write_back";
+
+/// What is to be told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    Service,
+    WriteBack,
+    #[default]
+    Other,
+}
 
 impl Profile {
     pub fn read(path: &Path) -> Outcome<Profile> {
@@ -30,23 +42,26 @@ impl Profile {
     fn parse(text: &str) -> Profile {
         let mut profile = Profile::default();
         let mut names = HashMap::new();
-        let mut callee_is_service = false;
+        let mut callee = Kind::Other;
         let mut is_call = false;
+        let mut written_back = 0;
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("cfn=") {
-                callee_is_service = is_service(&mut names, name);
+                callee = kind_of(&mut names, name);
             } else if let Some(name) = line.strip_prefix("fn=") {
-                is_service(&mut names, name);
+                kind_of(&mut names, name);
             } else if line.starts_with("calls=") {
                 is_call = true;
             } else if let Some(cost) = cost_of(line) {
-                match std::mem::take(&mut is_call) {
-                    true if callee_is_service => profile.service += cost,
-                    true => {}
-                    false => profile.total += cost,
+                match (std::mem::take(&mut is_call), callee) {
+                    (true, Kind::Service) => profile.service += cost,
+                    (true, Kind::WriteBack) => written_back += cost,
+                    (true, Kind::Other) => {}
+                    (false, _) => profile.total += cost,
                 }
             }
         }
+        profile.total = profile.total.saturating_sub(written_back);
         profile
     }
 
@@ -56,15 +71,19 @@ impl Profile {
 }
 
 /// `(7) name` names number 7, and `(7)` is the same again.
-fn is_service<'a>(names: &mut HashMap<&'a str, bool>, name: &'a str) -> bool {
-    match name.split_once(' ') {
-        Some((number, name)) => {
-            let is = name.contains(SERVICE) && METHODS.iter().any(|method| name.contains(method));
-            names.insert(number, is);
-            is
-        }
-        None => names.get(name).copied().unwrap_or_default(),
-    }
+fn kind_of<'a>(names: &mut HashMap<&'a str, Kind>, name: &'a str) -> Kind {
+    let Some((number, name)) = name.split_once(' ') else {
+        return names.get(name).copied().unwrap_or_default();
+    };
+    let kind = if name.contains(SERVICE) && METHODS.iter().any(|method| name.contains(method)) {
+        Kind::Service
+    } else if name.ends_with(WRITE_BACK) {
+        Kind::WriteBack
+    } else {
+        Kind::Other
+    };
+    names.insert(number, kind);
+    kind
 }
 
 /// The cost of a line that begins with a position: a number, `+3`, `-3` or `*`.

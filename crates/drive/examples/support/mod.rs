@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_client::{Authority, ConnectOptions, DriveClient};
@@ -51,9 +50,7 @@ pub fn serve(
 ) -> Outcome<DriveServer> {
     let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
     let store = Store::open(device, &open)?;
-    // Nothing is written back behind what is measured.
-    let write_back_patience = Duration::from_secs(3600);
-    let options = DriveOptions { minimum_protection, write_back_patience, ..Default::default() };
+    let options = DriveOptions { minimum_protection, ..DriveOptions::default() };
     let drive = Drive::new(store, options, Environment::system())?;
     Ok(DriveServer::start(drive, TcpListener::bind("127.0.0.1:0")?)?)
 }
