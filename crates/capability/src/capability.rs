@@ -72,13 +72,9 @@ impl Capability {
 }
 
 fn word64(bytes: &[u8; CAPABILITY_BYTES], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_be_bytes(word)
+    bytes[at..].first_chunk().map_or(0, |word| u64::from_be_bytes(*word))
 }
 
 fn word32(bytes: &[u8; CAPABILITY_BYTES], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_be_bytes(word)
+    bytes[at..].first_chunk().map_or(0, |word| u32::from_be_bytes(*word))
 }

@@ -104,20 +104,12 @@ impl KeyRing {
 impl PartitionRing {
     fn read(store: &Store, partition: PartitionId) -> Result<PartitionRing, StoreError> {
         let keys = store.keys(partition)?;
-        let settings = settings(store, partition)?;
+        let settings = store.partition_settings(partition)?;
         Ok(PartitionRing {
             key: keys.partition.as_ref().map(secret),
             working: working_keys(&keys),
             settings,
         })
-    }
-}
-
-/// What the store has not got yet is as it is for new partitions.
-fn settings(store: &Store, partition: PartitionId) -> Result<PartitionSettings, StoreError> {
-    match store.partition_settings(partition) {
-        Err(StoreError::Damaged(why)) if why == "not written yet" => Ok(Default::default()),
-        settings => settings,
     }
 }
 

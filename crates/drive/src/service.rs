@@ -8,10 +8,13 @@ use crate::incoming::Incoming;
 use crate::operations::{self, write};
 use crate::reply::ReplyData;
 
+/// None of these is inlined, so that a profile tells the drive's own work from communications; what
+/// a call costs more is nothing beside either.
 impl Service for Drive {
     type Payload = Incoming;
     type Segment = ReplyData;
 
+    #[inline(never)]
     fn receive(&self, call: &Arriving<'_>) -> Receive<Incoming> {
         match procedure_of(call.head) {
             Ok(Procedure::Write) => write::receive(self, call),
@@ -19,6 +22,7 @@ impl Service for Drive {
         }
     }
 
+    #[inline(never)]
     fn may_block(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> bool {
         match procedure_of(head) {
             Ok(Procedure::Write) => write::may_block(payload),
@@ -27,6 +31,7 @@ impl Service for Drive {
         }
     }
 
+    #[inline(never)]
     fn execute(&self, call: Call<'_, Incoming>) -> Answer<ReplyData> {
         let begin = self.counters.count_request();
         let procedure = procedure_of(call.head);

@@ -8,6 +8,7 @@ use nasd_store::StoreError;
 pub(crate) fn status_of(error: &StoreError) -> Status {
     let status = match error {
         StoreError::NoSuchPartition(_) => Status::NoSuchPartition,
+        StoreError::PartitionExists(_) => Status::PartitionExists,
         StoreError::NoSuchObject(_) => Status::NoSuchObject,
         StoreError::TooLarge { .. } => Status::TooLarge,
         StoreError::NoSpace(_) => Status::NoSpace,

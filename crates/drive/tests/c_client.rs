@@ -305,7 +305,6 @@ fn keys_are_sealed_as_the_document_says() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn holes_are_made_and_found_and_objects_copied() {
     let server = serve(Protection::INTEGRITY_ARGS);
     let all = Capability { region: ByteRange::ALL, ..capability(Rights::all(), BOTH) };

@@ -540,7 +540,6 @@ fn initialize_is_refused_when_it_makes_no_sense() {
 }
 
 #[test]
-#[ignore = "needs the store's part"]
 fn an_owner_sets_a_drive_up_through_the_client() {
     let store = Store::open(owned_device(), &OpenOptions::default()).unwrap();
     let drive = Drive::new(store, DriveOptions::default(), Environment::system()).unwrap();

@@ -86,6 +86,10 @@ pub struct Space {
     pub free_bytes: u64,
     /// Memory for data.
     pub cache_bytes: u64,
+    /// Length of the log.
+    pub log_bytes: u64,
+    /// How many objects more the metadata region has room for, about, if they have little data.
+    pub free_objects: u64,
 }
 
 /// One partition's space.

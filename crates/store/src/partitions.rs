@@ -10,7 +10,7 @@ use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 use crate::flush::Request;
 use crate::log::Change;
 use crate::metadata::DriveRecords;
-use crate::metadata::record::{Counters, LOGICAL_BLOCKS_MAX, PartitionRecord};
+use crate::metadata::record::{LOGICAL_BLOCKS_MAX, PartitionRecord};
 use crate::object::initial_record;
 use crate::space::Account;
 use crate::{
@@ -210,9 +210,8 @@ impl Store {
     pub fn set_clock(&self, clock: ClockState) -> Result<(), StoreError> {
         let _changing = self.partitions.changing();
         let before = std::mem::replace(&mut self.partitions.write().clock, clock);
-        // Entries that move the limit of identifiers write the clock too, so it is set first.
-        let object_limit = self.identifiers.limit();
-        let set = self.commit(vec![Change::PutCounters(Counters { object_limit, clock })]);
+        // What is durable is what is set when the entry is made.
+        let set = self.run_flush(Request { clock: true, settle: true, ..Request::default() });
         if set.is_err() {
             self.partitions.write().clock = before;
         }
@@ -269,15 +268,15 @@ impl Store {
             });
             doomed.collect()
         };
-        let counters = Counters { object_limit: self.identifiers.limit(), clock };
-        let mut changes = vec![Change::PutDriveKeys(keys.clone()), Change::PutCounters(counters)];
+        let mut changes = vec![Change::PutDriveKeys(keys.clone())];
         changes.extend(
             doomed.iter().map(|(partition, record)| {
                 Change::PutPartition(*partition, Box::new(record.clone()))
             }),
         );
         let before = std::mem::replace(&mut self.partitions.write().clock, clock);
-        if let Err(error) = self.commit(changes) {
+        let request = Request { changes, clock: true, settle: true, ..Request::default() };
+        if let Err(error) = self.run_flush(request) {
             self.partitions.write().clock = before;
             return Err(error);
         }

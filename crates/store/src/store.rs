@@ -23,7 +23,7 @@ use nasd_types::limits::{BLOCK_BYTES, MAX_TRANSFER_BYTES};
 use nasd_types::{ObjectName, PartitionId};
 
 use crate::cache::Cache;
-use crate::flush::FlushQueue;
+use crate::flush::{FlushQueue, Request};
 use crate::geometry::Geometry;
 use crate::identifiers::Identifiers;
 use crate::log::{Inlined, Log};
@@ -37,6 +37,9 @@ use crate::{Identity, NoSpace, OpenOptions, PartitionSpace, Space, StoreError};
 
 /// How long one wait for frames lasts before it is tried again to free some.
 const FRAME_WAIT: Duration = Duration::from_millis(20);
+
+/// Objects' records that fit a page of the tree that is two thirds full.
+const OBJECTS_PER_PAGE: u64 = 7;
 
 /// An open object store. All methods take `&self` and may be called from any number of threads.
 pub struct Store {
@@ -111,8 +114,8 @@ impl Store {
     /// A store that is dropped instead keeps what was flushed.
     pub fn close(self) -> Result<(), StoreError> {
         self.flush_all()?;
-        self.give_back_identifiers()?;
-        self.checkpoint()?;
+        // No identifier is given out any more.
+        self.run_flush(Request { give_back: true, checkpoint: true, ..Request::default() })?;
         Ok(self.metadata.close()?)
     }
 
@@ -130,6 +133,8 @@ impl Store {
             used_bytes: accounts.used() * BLOCK_BYTES as u64,
             free_bytes: accounts.chargeable() * BLOCK_BYTES as u64,
             cache_bytes: self.cache.bytes(),
+            log_bytes: self.geometry.log_bytes,
+            free_objects: self.metadata.capacity.free_pages() * OBJECTS_PER_PAGE,
         }
     }
 

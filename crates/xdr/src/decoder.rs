@@ -27,6 +27,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The bytes that are left; does not move.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.position..]
     }
@@ -54,6 +55,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Truncated`].
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], XdrError> {
         match self.rest().get(..count) {
             Some(taken) => {
@@ -64,10 +66,16 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    #[inline]
     fn take_array<const N: usize>(&mut self) -> Result<[u8; N], XdrError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
+        // A chunk of known length is a load; a copy of a slice would be a call.
+        match self.rest().first_chunk::<N>() {
+            Some(array) => {
+                self.position += N;
+                Ok(*array)
+            }
+            None => Err(XdrError::Truncated { missing: N - self.remaining() }),
+        }
     }
 
     /// `unsigned int`.
@@ -75,6 +83,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Truncated`].
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, XdrError> {
         self.take_array().map(u32::from_be_bytes)
     }
@@ -84,6 +93,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Truncated`].
+    #[inline]
     pub fn i32(&mut self) -> Result<i32, XdrError> {
         self.take_array().map(i32::from_be_bytes)
     }
@@ -93,6 +103,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Truncated`].
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, XdrError> {
         self.take_array().map(u64::from_be_bytes)
     }
@@ -102,6 +113,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Truncated`].
+    #[inline]
     pub fn i64(&mut self) -> Result<i64, XdrError> {
         self.take_array().map(i64::from_be_bytes)
     }
@@ -111,6 +123,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Boolean`] for anything but 0 and 1.
+    #[inline]
     pub fn bool(&mut self) -> Result<bool, XdrError> {
         match self.u32()? {
             0 => Ok(false),
@@ -133,6 +146,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::TooLong`] above `limit`.
+    #[inline]
     pub fn length(&mut self, limit: usize) -> Result<usize, XdrError> {
         let length = self.u32()?;
         match usize::try_from(length) {
@@ -141,6 +155,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    #[inline]
     fn padded(&mut self, count: usize) -> Result<&'a [u8], XdrError> {
         let data = self.take(count)?;
         if self.take(xdr_pad(count))?.iter().any(|&byte| byte != 0) {
@@ -154,6 +169,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::Padding`] if the fill bytes are not zero.
+    #[inline]
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], XdrError> {
         let mut array = [0; N];
         array.copy_from_slice(self.padded(N)?);
@@ -165,6 +181,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     ///
     /// [`XdrError::TooLong`] above `limit`, [`XdrError::Padding`].
+    #[inline]
     pub fn opaque(&mut self, limit: usize) -> Result<&'a [u8], XdrError> {
         let count = self.length(limit)?;
         self.padded(count)

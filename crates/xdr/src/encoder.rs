@@ -48,26 +48,31 @@ impl Encoder {
     }
 
     /// `unsigned int`.
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
     /// `int`.
+    #[inline]
     pub fn i32(&mut self, value: i32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
     /// `unsigned hyper`.
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
     /// `hyper`.
+    #[inline]
     pub fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
     /// `bool`.
+    #[inline]
     pub fn bool(&mut self, value: bool) {
         self.u32(u32::from(value));
     }
@@ -77,18 +82,21 @@ impl Encoder {
     /// # Panics
     ///
     /// Above `u32::MAX`: no limit of any specification is so high, so it is a bug of the caller.
+    #[inline]
     pub fn length(&mut self, length: usize) {
         // Every limit in specs/*.x is far below 2^32, and callers keep to them.
         self.u32(u32::try_from(length).expect("invariant: lengths are limited far below 2^32"));
     }
 
     /// `opaque[n]`: the bytes and their padding, no length.
+    #[inline]
     pub fn opaque_fixed(&mut self, data: &[u8]) {
         self.bytes.extend_from_slice(data);
         self.bytes.extend_from_slice(&[0; 3][..xdr_pad(data.len())]);
     }
 
     /// `opaque<>`: length, bytes and padding.
+    #[inline]
     pub fn opaque(&mut self, data: &[u8]) {
         self.length(data.len());
         self.opaque_fixed(data);

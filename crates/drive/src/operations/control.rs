@@ -26,7 +26,7 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
     Ok(to_bytes(&PartitionControl {
         summary: summary(drive, &space),
         free_bytes: space.free_bytes,
-        objects_supported: supported(&space),
+        objects_supported: space.objects.saturating_add(drive.store.space().free_objects),
     }))
 }
 
@@ -76,11 +76,6 @@ fn summary(drive: &Drive, space: &PartitionSpace) -> PartitionSummary {
         compression: settings.compression,
         minimum_protection: settings.minimum_protection,
     }
-}
-
-/// Those that there are, and as many of one block as there is room for.
-fn supported(space: &PartitionSpace) -> u64 {
-    space.objects.saturating_add(space.free_bytes / BLOCK_BYTES as u64)
 }
 
 /// A piece of the list of a partition's objects: from byte `8 * n` on are the identifiers that are

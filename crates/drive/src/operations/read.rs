@@ -3,8 +3,8 @@
 use nasd_capability::Access;
 use nasd_protocol::drive::{Read, ReadArguments, ReadData};
 use nasd_protocol::{Pieces, Status};
-use nasd_types::{ByteRange, ObjectId, ObjectName, Rights, Timestamp};
-use nasd_xdr::from_bytes;
+use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, Timestamp};
+use nasd_xdr::{Decoder, from_bytes};
 
 use super::{Context, Perform, control, on_object};
 use crate::Drive;
@@ -92,6 +92,9 @@ fn read_synthetic(
 
 /// Whether a read must wait for the medium.
 pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
+    if let Some((name, range)) = single_range(bytes) {
+        return !is_synthetic(name.object) && !drive.store.is_cached(name, range);
+    }
     let Ok(arguments) = from_bytes::<ReadArguments>(bytes) else {
         return false;
     };
@@ -106,5 +109,43 @@ pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
             None => true,
         },
         Err(_) => false,
+    }
+}
+
+/// What a read of one piece asks for, as nearly all do, without memory for the list of regions.
+/// Nothing is checked: that is done when the call is executed.
+fn single_range(bytes: &[u8]) -> Option<(ObjectName, ByteRange)> {
+    let mut input = Decoder::new(bytes);
+    let partition = PartitionId(input.u32().ok()?);
+    let object = ObjectId(input.u64().ok()?);
+    let regions = input.u32().ok()?;
+    let (offset, length, _stride) = (input.u64().ok()?, input.u64().ok()?, input.u64().ok()?);
+    let pieces = input.u32().ok()?;
+    let is_single = regions == 1 && pieces == 1 && input.finish().is_ok();
+    is_single.then(|| (ObjectName { partition, object }, ByteRange::new(offset, length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use nasd_protocol::Region;
+    use nasd_xdr::to_bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_single_range_is_what_the_protocol_says() {
+        let name = ObjectName { partition: PartitionId(3), object: ObjectId(1 << 40) };
+        let single = ReadArguments::single(name, 12_345, 678);
+        let range = ByteRange::new(12_345, 678);
+        assert_eq!(single_range(&to_bytes(&single)), Some((name, range)));
+        let row = Region { offset: 0, length: 4, stride: 8, count: 2 };
+        for regions in [vec![], vec![row], vec![Region::single(0, 1); 2]] {
+            assert_eq!(single_range(&to_bytes(&ReadArguments { name, regions })), None);
+        }
+        let bytes = to_bytes(&single);
+        for length in 0..bytes.len() {
+            assert_eq!(single_range(&bytes[..length]), None);
+        }
+        assert_eq!(single_range(&[&bytes[..], &[0; 4]].concat()), None);
     }
 }

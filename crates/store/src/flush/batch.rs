@@ -110,7 +110,10 @@ impl Store {
         let mut taken = self.take(request);
         let limit =
             self.identifiers.wanted_limit().filter(|_| request.identifiers || !taken.is_empty());
-        let idle = request.changes.is_empty() && request.copies.is_empty();
+        let idle = request.changes.is_empty()
+            && request.copies.is_empty()
+            && !request.clock
+            && !request.give_back;
         if taken.is_empty() && limit.is_none() && idle {
             return Ok(0);
         }
@@ -136,14 +139,6 @@ impl Store {
                 Err(failure.into())
             }
         }
-    }
-
-    /// Writes the limit that gives back identifiers that were not given out.
-    pub(crate) fn give_back_identifiers(&self) -> Result<(), StoreError> {
-        let counters =
-            Counters { object_limit: self.identifiers.lowest_limit(), clock: self.clock() };
-        let changes = vec![Change::PutCounters(counters)];
-        self.run_flush(Request { changes, settle: true, ..Request::default() })
     }
 
     /// Takes the objects that the request names and that are dirty.
@@ -226,9 +221,14 @@ impl Store {
         for copy in &request.copies {
             changes.extend(self.copy_change(copy).map_err(Failure::Passing)?);
         }
-        if let Some(object_limit) = limit {
-            let clock = self.clock();
-            changes.push(Change::PutCounters(Counters { object_limit, clock }));
+        if limit.is_some() || request.clock || request.give_back {
+            // Here and nowhere else, so that no entry has an older limit than the one before it.
+            let object_limit = match limit {
+                Some(limit) => limit,
+                None if request.give_back => self.identifiers.lowest_limit(),
+                None => self.identifiers.limit(),
+            };
+            changes.push(Change::PutCounters(Counters { object_limit, clock: self.clock() }));
         }
         self.allocate(taken)?;
         let blocks: u64 = taken.iter().map(Taken::blocks).sum();

@@ -39,6 +39,10 @@ pub(crate) struct Request {
     pub(crate) bytes: u64,
     /// An entry that moves the limit of identifiers, whatever else there is.
     pub(crate) identifiers: bool,
+    /// An entry that has the clock, whatever else there is.
+    pub(crate) clock: bool,
+    /// An entry that gives back identifiers that were not given out.
+    pub(crate) give_back: bool,
     /// Copies to make of objects as the tree has them.
     pub(crate) copies: Vec<Copy>,
     /// Changes of partitions and of the drive.
@@ -63,6 +67,8 @@ impl Request {
         self.objects.extend(other.objects);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.identifiers |= other.identifiers;
+        self.clock |= other.clock;
+        self.give_back |= other.give_back;
         self.copies.extend(other.copies);
         self.changes.extend(other.changes);
         self.settle |= other.settle;

@@ -81,6 +81,12 @@ impl Capacity {
         false
     }
 
+    /// Pages that may still be filled.
+    pub(crate) fn free_pages(&self) -> u64 {
+        let promised = self.promised.load(Ordering::Relaxed).div_ceil(PROMISED_RECORDS_PER_PAGE);
+        self.limit.saturating_sub(self.pages.load(Ordering::Relaxed) + promised)
+    }
+
     /// Records promised and not yet added.
     #[cfg(test)]
     pub(crate) fn promised(&self) -> u64 {

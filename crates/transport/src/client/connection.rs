@@ -206,22 +206,23 @@ impl Connection {
 
     /// The end of a call that was begun.
     pub(super) fn finish(
-        &self,
-        ticket: &mut Ticket<impl Deref<Target = Pending>>,
+        ticket: &mut Ticket<PendingOf>,
         timeout: Duration,
     ) -> Result<Reply, ChannelError> {
-        let outcome = match ticket.poll() {
-            Some(outcome) => outcome,
-            None => {
-                let patience = Patience::from_now(timeout);
-                match self.flush(&patience) {
-                    Ok(()) => self.wait(ticket, patience.deadline()),
-                    Err(error) => Err(self.send_failed(error)),
-                }
+        let polled = ticket.poll();
+        if let Some(Ok(reply)) = polled {
+            return Ok(reply);
+        }
+        let connection = Arc::clone(&ticket.holder().0);
+        let outcome = polled.unwrap_or_else(|| {
+            let patience = Patience::from_now(timeout);
+            match connection.flush(&patience) {
+                Ok(()) => connection.wait(ticket, patience.deadline()),
+                Err(error) => Err(connection.send_failed(error)),
             }
-        };
+        });
         // Whether it was sent is not known here any more.
-        outcome.map_err(|failure| self.error(failure, Execution::Possible, timeout))
+        outcome.map_err(|failure| connection.error(failure, Execution::Possible, timeout))
     }
 
     /// Receives replies that have begun to come, until there are none for the moment.
@@ -363,7 +364,7 @@ impl Channel for Connection {
         let patience = Patience::from_first_use(call.timeout);
         let pending = PendingOf(Arc::clone(&self));
         match self.start(pending, call, &mut into, Kind::Begun, &patience) {
-            Ok(ticket) => Ok(InFlight::sent(ticket, self, call.timeout, into)),
+            Ok(ticket) => Ok(InFlight::sent(ticket, call.timeout, into)),
             Err(error) => Err((error, into)),
         }
     }

@@ -1,7 +1,6 @@
 //! A call that was begun and is not waited for yet.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::{Connection, PendingOf};
@@ -17,19 +16,14 @@ pub struct InFlight {
 }
 
 enum State {
-    Sent { ticket: Ticket<PendingOf>, connection: Arc<Connection>, timeout: Duration },
+    Sent { ticket: Ticket<PendingOf>, timeout: Duration },
     Ended(Reply),
 }
 
 impl InFlight {
     /// `ticket` is that of a call whose buffer is the memory of `into`.
-    pub(super) fn sent(
-        ticket: Ticket<PendingOf>,
-        connection: Arc<Connection>,
-        timeout: Duration,
-        into: Vec<u8>,
-    ) -> InFlight {
-        InFlight { state: State::Sent { ticket, connection, timeout }, into }
+    pub(super) fn sent(ticket: Ticket<PendingOf>, timeout: Duration, into: Vec<u8>) -> InFlight {
+        InFlight { state: State::Sent { ticket, timeout }, into }
     }
 
     /// A call that has been answered.
@@ -42,9 +36,7 @@ impl InFlight {
     pub fn wait(self) -> (Result<Reply, ChannelError>, Vec<u8>) {
         let InFlight { state, into } = self;
         let result = match state {
-            State::Sent { mut ticket, connection, timeout } => {
-                connection.finish(&mut ticket, timeout)
-            }
+            State::Sent { mut ticket, timeout } => Connection::finish(&mut ticket, timeout),
             State::Ended(reply) => Ok(reply),
         };
         (result, into)

@@ -404,6 +404,11 @@ impl<P: Deref<Target = Pending>> Ticket<P> {
         self.xid
     }
 
+    /// What keeps the table.
+    pub(super) fn holder(&self) -> &P {
+        &self.pending
+    }
+
     /// The outcome, if the call has ended.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
         let mut state = self.pending.lock();
