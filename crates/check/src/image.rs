@@ -8,6 +8,7 @@ use redb::{Database, ReadableTable};
 use crate::bytes::BLOCK;
 use crate::finding::{Code, Subject};
 use crate::log::{Action, Change, Entry, Log, Replayable};
+use crate::pages::Pages;
 use crate::record::{Counters, Mark, Record};
 use crate::region::{Mode, Region};
 use crate::replay::{Editor, Homeless, Move, Trouble};
@@ -56,14 +57,13 @@ pub(crate) fn open(
     progress: &mut dyn FnMut(Progress),
     statistics: &mut Statistics,
 ) -> Result<Option<Image>, TreeError> {
-    let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
+    let base = Pages::new(device, superblock);
+    let bytes = base.bytes;
     let mut ballast = Ballast::default();
     let total = bytes / BLOCK;
     let mut pages = |done| progress(Progress { stage: Stage::Tree, done, total });
     let walked = walk(
-        &**device,
-        start,
-        bytes,
+        &base,
         Commit::Last,
         &mut |table, key, value| ballast.row(table, key, value),
         &mut pages,
@@ -75,33 +75,34 @@ pub(crate) fn open(
     if !walked.readable {
         return Ok(None);
     }
-    let mut damaged = walked.problem_count > 0;
-    let mut space_is_wrong = false;
-    if !damaged {
-        match verify_space(device, superblock) {
-            Ok(right) => space_is_wrong = !right,
-            Err(error) => {
-                sink.drive(Code::TreeDamaged, error.to_string());
-                damaged = true;
+    let mut opened = None;
+    if walked.problem_count == 0 {
+        match open_whole(&base) {
+            Ok((database, region, right)) => {
+                if !right {
+                    let detail = "what the allocator says is not what the trees use";
+                    sink.drive(Code::TreeSpaceWrong, detail);
+                }
+                opened = Some((database, region));
             }
+            Err(error) => sink.drive(Code::TreeDamaged, error.to_string()),
         }
     }
-    if space_is_wrong {
-        sink.drive(
-            Code::TreeSpaceWrong,
-            "what the tree's allocator says is not what its trees use",
-        );
-    }
+    let damaged = opened.is_none();
     let ballast_flaw = ballast.flaw(bytes, walked.ballast_end);
     if let (Some(flaw), false) = (ballast_flaw, damaged) {
         sink.drive(Code::BallastMissing, flaw);
     }
-    let mode = if damaged { Mode::Fresh } else { Mode::Overlay };
-    let region = Region::new(device.clone(), start, bytes, mode);
-    let database = tree::open(&region, space_is_wrong)?;
+    let (database, region) = match opened {
+        Some(opened) => opened,
+        None => {
+            let region = Region::new(&base, Mode::Fresh);
+            (tree::open(&region, false)?, region)
+        }
+    };
     let transaction = begin(&database)?;
     if damaged {
-        salvage(device, superblock, &walked, &transaction)?;
+        salvage(&base, &walked, &transaction)?;
     }
     tree::prepare(&transaction, sink)?;
     let replayed = replay(&**device, superblock, &transaction, sink, progress)?;
@@ -111,12 +112,14 @@ pub(crate) fn open(
     Ok(Some(Image { database, region, rebuild, replayed }))
 }
 
-/// Whether the tree's own record of its free pages is that of the pages that it uses.
-fn verify_space(device: &Arc<dyn BlockDevice>, superblock: &Superblock) -> Result<bool, TreeError> {
+/// Opens a tree whose pages are all right, over an overlay. The last value tells whether its own
+/// record of its free pages was that of the pages that it uses; in the overlay it is now.
+fn open_whole(base: &Arc<Pages>) -> Result<(Database, Arc<Region>, bool), TreeError> {
     guarded(|| {
-        let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
-        let region = Region::new(device.clone(), start, bytes, Mode::Overlay);
-        Ok(tree::open(&region, false)?.check_integrity()?)
+        let region = Region::new(base, Mode::Overlay);
+        let mut database = tree::open(&region, false)?;
+        let right = database.check_integrity()?;
+        Ok((database, region, right))
     })
 }
 
@@ -156,14 +159,12 @@ impl Ballast {
 
 /// Puts every row that can be read into a fresh tree.
 fn salvage(
-    device: &Arc<dyn BlockDevice>,
-    superblock: &Superblock,
+    base: &Pages,
     walked: &Walked,
     transaction: &redb::WriteTransaction,
 ) -> Result<(), TreeError> {
     let lost = |table: &str| walked.catalogue_damaged || walked.incomplete.contains(table);
     let mut failed = None;
-    let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
     for commit in [Commit::Last, Commit::Previous] {
         let mut put = |name: &str, key: &[u8], value: &[u8]| {
             let Some(table) = Table::from_name(name).filter(|table| *table != Table::Ballast)
@@ -181,7 +182,7 @@ fn salvage(
                 .err();
             }
         };
-        walk(&**device, start, bytes, commit, &mut put, &mut |_| {});
+        walk(base, commit, &mut put, &mut |_| {});
     }
     failed.map_or(Ok(()), Err)
 }

@@ -10,6 +10,7 @@ mod data;
 mod finding;
 mod image;
 mod log;
+mod pages;
 mod record;
 mod region;
 mod repair;

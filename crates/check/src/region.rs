@@ -7,10 +7,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use nasd_device::{AlignedBuffer, BlockDevice, DeviceError};
+use nasd_device::{AlignedBuffer, DeviceError};
 use redb::StorageBackend;
 
 use crate::bytes::{BLOCK, BLOCK_LENGTH};
+use crate::pages::Pages;
 
 /// Where what is written goes, and what is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +26,7 @@ pub(crate) enum Mode {
 
 /// The region of one drive.
 pub(crate) struct Region {
-    device: Arc<dyn BlockDevice>,
-    start: u64,
-    bytes: u64,
+    base: Arc<Pages>,
     mode: Mode,
     /// Length of the file as the tree knows it: always the region's, once it was made.
     length: AtomicU64,
@@ -40,20 +39,14 @@ pub(crate) struct Region {
 pub(crate) struct Backend(pub(crate) Arc<Region>);
 
 impl Region {
-    pub(crate) fn new(
-        device: Arc<dyn BlockDevice>,
-        start: u64,
-        bytes: u64,
-        mode: Mode,
-    ) -> Arc<Region> {
-        let length = if mode == Mode::Fresh { 0 } else { bytes };
-        let length = AtomicU64::new(length);
-        Arc::new(Region { device, start, bytes, mode, length, pages: RwLock::default() })
+    pub(crate) fn new(base: &Arc<Pages>, mode: Mode) -> Arc<Region> {
+        let length = AtomicU64::new(if mode == Mode::Fresh { 0 } else { base.bytes });
+        Arc::new(Region { base: base.clone(), mode, length, pages: RwLock::default() })
     }
 
     /// Whole pages that cover a range: the first, and how many.
     fn cover(&self, offset: u64, length: usize) -> io::Result<(u64, usize)> {
-        let end = offset.checked_add(length as u64).filter(|end| *end <= self.bytes);
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.base.bytes);
         let end = end.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "access outside of the metadata region")
         })?;
@@ -65,10 +58,17 @@ impl Region {
         let mut buffer = AlignedBuffer::zeroed(count * BLOCK_LENGTH);
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         let written = pages.range(first..first + count as u64);
-        if self.mode != Mode::Fresh && written.clone().count() < count {
-            self.device
-                .read(self.start + first * BLOCK, &mut [IoSliceMut::new(&mut buffer)])
-                .map_err(io::Error::other)?;
+        let missing = written.clone().count() < count;
+        match self.mode {
+            Mode::Overlay if missing => {
+                self.base.read(first * BLOCK, &mut buffer).map_err(io::Error::other)?;
+            }
+            Mode::Direct => {
+                let place = self.base.start + first * BLOCK;
+                let into = &mut [IoSliceMut::new(&mut buffer)];
+                self.base.device.read(place, into).map_err(io::Error::other)?;
+            }
+            Mode::Overlay | Mode::Fresh => {}
         }
         for (page, bytes) in written {
             let at = (page - first) as usize * BLOCK_LENGTH;
@@ -83,17 +83,18 @@ impl Region {
     /// What the device says; the tree on it may be broken then.
     pub(crate) fn write_home(&self) -> Result<(), DeviceError> {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let (device, start) = (&self.base.device, self.base.start);
         let mut buffer = AlignedBuffer::zeroed(BLOCK_LENGTH);
-        self.device.write(self.start, &[IoSlice::new(&buffer)])?;
-        self.device.sync()?;
+        device.write(start, &[IoSlice::new(&buffer)])?;
+        device.sync()?;
         for (page, bytes) in pages.range(1..).chain(pages.range(..1)) {
             if *page == 0 {
-                self.device.sync()?;
+                device.sync()?;
             }
             buffer.copy_from_slice(bytes);
-            self.device.write(self.start + page * BLOCK, &[IoSlice::new(&buffer)])?;
+            device.write(start + page * BLOCK, &[IoSlice::new(&buffer)])?;
         }
-        self.device.sync()
+        device.sync()
     }
 }
 
@@ -112,18 +113,18 @@ impl StorageBackend for Backend {
 
     fn set_len(&self, length: u64) -> io::Result<()> {
         let region = &self.0;
-        if length > region.bytes {
+        if length > region.base.bytes {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the metadata region is full"));
         }
         // The first size makes the file, at its full size (section 5 of the format).
         let made = region.length.load(Ordering::Acquire) > 0;
-        region.length.store(if made { length } else { region.bytes }, Ordering::Release);
+        region.length.store(if made { length } else { region.base.bytes }, Ordering::Release);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
         match self.0.mode {
-            Mode::Direct => self.0.device.sync().map_err(io::Error::other),
+            Mode::Direct => self.0.base.device.sync().map_err(io::Error::other),
             Mode::Overlay | Mode::Fresh => Ok(()),
         }
     }
@@ -135,8 +136,12 @@ impl StorageBackend for Backend {
         let at = (offset - first * BLOCK) as usize;
         buffer[at..at + data.len()].copy_from_slice(data);
         if region.mode == Mode::Direct {
-            let place = region.start + first * BLOCK;
-            return region.device.write(place, &[IoSlice::new(&buffer)]).map_err(io::Error::other);
+            let place = region.base.start + first * BLOCK;
+            return region
+                .base
+                .device
+                .write(place, &[IoSlice::new(&buffer)])
+                .map_err(io::Error::other);
         }
         let mut pages = region.pages.write().unwrap_or_else(PoisonError::into_inner);
         for (page, bytes) in (first..).zip(buffer.chunks_exact(BLOCK_LENGTH)) {
@@ -148,19 +153,25 @@ impl StorageBackend for Backend {
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {} bytes of {:?}", self.0.mode, self.0.bytes, self.0.device)
+        write!(f, "{:?} of {} bytes of {:?}", self.0.mode, self.0.base.bytes, self.0.base.device)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_device::MemoryDevice;
+    use nasd_device::{BlockDevice, MemoryDevice};
+
+    /// Four pages behind the first one.
+    fn base(device: &Arc<MemoryDevice>) -> Arc<Pages> {
+        let device: Arc<dyn BlockDevice> = device.clone();
+        Arc::new(Pages::of(&device, 4096, 4 * 4096))
+    }
 
     #[test]
     fn an_overlay_never_writes_to_the_device() {
         let device = Arc::new(MemoryDevice::from_image(&[7; 8 * 4096]).unwrap());
-        let region = Backend(Region::new(device.clone(), 4096, 4 * 4096, Mode::Overlay));
+        let region = Backend(Region::new(&base(&device), Mode::Overlay));
         region.write(4090, &[1; 10]).unwrap();
         let mut out = [0; 12];
         region.read(4089, &mut out).unwrap();
@@ -173,7 +184,7 @@ mod tests {
     #[test]
     fn a_fresh_region_is_written_over_the_old_one() {
         let device = Arc::new(MemoryDevice::from_image(&[7; 8 * 4096]).unwrap());
-        let region = Backend(Region::new(device.clone(), 4096, 4 * 4096, Mode::Fresh));
+        let region = Backend(Region::new(&base(&device), Mode::Fresh));
         assert_eq!(region.len().unwrap(), 0);
         region.set_len(4096).unwrap();
         assert_eq!(region.len().unwrap(), 4 * 4096);

@@ -11,6 +11,7 @@ use crate::data::Wanted;
 use crate::finding::Code;
 use crate::image::{self, Image, Replayed};
 use crate::log::{Action, Change};
+use crate::pages::Pages;
 use crate::record::{Extent, GROUP, Record, Sums};
 use crate::region::{Mode, Region};
 use crate::replay::{Editor, Homeless, Trouble};
@@ -385,11 +386,11 @@ fn carry_out(
 ) -> Result<(), RepairError> {
     bring_home(device, superblock, &image.replayed, plan)?;
     let Image { database, region, rebuild, replayed } = image;
-    let (start, bytes) = (superblock.metadata_offset, superblock.metadata_bytes);
+    let base = Pages::new(device, superblock);
     if rebuild {
         guarded(|| {
             let snapshot = Snapshot::new(&database)?;
-            let fresh = Region::new(device.clone(), start, bytes, Mode::Fresh);
+            let fresh = Region::new(&base, Mode::Fresh);
             copy(&snapshot, &fresh)?;
             Ok(fresh)
         })
@@ -399,7 +400,7 @@ fn carry_out(
     } else {
         drop((database, region));
         guarded(|| {
-            let region = Region::new(device.clone(), start, bytes, Mode::Direct);
+            let region = Region::new(&base, Mode::Direct);
             // A page in use that counts as free would be written over.
             let database = tree::open(&region, true)?;
             let transaction = begin(&database)?;

@@ -14,6 +14,8 @@ use crate::tree::{AnyKey, Cursor, Fix, Snapshot, Table, TreeError, rows};
 
 /// The object that every partition has.
 const FIRST_OBJECT: u64 = nasd_types::ObjectId::FIRST_OBJECT.0;
+/// Key and value of a row of the table of extents.
+const EXTENT_ROW_BYTES: u64 = 20 + 32;
 pub(crate) const KEYS: u32 = 1;
 pub(crate) const COUNTERS: u32 = 2;
 pub(crate) const MARK: u32 = 3;
@@ -273,6 +275,10 @@ impl Scan<'_> {
 
     fn objects(&mut self) -> Result<(), TreeError> {
         let total = rows(&self.snapshot.objects)?;
+        // A list that doubles would take twice the room; no more rows fit the region than this.
+        let most = self.superblock.metadata_bytes / EXTENT_ROW_BYTES;
+        let extents = rows(&self.snapshot.extents)?.min(most);
+        self.state.uses.reserve_exact(usize::try_from(extents).unwrap_or(0));
         let mut merge = Merge::new(self.snapshot)?;
         while let Some(key) = merge.lowest() {
             let (partition, object) = split_object(&key);

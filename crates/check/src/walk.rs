@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nasd_device::BlockDevice;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::bytes::{BLOCK, array, le32, le64, read_bytes};
+use crate::bytes::{BLOCK, array, le32, le64};
+use crate::pages::Pages;
 
 const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
 const HEADER_BYTES: usize = 320;
@@ -82,19 +82,16 @@ pub(crate) enum Commit {
     Previous,
 }
 
-/// Walks every page of the tree in `bytes` bytes from `start` on.
+/// Walks every page of the tree.
 pub(crate) fn walk(
-    device: &dyn BlockDevice,
-    start: u64,
-    bytes: u64,
+    pages: &Pages,
     commit: Commit,
     visit: Visit<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Walked {
     let mut walker = Walker {
-        device,
-        start,
-        bytes,
+        pages,
+        bytes: pages.bytes,
         header_pages: 0,
         region_pages: 0,
         out: Walked::default(),
@@ -109,8 +106,7 @@ pub(crate) fn walk(
 }
 
 struct Walker<'a> {
-    device: &'a dyn BlockDevice,
-    start: u64,
+    pages: &'a Pages,
     bytes: u64,
     header_pages: u32,
     region_pages: u32,
@@ -121,7 +117,7 @@ struct Walker<'a> {
 impl Walker<'_> {
     /// The roots of the users' and of the system's catalogue.
     fn roots(&mut self, commit: Commit) -> Option<[Option<Link>; 2]> {
-        let header = match read_bytes(self.device, self.start, HEADER_BYTES) {
+        let header = match self.pages.read_vec(0, HEADER_BYTES) {
             Ok(header) => header,
             Err(error) => {
                 self.out.problem(format!("the tree's header: {error}"));
@@ -175,7 +171,7 @@ impl Walker<'_> {
         if self.out.pages.is_multiple_of(1024) {
             (self.progress)(self.out.pages);
         }
-        let bytes = match read_bytes(self.device, self.start + offset, length) {
+        let bytes = match self.pages.read_vec(offset, length) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.out.problem(format!("the page at byte {offset} of the region: {error}"));
@@ -384,8 +380,9 @@ fn parse_definition(value: &[u8]) -> Option<Definition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_device::MemoryDevice;
+    use nasd_device::{BlockDevice, MemoryDevice};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     proptest! {
         #[test]
@@ -421,8 +418,8 @@ mod tests {
                 let sum = xxh3_128(&image[slot..slot + SLOT_SUM]);
                 image[slot + SLOT_SUM..slot + SLOT_BYTES].copy_from_slice(&sum.to_le_bytes());
             }
-            let device = MemoryDevice::from_image(&image).unwrap();
-            walk(&device, 0, 1 << 18, Commit::Last, &mut |_, _, _| {}, &mut |_| {});
+            let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_image(&image).unwrap());
+            walk(&Pages::of(&device, 0, 1 << 18), Commit::Last, &mut |_, _, _| {}, &mut |_| {});
         }
     }
 }

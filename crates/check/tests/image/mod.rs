@@ -366,6 +366,12 @@ impl Image {
 
 /// A superblock with that sequence.
 pub fn superblock(sequence: u64) -> Vec<u8> {
+    superblock_of(sequence, METADATA_BYTES, DATA_BLOCKS)
+}
+
+/// A superblock of a drive with those sizes.
+pub fn superblock_of(sequence: u64, metadata_bytes: u64, data_blocks: u64) -> Vec<u8> {
+    let data_at = METADATA_AT + metadata_bytes;
     let mut block = vec![0; BLOCK];
     block[..8].copy_from_slice(b"NASDdisk");
     set32(&mut block, 8, 2);
@@ -373,8 +379,8 @@ pub fn superblock(sequence: u64) -> Vec<u8> {
     set64(&mut block, 24, DRIVE);
     block[32..48].fill(0xce);
     set32(&mut block, 56, 4096);
-    let places = [LOG_AT, LOG_BYTES, METADATA_AT, METADATA_BYTES, DATA_AT, DATA_BLOCKS].into_iter();
-    set64(&mut block, 64, DATA_AT + DATA_BLOCKS * BLOCK as u64);
+    let places = [LOG_AT, LOG_BYTES, METADATA_AT, metadata_bytes, data_at, data_blocks].into_iter();
+    set64(&mut block, 64, data_at + data_blocks * BLOCK as u64);
     for (index, value) in places.enumerate() {
         set64(&mut block, 72 + 8 * index, value);
     }
