@@ -59,7 +59,8 @@ impl Digest {
 
 impl PartialEq for Digest {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        // As one number: byte by byte, this would cost as much as a third of the digest.
+        u128::from_be_bytes(self.0).ct_eq(&u128::from_be_bytes(other.0)).into()
     }
 }
 
@@ -152,7 +153,7 @@ impl DigestKeys {
 
     /// The digest of a request; the slices of `covered` and of `data` are taken as joined.
     pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&[&[u8]]>) -> Digest {
-        self.request.digest(self.suite, &nonce.to_bytes(), &[], covered, data)
+        self.request.digest(self.suite, &nonce.to_bytes(), None, covered, data)
     }
 
     /// The digest of a reply, which also covers the nonce of the request that it answers.
@@ -164,7 +165,7 @@ impl DigestKeys {
         data: Option<&[&[u8]]>,
     ) -> Digest {
         let binding = request_nonce.to_bytes();
-        self.reply.digest(self.suite, &reply_nonce.to_bytes(), &binding, covered, data)
+        self.reply.digest(self.suite, &reply_nonce.to_bytes(), Some(&binding), covered, data)
     }
 }
 
@@ -179,13 +180,17 @@ impl Direction {
         &self,
         suite: Suite,
         nonce: &[u8; NONCE_BYTES],
-        binding: &[u8],
+        binding: Option<&[u8; NONCE_BYTES]>,
         covered: &[&[u8]],
         data: Option<&[&[u8]]>,
     ) -> Digest {
-        let mut lengths = [0; 16];
-        lengths[..8].copy_from_slice(&joined_length(covered).to_be_bytes());
-        lengths[8..].copy_from_slice(&data.map_or(u64::MAX, joined_length).to_be_bytes());
+        // Lengths and binding together: each slice that a MAC is given costs as much as some of
+        // its rounds.
+        let mut front = [0; 16 + NONCE_BYTES];
+        front[..8].copy_from_slice(&joined_length(covered).to_be_bytes());
+        front[8..16].copy_from_slice(&data.map_or(u64::MAX, joined_length).to_be_bytes());
+        let front_length = 16 + binding.map_or(0, |nonce| nonce.len());
+        front[16..].copy_from_slice(binding.unwrap_or(&[0; NONCE_BYTES]));
         let mac = match suite {
             Suite::Blake3 => keyed_blake3,
             Suite::Aegis => aegis_128l,
@@ -196,7 +201,7 @@ impl Direction {
         };
         let data_tag = data.map(|data| mac_data(&self.data, nonce, &[data]));
         let tag: &[u8] = data_tag.as_ref().map_or(&[], |tag| tag);
-        Digest(mac(&self.args, nonce, &[&[&lengths, binding], covered, &[tag]]))
+        Digest(mac(&self.args, nonce, &[&[&front[..front_length]], covered, &[tag]]))
     }
 }
 
@@ -208,10 +213,15 @@ fn joined_length(slices: &[&[u8]]) -> u64 {
 /// The message is all slices of all groups, joined.
 type Message<'a> = [&'a [&'a [u8]]];
 
+/// The slices with something in them.
+fn slices<'a>(message: &'a Message<'a>) -> impl Iterator<Item = &'a [u8]> {
+    message.iter().copied().flatten().copied().filter(|slice| !slice.is_empty())
+}
+
 fn keyed_blake3(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new_keyed(key.expose());
     hasher.update(nonce);
-    for slice in message.iter().copied().flatten() {
+    for slice in slices(message) {
         hasher.update(slice);
     }
     first_half(hasher.finalize().as_bytes())
@@ -219,32 +229,15 @@ fn keyed_blake3(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8
 
 fn aegis_128l(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    // Joined first: an update costs more than the few bytes of most slices.
-    let mut joined = [0; JOINED_BYTES];
-    let mut length = 0;
-    for slice in message.iter().copied().flatten() {
-        if slice.len() > JOINED_BYTES - length {
-            mac.update(&joined[..length]);
-            length = 0;
-        }
-        match joined.get_mut(length..length + slice.len()) {
-            Some(place) => {
-                place.copy_from_slice(slice);
-                length += slice.len();
-            }
-            None => mac.update(slice),
-        }
+    for slice in slices(message) {
+        mac.update(slice);
     }
-    mac.update(&joined[..length]);
     mac.finalize()
 }
 
-/// As much as the covered bytes of nearly all requests and replies.
-const JOINED_BYTES: usize = 320;
-
 fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128X2Mac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    for slice in message.iter().copied().flatten() {
+    for slice in slices(message) {
         mac.update(slice);
     }
     mac.finalize()

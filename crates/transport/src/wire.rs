@@ -57,12 +57,16 @@ impl Wire {
         }
     }
 
-    /// Sends all of `slices`. `TimedOut` when the peer has not taken them by `deadline`; how much
-    /// went out is not known after an error.
-    pub(crate) fn send_all(&self, slices: &mut [IoSlice<'_>], deadline: Instant) -> io::Result<()> {
+    /// Sends all of `slices`. `TimedOut` when the peer has not taken them in time; how much went out
+    /// is not known after an error.
+    pub(crate) fn send_all(
+        &self,
+        slices: &mut [IoSlice<'_>],
+        patience: &Patience,
+    ) -> io::Result<()> {
         match self {
-            Wire::Tcp(socket) => send_plain(socket, slices, deadline),
-            Wire::Tls(tls) => tls.send_all(slices, deadline),
+            Wire::Tcp(socket) => send_plain(socket, slices, patience),
+            Wire::Tls(tls) => tls.send_all(slices, patience.deadline()),
         }
     }
 
@@ -225,7 +229,7 @@ pub(crate) fn receive_plain(
 fn send_plain(
     socket: &TcpStream,
     mut slices: &mut [IoSlice<'_>],
-    deadline: Instant,
+    patience: &Patience,
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut slices, 0); // drops empty slices in front
     while !slices.is_empty() {
@@ -237,10 +241,10 @@ fn send_plain(
         let mut control = SendAncillaryBuffer::default();
         match sendmsg(socket, &slices[..count], &mut control, flags) {
             Ok(sent) => IoSlice::advance_slices(&mut slices, sent),
-            Err(error) => retry_send(error, deadline)?,
+            Err(error) => retry_send(error, patience.deadline())?,
         }
         if !slices.is_empty() {
-            check_deadline(deadline)?;
+            check_deadline(patience.deadline())?;
         }
     }
     Ok(())

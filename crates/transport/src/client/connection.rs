@@ -181,7 +181,7 @@ impl Connection {
         if slices.is_empty() {
             return Ok(());
         }
-        self.wire.send_all(slices, patience.deadline())
+        self.wire.send_all(slices, patience)
     }
 
     /// Waits for the reply, receiving for everybody if nobody else does.

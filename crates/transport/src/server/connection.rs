@@ -20,7 +20,7 @@ use super::request::{Received, Request, ServerSource, receive_request};
 use super::service::{Answer, Call, Peer, Service};
 use crate::AcceptStatus;
 use crate::record::{ReadError, RecordReader};
-use crate::wire::{Wire, deadline_after};
+use crate::wire::{Patience, Wire};
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
@@ -258,7 +258,7 @@ impl<S: Service> Connection<S> {
             return true;
         }
         let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = outbox.send(&self.wire, deadline_after(self.options.peer_timeout));
+        let result = outbox.send(&self.wire, &Patience::from_first_use(self.options.peer_timeout));
         drop(sending);
         match result {
             Ok(()) => true,

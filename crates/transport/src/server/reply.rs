@@ -1,7 +1,6 @@
 //! Sending replies: each by one vectored write, and several small ones together.
 
 use std::io::{self, IoSlice};
-use std::time::Instant;
 
 use nasd_rpc::{CallHead, OpaqueAuth, ReplyHead, seal_record};
 use nasd_xdr::{XdrEncode, xdr_pad};
@@ -9,7 +8,7 @@ use nasd_xdr::{XdrEncode, xdr_pad};
 use super::service::Answer;
 use crate::AcceptStatus;
 use crate::record::append_record_to;
-use crate::wire::Wire;
+use crate::wire::{Patience, Wire};
 
 /// Replies are held back for company only up to so many bytes.
 const HELD_BYTES: usize = 256 << 10;
@@ -95,8 +94,8 @@ impl<S: AsRef<[u8]>> Outbox<S> {
     }
 
     /// Sends everything. Who calls must hold the connection's lock for sending.
-    pub(super) fn send(&mut self, wire: &Wire, deadline: Instant) -> io::Result<()> {
-        let result = wire.send_all(&mut self.slices(), deadline);
+    pub(super) fn send(&mut self, wire: &Wire, patience: &Patience) -> io::Result<()> {
+        let result = self.send_slices(wire, patience);
         self.replies.clear();
         self.heads.clear();
         self.heads.shrink_to(KEPT_BYTES);
@@ -104,7 +103,15 @@ impl<S: AsRef<[u8]>> Outbox<S> {
         result
     }
 
-    fn slices(&self) -> Vec<IoSlice<'_>> {
+    fn send_slices(&self, wire: &Wire, patience: &Patience) -> io::Result<()> {
+        if let [reply] = &self.replies[..]
+            && let [data] = &reply.data[..]
+        {
+            // As most replies to a read alone: it needs no memory for the list.
+            let pad = IoSlice::new(&[0; 3][..xdr_pad(reply.data_length)]);
+            let mut slices = [IoSlice::new(&self.heads), IoSlice::new(data.as_ref()), pad];
+            return wire.send_all(&mut slices, patience);
+        }
         let count = self.replies.iter().map(|reply| reply.data.len() + 2).sum();
         let mut slices = Vec::with_capacity(count);
         let mut start = 0;
@@ -117,6 +124,6 @@ impl<S: AsRef<[u8]>> Outbox<S> {
             }
             start = reply.head_end;
         }
-        slices
+        wire.send_all(&mut slices, patience)
     }
 }
