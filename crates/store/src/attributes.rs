@@ -158,7 +158,7 @@ impl Store {
     pub fn getattr(&self, name: ObjectName) -> Result<Attributes, StoreError> {
         let object = self.object(name)?;
         let mut body = object.read();
-        if body.fresh_writing > 0 || !body.clears_writing.is_empty() {
+        if body.packing || body.fresh_writing > 0 || !body.clears_writing.is_empty() {
             // What was flushed counts for what it is.
             drop(body);
             self.settle_accounts();
@@ -212,7 +212,7 @@ impl Store {
         let object = self.object(name)?;
         for _ in 0..ATTEMPTS {
             // Had before the lock: whoever waits for memory must not hold one.
-            let spare = self.allocate_frames(1)?;
+            let spare = self.allocate_frames(2)?;
             let mut body = object.write();
             if body.removed {
                 return Err(StoreError::NoSuchObject(name));
@@ -309,8 +309,12 @@ impl Store {
         object: &Arc<Object>,
         body: &mut Body,
         size: u64,
-        spare: Vec<nasd_device::Frame>,
+        mut spare: Vec<nasd_device::Frame>,
     ) -> Result<Result<(), NoSpace>, StoreError> {
+        let rests = self.rests(object, body, &(size..MAX_OBJECT_BYTES))?;
+        if let Err(lacking) = self.write_rests(object, body, rests, &mut spare)? {
+            return Ok(Err(lacking));
+        }
         if let Err(lacking) = self.clear_tail(object, body, size, spare)? {
             return Ok(Err(lacking));
         }

@@ -6,14 +6,54 @@ use nasd_types::limits::BLOCK_BYTES;
 /// The level of Zstandard: the quickest of those that compress well.
 const ZSTD_LEVEL: i32 = 1;
 
-/// The stream for `contents`, if it takes fewer data blocks than they do.
-pub(crate) fn pack(compression: Compression, contents: &[u8]) -> Option<Vec<u8>> {
-    let stream = match compression {
-        Compression::None => return None,
-        Compression::Lz4 => lz4_flex::block::compress(contents),
-        Compression::Zstd => zstd::bulk::compress(contents, ZSTD_LEVEL).ok()?,
-    };
-    (stream.len().div_ceil(BLOCK_BYTES) < contents.len() / BLOCK_BYTES).then_some(stream)
+/// A run of blocks is stored compressed only if that saves one data block in so many: less is not
+/// worth reading the whole run for each of its blocks.
+const GAIN_SHARE: usize = 8;
+
+/// Most data blocks that the stream for so many blocks may take.
+fn most_blocks(blocks: usize) -> usize {
+    blocks - blocks.div_ceil(GAIN_SHARE)
+}
+
+/// Compresses one run after the other, with memory that all of them use.
+pub(crate) struct Packer {
+    engine: Engine,
+    scratch: Vec<u8>,
+}
+
+enum Engine {
+    Lz4,
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+impl Packer {
+    /// `None` if nothing is to be compressed, or nothing can be.
+    pub(crate) fn new(compression: Compression) -> Option<Packer> {
+        let engine = match compression {
+            Compression::None => return None,
+            Compression::Lz4 => Engine::Lz4,
+            Compression::Zstd => Engine::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok()?),
+        };
+        Some(Packer { engine, scratch: Vec::new() })
+    }
+
+    /// The stream for `contents`, which are whole blocks, if it takes few enough data blocks.
+    pub(crate) fn pack(&mut self, contents: &[u8]) -> Option<&[u8]> {
+        let most = most_blocks(contents.len() / BLOCK_BYTES) * BLOCK_BYTES;
+        let length = match &mut self.engine {
+            Engine::Lz4 => {
+                let bound = lz4_flex::block::get_maximum_output_size(contents.len());
+                self.scratch.resize(bound.max(self.scratch.len()), 0);
+                lz4_flex::block::compress_into(contents, &mut self.scratch).ok()?
+            }
+            Engine::Zstd(compressor) => {
+                // A stream that does not fit ends early.
+                self.scratch.resize(most.max(self.scratch.len()), 0);
+                compressor.compress_to_buffer(contents, &mut self.scratch[..most]).ok()?
+            }
+        };
+        (length <= most).then(|| &self.scratch[..length])
+    }
 }
 
 /// The contents, which are `bytes` bytes, or `None` if the stream is not one of such.
@@ -43,14 +83,21 @@ mod tests {
             })
             .collect();
         for compression in [Compression::Lz4, Compression::Zstd] {
-            let stream = pack(compression, &text).unwrap();
+            let mut packer = Packer::new(compression).unwrap();
+            let stream = packer.pack(&text).unwrap().to_vec();
             assert!(stream.len() < BLOCK_BYTES);
             assert_eq!(unpack(compression, &stream, text.len()), Some(text.clone()));
             assert_eq!(unpack(compression, &stream, text.len() - 1), None);
             assert_eq!(unpack(compression, &stream[1..], text.len()), None);
-            assert_eq!(pack(compression, &noise), None);
+            assert_eq!(packer.pack(&noise), None);
+            // What did not compress leaves nothing behind.
+            assert_eq!(packer.pack(&text), Some(&stream[..]));
+            // Two blocks become one, or are left alone.
+            assert!(packer.pack(&text[..2 * BLOCK_BYTES]).is_some());
+            assert_eq!(packer.pack(&noise[..2 * BLOCK_BYTES]), None);
+            assert_eq!(packer.pack(&text[..BLOCK_BYTES]), None);
         }
-        assert_eq!(pack(Compression::None, &text), None);
+        assert!(Packer::new(Compression::None).is_none());
     }
 
     proptest! {

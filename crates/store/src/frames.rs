@@ -272,8 +272,19 @@ impl FrameMap {
     pub(crate) fn fill(
         &mut self,
         have: View,
-        mut frame: Frame,
+        frame: Frame,
         loaded: BlockSet,
+        stamp: u64,
+    ) -> (View, Option<NewSlot>) {
+        self.fill_more(have, frame, (loaded, loaded), stamp)
+    }
+
+    /// The same, if some of the blocks came along with those that are `used`.
+    pub(crate) fn fill_more(
+        &mut self,
+        have: View,
+        mut frame: Frame,
+        (loaded, used): (BlockSet, BlockSet),
         stamp: u64,
     ) -> (View, Option<NewSlot>) {
         let View { number, frame: seen, valid: seen_valid } = have;
@@ -281,7 +292,7 @@ impl FrameMap {
             if let Some(seen) = seen {
                 copy_blocks(&seen, &mut frame, seen_valid & !loaded);
             }
-            let slot = Slot::clean(frame, seen_valid | loaded, loaded, stamp);
+            let slot = Slot::clean(frame, seen_valid | loaded, used, stamp);
             let view = slot.view(number);
             self.slots.insert(number, slot);
             return (view, Some(NewSlot { number, stamp }));
@@ -300,7 +311,7 @@ impl FrameMap {
             }
         }
         slot.valid |= new;
-        slot.touch(loaded);
+        slot.touch(used);
         (slot.view(number), None)
     }
 
@@ -384,6 +395,42 @@ impl FrameMap {
             }
         }
         back
+    }
+
+    /// Blocks that replace nothing on the medium, because what they replaced has become less; how
+    /// many of them are dirty.
+    pub(crate) fn uncover(&mut self, number: u64, blocks: BlockSet) -> u64 {
+        let Some(slot) = self.slots.get_mut(&number) else {
+            return 0;
+        };
+        let uncovered = slot.dirty & blocks & !slot.fresh;
+        slot.fresh |= uncovered;
+        u64::from(uncovered.count_ones())
+    }
+
+    /// Makes blocks dirty as they are. `have` is what the cache had of their frame when `loaded`
+    /// was read from the medium; together they have all of them.
+    pub(crate) fn rewrite(
+        &mut self,
+        have: View,
+        frame: Frame,
+        loaded: BlockSet,
+        (blocks, fresh): (BlockSet, BlockSet),
+        stamp: u64,
+    ) -> Option<NewSlot> {
+        let number = have.number;
+        let new = match self.states(number).valid & blocks == blocks {
+            true => None,
+            false => self.fill(have, frame, loaded, stamp).1,
+        };
+        if let Some(slot) = self.slots.get_mut(&number) {
+            debug_assert!(slot.valid & blocks == blocks, "what is not there cannot be written");
+            self.pinned += usize::from(!slot.is_pinned());
+            slot.dirty |= blocks;
+            slot.fresh |= fresh;
+            self.dirty.insert(number);
+        }
+        new
     }
 
     /// Drops the blocks `[from, to)`.

@@ -26,6 +26,7 @@ mod metadata;
 mod object;
 mod open;
 mod options;
+mod packing;
 mod partitions;
 mod policy;
 mod read;

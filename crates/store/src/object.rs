@@ -48,6 +48,8 @@ pub(crate) struct Body {
     pub(crate) clears: Clears,
     /// The same, cut off before the flush under way took it.
     pub(crate) clears_writing: Clears,
+    /// The flush under way may compress blocks.
+    pub(crate) packing: bool,
     /// The contents are in the tree, or will be when the flush under way ends.
     pub(crate) small: bool,
     /// No block from here on is in the tree.
@@ -129,6 +131,7 @@ impl Body {
             fresh_writing: 0,
             clears: Clears::default(),
             clears_writing: Clears::default(),
+            packing: false,
             small: false,
             mapped_end: 0,
             charge: 0,

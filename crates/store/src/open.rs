@@ -15,6 +15,7 @@ use crate::geometry::Geometry;
 use crate::log::{Inlined, ReplayError, replay};
 use crate::metadata::record::Extent;
 use crate::metadata::{DriveRecords, Metadata, TreeError};
+use crate::packing::PackedIn;
 use crate::partitions::quota_blocks;
 use crate::space::{Account, Space};
 use crate::store::Parts;
@@ -46,7 +47,8 @@ impl Store {
         recover(&device, &geometry, log_key, &metadata)?;
         let records = metadata.drive()?;
         check_identifiers(&metadata, &records)?;
-        let accounts = accounts(&metadata, &geometry, &records)?;
+        let packed_in = PackedIn::default();
+        let accounts = accounts(&metadata, &geometry, &records, &packed_in)?;
         Ok(Store::assemble(Parts {
             device,
             geometry,
@@ -55,6 +57,7 @@ impl Store {
             metadata,
             records,
             accounts,
+            packed_in,
             cache: Cache::new(options.cache_bytes)?,
             options: options.clone(),
         }))
@@ -131,8 +134,10 @@ fn accounts(
     metadata: &Metadata,
     geometry: &Geometry,
     records: &DriveRecords,
+    packed_in: &PackedIn,
 ) -> Result<Space, OpenError> {
-    let free = FreeMap::without(geometry.data_blocks, used_runs(metadata)?.into_iter());
+    let used = used_runs(metadata, packed_in)?;
+    let free = FreeMap::without(geometry.data_blocks, used.into_iter());
     let mut accounts = Space::new(free, geometry.data_blocks);
     for (partition, record) in &records.partitions {
         let account = Account {
@@ -145,8 +150,8 @@ fn accounts(
     Ok(accounts)
 }
 
-/// The runs of data blocks that extents name, in order, none twice.
-fn used_runs(metadata: &Metadata) -> Result<Vec<Run>, TreeError> {
+/// The runs of data blocks that extents name, in order, none twice. Notes who has compressed ones.
+fn used_runs(metadata: &Metadata, packed_in: &PackedIn) -> Result<Vec<Run>, TreeError> {
     let mut runs: Vec<Run> = Vec::new();
     let mut last: Option<(ObjectName, u64)> = None;
     metadata.scan_extents(&mut |name: ObjectName, extent: &Extent| {
@@ -154,6 +159,9 @@ fn used_runs(metadata: &Metadata) -> Result<Vec<Run>, TreeError> {
             return Err(TreeError::Damaged(format!("two extents of object {name} overlap")));
         }
         last = Some((name, extent.end()));
+        if extent.is_packed() {
+            packed_in.add(name.partition);
+        }
         let run = extent.run();
         match runs.last_mut() {
             Some(before) if before.end() == run.start => before.blocks += run.blocks,

@@ -100,8 +100,8 @@ impl Store {
         Ok(Source::Pieces(body.living_pieces(pieces)))
     }
 
-    fn count_misses(&self, loads: &[Load]) {
-        let blocks: u32 = loads.iter().map(|load| load.blocks.count_ones()).sum();
+    fn count_misses(&self, missed: impl Iterator<Item = BlockSet>) {
+        let blocks: u32 = missed.map(BlockSet::count_ones).sum();
         let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
         self.tally.cache_miss_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -143,7 +143,11 @@ impl Store {
         let mut loads: Vec<Load> = wanted
             .iter()
             .zip(spare.drain(..wanted.len()))
-            .map(|(&(index, blocks), frame)| Load { number: views[index].number, blocks, frame })
+            .map(|(&(index, blocks), frame)| {
+                let View { number, valid, .. } = views[index];
+                let blocks = blocks | (source.packed_with(number, blocks) & !valid);
+                Load { number, blocks, frame }
+            })
             .collect();
         match &source {
             Source::Pieces(pieces) => self.load(object.name, &mut loads, pieces)?,
@@ -152,15 +156,15 @@ impl Store {
                 load.frame[..contents.len()].copy_from_slice(contents);
             }),
         }
-        self.count_misses(&loads);
+        self.count_misses(wanted.iter().map(|(_, blocks)| *blocks));
         let mut new_slots = Vec::new();
         {
             let mut frames = self.cache.frames(object);
-            for ((index, _), load) in wanted.into_iter().zip(loads) {
+            for ((index, used), load) in wanted.into_iter().zip(loads) {
                 let stamp = self.cache.stamp();
                 // Taken out of the list, so that it does not count as somebody who shares the frame.
                 let have = std::mem::take(&mut views[index]);
-                let (view, new) = frames.fill(have, load.frame, load.blocks, stamp);
+                let (view, new) = frames.fill_more(have, load.frame, (load.blocks, used), stamp);
                 views[index] = view;
                 new_slots.extend(new);
             }
@@ -187,6 +191,19 @@ impl Source {
             }
             Source::Small(_) => BlockSet::from(number == 0),
         }
+    }
+
+    /// All blocks of a frame that are compressed together with one of `wanted`. Once they are
+    /// unpacked they are as good as read.
+    fn packed_with(&self, number: u64, wanted: BlockSet) -> BlockSet {
+        let Source::Pieces(pieces) = self else {
+            return 0;
+        };
+        let packed = pieces.iter().map(|piece| &piece.extent).filter(|extent| extent.is_packed());
+        packed
+            .map(|extent| mapped_blocks(number, [extent]))
+            .filter(|extent| extent & wanted != 0)
+            .fold(0, |all, extent| all | extent)
     }
 }
 

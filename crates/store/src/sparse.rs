@@ -7,7 +7,7 @@ use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{Attributes, ByteRange, Compression, ObjectName, SeekTarget, Timestamp};
 
 use crate::clears::Clears;
-use crate::metadata::record::{Codec, Extent, LOGICAL_BLOCKS_MAX};
+use crate::metadata::record::{Extent, LOGICAL_BLOCKS_MAX};
 use crate::object::{Body, Object};
 use crate::{BlocksRequired, NoSpace, Store, StoreError};
 
@@ -32,7 +32,7 @@ impl Store {
         let object = self.object(name)?;
         for _ in 0..ATTEMPTS {
             // Had before the lock: whoever waits for memory must not hold one.
-            let mut spare = self.allocate_frames(2)?;
+            let mut spare = self.allocate_frames(4)?;
             let mut body = object.write();
             if body.removed {
                 return Err(StoreError::NoSuchObject(name));
@@ -70,6 +70,10 @@ impl Store {
         } else {
             range.end()
         };
+        let rests = self.rests(object, body, &(range.offset..end))?;
+        if let Err(lacking) = self.write_rests(object, body, rests, spare)? {
+            return Ok(Err(lacking));
+        }
         let (from, to) = (range.offset.div_ceil(BLOCK), end / BLOCK);
         let edges = if from > to {
             // Within one block.
@@ -184,11 +188,28 @@ impl Store {
         for range in ranges {
             blocks.add(range.offset / BLOCK, range.end().div_ceil(BLOCK).min(LOGICAL_BLOCKS_MAX));
         }
-        let mut count = Count::default();
+        let (mut count, mut found) = (Count::default(), Vec::new());
+        for range in blocks.ranges() {
+            let to = range.end.min(body.live_end());
+            found.extend(body.living(self.metadata.extents(name, range.start, to)?));
+        }
+        // What is compressed is written anew as a whole.
+        found.iter().filter(|extent| extent.is_packed()).for_each(|extent| {
+            blocks.add(extent.logical, extent.end());
+        });
         for range in blocks.ranges() {
             self.count_required(&object, &body, range.start, range.end, &mut count)?;
         }
-        Ok(count.answer(compresses))
+        if !compresses {
+            return Ok(count.answer(1, 1));
+        }
+        if found.is_empty() {
+            found = self.metadata.extents_from(name, 0, EXTENTS_AT_ONCE)?;
+        }
+        let (plain, stored) = found.iter().fold((0, 0), |(plain, stored), extent| {
+            (plain + extent.blocks, stored + extent.run().blocks)
+        });
+        Ok(count.answer(stored, plain))
     }
 
     fn count_required(
@@ -200,22 +221,11 @@ impl Store {
         count: &mut Count,
     ) -> Result<(), StoreError> {
         let charged = self.cache.frames(object).fresh_between(from, to);
-        let alone = self.replaceable(object, body, from, to)?;
-        let (mut plain, mut packed) = (0, 0);
-        for extent in &alone {
-            let run = extent.run();
-            count.blocks += extent.blocks;
-            count.stored += run.blocks;
-            match extent.codec {
-                Codec::Plain => plain += extent.blocks,
-                Codec::Packed { .. } => {
-                    // It is written anew as a whole.
-                    packed += extent.end().min(to) - extent.logical.max(from);
-                    count.unpacked += extent.blocks - run.blocks;
-                }
-            }
-        }
-        count.new += (to - from).saturating_sub(charged + plain + packed);
+        let replaced = self.replaceable(object, body, from, to)?;
+        let replaced: u64 = replaced.iter().map(|extent| extent.blocks).sum();
+        count.blocks += to - from;
+        count.charged += charged + replaced;
+        count.new += (to - from).saturating_sub(charged + replaced);
         Ok(())
     }
 }
@@ -223,24 +233,22 @@ impl Store {
 /// What blocks that are to be overwritten have now.
 #[derive(Debug, Default)]
 struct Count {
-    /// Blocks without a place, or with one that others share.
-    new: u64,
-    /// What compressed extents take more when they are not compressible any more.
-    unpacked: u64,
-    /// Blocks of the object that have places, and the places.
     blocks: u64,
-    stored: u64,
+    /// Data blocks that they have alone, or that the object is charged for already.
+    charged: u64,
+    /// Blocks without such a data block.
+    new: u64,
 }
 
 impl Count {
-    fn answer(&self, compresses: bool) -> BlocksRequired {
-        let maximum = self.new + self.unpacked;
-        // New data compresses as the old does.
-        let estimated = if compresses && self.blocks > 0 {
-            let scaled = u128::from(self.new) * u128::from(self.stored);
-            u64::try_from(scaled.div_ceil(u128::from(self.blocks))).unwrap_or(self.new)
-        } else {
-            self.new
+    /// If `plain` blocks of the object take `stored` data blocks, and new data compresses as the old
+    /// does.
+    fn answer(&self, stored: u64, plain: u64) -> BlocksRequired {
+        let maximum = self.new;
+        let scaled = u128::from(self.blocks) * u128::from(stored);
+        let estimated = match u64::try_from(scaled.div_ceil(u128::from(plain.max(1)))) {
+            Ok(after) if plain > 0 => after.saturating_sub(self.charged),
+            _ => maximum,
         };
         BlocksRequired { estimated: estimated.min(maximum), maximum }
     }

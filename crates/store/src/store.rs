@@ -29,6 +29,7 @@ use crate::identifiers::Identifiers;
 use crate::log::{Inlined, Log};
 use crate::metadata::{DriveRecords, Metadata};
 use crate::object::Object;
+use crate::packing::PackedIn;
 use crate::partitions::Partitions;
 use crate::space::Space as Accounts;
 use crate::table::ObjectTable;
@@ -47,6 +48,7 @@ pub struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) identity: Identity,
     pub(crate) partitions: Partitions,
+    pub(crate) packed_in: PackedIn,
     pub(crate) metadata: Metadata,
     pub(crate) log: Log,
     /// Data blocks that the log alone has.
@@ -73,6 +75,7 @@ pub(crate) struct Parts {
     pub(crate) metadata: Metadata,
     pub(crate) records: DriveRecords,
     pub(crate) accounts: Accounts,
+    pub(crate) packed_in: PackedIn,
     pub(crate) cache: Cache,
     pub(crate) options: OpenOptions,
 }
@@ -89,12 +92,13 @@ pub struct WriteBack {
 impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
         let Parts { device, geometry, identity, metadata, .. } = parts;
-        let Parts { log_key, records, accounts, cache, options, .. } = parts;
+        let Parts { log_key, records, accounts, packed_in, cache, options, .. } = parts;
         Store {
             log: Log::new(log_key, &geometry, records.mark),
             inlined: Inlined::default(),
             identifiers: Identifiers::new(records.counters.object_limit),
             partitions: Partitions::new(records),
+            packed_in,
             table: ObjectTable::new(),
             accounts: Mutex::new(accounts),
             queue: FlushQueue::default(),

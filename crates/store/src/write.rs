@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 32;
 
 /// Records beyond one a block that a run of written blocks may take, because it cuts an extent in
 /// two, or two short.
-const RECORDS_PER_WRITE: u64 = 2;
+pub(crate) const RECORDS_PER_WRITE: u64 = 2;
 
 /// Bytes to be put into the cache, cut into frames.
 struct Payloads<'a> {
@@ -95,6 +95,20 @@ impl Store {
                     self.make_room(lacking)?;
                     continue;
                 }
+            }
+            let rests = self.rests(&object, &body, &(offset..end))?;
+            if rests.len() > spare.len() {
+                let count = rests.len() - spare.len();
+                // Whoever waits for memory holds none.
+                drop((body, rests));
+                spare.extend(self.allocate_frames(count)?);
+                continue;
+            }
+            if let Err(what) = self.write_rests(&object, &mut body, rests, &mut spare)? {
+                lacking = what;
+                drop(body);
+                self.make_room(lacking)?;
+                continue;
             }
             payloads = match self.put(&object, &mut body, payloads)? {
                 Put::Done => {
@@ -220,7 +234,8 @@ impl Store {
         Ok(plans)
     }
 
-    /// The extents of blocks within `[from, to)` that are free once they are overwritten.
+    /// Blocks within `[from, to)` whose data blocks are free once they are overwritten, as extents.
+    /// Of compressed ones all are told, and as many blocks as there are data blocks.
     pub(crate) fn replaceable(
         &self,
         object: &Object,
@@ -229,7 +244,8 @@ impl Store {
         to: u64,
     ) -> Result<Vec<Extent>, StoreError> {
         let extents = self.metadata.extents(object.name, from, to.min(body.live_end()))?;
-        let extents = body.living(extents);
+        let mut extents = body.living(extents);
+        extents.iter_mut().for_each(|extent| *extent = extent.counted());
         if body.record.family == ObjectId(0) {
             return Ok(extents);
         }

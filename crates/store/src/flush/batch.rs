@@ -3,7 +3,7 @@
 //! 1. *Take* each object, with its body locked: its attributes, its cuts, its dirty blocks. From here
 //!    on changes count for the next flush. Since every write is made with the body locked, the flush
 //!    has each write wholly or not at all.
-//! 2. *Write* the dirty blocks to free places, and sync; or, if they are few, put them into
+//! 2. *Compress* them, in partitions that want it. *Write* them to free places, and sync; or, if they are few, put them into
 //! 3. the *log entry*, which is written and synced. The flush is durable.
 //! 4. *Settle*: apply the entry's changes to the tree, and *let go*: what was written is clean, what
 //!    was replaced is free.
@@ -16,14 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nasd_device::WriteRequest;
-use nasd_types::ObjectId;
-use nasd_types::ObjectName;
 use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{Compression, ObjectId, ObjectName};
 
-use super::place::{Placed, block_count, extents, requests, small_contents};
+use super::place::{
+    Dealer, Part, Piece, Placed, block_count, data_blocks, extents, parts, requests, small_contents,
+};
 use super::{Copy, Request};
 use crate::clears::Clears;
-use crate::frames::{Captured, FRAME_BLOCKS};
+use crate::frames::{BlockSet, Captured, FRAME_BLOCKS};
 use crate::free_map::Run;
 use crate::log::Change;
 use crate::metadata::record::{Counters, LogMark, ObjectRecord, SMALL_BYTES_MAX};
@@ -81,7 +82,13 @@ struct Taken {
     promised_records: u64,
     hint: Option<u64>,
     frames: Vec<Captured>,
+    compression: Compression,
+    /// What the blocks are stored as, and where, until that is written.
+    parts: Vec<Part>,
+    pieces: Vec<Piece>,
     places: Vec<Run>,
+    /// Of frames with compressed blocks those that have no data block to themselves.
+    shrunk: Vec<(u64, BlockSet)>,
 }
 
 impl Taken {
@@ -91,6 +98,11 @@ impl Taken {
             Small::Put(_) => 0,
             Small::Keep | Small::Drop => block_count(&self.frames),
         }
+    }
+
+    /// Data blocks that they take.
+    fn placed_blocks(&self) -> u64 {
+        self.places.iter().map(|run| run.blocks).sum()
     }
 }
 
@@ -173,6 +185,7 @@ impl Store {
     }
 
     fn take_object(&self, object: &Arc<Object>) -> Option<Taken> {
+        let compression = self.compression(object.name.partition);
         let mut body = object.write();
         if !self.table.unregister(&mut body) {
             return None;
@@ -194,6 +207,11 @@ impl Store {
             let behind = FRAME_BLOCKS as u64 - u64::from(last.blocks.leading_zeros());
             body.mapped_end = body.mapped_end.max(last.number * FRAME_BLOCKS as u64 + behind);
         }
+        let compression = match &small {
+            Small::Put(_) => Compression::None,
+            Small::Keep | Small::Drop => compression,
+        };
+        body.packing = compression != Compression::None && !frames.is_empty();
         Some(Taken {
             object: object.clone(),
             record: body.record.clone(),
@@ -205,7 +223,11 @@ impl Store {
             promised_records: std::mem::take(&mut body.promised_records),
             hint: body.placed_end,
             frames,
+            compression,
+            parts: Vec::new(),
+            pieces: Vec::new(),
             places: Vec::new(),
+            shrunk: Vec::new(),
         })
     }
 
@@ -231,12 +253,14 @@ impl Store {
             changes.push(Change::PutCounters(Counters { object_limit, clock: self.clock() }));
         }
         self.allocate(taken)?;
-        let blocks: u64 = taken.iter().map(Taken::blocks).sum();
+        let blocks: u64 = taken.iter().map(Taken::placed_blocks).sum();
         let room = self.log.entry_bytes_max() / 2 / BLOCK_BYTES;
         let inline = blocks <= INLINE_BLOCKS.min(room as u64);
         let placed = self.write_blocks(taken, blocks, inline)?;
-        for (one, placed) in taken.iter().zip(placed) {
+        for (one, placed) in taken.iter_mut().zip(placed) {
             changes_of(one, placed, &mut changes);
+            one.pieces.clear();
+            one.shrunk = one.parts.drain(..).filter_map(|part| part.shrunk()).collect();
         }
         let entry = self.log.encode(&changes);
         if entry.len() > self.log.entry_bytes_max() {
@@ -277,14 +301,14 @@ impl Store {
         inline: bool,
     ) -> Result<Vec<Vec<Placed>>, Failure> {
         let place = || -> Vec<Vec<Placed>> {
-            taken.iter().map(|one| extents(&one.frames, &one.places, inline)).collect()
+            taken.iter().map(|one| extents(&one.parts, &one.pieces, inline)).collect()
         };
         if inline {
             return Ok(place());
         }
         let requests: Vec<WriteRequest<'_>> = taken
             .iter()
-            .flat_map(|one| requests(&one.frames, &one.places, &self.geometry))
+            .flat_map(|one| requests(&one.parts, &one.pieces, &self.geometry))
             .collect();
         self.tally.data_written_bytes.fetch_add(blocks * BLOCK_BYTES as u64, Ordering::Relaxed);
         let mut placed = Vec::new();
@@ -297,16 +321,22 @@ impl Store {
     }
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
-        for one in taken.iter_mut() {
-            let blocks = one.blocks();
-            if blocks == 0 {
-                continue;
-            }
+        // A free block was promised for every dirty one. What compressed ones do not need of that
+        // stays promised until the flush is over: if it fails, they need it again.
+        let lacking = || Failure::Passing(StoreError::NoSpace(NoSpace::Data));
+        for one in taken.iter_mut().filter(|one| one.blocks() > 0) {
+            one.parts = parts(&one.frames, one.compression);
             let hint = self.placement_hint(one).map_err(Failure::Passing)?;
-            let places = self.accounts().allocate(blocks, hint);
-            // A free block was promised for every dirty one.
+            let places = self.accounts().allocate(data_blocks(&one.parts), hint);
             debug_assert!(places.is_some());
-            one.places = places.ok_or(Failure::Passing(StoreError::NoSpace(NoSpace::Data)))?;
+            one.places = places.ok_or_else(lacking)?;
+            let mut dealer = Dealer::default();
+            let more = match dealer.deal(&mut one.parts, &one.places) {
+                0 => Vec::new(),
+                blocks => self.accounts().allocate(blocks, hint).ok_or_else(lacking)?,
+            };
+            one.pieces = dealer.finish(&one.parts, &more);
+            one.places.extend(more);
         }
         Ok(())
     }
@@ -391,14 +421,20 @@ impl Store {
     fn let_go_of(&self, one: &Taken, effects: &Effects) {
         let name = one.object.name;
         let mut body = one.object.write();
-        self.cache.frames(&one.object).written(&one.frames);
+        // What was written again meanwhile, and replaces blocks that have become fewer.
+        let uncovered = {
+            let mut frames = self.cache.frames(&one.object);
+            frames.written(&one.frames);
+            let uncover = |(number, blocks): &(u64, BlockSet)| frames.uncover(*number, *blocks);
+            one.shrunk.iter().map(uncover).sum::<u64>()
+        };
+        body.fresh += uncovered;
         body.fresh_writing = 0;
         body.clears_writing = Clears::default();
+        body.packing = false;
         self.metadata.capacity.release(one.promised_records);
-        if matches!(one.small, Small::Put(_)) {
-            // The free block that was promised was not needed.
-            self.accounts().forget_dirty(block_count(&one.frames));
-        }
+        // The free blocks that were promised and not needed.
+        self.accounts().forget_dirty(block_count(&one.frames) - one.placed_blocks());
         if one.removed {
             self.settle_charge(&one.object, &mut body, 0);
             self.table.forget(name);
@@ -418,13 +454,15 @@ impl Store {
         for one in taken {
             let mut body = one.object.write();
             let back = self.cache.frames(&one.object).revert(&one.frames);
-            // Blocks that have places gave their promise of a free one up for them; for others it
-            // still stands, even for those that were cut off or written again meanwhile.
-            if one.places.is_empty() {
-                self.accounts().forget_dirty(block_count(&one.frames) - back.dirty);
-            } else {
-                self.accounts().take_back(&one.places, back.dirty);
+            // For every place a promise of a free block was given up. The other promises still
+            // stand, even those for blocks that were cut off or written again meanwhile.
+            let left = block_count(&one.frames) - one.placed_blocks();
+            {
+                let mut accounts = self.accounts();
+                accounts.take_back(&one.places, back.dirty);
+                accounts.forget_dirty(left);
             }
+            body.packing = false;
             body.fresh_writing = 0;
             body.fresh += back.fresh;
             let clears = std::mem::take(&mut body.clears_writing);

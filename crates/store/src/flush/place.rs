@@ -1,15 +1,20 @@
 //! Giving dirty blocks their places: free runs, extents, checksums, and the writes to make.
 //!
 //! All dirty blocks of an object go to the device one after the other, whatever lies between them
-//! in the object, so that many small writes leave as one large one.
+//! in the object, so that many small writes leave as one large one. Where the partition wants it, runs
+//! of them are compressed before: how many free blocks they take has to be known.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
-use nasd_device::WriteRequest;
+use nasd_device::{AlignedBuffer, Frame, WriteRequest};
+use nasd_types::Compression;
 use nasd_types::limits::BLOCK_BYTES;
 
-use crate::frames::{Captured, FRAME_BLOCKS, block_bytes, runs};
+use crate::compress::Packer;
+use crate::frames::{BlockSet, Captured, FRAME_BLOCKS, block_bytes, runs, set};
 use crate::free_map::Run;
 use crate::geometry::Geometry;
 use crate::medium::checksum;
@@ -17,84 +22,224 @@ use crate::metadata::record::{Codec, EXTENT_BLOCKS_MAX, Extent};
 
 /// Most blocks of one write (1 MiB): a device takes a few such faster than one that is larger than
 /// its queue.
-const WRITE_BLOCKS_MAX: u64 = 256;
+const WRITE_BLOCKS_MAX: usize = 256;
 
 /// How many blocks were taken.
 pub(crate) fn block_count(frames: &[Captured]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.blocks.count_ones())).sum()
 }
 
-/// Blocks of a frame that get places one after the other.
-struct Piece<'f> {
-    frame: &'f Captured,
-    /// The first, within the frame.
-    start: usize,
-    blocks: u64,
+/// Blocks of a frame that are stored in one piece, if there is such a piece for them.
+#[derive(Debug)]
+pub(crate) struct Part {
+    number: u64,
+    frame: Arc<Frame>,
+    /// Within the frame.
+    blocks: Range<usize>,
+    /// What is stored instead of them.
+    stream: Option<Stream>,
+}
+
+/// Compressed blocks.
+#[derive(Debug)]
+struct Stream {
+    compression: Compression,
+    length: u32,
+    /// The stream in whole blocks, with zeros behind it.
+    stored: AlignedBuffer,
+}
+
+impl Part {
+    /// Data blocks that it takes.
+    fn data_blocks(&self) -> u64 {
+        match &self.stream {
+            Some(stream) => (stream.stored.len() / BLOCK_BYTES) as u64,
+            None => self.blocks.len() as u64,
+        }
+    }
+
+    /// Of blocks that are stored compressed: their frame, and those that have no data block to
+    /// themselves, if one counts them from the first.
+    pub(crate) fn shrunk(&self) -> Option<(u64, BlockSet)> {
+        self.stream.as_ref()?;
+        let first = self.blocks.start + self.data_blocks() as usize;
+        Some((self.number, set(first..self.blocks.end)))
+    }
+}
+
+/// Data blocks that parts take.
+pub(crate) fn data_blocks(parts: &[Part]) -> u64 {
+    parts.iter().map(Part::data_blocks).sum()
+}
+
+/// Cuts dirty blocks into parts, and compresses those that become smaller.
+pub(crate) fn parts(frames: &[Captured], compression: Compression) -> Vec<Part> {
+    let mut packer = Packer::new(compression);
+    let mut found = Vec::with_capacity(frames.len());
+    for Captured { number, frame, blocks, .. } in frames {
+        for blocks in runs(*blocks) {
+            let contents = &frame[blocks.start * BLOCK_BYTES..blocks.end * BLOCK_BYTES];
+            let packed = packer
+                .as_mut()
+                .filter(|_| blocks.len() > 1)
+                .and_then(|packer| packer.pack(contents));
+            let stream = packed.map(|bytes| {
+                let mut stored = AlignedBuffer::zeroed(bytes.len().next_multiple_of(BLOCK_BYTES));
+                stored[..bytes.len()].copy_from_slice(bytes);
+                Stream { compression, length: bytes.len() as u32, stored }
+            });
+            found.push(Part { number: *number, frame: frame.clone(), blocks, stream });
+        }
+    }
+    found
+}
+
+/// A part, or some of its blocks, and its place.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    part: usize,
+    /// Blocks of the part from its first on. All of them if it is compressed.
+    blocks: Range<usize>,
     physical: u64,
 }
 
-impl Piece<'_> {
-    fn logical(&self) -> u64 {
-        self.frame.number * FRAME_BLOCKS as u64 + self.start as u64
-    }
-
-    fn bytes(&self) -> &[u8] {
-        let end = self.start + self.blocks as usize;
-        &self.frame.frame[self.start * BLOCK_BYTES..end * BLOCK_BYTES]
-    }
-}
-
-/// Deals `places`, which have as many blocks as `frames`, out to them in order.
-fn deal<'f>(frames: &'f [Captured], places: &[Run]) -> Vec<Piece<'f>> {
-    let mut pieces = Vec::with_capacity(frames.len());
-    let mut places = places.iter().copied();
-    let mut place = Run { start: 0, blocks: 0 };
-    for frame in frames {
-        for run in runs(frame.blocks) {
-            let mut start = run.start;
-            while start < run.end {
-                if place.blocks == 0 {
-                    match places.next() {
-                        Some(next) => place = next,
-                        None => return pieces,
-                    }
-                }
-                let blocks = ((run.end - start) as u64).min(place.blocks);
-                pieces.push(Piece { frame, start, blocks, physical: place.start });
-                place = Run { start: place.start + blocks, blocks: place.blocks - blocks };
-                start += blocks as usize;
+impl Piece {
+    /// What is stored.
+    fn bytes<'p>(&self, parts: &'p [Part]) -> &'p [u8] {
+        let part = &parts[self.part];
+        match &part.stream {
+            Some(stream) => &stream.stored,
+            None => {
+                let start = part.blocks.start;
+                let blocks = start + self.blocks.start..start + self.blocks.end;
+                &part.frame[blocks.start * BLOCK_BYTES..blocks.end * BLOCK_BYTES]
             }
         }
     }
-    pieces
+
+    fn extent(&self, parts: &[Part]) -> Extent {
+        let part = &parts[self.part];
+        let first = part.number * FRAME_BLOCKS as u64 + part.blocks.start as u64;
+        let codec = match &part.stream {
+            None => Codec::Plain,
+            Some(Stream { compression, length, .. }) => Codec::Packed {
+                compression: *compression,
+                stored: part.data_blocks() as u32,
+                length: *length,
+            },
+        };
+        Extent {
+            logical: first + self.blocks.start as u64,
+            blocks: self.blocks.len() as u64,
+            physical: self.physical,
+            codec,
+        }
+    }
+}
+
+/// Deals places out to parts. A compressed part needs one piece; free space may be in pieces that
+/// are all too short.
+#[derive(Debug, Default)]
+pub(crate) struct Dealer {
+    places: VecDeque<Run>,
+    /// What was left of places in front of a part that did not fit.
+    scraps: Vec<Run>,
+    /// Parts for which there was no place.
+    unplaced: Vec<usize>,
+    pieces: Vec<Piece>,
+}
+
+impl Dealer {
+    /// Deals as many data blocks as the parts take out to them, in order. The parts that find no
+    /// place are not compressed any more; returns how many blocks more they take now.
+    pub(crate) fn deal(&mut self, parts: &mut [Part], places: &[Run]) -> u64 {
+        self.places.extend(places);
+        let mut lacking = 0;
+        for (index, part) in parts.iter_mut().enumerate() {
+            let blocks = part.data_blocks();
+            if part.stream.is_none() {
+                self.put(index, part.blocks.len());
+            } else if let Some(physical) = self.whole(blocks) {
+                let blocks = 0..part.blocks.len();
+                self.pieces.push(Piece { part: index, blocks, physical });
+            } else {
+                part.stream = None;
+                lacking += part.data_blocks() - blocks;
+                self.unplaced.push(index);
+            }
+        }
+        lacking
+    }
+
+    /// Deals what is left, and what was lacking, out to the parts that found no place.
+    pub(crate) fn finish(mut self, parts: &[Part], more: &[Run]) -> Vec<Piece> {
+        self.places.extend(more);
+        for index in std::mem::take(&mut self.unplaced) {
+            self.put(index, parts[index].blocks.len());
+        }
+        self.pieces
+    }
+
+    /// A run of so many blocks.
+    fn whole(&mut self, blocks: u64) -> Option<u64> {
+        loop {
+            let place = self.places.front_mut()?;
+            if place.blocks >= blocks {
+                let start = place.start;
+                *place = Run { start: start + blocks, blocks: place.blocks - blocks };
+                return Some(start);
+            }
+            self.scraps.extend(self.places.pop_front().filter(|scrap| scrap.blocks > 0));
+        }
+    }
+
+    /// Deals places out to a part that may be cut.
+    fn put(&mut self, part: usize, blocks: usize) {
+        let mut done = 0;
+        while done < blocks {
+            let Some(place) = self.places.pop_front().or_else(|| self.scraps.pop()) else {
+                return;
+            };
+            let now = ((blocks - done) as u64).min(place.blocks);
+            let piece = Piece { part, blocks: done..done + now as usize, physical: place.start };
+            if now > 0 {
+                self.pieces.push(piece);
+            }
+            if now < place.blocks {
+                let rest = Run { start: place.start + now, blocks: place.blocks - now };
+                self.places.push_front(rest);
+            }
+            done += now as usize;
+        }
+    }
 }
 
 /// The writes that put dirty blocks to their places.
-pub(crate) fn requests<'f>(
-    frames: &'f [Captured],
-    places: &[Run],
+pub(crate) fn requests<'p>(
+    parts: &'p [Part],
+    pieces: &[Piece],
     geometry: &Geometry,
-) -> Vec<WriteRequest<'f>> {
-    let mut requests: Vec<WriteRequest<'f>> = Vec::new();
+) -> Vec<WriteRequest<'p>> {
+    let mut requests: Vec<WriteRequest<'p>> = Vec::new();
     let (mut next, mut room) = (u64::MAX, 0);
-    for piece in deal(frames, places) {
-        let Piece { frame, start, blocks, physical } = piece;
-        let mut done = 0;
-        while done < blocks {
-            if next != physical + done || room == 0 {
-                let offset = geometry.byte_of(physical + done);
+    for piece in pieces {
+        let mut rest = piece.bytes(parts);
+        let mut physical = piece.physical;
+        while !rest.is_empty() {
+            if next != physical || room == 0 {
+                let offset = geometry.byte_of(physical);
                 requests.push(WriteRequest { offset, from: Vec::new() });
                 room = WRITE_BLOCKS_MAX;
             }
-            let now = room.min(blocks - done);
-            let from = (start as u64 + done) as usize;
+            let now = room.min(rest.len() / BLOCK_BYTES);
+            let (bytes, later) = rest.split_at(now * BLOCK_BYTES);
             if let Some(request) = requests.last_mut() {
-                let bytes = from * BLOCK_BYTES..(from + now as usize) * BLOCK_BYTES;
-                request.from.push(IoSlice::new(&frame.frame[bytes]));
+                request.from.push(IoSlice::new(bytes));
             }
+            rest = later;
             room -= now;
-            done += now;
-            next = physical + done;
+            physical += now as u64;
+            next = physical;
         }
     }
     requests
@@ -104,31 +249,26 @@ pub(crate) fn requests<'f>(
 pub(crate) struct Placed {
     pub(crate) extent: Extent,
     pub(crate) sums: Vec<u32>,
-    /// The blocks' contents, if they are wanted.
+    /// The data blocks' contents, if they are wanted.
     pub(crate) contents: Option<Arc<Vec<u8>>>,
 }
 
 /// The extents that dirty blocks become, with their checksums, and contents if they go to the log.
-pub(crate) fn extents(frames: &[Captured], places: &[Run], inline: bool) -> Vec<Placed> {
+pub(crate) fn extents(parts: &[Part], pieces: &[Piece], inline: bool) -> Vec<Placed> {
     let mut found: Vec<(Extent, Vec<u32>, Vec<u8>)> = Vec::new();
-    for piece in deal(frames, places) {
-        let (logical, physical, blocks) = (piece.logical(), piece.physical, piece.blocks);
-        let continues = found.last().is_some_and(|(last, ..)| {
-            last.end() == logical
-                && last.physical + last.blocks == physical
-                && last.blocks + blocks <= EXTENT_BLOCKS_MAX
-        });
-        if !continues {
-            let extent = Extent { logical, blocks: 0, physical, codec: Codec::Plain };
-            found.push((extent, Vec::new(), Vec::new()));
+    for piece in pieces {
+        let extent = piece.extent(parts);
+        match found.last_mut() {
+            Some((last, ..)) if continues(last, &extent) => last.blocks += extent.blocks,
+            _ => found.push((extent, Vec::new(), Vec::new())),
         }
-        let Some((extent, sums, contents)) = found.last_mut() else {
+        let Some((_, sums, contents)) = found.last_mut() else {
             continue;
         };
-        extent.blocks += blocks;
-        sums.extend(piece.bytes().chunks_exact(BLOCK_BYTES).map(checksum));
+        let bytes = piece.bytes(parts);
+        sums.extend(bytes.chunks_exact(BLOCK_BYTES).map(checksum));
         if inline {
-            contents.extend_from_slice(piece.bytes());
+            contents.extend_from_slice(bytes);
         }
     }
     found
@@ -138,6 +278,15 @@ pub(crate) fn extents(frames: &[Captured], places: &[Run], inline: bool) -> Vec<
             Placed { extent, sums, contents }
         })
         .collect()
+}
+
+/// Whether two extents are one.
+fn continues(last: &Extent, extent: &Extent) -> bool {
+    !last.is_packed()
+        && !extent.is_packed()
+        && last.end() == extent.logical
+        && last.physical + last.blocks == extent.physical
+        && last.blocks + extent.blocks <= EXTENT_BLOCKS_MAX
 }
 
 /// Contents that are kept in the tree: of the first block, without the zeros at the end.
