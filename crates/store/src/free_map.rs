@@ -13,6 +13,8 @@
 //! 3. *Best fit* otherwise: the shortest run that is long enough.
 //! 4. When no run is long enough, the longest there is, and again for the rest.
 //!
+//! A drive that shrinks sets a limit: nothing behind it is free any more, whoever lets go of it.
+//!
 //! Excluded: defragmentation, and any promise about how many pieces a request is cut into.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +51,8 @@ pub(crate) struct FreeMap {
     by_length: BTreeSet<(u64, u64)>,
     free: u64,
     cursor: u64,
+    /// Whether there are blocks behind `total` that must not be used.
+    behind: bool,
 }
 
 impl FreeMap {
@@ -61,6 +65,7 @@ impl FreeMap {
             by_length: BTreeSet::new(),
             free: 0,
             cursor: 0,
+            behind: false,
         };
         if total > 0 {
             map.insert(Run { start: 0, blocks: total });
@@ -85,6 +90,7 @@ impl FreeMap {
             by_length: free.iter().map(|&(start, blocks)| (blocks, start)).collect(),
             by_start: free.into_iter().collect(),
             cursor: 0,
+            behind: false,
         }
     }
 
@@ -136,6 +142,11 @@ impl FreeMap {
 
     /// Marks a run as free; whether none of it was.
     pub(crate) fn release(&mut self, run: Run) -> bool {
+        let run = match run.end().min(self.total).checked_sub(run.start) {
+            _ if !self.behind => run,
+            None | Some(0) => return run.blocks > 0,
+            Some(blocks) => Run { blocks, ..run },
+        };
         if run.blocks == 0 || run.end() > self.total {
             return false;
         }
@@ -163,6 +174,31 @@ impl FreeMap {
         self.insert(merged);
         self.free += run.blocks;
         true
+    }
+
+    /// Nothing from block `end` on is free any more.
+    pub(crate) fn limit(&mut self, end: u64) {
+        if end >= self.total {
+            return;
+        }
+        if let Some(run) = self.run_at(end) {
+            self.carve(run, Run { start: end, blocks: run.end() - end });
+        }
+        while let Some((&start, &blocks)) = self.by_start.range(end..).next_back() {
+            let run = Run { start, blocks };
+            self.carve(run, run);
+        }
+        self.total = end;
+        self.behind = true;
+        self.cursor = self.cursor.min(end);
+    }
+
+    /// Takes `blocks` blocks in one run, the shortest that is long enough, if there is one.
+    pub(crate) fn allocate_whole(&mut self, blocks: u64) -> Option<Run> {
+        let &(length, start) = self.by_length.range((blocks, 0)..).next()?;
+        let taken = Run { start, blocks };
+        self.carve(Run { start, blocks: length }, taken);
+        Some(taken)
     }
 
     /// Takes `blocks` blocks in as few runs as the strategy gives, or `None` when there are not
@@ -274,6 +310,24 @@ mod tests {
         assert!(!map.release(run(54, 2)));
         assert!(map.release(run(50, 5)));
         assert_eq!(map.by_start.len(), 1);
+    }
+
+    #[test]
+    fn behind_the_limit_nothing_is_free() {
+        let mut map = FreeMap::new(100);
+        for used in [run(50, 10), run(70, 20)] {
+            assert!(map.claim(used));
+        }
+        map.limit(65);
+        assert_eq!(map.free_blocks(), 55);
+        assert!(map.release(run(70, 20)) && map.release(run(58, 2)) && !map.release(run(63, 4)));
+        assert_eq!(map.free_blocks(), 57);
+        assert_eq!(map.allocate_whole(7), Some(run(58, 7)));
+        assert_eq!(map.allocate_whole(8), Some(run(0, 8)));
+        assert_eq!(map.allocate_whole(43), None);
+        assert_eq!(map.allocate(43, Some(90)), None);
+        assert_eq!(map.allocate(42, Some(90)), Some(vec![run(8, 42)]));
+        assert_eq!(map.free_blocks(), 0);
     }
 
     proptest! {

@@ -42,7 +42,7 @@ const METADATA_SHARE: u64 = 16;
 const CHECKSUMS_SHARE: u64 = 96;
 
 /// The fewest data blocks that make sense.
-const DATA_BLOCKS_MIN: u64 = 256;
+pub(crate) const DATA_BLOCKS_MIN: u64 = 256;
 
 /// Places and sizes, in bytes unless they count blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,8 @@ mod packing;
 mod partitions;
 mod policy;
 mod read;
+mod resize;
+mod scrub;
 mod space;
 mod sparse;
 mod store;
@@ -45,4 +47,6 @@ pub use options::{
     BlocksRequired, ClockState, FormatOptions, Identity, OpenOptions, PartitionFormat,
     PartitionSettings, PartitionSpace, Space, Statistics,
 };
+pub use resize::{ResizeError, Resized};
+pub use scrub::{ScrubCursor, ScrubFault, ScrubFinding, ScrubHolder, ScrubStep};
 pub use store::{Store, WriteBack};

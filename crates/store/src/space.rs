@@ -181,6 +181,31 @@ impl Space {
         Some(runs)
     }
 
+    /// Takes free blocks for `blocks` that are moved, in one run if they are to stay whole.
+    pub(crate) fn allocate_for_move(&mut self, blocks: u64, whole: bool) -> Option<Vec<Run>> {
+        if whole {
+            return self.free.allocate_whole(blocks).map(|run| vec![run]);
+        }
+        self.free.allocate(blocks, None)
+    }
+
+    /// Nothing from block `end` on is given out any more.
+    pub(crate) fn limit(&mut self, end: u64) {
+        self.free.limit(end);
+    }
+
+    /// Blocks that all objects are charged for.
+    pub(crate) fn charged(&self) -> u64 {
+        self.charged
+    }
+
+    /// The fewest data blocks that a drive needs for charges of `charged` blocks.
+    pub(crate) fn data_blocks_for(charged: u64) -> u64 {
+        // Above what the reserve's share leaves of the drive, or above the whole reserve.
+        let by_share = charged + charged.div_ceil(RESERVE_SHARE - 1);
+        by_share.min(charged + RESERVE_BLOCKS)
+    }
+
     /// Gives blocks back that were allocated and not used, while `dirty` blocks are dirty again.
     pub(crate) fn take_back(&mut self, runs: &[Run], dirty: u64) {
         self.free(runs);
@@ -219,6 +244,16 @@ mod tests {
 
     fn demand(charge_before: u64, charge_after: u64, dirty: u64) -> Demand {
         Demand { charge_before, charge_after, dirty }
+    }
+
+    #[test]
+    fn the_smallest_drive_for_a_charge_has_room_for_just_that() {
+        for charged in [0, 1, 14, 15, 16, 1500, 7679, 7680, 7695, 7696, 100_000, 1 << 40] {
+            let room = |blocks: u64| blocks - RESERVE_BLOCKS.min(blocks / RESERVE_SHARE);
+            let least = Space::data_blocks_for(charged);
+            assert!(room(least) >= charged, "{charged}");
+            assert!(least == 0 || room(least - 1) < charged, "{charged}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::tables::Tables;
 use super::{TreeError, overlapping};
 use crate::free_map::Run;
 use crate::log::Change;
+use sharing::ByPlace;
 
 /// What an object is after changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub(super) struct Applier<'t> {
     current: Option<Current>,
     partitions: BTreeMap<PartitionId, PartitionRecord>,
     families: BTreeMap<ObjectName, FamilyRecord>,
+    /// Kept from one move to the next.
+    by_place: Option<ByPlace>,
     effects: Effects,
 }
 
@@ -79,9 +82,13 @@ pub(super) fn apply(
         current: None,
         partitions: BTreeMap::new(),
         families: BTreeMap::new(),
+        by_place: None,
         effects: Effects::default(),
     };
     for change in changes {
+        if !matches!(change, Change::Move { .. }) {
+            applier.by_place = None;
+        }
         applier.change(change)?;
     }
     applier.finish(mark)

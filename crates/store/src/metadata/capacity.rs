@@ -28,6 +28,9 @@ const PROMISED_RECORDS_PER_PAGE: u64 = 16;
 /// Records of checksums that fit a page when pages are split in the worst way.
 const GROUPS_PER_PAGE: u64 = 3;
 
+/// Pages that a drive that grows leaves for more records.
+const SPARE_PAGES: u64 = 64;
+
 /// Keeps the estimate.
 #[derive(Debug)]
 pub(crate) struct Capacity {
@@ -56,6 +59,13 @@ impl Capacity {
     pub(crate) fn measured(&self, pages: u64) {
         self.pages.store(pages, Ordering::Relaxed);
         self.exact.store(true, Ordering::Relaxed);
+    }
+
+    /// The most data blocks whose checksums a region of `region_pages` pages has room for beside the
+    /// tree as it is, with some to spare.
+    pub(crate) fn data_blocks_max(&self, region_pages: u64) -> u64 {
+        let tree = self.pages.load(Ordering::Relaxed) + SPARE_PAGES;
+        (region_pages / SHARE).saturating_sub(tree) * GROUPS_PER_PAGE * GROUP_BLOCKS
     }
 
     /// Whether measuring again would tell nothing new.

@@ -11,6 +11,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod walk;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 

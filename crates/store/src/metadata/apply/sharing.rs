@@ -1,14 +1,51 @@
-//! Blocks that several objects share: clones, families, and letting go of blocks.
+//! Blocks that several objects share: clones, families, and letting go of blocks. And moving blocks,
+//! which concerns all who share them.
 
-use nasd_types::{ObjectId, ObjectName};
+use std::collections::BTreeMap;
+
+use nasd_types::{ObjectId, ObjectName, PartitionId};
 use redb::ReadableTable;
 
 use super::{Applier, Current, damaged};
 use crate::free_map::Run;
 use crate::metadata::TreeError;
 use crate::metadata::record::{
-    self, Extent, ExtentKey, FamilyRecord, LOGICAL_BLOCKS_MAX, ObjectRecord, Share,
+    self, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord, LOGICAL_BLOCKS_MAX, ObjectRecord,
+    Share,
 };
+
+/// Extents by the data blocks that they name, from one block on: so that many moves in a row, as a
+/// drive makes that shrinks, look at all extents once.
+pub(super) struct ByPlace {
+    /// Those that end in front of this block are not here.
+    from: u64,
+    /// By first data block, object, and block of the object.
+    extents: BTreeMap<(u64, ObjectName, u64), Extent>,
+}
+
+impl ByPlace {
+    fn insert(&mut self, name: ObjectName, extent: Extent) {
+        if extent.run().end() > self.from {
+            self.extents.insert((extent.physical, name, extent.logical), extent);
+        }
+    }
+
+    /// Takes out those that name one of these blocks.
+    fn take(&mut self, run: Run) -> Vec<(ObjectName, Extent)> {
+        let none = ObjectName { partition: PartitionId(0), object: ObjectId(0) };
+        let first = (run.start.saturating_sub(EXTENT_BLOCKS_MAX), none, 0);
+        let found: Vec<_> = self
+            .extents
+            .range(first..(run.end(), none, 0))
+            .filter(|(_, extent)| extent.run().end() > run.start)
+            .map(|(key, extent)| (*key, *extent))
+            .collect();
+        for (key, _) in &found {
+            self.extents.remove(key);
+        }
+        found.into_iter().map(|((_, name, _), extent)| (name, extent)).collect()
+    }
+}
 
 /// A part of a run of data blocks, and the share record that it lies in, if it does.
 struct Part {
@@ -288,20 +325,30 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Every extent that names one of these blocks.
+    /// Every extent that names one of these blocks. Whatever becomes of them is for the caller to put
+    /// back.
     fn naming(&mut self, run: Run) -> Result<Vec<(ObjectName, Extent)>, TreeError> {
+        if let Some(known) = self.by_place.as_mut().filter(|known| known.from <= run.start) {
+            return Ok(known.take(run));
+        }
         let data_blocks = self.data_blocks;
-        let mut found = Vec::new();
+        let mut known = ByPlace { from: run.start, extents: BTreeMap::new() };
         for entry in self.tables.extents()?.iter()? {
             let (key, value) = entry?;
             let key: &ExtentKey = key.value();
             let extent = Extent::parse(key, value.value(), data_blocks)?;
-            let of = extent.run();
-            if of.start < run.end() && run.start < of.end() {
-                found.push((record::parse_extent_key(key).0, extent));
-            }
+            known.insert(record::parse_extent_key(key).0, extent);
         }
+        let found = known.take(run);
+        self.by_place = Some(known);
         Ok(found)
+    }
+
+    fn put_moved(&mut self, name: ObjectName, extent: &Extent) -> Result<(), TreeError> {
+        if let Some(known) = &mut self.by_place {
+            known.insert(name, *extent);
+        }
+        self.put_extent(name, extent)
     }
 
     fn move_extent(
@@ -317,7 +364,7 @@ impl Applier<'_> {
                 return damaged(format!("a move cuts a compressed extent of object {name}"));
             }
             let physical = to + (of.start - from.start);
-            return self.put_extent(name, &Extent { physical, ..extent });
+            return self.put_moved(name, &Extent { physical, ..extent });
         }
         let (start, end) = (of.start.max(from.start), of.end().min(from.end()));
         let logical = extent.logical + (start - of.start);
@@ -329,6 +376,6 @@ impl Applier<'_> {
                 .map(|moved| Extent { physical: to + (start - from.start), ..moved }),
             extent.clip(behind, extent.end()),
         ];
-        parts.into_iter().flatten().try_for_each(|part| self.put_extent(name, &part))
+        parts.into_iter().flatten().try_for_each(|part| self.put_moved(name, &part))
     }
 }

@@ -1,0 +1,159 @@
+//! What two million objects cost: `cargo run --release -p nasd-store --example millions -- FILE [COUNT]`.
+//!
+//! Makes the file FILE (16 GiB), fills it
+//! with small objects, drops the store without closing it, opens it again, and removes FILE at the end.
+//! Prints rates, the time of the open, what a copy
+//! of 1 GiB costs, and the most memory that the process ever had.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nasd_device::{BlockDevice, FileDevice, FileOptions};
+use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey, WriteData};
+use nasd_types::{CellId, DriveId, ObjectName, PartitionId, SetAttributes, Timestamp};
+
+const PARTITION: PartitionId = PartitionId(1);
+const FILE_BYTES: u64 = 16 << 30;
+/// One in this many objects has a data block of its own, the others have 100 bytes in the tree.
+const WITH_BLOCK: u64 = 4;
+/// Objects that are created between two flushes.
+const BATCH: u64 = 20_000;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().ok_or("usage: millions FILE [COUNT]")?;
+    let count = arguments.next().map_or(Ok(2_000_000), |count| count.parse())?;
+    let path = Path::new(&file);
+    // `create` refuses a file that exists, so what is removed below was made here.
+    let options = FileOptions { allow_buffered: true, ..FileOptions::default() };
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::create(path, FILE_BYTES, options)?);
+    println!("{device:?}");
+    let outcome = run(&device, count);
+    drop(device);
+    std::fs::remove_file(path)?;
+    outcome
+}
+
+fn run(device: &Arc<dyn BlockDevice>, count: u64) -> Outcome<()> {
+    format(device)?;
+    let options = OpenOptions::default();
+    let cache = (options.cache_bytes + options.metadata_cache_bytes) >> 20;
+    let store = Store::open(device.clone(), &options)?;
+    rates(&store)?;
+    fill(&store, count)?;
+    copy(&store)?;
+    println!("memory before the crash: {} MiB; caches {cache} MiB", peak_mib()?);
+    drop(store);
+    let start = Instant::now();
+    let store = Store::open(device.clone(), &options)?;
+    println!("open after the crash: {:.2} s", start.elapsed().as_secs_f64());
+    let objects = store.partition_space(PARTITION)?.objects;
+    println!("{objects} objects; memory at most {} MiB, caches {cache} MiB", peak_mib()?);
+    store.close()?;
+    let start = Instant::now();
+    let store = Store::open(device.clone(), &options)?;
+    println!("open after a close: {:.2} s", start.elapsed().as_secs_f64());
+    Ok(store.close()?)
+}
+
+fn format(device: &Arc<dyn BlockDevice>) -> Outcome<()> {
+    let key = StoredKey::new([1; 32]);
+    let partition = PartitionFormat {
+        id: PARTITION,
+        quota_bytes: u64::MAX,
+        partition_key: key.clone(),
+        working_key: key.clone(),
+        key_epoch: 1,
+    };
+    let options = FormatOptions {
+        drive: DriveId(1),
+        cell: CellId([1; 16]),
+        master_key: None,
+        log_key: 7,
+        drive_key: key,
+        partitions: vec![partition],
+        metadata_bytes: Some(4 << 30),
+        now: Timestamp(1),
+    };
+    Ok(Store::format(device.clone(), &options)?)
+}
+
+fn create(store: &Store) -> Outcome<ObjectName> {
+    let (object, _) = store.create(PARTITION, &SetAttributes::default(), Timestamp(2))?;
+    Ok(ObjectName { partition: PARTITION, object })
+}
+
+fn rate(what: &str, count: u64, start: Instant) {
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{what}: {count} in {seconds:.2} s, {:.0}/s", count as f64 / seconds);
+}
+
+/// Creating and removing without a flush in between.
+fn rates(store: &Store) -> Outcome<()> {
+    const COUNT: u64 = 100_000;
+    let start = Instant::now();
+    let objects = (0..COUNT).map(|_| create(store)).collect::<Outcome<Vec<_>>>()?;
+    rate("create, not flushed", COUNT, start);
+    let start = Instant::now();
+    objects.iter().try_for_each(|object| store.remove(*object))?;
+    rate("remove what was not flushed", COUNT, start);
+    let objects = (0..COUNT).map(|_| create(store)).collect::<Outcome<Vec<_>>>()?;
+    let start = Instant::now();
+    store.flush_all()?;
+    rate("one flush of created", COUNT, start);
+    let start = Instant::now();
+    objects.iter().try_for_each(|object| store.remove(*object))?;
+    rate("remove what was flushed", COUNT, start);
+    let start = Instant::now();
+    store.flush_all()?;
+    rate("one flush of removed", COUNT, start);
+    Ok(())
+}
+
+fn fill(store: &Store, count: u64) -> Outcome<()> {
+    let start = Instant::now();
+    for index in 0..count {
+        let object = create(store)?;
+        let length = if index % WITH_BLOCK == 0 { 3000 } else { 100 };
+        let bytes = [index as u8 | 1; 3000];
+        store.write(object, 0, WriteData::Slice(&bytes[..length]), Timestamp(3))?;
+        if index % BATCH == BATCH - 1 {
+            store.flush_all()?;
+        }
+    }
+    store.flush_all()?;
+    rate("create and write, flushed now and then", count, start);
+    Ok(())
+}
+
+fn copy(store: &Store) -> Outcome<()> {
+    let object = create(store)?;
+    let bytes = vec![5; 1 << 20];
+    for index in 0..1024 {
+        store.write(object, index << 20, WriteData::Slice(&bytes), Timestamp(3))?;
+    }
+    store.flush_all()?;
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let start = Instant::now();
+        store.fastcopy(object, Timestamp(4))?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    let (median, most) = (millis(times[times.len() / 2]), millis(times[times.len() - 1]));
+    println!("fastcopy of 1 GiB: median {median:.2} ms, at most {most:.2} ms");
+    Ok(())
+}
+
+/// The most memory that the process ever had.
+fn peak_mib() -> Outcome<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).ok_or("no VmHWM")?;
+    let kib: u64 = line.split_whitespace().nth(1).ok_or("no VmHWM")?.parse()?;
+    Ok(kib >> 10)
+}
