@@ -139,9 +139,8 @@ impl Histories {
 
     fn settle_partitions(&mut self, store: &Store) {
         let found: BTreeSet<PartitionId> = store.partitions().into_iter().collect();
-        for partition in found.iter().filter(|id| !self.partitions.contains_key(id)) {
-            panic!("partition {partition} came from nowhere");
-        }
+        let unknown: Vec<_> = found.iter().filter(|id| !self.partitions.contains_key(id)).collect();
+        assert!(unknown.is_empty(), "{unknown:?} came from nowhere");
         for (partition, states) in self.partitions.clone() {
             let state = found.contains(&partition).then(|| settings(store, partition));
             assert!(states.contains(&state), "{partition} is {state:?}, none of {states:?}");
