@@ -125,20 +125,25 @@ impl Store {
         if body.removed {
             return Err(StoreError::NoSuchObject(name));
         }
+        self.make_removed(&object, &mut body);
+        Ok(())
+    }
+
+    /// Removes an object whose body is locked.
+    pub(crate) fn make_removed(&self, object: &Arc<Object>, body: &mut Body) {
         body.removed = true;
-        object.publish(&body);
-        self.drop_cached(&object, &mut body, 0, LOGICAL_BLOCKS_MAX);
-        self.accounts().count_objects(name.partition, -1);
+        object.publish(body);
+        self.drop_cached(object, body, 0, LOGICAL_BLOCKS_MAX);
+        self.accounts().count_objects(object.name.partition, -1);
         if body.in_tree {
             // Its blocks are free when the removal is durable; a flush sees to that.
-            self.table.register(&object, &mut body);
+            self.table.register(object, body);
         } else {
-            self.table.unregister(&mut body);
-            self.settle_charge(&object, &mut body, 0);
+            self.table.unregister(body);
+            self.settle_charge(object, body, 0);
             self.metadata.capacity.release(std::mem::take(&mut body.promised_records));
-            self.table.forget(name);
+            self.table.forget(object.name);
         }
-        Ok(())
     }
 
     /// Drops the cached blocks `[from, to)`, with the promises made for dirty ones.

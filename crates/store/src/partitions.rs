@@ -10,7 +10,7 @@ use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 use crate::flush::Request;
 use crate::log::Change;
 use crate::metadata::DriveRecords;
-use crate::metadata::record::{LOGICAL_BLOCKS_MAX, PartitionRecord};
+use crate::metadata::record::PartitionRecord;
 use crate::object::initial_record;
 use crate::space::Account;
 use crate::{
@@ -247,10 +247,7 @@ impl Store {
         for object in self.table.all_of(partition) {
             let mut body = object.write();
             if !body.removed {
-                body.removed = true;
-                object.publish(&body);
-                self.drop_cached(&object, &mut body, 0, LOGICAL_BLOCKS_MAX);
-                self.table.register(&object, &mut body);
+                self.make_removed(&object, &mut body);
             }
         }
     }
