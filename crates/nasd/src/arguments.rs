@@ -1,5 +1,13 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod check;
+mod object;
+mod partition;
+
+pub use check::CheckArguments;
+pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
+pub use partition::{DriveArguments, PartitionCommand};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -90,9 +98,17 @@ pub enum Command {
         /// VOLUME:/path.
         path: String,
     },
-    /// Format or serve one drive.
+    /// Format, serve or inspect one drive.
     #[command(subcommand)]
     Drive(DriveCommand),
+    /// Manage the partitions of a running drive.
+    #[command(subcommand)]
+    Partition(PartitionCommand),
+    /// Make, read, write and manage objects of a running drive.
+    #[command(subcommand)]
+    Object(ObjectCommand),
+    /// Check the device of a drive that is not being served, and repair it.
+    Check(CheckArguments),
     /// Serve the file manager.
     #[command(subcommand)]
     Manager(ManagerCommand),
@@ -137,6 +153,9 @@ pub struct UpArguments {
     /// Mount the volume here too.
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
+    /// Serve each drive's metrics too: drive N on this port plus N, at /metrics.
+    #[arg(long, value_name = "PORT")]
+    pub metrics_base_port: Option<u16>,
     /// Return when it serves, and go on in the background.
     #[arg(long)]
     pub detach: bool,
@@ -189,9 +208,9 @@ pub enum DriveCommand {
     },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
-    /// Show which drive a device holds.
+    /// Show what a drive's device holds: geometry, log, space, partitions. Nothing is written.
     Inspect {
-        /// The device.
+        /// The device of a drive that is not being served.
         device: PathBuf,
     },
 }
@@ -204,6 +223,9 @@ pub struct DriveServeArguments {
     /// HOST:PORT.
     #[arg(long, default_value = "127.0.0.1:7301")]
     pub listen: SocketAddr,
+    /// Serve metrics here, at http://HOST:PORT/metrics, as text for Prometheus.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// Bytes of data cache.
     #[arg(long, default_value = "256M", value_parser = parse_size)]
     pub cache: u64,

@@ -4,9 +4,12 @@ mod arguments;
 mod cell;
 mod commands;
 mod detach;
+mod drive_session;
+mod metrics;
 mod session;
 mod shutdown;
 mod supervisor;
+mod time;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -21,6 +21,17 @@ pub fn protection_named(name: &str) -> Option<Protection> {
     PROTECTION_NAMES.iter().find(|(known, _)| *known == name).map(|(_, options)| *options)
 }
 
+/// The name of those options; of options without one, the names of each.
+pub fn protection_name_of(options: Protection) -> String {
+    match PROTECTION_NAMES.iter().find(|(_, known)| *known == options) {
+        Some((name, _)) => (*name).to_owned(),
+        None => {
+            let names = options.iter_names().map(|(name, _)| name.to_lowercase());
+            names.collect::<Vec<_>>().join("+")
+        }
+    }
+}
+
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

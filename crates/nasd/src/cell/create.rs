@@ -2,6 +2,7 @@
 
 use super::config::{CellConfig, DriveConfig};
 use super::keyring::{DriveKeys, Keyring, write_atomic};
+use super::master_keys::MasterKeys;
 use super::{Authority, Cell, CellError, keyring_path};
 use nasd_device::{DeviceError, FileDevice, FileOptions};
 use nasd_store::{FormatOptions, PartitionFormat, Store, StoredKey};
@@ -53,13 +54,16 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
     authority.issue_host(&host_name())?;
 
     let mut keyring = Keyring::default();
+    let mut master_keys = MasterKeys::new();
     let drives = new_drives(new)?;
     for drive in &drives {
         let keys = DriveKeys::generate()?;
+        let master = master_keys.draw(drive.drive_id())?;
         let size = new.devices.is_empty().then_some(new.size_bytes);
-        format_drive(directory, id, drive, &keys, size)?;
+        format_drive(directory, id, drive, &keys, master, size)?;
         keyring.insert(drive.drive_id(), &keys);
     }
+    master_keys.save(directory)?;
     keyring.save(&keyring_path(directory))?;
 
     let manager = SocketAddr::new(new.host, new.base_port);
@@ -90,7 +94,8 @@ pub struct AddedDrive {
 pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellError> {
     let directory = cell.directory();
     let mut config = cell.config.clone();
-    let mut keyring = cell.keyring()?;
+    // A keyring that can't be read must be known before anything is overwritten.
+    cell.keyring()?;
     let (index, address) = config.next_drive();
     let device = std::path::absolute(&added.device).unwrap_or_else(|_| added.device.clone());
     let drive = DriveConfig::new(
@@ -102,9 +107,13 @@ pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellErr
         added.cache_bytes,
     );
     let keys = DriveKeys::generate()?;
-    format_drive(directory, config.cell_id(), &drive, &keys, added.size_bytes)?;
-    keyring.insert(drive.drive_id(), &keys);
-    keyring.save(&keyring_path(directory))?;
+    let mut master_keys = MasterKeys::load(directory)?;
+    let master = master_keys.draw(drive.drive_id())?;
+    format_drive(directory, config.cell_id(), &drive, &keys, master, added.size_bytes)?;
+    master_keys.save(directory)?;
+    Keyring::update(&keyring_path(directory), |keyring| {
+        keyring.insert(drive.drive_id(), &keys);
+    })?;
     config.drives.push(drive.clone());
     save_config(directory, &config)?;
     Ok(drive)
@@ -164,6 +173,7 @@ fn format_drive(
     cell: CellId,
     drive: &DriveConfig,
     keys: &DriveKeys,
+    master: [u8; 32],
     make_with_size: Option<u64>,
 ) -> Result<(), CellError> {
     let path = directory.join(&drive.device);
@@ -183,7 +193,7 @@ fn format_drive(
     let options = FormatOptions {
         drive: drive.drive_id(),
         cell,
-        master_key: None,
+        master_key: Some(StoredKey::new(master)),
         log_key: u64::from_le_bytes(random_bytes()?),
         drive_key: StoredKey::new(keys.drive_key),
         partitions: vec![partition],

@@ -1,7 +1,11 @@
 //! `keyring.toml`: the keys that the cell shares with its drives, readable by the owner alone.
+//!
+//! The keys of partitions that were made by hand (`nasd partition create`) are in it too, apart from
+//! those of the drives: no manager knows those partitions.
 
 use super::CellError;
-use nasd_types::DriveId;
+use nasd_types::{DriveId, PartitionId};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -14,6 +18,8 @@ use zeroize::Zeroize;
 pub struct Keyring {
     #[serde(rename = "drive", default)]
     drives: Vec<StoredKeys>,
+    #[serde(rename = "partition", default, skip_serializing_if = "Vec::is_empty")]
+    partitions: Vec<StoredPartitionKeys>,
 }
 
 /// One drive's keys (CMU-CS-97-118, Table 6) as 64 hexadecimal digits each.
@@ -38,6 +44,56 @@ impl Drop for StoredKeys {
         self.drive_key.zeroize();
         self.partition_key.zeroize();
         self.working_key.zeroize();
+    }
+}
+
+/// Keys of a partition that was made by hand.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredPartitionKeys {
+    drive: String,
+    partition: u32,
+    partition_key: String,
+    working_key: String,
+    working_key_epoch: u32,
+}
+
+impl std::fmt::Debug for StoredPartitionKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "keys of partition {} of drive {}", self.partition, self.drive)
+    }
+}
+
+impl Drop for StoredPartitionKeys {
+    fn drop(&mut self) {
+        self.partition_key.zeroize();
+        self.working_key.zeroize();
+    }
+}
+
+/// Keys of one partition.
+#[derive(Clone, zeroize::ZeroizeOnDrop)]
+pub struct PartitionKeys {
+    /// Sets working keys.
+    pub partition_key: [u8; 32],
+    /// Makes capabilities.
+    pub working_key: [u8; 32],
+    /// Which working key that is.
+    pub working_key_epoch: u32,
+}
+
+impl PartitionKeys {
+    /// New keys from the system's random numbers.
+    ///
+    /// # Errors
+    /// `Random` where the system gives none.
+    pub fn generate() -> Result<Self, CellError> {
+        let mut keys =
+            PartitionKeys { partition_key: [0; 32], working_key: [0; 32], working_key_epoch: 1 };
+        for key in [&mut keys.partition_key, &mut keys.working_key] {
+            getrandom::fill(key).map_err(CellError::Random)?;
+        }
+        Ok(keys)
     }
 }
 
@@ -79,11 +135,7 @@ impl Keyring {
     /// # Errors
     /// `ExposedSecret`, `Damaged` or `Io`.
     pub fn load(path: &Path) -> Result<Self, CellError> {
-        let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
-        if metadata.mode() & 0o077 != 0 {
-            return Err(CellError::ExposedSecret(path.to_owned()));
-        }
-        let mut text = std::fs::read_to_string(path).map_err(CellError::io("read", path))?;
+        let mut text = read_private(path)?;
         let keyring = toml::from_str(&text).map_err(|_| damaged(path, "it is no keyring"));
         text.zeroize();
         keyring
@@ -98,6 +150,53 @@ impl Keyring {
         let result = write_private(path, text.as_bytes());
         text.zeroize();
         result
+    }
+
+    /// Changes the file, which is made if it is not there, while nobody else does so.
+    ///
+    /// # Errors
+    /// As [`Keyring::load`] and [`Keyring::save`].
+    pub fn update(path: &Path, change: impl FnOnce(&mut Keyring)) -> Result<(), CellError> {
+        // The directory is locked, not the file: each change makes another file.
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let locked = std::fs::File::open(directory).map_err(CellError::io("open", directory))?;
+        rustix::fs::flock(&locked, FlockOperation::LockExclusive)
+            .map_err(|errno| CellError::io("lock", directory)(errno.into()))?;
+        let mut keyring = if path.exists() { Keyring::load(path)? } else { Keyring::default() };
+        change(&mut keyring);
+        keyring.save(path)
+    }
+
+    /// Adds keys of a partition that was made by hand, replacing those it had.
+    pub fn insert_partition(
+        &mut self,
+        drive: DriveId,
+        partition: PartitionId,
+        keys: &PartitionKeys,
+    ) {
+        self.remove_partition(drive, partition);
+        self.partitions.push(StoredPartitionKeys {
+            drive: format!("{:016x}", drive.0),
+            partition: partition.0,
+            partition_key: to_hex(&keys.partition_key),
+            working_key: to_hex(&keys.working_key),
+            working_key_epoch: keys.working_key_epoch,
+        });
+    }
+
+    /// Forgets the keys of a partition that was made by hand.
+    pub fn remove_partition(&mut self, drive: DriveId, partition: PartitionId) {
+        let id = format!("{:016x}", drive.0);
+        self.partitions.retain(|stored| stored.drive != id || stored.partition != partition.0);
+    }
+
+    /// Whether there are keys of that partition, made by hand.
+    pub fn has_partition(&self, drive: DriveId, partition: PartitionId) -> bool {
+        let id = format!("{:016x}", drive.0);
+        self.partitions.iter().any(|stored| stored.drive == id && stored.partition == partition.0)
     }
 
     /// Adds a drive's keys, replacing those it had.
@@ -124,6 +223,26 @@ impl Keyring {
             working_key_epoch: stored.working_key_epoch,
         })
     }
+}
+
+/// The text of a file that only its owner may read. Wipe it after use.
+fn read_private(path: &Path) -> Result<String, CellError> {
+    let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
+    if metadata.mode() & 0o077 != 0 {
+        return Err(CellError::ExposedSecret(path.to_owned()));
+    }
+    std::fs::read_to_string(path).map_err(CellError::io("read", path))
+}
+
+/// A key in a file of its own, which only its owner may read.
+///
+/// # Errors
+/// `ExposedSecret`, `Damaged` or `Io`.
+pub fn read_key_file(path: &Path) -> Result<[u8; 32], CellError> {
+    let mut text = read_private(path)?;
+    let key = from_hex(text.trim());
+    text.zeroize();
+    key.ok_or_else(|| damaged(path, "a key is 64 hexadecimal digits"))
 }
 
 /// Writes a file that only its owner may read: beside it, synced, then renamed into place.
@@ -155,7 +274,7 @@ fn damaged(path: &Path, reason: &str) -> CellError {
     CellError::Damaged { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -189,6 +308,37 @@ mod tests {
 
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Keyring::load(&path), Err(CellError::ExposedSecret(_))));
+    }
+
+    #[test]
+    fn keys_of_partitions_come_and_go_apart_from_the_drives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keyring.toml");
+        let (drive, partition) = (DriveId(5), PartitionId(7));
+        let keys = PartitionKeys::generate().unwrap();
+        Keyring::update(&path, |ring| ring.insert(drive, &DriveKeys::generate().unwrap())).unwrap();
+        Keyring::update(&path, |ring| ring.insert_partition(drive, partition, &keys)).unwrap();
+        let loaded = Keyring::load(&path).unwrap();
+        assert!(loaded.has_partition(drive, partition) && loaded.get(drive).is_some());
+        assert!(!loaded.has_partition(drive, PartitionId(8)));
+        assert!(!format!("{loaded:?}").contains(&to_hex(&keys.working_key)), "keys are not shown");
+        Keyring::update(&path, |ring| ring.remove_partition(drive, partition)).unwrap();
+        let loaded = Keyring::load(&path).unwrap();
+        assert!(!loaded.has_partition(drive, partition) && loaded.get(drive).is_some());
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_key_file_holds_one_key_and_is_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        write_private(&path, format!("{}\n", "ab".repeat(32)).as_bytes()).unwrap();
+        assert_eq!(read_key_file(&path).unwrap(), [0xab; 32]);
+        write_private(&path, b"secret").unwrap();
+        let error = read_key_file(&path).unwrap_err().to_string();
+        assert!(error.contains("64 hexadecimal") && !error.contains("secret"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(read_key_file(&path), Err(CellError::ExposedSecret(_))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/cell.toml        who and where: identifiers, addresses, devices (no secret)
 //! DIR/keyring.toml     the drives' keys, readable by the owner alone
+//! DIR/master-keys.toml the drives' master keys; its owner moves it to where no network reaches
 //! DIR/tls/             the cell's authority and the certificates made with it
 //! DIR/drives/          device files, where the cell was not given real devices
 //! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
@@ -17,13 +18,15 @@ mod create;
 mod error;
 mod keyring;
 mod lock;
+mod master_keys;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME};
-pub use config::{CellConfig, DriveConfig, protection_named};
+pub use config::{CellConfig, DriveConfig, protection_name_of, protection_named};
 pub use create::{AddedDrive, NewCell, add_drive, create_cell};
 pub use error::CellError;
-pub use keyring::{DriveKeys, Keyring};
+pub use keyring::{DriveKeys, Keyring, PartitionKeys, read_key_file};
 pub use lock::CellLock;
+pub use master_keys::master_keys_path;
 
 use std::path::{Path, PathBuf};
 
@@ -62,6 +65,11 @@ impl Cell {
     /// As `Keyring::load`.
     pub fn keyring(&self) -> Result<Keyring, CellError> {
         Keyring::load(&keyring_path(&self.directory))
+    }
+
+    /// Where the drives' keys are.
+    pub fn keyring_path(&self) -> PathBuf {
+        keyring_path(&self.directory)
     }
 
     /// Certificate files of the named member: `manager` or `host`.

@@ -1,17 +1,23 @@
 //! `nasd drive`: one drive on one device.
 
+mod inspect;
+mod overlay;
+mod superblock;
+
 use super::{Outcome, announce_ready};
-use crate::arguments::DriveCommand;
-use crate::cell::{AddedDrive, Cell, CellLock, add_drive, protection_named};
+use crate::arguments::{DriveCommand, DriveServeArguments};
+use crate::cell::{AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
+use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
-use nasd_device::{FileDevice, FileOptions};
+use nasd_device::{DeviceError, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{Identity, OpenError, OpenOptions, Store};
 use nasd_types::{CellId, DriveId};
 use std::error::Error;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long requests under way may take when the drive is stopped.
@@ -27,18 +33,25 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
             let added = AddedDrive { device, size_bytes: size, address, cache_bytes: cache };
             format(&Cell::open(cell)?, &added, yes)
         }
-        DriveCommand::Serve(serve_arguments) => {
-            let arguments = serve_arguments;
-            let expected = Expected::parse(&arguments.expect_cell, &arguments.expect_drive)?;
-            let options = DriveOptions {
-                minimum_protection: protection_named(&arguments.minimum_protection)
-                    .ok_or("no such protection option")?,
-                ..DriveOptions::default()
-            };
-            serve(&arguments.device, arguments.listen, arguments.cache, options, &expected)
-        }
-        DriveCommand::Inspect { device } => inspect(&device, json),
+        DriveCommand::Serve(arguments) => serve(&arguments),
+        DriveCommand::Inspect { device } => inspect::inspect(&device, json),
     }
+}
+
+/// Opens the device of a drive that is not being served.
+///
+/// # Errors
+/// Says what can't be done, and that the drive must be stopped where it is in use.
+pub fn open_stopped(path: &Path, action: &str) -> Result<FileDevice, String> {
+    let options = FileOptions { allow_buffered: true, ..FileOptions::default() };
+    FileDevice::open(path, options).map_err(|error| match error {
+        DeviceError::InUse { .. } => format!(
+            "can't {action} {}: it is in use by another process; stop the drive that serves it \
+             (`nasd down`) first",
+            path.display()
+        ),
+        other => format!("can't {action} {}: {other}", path.display()),
+    })
 }
 
 fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
@@ -53,7 +66,18 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
     }
     let drive = add_drive(cell, added)?;
     println!("{path} is now {} of the cell; `nasd up` will start it", drive.member());
+    eprintln!("{}", master_keys_note(cell));
     Ok(())
+}
+
+/// Where the owner finds the master keys of new drives, and what to do with them.
+pub fn master_keys_note(cell: &Cell) -> String {
+    let path = master_keys_path(cell.directory());
+    format!(
+        "nasd: the master keys of the new drives are in {}: move that file to where no network \
+         reaches; the cell never needs it",
+        path.display()
+    )
 }
 
 /// Which drive it must be.
@@ -92,43 +116,57 @@ impl Expected {
     }
 }
 
-fn serve(
-    path: &Path,
-    listen: SocketAddr,
-    cache_bytes: u64,
-    options: DriveOptions,
-    expected: &Expected,
-) -> Outcome {
+fn serve(arguments: &DriveServeArguments) -> Outcome {
+    let path = &arguments.device;
+    let expected = Expected::parse(&arguments.expect_cell, &arguments.expect_drive)?;
+    let options = DriveOptions {
+        minimum_protection: protection_named(&arguments.minimum_protection)
+            .ok_or("no such protection option")?,
+        ..DriveOptions::default()
+    };
     // Before the device is opened: a signal from here on is a clean stop.
     let mut shutdown = Shutdown::new()?;
     let device = FileDevice::open(path, FileOptions::default())?;
     let identity = Store::read_identity(&device).map_err(|error| open_failed(path, &error))?;
     expected.check(identity, path)?;
-    let listener =
-        TcpListener::bind(listen).map_err(|error| format!("can't listen on {listen}: {error}"))?;
-    let store_options =
-        OpenOptions { cache_bytes: usize::try_from(cache_bytes)?, ..OpenOptions::default() };
+    let listen = arguments.listen;
+    let cant_listen = |address| move |error| format!("can't listen on {address}: {error}");
+    let listener = TcpListener::bind(listen).map_err(cant_listen(listen))?;
+    let metrics = arguments
+        .metrics
+        .map(|address| MetricsListener::bind(address).map_err(cant_listen(address)))
+        .transpose()?;
+    let cache_bytes = usize::try_from(arguments.cache)?;
+    let store_options = OpenOptions { cache_bytes, ..OpenOptions::default() };
     let store =
         Store::open(Arc::new(device), &store_options).map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;
-    announce_ready(&server.address().to_string());
-    shutdown.wait();
+    serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
     tracing::info!("stopping");
     server.shut_down(GRACE)?;
     Ok(())
 }
 
-fn inspect(path: &Path, json: bool) -> Outcome {
-    let device = FileDevice::open(path, FileOptions::default())?;
-    let found = Store::read_identity(&device).map_err(|error| open_failed(path, &error))?;
-    let (drive, cell) = (format!("{:016x}", found.drive.0), found.cell.to_string());
-    if json {
-        println!("{}", serde_json::json!({ "drive": drive, "cell": cell }));
-    } else {
-        println!("{}: drive {drive} of cell {cell}", path.display());
-    }
-    Ok(())
+/// Tells that it serves, and serves the metrics until a signal ends it.
+fn serve_until_stopped(
+    server: &DriveServer,
+    metrics: Option<&MetricsListener>,
+    shutdown: &mut Shutdown,
+) {
+    let mut detail = server.address().to_string();
+    let stopping = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if let Some(metrics) = metrics {
+            detail = format!("{detail} metrics {}", metrics.address());
+            let text = || server.drive().metrics();
+            let stopping = &stopping;
+            scope.spawn(move || metrics.serve(stopping, &text));
+        }
+        announce_ready(&detail);
+        shutdown.wait();
+        stopping.store(true, Ordering::Release);
+    });
 }
 
 fn open_failed(path: &Path, error: &OpenError) -> String {

@@ -1,11 +1,15 @@
 //! One file a command. A command gets parsed arguments and answers with what went wrong.
 
+pub mod agree;
 pub mod bench;
+pub mod check;
 pub mod demo;
 pub mod drive;
 pub mod files;
 pub mod manager;
 pub mod mount;
+pub mod object;
+pub mod partition;
 pub mod status;
 pub mod up;
 
@@ -40,6 +44,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
         Command::Stat { path } => files::stat(&open()?, &path, json),
         Command::Drive(command) => drive::run(&directory, command, json),
+        Command::Partition(command) => partition::run(&directory, command, json),
+        Command::Object(command) => object::run(&directory, command, json),
+        Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Bench(bench) => bench::bench(&bench, json),
         Command::Demo(demo) => demo::demo(&demo),

@@ -1,5 +1,6 @@
 //! `nasd up` and `nasd down`: a whole cell on this machine.
 
+use super::drive::master_keys_note;
 use super::{Outcome, announce_ready};
 use crate::arguments::UpArguments;
 use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, create_cell};
@@ -7,6 +8,7 @@ use crate::detach::run_detached;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,14 +35,16 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
         if let Some(mountpoint) = &arguments.mount {
             detached.extend(["--mount".into(), std::path::absolute(mountpoint)?.into()]);
         }
+        if let Some(port) = arguments.metrics_base_port {
+            detached.extend(["--metrics-base-port".into(), port.to_string().into()]);
+        }
         return Ok(run_detached(&detached, &cell.log_path("up"))?);
     }
     let lock = CellLock::acquire(&cell.lock_path())?;
     let stop = shutdown.into_flag();
 
     let mut supervisor = Supervisor::default();
-    let drives = cell.config.drives.iter().map(|drive| drive_member(&cell, drive)).collect();
-    supervisor.start(drives)?;
+    supervisor.start(drive_members(&cell, arguments.metrics_base_port)?)?;
     supervisor.start(vec![manager_member(&cell)])?;
     if let Some(mountpoint) = &arguments.mount {
         let mountpoint = std::path::absolute(mountpoint)?;
@@ -104,7 +108,25 @@ fn open_or_create(
         protection: arguments.protection.clone(),
         volume: "main".to_owned(),
     };
-    Ok(create_cell(directory, &new)?)
+    let cell = create_cell(directory, &new)?;
+    eprintln!("{}", master_keys_note(&cell));
+    Ok(cell)
+}
+
+fn drive_members(cell: &Cell, metrics_base_port: Option<u16>) -> Result<Vec<MemberSpec>, String> {
+    let member = |drive: &DriveConfig| {
+        let mut member = drive_member(cell, drive);
+        if let Some(base) = metrics_base_port {
+            let index = drive.index;
+            let port = u16::try_from(u32::from(base) + index).map_err(|_| {
+                format!("--metrics-base-port {base} leaves no port for drive {index}: lower it")
+            })?;
+            let address = SocketAddr::new(drive.address.ip(), port);
+            member.arguments.extend(["--metrics".into(), address.to_string().into()]);
+        }
+        Ok(member)
+    };
+    cell.config.drives.iter().map(member).collect()
 }
 
 fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {

@@ -1,10 +1,10 @@
 //! `nasd rm`.
 
-use super::{CellPath, Session, at};
+use super::{Session, at};
 use crate::cell::Cell;
 use crate::commands::Outcome;
+use crate::commands::agree::agree;
 use nasd_clerk::FileType;
-use std::io::IsTerminal;
 
 /// Removes files; with `recursive`, whole trees.
 ///
@@ -25,7 +25,7 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
             return Err(format!("{path} is a directory: add -r to remove it").into());
         }
         if is_directory {
-            agree(&path, yes)?;
+            agree(&format!("{path} and everything in it would be removed"), yes)?;
         }
         session
             .clerk
@@ -33,18 +33,4 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
             .map_err(|error| at(&path, error))?;
     }
     Ok(())
-}
-
-fn agree(path: &CellPath, yes: bool) -> Outcome {
-    if yes {
-        return Ok(());
-    }
-    let refusal = format!("{path} and everything in it would be removed: add --yes to agree");
-    if !std::io::stdin().is_terminal() {
-        return Err(refusal.into());
-    }
-    eprint!("remove {path} and everything in it? [y/N] ");
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if answer.trim().eq_ignore_ascii_case("y") { Ok(()) } else { Err(refusal.into()) }
 }

@@ -1,0 +1,359 @@
+//! `nasd object`, as the user types it.
+
+use super::parse_size;
+use super::partition::{DriveArguments, parse_identifier, parse_partition};
+use clap::{Args, Subcommand, ValueEnum};
+use nasd_protocol::Region;
+use nasd_types::{FS_SPECIFIC_BYTES, FsSpecific, ObjectId, PartitionId, SeekTarget, Timestamp};
+use nasd_types::{ObjectName, SetAttributes};
+
+/// `nasd object`.
+#[derive(Debug, Subcommand)]
+pub enum ObjectCommand {
+    /// Make an object; prints its identifier.
+    Create {
+        #[command(flatten)]
+        place: PartitionPlace,
+        #[command(flatten)]
+        attributes: Box<AttributeArguments>,
+        #[command(flatten)]
+        durable: Durable,
+    },
+    /// List the identifiers of a partition's objects.
+    List {
+        #[command(flatten)]
+        place: PartitionPlace,
+    },
+    /// Show the attributes of an object.
+    Stat {
+        #[command(flatten)]
+        place: ObjectPlace,
+    },
+    /// Change attributes of an object; those not named stay.
+    Set {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        attributes: Box<AttributeArguments>,
+        #[command(flatten)]
+        durable: Durable,
+    },
+    /// Read data of an object to the standard output: all of it, or regions.
+    Read {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        regions: RegionArguments,
+    },
+    /// Write data of an object from the standard input: all of that, or as much as the regions hold.
+    Write {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        regions: RegionArguments,
+        #[command(flatten)]
+        durable: Durable,
+    },
+    /// Make a copy that shares the object's blocks; prints its identifier.
+    Copy {
+        #[command(flatten)]
+        place: ObjectPlace,
+    },
+    /// Make regions read as zeros, and free the blocks that lie within them.
+    Punch {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        regions: RegionArguments,
+        #[command(flatten)]
+        durable: Durable,
+    },
+    /// Print where data, or a hole, begins from an offset on.
+    Seek {
+        #[command(flatten)]
+        place: ObjectPlace,
+        /// From which byte on.
+        #[arg(long, default_value = "0", value_parser = parse_size)]
+        offset: u64,
+        /// What to look for.
+        #[arg(value_enum)]
+        target: SeekName,
+    },
+    /// Print how many blocks more the object may take once regions are overwritten.
+    Required {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        regions: RegionArguments,
+    },
+    /// Remove an object and its data.
+    Remove {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        durable: Durable,
+        /// Agree that its data is lost.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Make objects durable, data and attributes; the whole partition if none is named.
+    Flush {
+        #[command(flatten)]
+        place: PartitionPlace,
+        /// Which objects.
+        #[arg(value_parser = parse_object)]
+        objects: Vec<ObjectId>,
+    },
+    /// Show the control objects: the drive's (object 1), or a partition's (object 2).
+    Control {
+        #[command(flatten)]
+        drive: DriveArguments,
+        /// Show this partition's instead of the drive's.
+        #[arg(value_parser = parse_partition)]
+        partition: Option<PartitionId>,
+    },
+}
+
+/// A partition of a running drive.
+#[derive(Debug, Clone, Args)]
+pub struct PartitionPlace {
+    #[command(flatten)]
+    pub drive: DriveArguments,
+    /// A partition of the drive.
+    #[arg(value_parser = parse_partition)]
+    pub partition: PartitionId,
+}
+
+/// An object of a running drive.
+#[derive(Debug, Clone, Args)]
+pub struct ObjectPlace {
+    #[command(flatten)]
+    pub drive: DriveArguments,
+    /// A partition of the drive.
+    #[arg(value_parser = parse_partition)]
+    pub partition: PartitionId,
+    /// An object of the partition: o40 as it is printed, or 64. Objects 1 to 4 are the well-known
+    /// ones: the drive's and the partition's control object, the list of objects, and the First
+    /// Object.
+    #[arg(value_parser = parse_object)]
+    pub object: ObjectId,
+}
+
+impl ObjectPlace {
+    /// The object's name within its drive.
+    pub fn name(&self) -> ObjectName {
+        ObjectName { partition: self.partition, object: self.object }
+    }
+}
+
+/// Whether an answer is a promise.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Durable {
+    /// Answer only when the change would survive a power cut.
+    #[arg(long)]
+    pub durable: bool,
+}
+
+/// Which bytes: rows of pieces. Repeated options make several regions, the first of each for the
+/// first region, and so on.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RegionArguments {
+    /// First byte of a region; 0 if none is given.
+    #[arg(long, value_parser = parse_size)]
+    pub offset: Vec<u64>,
+    /// Bytes of each piece of a region.
+    #[arg(long, value_parser = parse_size)]
+    pub length: Vec<u64>,
+    /// From the start of a piece to the start of the next; at least the length.
+    #[arg(long, value_parser = parse_size, requires = "count")]
+    pub stride: Vec<u64>,
+    /// Pieces of a region; 1 if none is given.
+    #[arg(long, requires = "stride")]
+    pub count: Vec<u32>,
+}
+
+impl RegionArguments {
+    /// Where the one region without a length begins, if that is what they say.
+    pub fn open_from(&self) -> Option<u64> {
+        let open = self.length.is_empty() && self.count.is_empty() && self.offset.len() <= 1;
+        open.then(|| self.offset.first().copied().unwrap_or(0))
+    }
+
+    /// The regions, each of which has a length.
+    ///
+    /// # Errors
+    /// Says which option is missing.
+    pub fn regions(&self) -> Result<Vec<Region>, String> {
+        let regions = self.length.len();
+        if regions == 0 {
+            return Err("no region is named: add --length (and --offset)".to_owned());
+        }
+        for (option, given) in [
+            ("--offset", self.offset.len()),
+            ("--stride", self.stride.len()),
+            ("--count", self.count.len()),
+        ] {
+            let may_be_left_out = given == 0 && (option != "--offset" || regions == 1);
+            if given != regions && !may_be_left_out {
+                return Err(format!(
+                    "there are {regions} --length and {given} {option}: give one for each region"
+                ));
+            }
+        }
+        let region = |index: usize| Region {
+            offset: self.offset.get(index).copied().unwrap_or(0),
+            length: self.length[index],
+            stride: self.stride.get(index).copied().unwrap_or(0),
+            count: self.count.get(index).copied().unwrap_or(1),
+        };
+        Ok((0..regions).map(region).collect())
+    }
+}
+
+/// The attributes of Table 5 that can be set.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AttributeArguments {
+    /// Its access control version: a new one revokes every capability of the object.
+    #[arg(long, value_name = "NUMBER")]
+    pub access_control_version: Option<u64>,
+    /// Locate it near this object; `none` for none.
+    #[arg(long, value_name = "OBJECT", value_parser = parse_object_or_none)]
+    pub nearby_object: Option<ObjectId>,
+    /// Its length in bytes: cuts, or extends with zeros.
+    #[arg(long, value_parser = parse_size)]
+    pub logical_size: Option<u64>,
+    /// How many blocks are reserved for it.
+    #[arg(long, value_name = "BLOCKS")]
+    pub blocks_allocated: Option<u64>,
+    /// Its block size; drives refuse all but theirs.
+    #[arg(long, value_name = "BYTES", value_parser = parse_block_size)]
+    pub block_size: Option<u32>,
+    /// The file system's data time: seconds since 1970, with a fraction if wanted.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
+    pub fs_data_modify_time: Option<Timestamp>,
+    /// The file system's attribute time: seconds since 1970, with a fraction if wanted.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
+    pub fs_attribute_modify_time: Option<Timestamp>,
+    /// The file system's own bytes in hexadecimal, at most 256 bytes; zeros follow.
+    #[arg(long, value_name = "HEX", value_parser = parse_fs_specific)]
+    pub fs_specific: Option<Box<FsSpecific>>,
+}
+
+impl AttributeArguments {
+    /// What of them is set.
+    pub fn changes(&self) -> SetAttributes {
+        SetAttributes {
+            access_control_version: self.access_control_version,
+            nearby_object: self.nearby_object,
+            logical_size: self.logical_size,
+            blocks_allocated: self.blocks_allocated,
+            block_size: self.block_size,
+            fs_data_modify_time: self.fs_data_modify_time,
+            fs_attribute_modify_time: self.fs_attribute_modify_time,
+            fs_specific: self.fs_specific.clone(),
+        }
+    }
+}
+
+/// What to seek.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SeekName {
+    /// Bytes that were written and not punched out since, in whole blocks.
+    Data,
+    /// Bytes that were never written, or punched out.
+    Hole,
+}
+
+impl SeekName {
+    /// As the protocol has it.
+    pub fn target(self) -> SeekTarget {
+        match self {
+            SeekName::Data => SeekTarget::Data,
+            SeekName::Hole => SeekTarget::Hole,
+        }
+    }
+}
+
+/// An object from `64`, or from `o40` (hexadecimal) as it is printed.
+fn parse_object(text: &str) -> Result<ObjectId, String> {
+    let wrong =
+        || format!("`{text}` is no object: write a number such as 64, or o40 as it is printed");
+    let number = parse_identifier(text, 'o').filter(|number| *number != 0);
+    number.map(ObjectId).ok_or_else(wrong)
+}
+
+fn parse_object_or_none(text: &str) -> Result<ObjectId, String> {
+    if text == "none" { Ok(ObjectId(0)) } else { parse_object(text) }
+}
+
+fn parse_block_size(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_size(text)?).map_err(|_| format!("`{text}` is too large"))
+}
+
+/// Seconds since 1970, with at most nine digits behind a point.
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let wrong = || format!("`{text}` is no time: write seconds since 1970, such as 1700000000.5");
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(seconds) || !digits(fraction) || fraction.len() > 9 {
+        return Err(wrong());
+    }
+    let nanoseconds: u64 = format!("{fraction:0<9}").parse().map_err(|_| wrong())?;
+    let seconds: u64 = seconds.parse().map_err(|_| wrong())?;
+    let whole = seconds.checked_mul(Timestamp::SECOND_NS);
+    whole.and_then(|whole| whole.checked_add(nanoseconds)).map(Timestamp).ok_or_else(wrong)
+}
+
+fn parse_fs_specific(text: &str) -> Result<Box<FsSpecific>, String> {
+    if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) || !text.len().is_multiple_of(2) {
+        return Err("these are no bytes: write two hexadecimal digits for each".to_owned());
+    }
+    if text.len() > 2 * FS_SPECIFIC_BYTES {
+        return Err(format!("{} bytes; there is room for {FS_SPECIFIC_BYTES}", text.len() / 2));
+    }
+    let mut bytes = Box::new([0; FS_SPECIFIC_BYTES]);
+    for (byte, at) in bytes.iter_mut().zip((0..text.len()).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|error| error.to_string())?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_times_and_bytes() {
+        assert_eq!(parse_object("o40"), Ok(ObjectId(64)));
+        assert_eq!(parse_object("64"), Ok(ObjectId(64)));
+        assert_eq!(parse_object_or_none("none"), Ok(ObjectId(0)));
+        assert!(parse_object("0").is_err() && parse_object("o").is_err());
+        assert_eq!(parse_time("1.5"), Ok(Timestamp(1_500_000_000)));
+        assert_eq!(parse_time("7"), Ok(Timestamp(7_000_000_000)));
+        for bad in ["", ".", "1.", ".5", "-1", "1.0000000001", "99999999999999999999"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+        let bytes = parse_fs_specific("00ff").unwrap();
+        assert_eq!((bytes[0], bytes[1], bytes[2]), (0, 255, 0));
+        for bad in ["0", "0g", &"00".repeat(257)] {
+            assert!(parse_fs_specific(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn regions_are_rows_of_options() {
+        let mut arguments = RegionArguments::default();
+        assert_eq!(arguments.open_from(), Some(0));
+        assert!(arguments.regions().unwrap_err().contains("--length"));
+        arguments.length = vec![5];
+        assert_eq!(arguments.regions(), Ok(vec![Region::single(0, 5)]));
+        arguments.length = vec![5, 6];
+        assert!(arguments.regions().unwrap_err().contains("--offset"));
+        arguments.offset = vec![1, 100];
+        assert_eq!(arguments.regions(), Ok(vec![Region::single(1, 5), Region::single(100, 6)]));
+        arguments.stride = vec![10];
+        arguments.count = vec![3];
+        assert!(arguments.regions().unwrap_err().contains("--stride"));
+        assert_eq!(arguments.open_from(), None);
+    }
+}

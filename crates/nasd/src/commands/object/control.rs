@@ -1,0 +1,136 @@
+//! The well-known control objects (CMU-CS-97-118, Table 4), read and explained.
+
+use super::print_json;
+use crate::commands::Outcome;
+use crate::commands::partition::Described;
+use crate::commands::status::size;
+use crate::drive_session::DriveSession;
+use crate::time::utc;
+use nasd_protocol::drive::{DriveControl, DriveInformation, PartitionControl};
+use nasd_types::PartitionId;
+use serde_json::{Value, json};
+
+/// Shows what anybody may ask (`inquiry`), and object 1.
+pub fn drive(session: &DriveSession, as_json: bool) -> Outcome {
+    let asked = session.client.inquiry().map_err(session.failed("ask"))?;
+    // It is the same in every partition.
+    let partition = asked.partitions.first().copied().unwrap_or(PartitionId(1));
+    let control = session.client.drive_control(&session.authority, partition);
+    let control = control.map_err(session.failed("read the drive's control object"))?;
+    if as_json {
+        return print_json(&drive_facts(&asked, &control));
+    }
+    print_inquiry(&asked);
+    print_control(&control);
+    println!("\n{}", Described::head());
+    for summary in &control.partitions {
+        println!("{}", Described::new(summary).line());
+    }
+    Ok(())
+}
+
+/// Shows object 2 of a partition.
+pub fn partition(session: &DriveSession, partition: PartitionId, as_json: bool) -> Outcome {
+    let control = session.client.partition_control(&session.authority, partition);
+    let PartitionControl { summary, free_bytes, objects_supported } = control
+        .map_err(session.failed(format!("read the control object of partition {partition}")))?;
+    let described = Described::new(&summary);
+    if as_json {
+        let mut facts = serde_json::to_value(&described)?;
+        facts["free_bytes"] = Value::from(free_bytes);
+        facts["objects_supported"] = Value::from(objects_supported);
+        return print_json(&facts);
+    }
+    println!("{}\n{}", Described::head(), described.line());
+    let free = size(free_bytes);
+    println!("{free} can still be written; room for about {objects_supported} objects in all");
+    Ok(())
+}
+
+fn print_inquiry(asked: &DriveInformation) {
+    let DriveInformation { vendor, model, revision, .. } = asked;
+    println!("drive        {:016x} of cell {}", asked.drive.0, asked.cell);
+    println!("product      {vendor} {model} {revision}");
+    println!("instance     {:016x}", asked.instance);
+    let suites: Vec<String> = asked.suites.iter().map(|suite| format!("{suite:?}")).collect();
+    println!("suites       {}", suites.join(", ").to_lowercase());
+    println!("protections  {}", names(asked));
+    println!("transfer     at most {}", size(u64::from(asked.max_transfer)));
+}
+
+fn names(asked: &DriveInformation) -> String {
+    let names: Vec<String> =
+        asked.protections.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    let minimum = crate::cell::protection_name_of(asked.minimum_protection);
+    format!("{}; at least {minimum}", names.join(", "))
+}
+
+fn print_control(control: &DriveControl) {
+    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+    let offset = control.clock_offset as f64 / 1e9;
+    println!("clock        {}, {offset} s ahead of the machine's", utc(control.clock));
+    println!(
+        "nonces       at most {} s older and {} s newer than the clock",
+        seconds(control.skew_past),
+        seconds(control.skew_ahead)
+    );
+    println!("started      {}", utc(control.started));
+    let (used, capacity) = (size(control.used_bytes), size(control.capacity_bytes));
+    println!("space        {used} of {capacity} used, in blocks of {} bytes", control.block_size);
+    println!("cache        {}", size(control.cache_bytes));
+    println!("medium       {}", format!("{:?}", control.medium).to_lowercase());
+    println!(
+        "data         {} read and {} written by capability; {} read and {} written by key",
+        size(control.capability_bytes_read),
+        size(control.capability_bytes_written),
+        size(control.key_bytes_read),
+        size(control.key_bytes_written)
+    );
+    println!("requests     {}, of which {} were refused", control.requests, control.refusals);
+    for extension in &control.extensions {
+        println!("extension    {} {} {}", extension.number, extension.name, extension.revision);
+    }
+}
+
+fn drive_facts(asked: &DriveInformation, control: &DriveControl) -> Value {
+    let partitions: Vec<Described> = control.partitions.iter().map(Described::new).collect();
+    let extensions = control.extensions.iter().map(|extension| {
+        json!({
+            "number": extension.number,
+            "name": extension.name,
+            "revision": extension.revision,
+        })
+    });
+    let suites = asked.suites.iter().map(|suite| format!("{suite:?}").to_lowercase());
+    let protections = asked.protections.iter_names().map(|(name, _)| name.to_lowercase());
+    json!({
+        "drive": format!("{:016x}", control.drive.0),
+        "cell": asked.cell.to_string(),
+        "vendor": asked.vendor,
+        "model": asked.model,
+        "revision": asked.revision,
+        "instance": format!("{:016x}", asked.instance),
+        "suites": suites.collect::<Vec<_>>(),
+        "protections": protections.collect::<Vec<_>>(),
+        "minimum_protection": crate::cell::protection_name_of(asked.minimum_protection),
+        "max_transfer_bytes": asked.max_transfer,
+        "clock_ns": control.clock.0,
+        "clock_offset_ns": control.clock_offset,
+        "skew_past_ns": control.skew_past,
+        "skew_ahead_ns": control.skew_ahead,
+        "started_ns": control.started.0,
+        "capacity_bytes": control.capacity_bytes,
+        "used_bytes": control.used_bytes,
+        "cache_bytes": control.cache_bytes,
+        "block_size": control.block_size,
+        "medium": format!("{:?}", control.medium).to_lowercase(),
+        "capability_bytes_read": control.capability_bytes_read,
+        "capability_bytes_written": control.capability_bytes_written,
+        "key_bytes_read": control.key_bytes_read,
+        "key_bytes_written": control.key_bytes_written,
+        "requests": control.requests,
+        "refusals": control.refusals,
+        "partitions": partitions,
+        "extensions": extensions.collect::<Vec<_>>(),
+    })
+}
