@@ -72,7 +72,7 @@ impl Store {
         let length = data.len();
         self.writable()?;
         self.check_transfer("a write", length as u64)?;
-        let end = check_end(offset, length)?;
+        check_end(offset, length)?;
         let object = self.object(name)?;
         let mut payloads = self.payloads(offset, data)?;
         self.help_write_back()?;
@@ -80,59 +80,68 @@ impl Store {
         let mut spare: Vec<Frame> = Vec::new();
         for _ in 0..ATTEMPTS {
             let mut body = object.write();
-            if body.removed {
-                return Err(StoreError::NoSuchObject(name));
-            }
-            if body.small && end > SMALL_BYTES_MAX as u64 {
-                if spare.is_empty() {
-                    drop(body);
-                    spare = self.allocate_frames(1)?;
-                    continue;
+            let tried = self.try_write(&object, &mut body, payloads, &mut spare, now)?;
+            // Whoever waits for memory or room holds no object.
+            drop(body);
+            payloads = match tried {
+                Tried::Done(written) => return Ok(written),
+                Tried::Frames(count, payloads) => {
+                    spare.extend(self.allocate_frames(count)?);
+                    payloads
                 }
-                if let Err(what) = self.outgrow(&object, &mut body, &mut spare)? {
+                Tried::Lacking(what, payloads) => {
                     lacking = what;
-                    drop(body);
-                    self.make_room(lacking)?;
-                    continue;
-                }
-            }
-            let rests = self.rests(&object, &body, &(offset..end))?;
-            if rests.len() > spare.len() {
-                let count = rests.len() - spare.len();
-                // Whoever waits for memory holds none.
-                drop((body, rests));
-                spare.extend(self.allocate_frames(count)?);
-                continue;
-            }
-            if let Err(what) = self.write_rests(&object, &mut body, rests, &mut spare)? {
-                lacking = what;
-                drop(body);
-                self.make_room(lacking)?;
-                continue;
-            }
-            payloads = match self.put(&object, &mut body, payloads)? {
-                Put::Done => {
-                    let record = &mut body.record;
-                    if length > 0 {
-                        record.logical_size = record.logical_size.max(end);
-                        record.data_modify_time = now;
-                        record.fs_data_modify_time = now;
-                        self.table.register(&object, &mut body);
-                    }
-                    return Ok(Written {
-                        logical_size: body.record.logical_size,
-                        fs_data_modify_time: body.record.fs_data_modify_time,
-                    });
-                }
-                Put::Lacking(what, payloads) => {
-                    lacking = what;
+                    self.make_room(what)?;
                     payloads
                 }
             };
-            drop(body);
-            self.make_room(lacking)?;
         }
         Err(StoreError::NoSpace(lacking))
+    }
+
+    /// Writes, or says what that takes.
+    fn try_write<'a>(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        payloads: Payloads<'a>,
+        spare: &mut Vec<Frame>,
+        now: Timestamp,
+    ) -> Result<Tried<'a>, StoreError> {
+        if body.removed {
+            return Err(StoreError::NoSuchObject(object.name));
+        }
+        let length = payloads.length as u64;
+        let end = payloads.offset + length;
+        if body.small && end > SMALL_BYTES_MAX as u64 {
+            if spare.is_empty() {
+                return Ok(Tried::Frames(1, payloads));
+            }
+            if let Err(what) = self.outgrow(object, body, spare)? {
+                return Ok(Tried::Lacking(what, payloads));
+            }
+        }
+        let rests = self.rests(object, body, &(payloads.offset..end))?;
+        if rests.len() > spare.len() {
+            return Ok(Tried::Frames(rests.len() - spare.len(), payloads));
+        }
+        if let Err(what) = self.write_rests(object, body, rests, spare)? {
+            return Ok(Tried::Lacking(what, payloads));
+        }
+        if let Put::Lacking(what, payloads) = self.put(object, body, payloads)? {
+            return Ok(Tried::Lacking(what, payloads));
+        }
+        let record = &mut body.record;
+        if length > 0 {
+            record.logical_size = record.logical_size.max(end);
+            record.data_modify_time = now;
+            record.fs_data_modify_time = now;
+            self.table.register(object, body);
+        }
+        Ok(Tried::Done(Written {
+            logical_size: body.record.logical_size,
+            fs_data_modify_time: body.record.fs_data_modify_time,
+        }))
     }
 
     fn payloads<'a>(&self, offset: u64, data: WriteData<'a>) -> Result<Payloads<'a>, StoreError> {
@@ -377,6 +386,14 @@ impl Store {
             Put::Lacking(lacking, _) => Ok(Err(lacking)),
         }
     }
+}
+
+/// What became of trying to write.
+enum Tried<'a> {
+    Done(Written),
+    /// So many spare frames more are needed.
+    Frames(usize, Payloads<'a>),
+    Lacking(NoSpace, Payloads<'a>),
 }
 
 enum Put<'a> {

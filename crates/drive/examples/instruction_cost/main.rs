@@ -88,7 +88,10 @@ fn serve(path: &Path) -> Outcome<()> {
 }
 
 fn start(path: &Path) -> Outcome<DriveServer> {
-    let device = Arc::new(FileDevice::open(path, FileOptions { allow_buffered: true })?);
+    let device = Arc::new(FileDevice::open(
+        path,
+        FileOptions { allow_buffered: true, ..FileOptions::default() },
+    )?);
     support::serve(device, CACHE_BYTES, Protection::INTEGRITY_ARGS)
 }
 
@@ -227,7 +230,7 @@ fn measure(parent: &Path) -> Outcome<()> {
     support::format(Arc::new(FileDevice::create(
         &image,
         DEVICE_BYTES,
-        FileOptions { allow_buffered: true },
+        FileOptions { allow_buffered: true, ..FileOptions::default() },
     )?))?;
     count(&directory.0, &image)?;
     time(&image)
