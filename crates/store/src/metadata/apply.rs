@@ -160,24 +160,31 @@ impl Applier<'_> {
         };
         let key = record::object_key(name);
         self.tables.objects()?.insert(&key, &record.encode(&key)[..])?;
-        let partition = self.partition(name.partition)?;
-        if charged.is_none() {
-            partition.objects += 1;
-        }
-        let charge = record.charge();
-        let before = charged.unwrap_or(0);
-        if charge != before {
-            let total = partition.charged_blocks.checked_sub(before).map(|rest| rest + charge);
-            let Some(total) = total else {
-                return damaged(format!("partition {} is charged too little", name.partition));
-            };
-            partition.charged_blocks = total;
-        }
-        if charged.is_none() {
-            self.effects.records_added += 1;
-        }
+        self.recharge(name.partition, charged, record.charge())?;
         let settled = Settled { blocks_used: record.blocks_used, family: record.family };
         self.effects.objects.insert(name, Some(settled));
+        Ok(())
+    }
+
+    /// An object was charged for so many blocks, or is new, and is charged for another number now.
+    fn recharge(
+        &mut self,
+        partition: PartitionId,
+        before: Option<u64>,
+        after: u64,
+    ) -> Result<(), TreeError> {
+        if before == Some(after) {
+            return Ok(());
+        }
+        if before.is_none() {
+            self.effects.records_added += 1;
+        }
+        let record = self.partition(partition)?;
+        record.objects += u64::from(before.is_none());
+        match record.charged_blocks.checked_sub(before.unwrap_or(0)) {
+            Some(rest) => record.charged_blocks = rest + after,
+            None => return damaged(format!("partition {partition} is charged too little")),
+        }
         Ok(())
     }
 
