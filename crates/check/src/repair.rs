@@ -116,7 +116,8 @@ pub fn repair(
     let mut repair = Repair {
         after: after.unwrap_or_else(|| without_superblocks(&before)),
         before,
-        rows_changed: plan.rows.clone(),
+        rows_changed: plan.rows.values().sum(),
+        rows_by_table: plan.rows.clone(),
         blocks_written: plan.blocks,
         tree_rebuilt: image.as_ref().is_some_and(|image| image.rebuild),
         dry_run: options.dry_run,
