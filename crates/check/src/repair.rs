@@ -1,5 +1,6 @@
 //! The repair: a plan made over an overlay of the device, and then carried out in one transaction.
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -58,15 +59,20 @@ enum Step {
 #[derive(Default)]
 struct Plan {
     steps: Vec<Step>,
-    rows: u64,
+    rows: BTreeMap<&'static str, u64>,
     blocks: u64,
 }
 
 impl Plan {
     fn push(&mut self, step: Step) {
-        match step {
-            Step::Row(_) | Step::Change(_) => self.rows += 1,
-            Step::Block { .. } => self.blocks += 1,
+        let table = match &step {
+            Step::Row(fix) => Some(fix.table),
+            Step::Change(_) => Some(Table::Extents),
+            Step::Block { .. } => None,
+        };
+        match table {
+            Some(table) => *self.rows.entry(table.name()).or_default() += 1,
+            None => self.blocks += 1,
         }
         self.steps.push(step);
     }
@@ -110,7 +116,8 @@ pub fn repair(
     let mut repair = Repair {
         after: after.unwrap_or_else(|| without_superblocks(&before)),
         before,
-        rows_changed: plan.rows,
+        rows_changed: plan.rows.values().sum(),
+        rows_by_table: plan.rows.clone(),
         blocks_written: plan.blocks,
         tree_rebuilt: image.as_ref().is_some_and(|image| image.rebuild),
         dry_run: options.dry_run,

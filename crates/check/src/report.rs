@@ -212,8 +212,11 @@ pub struct Repair {
     pub before: Report,
     /// What is left; of a dry run, what would be.
     pub after: Report,
-    /// Rows of the metadata tables that were changed, or would be.
+    /// Rows of the metadata tables that were changed, or would be. What is done to an object's
+    /// contents (holes, zeros behind its end) counts as one of `extents` each.
     pub rows_changed: u64,
+    /// The same by table.
+    pub rows_by_table: BTreeMap<&'static str, u64>,
     /// Data blocks that were written, or would be.
     pub blocks_written: u64,
     /// Whether the metadata tree was, or would be, made anew. A power cut while that is written
@@ -239,7 +242,14 @@ impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.before)?;
         let would = if self.dry_run { "would change" } else { "changed" };
-        writeln!(f, "{would} {} rows, {} blocks", self.rows_changed, self.blocks_written)?;
+        writeln!(f, "{would} {} data blocks", self.blocks_written)?;
+        for (table, rows) in &self.rows_by_table {
+            writeln!(f, "{would} {rows} rows of {table}")?;
+        }
+        if self.tree_rebuilt {
+            let makes = if self.dry_run { "would make" } else { "made" };
+            writeln!(f, "{makes} the metadata tree anew")?;
+        }
         write!(f, "left: {}", self.after)
     }
 }
