@@ -43,7 +43,7 @@ const LARGEST: usize = 512 << 10;
 /// Cold requests of a size; each has an object of its own.
 const COLD: usize = 32;
 /// Warm requests of a size, under callgrind and without.
-const WARM: usize = 100;
+const WARM: usize = 500;
 const WARM_TIMED: usize = 10_000;
 
 const DEVICE_BYTES: u64 = 1 << 30;

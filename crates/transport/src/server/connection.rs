@@ -16,11 +16,11 @@ use std::time::Duration;
 use super::ServerOptions;
 use super::registry::Place;
 use super::reply::Outbox;
-use super::request::{Received, Request, ServerSource, receive_request};
+use super::request::{Received, ServerSource, receive_request};
 use super::service::{Answer, Call, Peer, Service};
-use crate::AcceptStatus;
 use crate::record::{ReadError, RecordReader};
 use crate::wire::{Patience, Wire};
+use crate::{AcceptStatus, CallHead};
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
@@ -184,7 +184,7 @@ impl<S: Service> Connection<S> {
             if must_send && !self.send(&mut lead.outbox) {
                 return Step::End;
             }
-            let request = match self.receive(&mut lead) {
+            let mut request = match self.receive(&mut lead) {
                 Ok(Received::Call(request)) => request,
                 Ok(Received::Refused(reply)) => {
                     lead.outbox.push_head(&reply);
@@ -198,16 +198,20 @@ impl<S: Service> Connection<S> {
                     return Step::End;
                 }
             };
-            if self.may_block(&request) {
-                if !self.send(&mut lead.outbox) {
-                    return Step::End;
-                }
-                self.give_turn(lead, place);
-                let mut outbox = Outbox::new();
-                self.execute(request, &mut outbox);
-                return if self.send(&mut outbox) { Step::Follow } else { Step::End };
+            let payload = request.payload.take();
+            let (head, arguments) = request.parts();
+            if !self.service.may_block(&head, arguments, payload.as_ref()) {
+                self.execute(&head, arguments, payload, &mut lead.outbox);
+                lead.spare = request.record;
+                continue;
             }
-            lead.spare = self.execute(request, &mut lead.outbox);
+            if !self.send(&mut lead.outbox) {
+                return Step::End;
+            }
+            self.give_turn(lead, place);
+            let mut outbox = Outbox::new();
+            self.execute(&head, arguments, payload, &mut outbox);
+            return if self.send(&mut outbox) { Step::Follow } else { Step::End };
         }
     }
 
@@ -228,28 +232,22 @@ impl<S: Service> Connection<S> {
         )
     }
 
-    fn may_block(&self, request: &Request<S::Payload>) -> bool {
-        let (head, arguments) = request.parts();
-        self.service.may_block(&head, arguments, request.payload.as_ref())
-    }
-
-    /// Executes a call and puts the reply into `outbox`. Returns the record's vector.
+    /// Executes a call and puts the reply into `outbox`.
     fn execute(
         &self,
-        mut request: Request<S::Payload>,
+        head: &CallHead<'_>,
+        arguments: &[u8],
+        payload: Option<S::Payload>,
         outbox: &mut Outbox<S::Segment>,
-    ) -> Vec<u8> {
-        let payload = request.payload.take();
-        let (head, arguments) = request.parts();
-        let call = Call { head: &head, arguments, payload, peer: &self.peer };
+    ) {
+        let call = Call { head, arguments, payload, peer: &self.peer };
         // A bug that one call finds must not end the service of the others.
         let answer = catch_unwind(AssertUnwindSafe(|| self.service.execute(call)));
         let answer = answer.unwrap_or_else(|_| {
             tracing::error!(peer = %self.peer.address, "the service panicked in a call");
             Answer::Rejected(AcceptStatus::SystemError)
         });
-        outbox.push(&head, answer);
-        request.record
+        outbox.push(head, answer);
     }
 
     /// Sends what `outbox` holds; `false` if the connection is lost.
