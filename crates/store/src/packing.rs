@@ -1,7 +1,7 @@
 //! Changing a part of what is compressed. A compressed extent is stored as one stream, so it is
-//! replaced as a whole: before a part of it is written, cut off or punched out, the rest of it is
-//! made dirty, as it is. So of a compressed extent of the tree either no block is dirty or cut off, or
-//! all of them are.
+//! replaced as a whole: before a part of it is written, cut off or punched out, all of it is made
+//! dirty, as it is. So of a compressed extent of the tree either no block is dirty or cut off, or all
+//! of them are, even if the change is refused in the end.
 //!
 //! That includes the extents that a flush under way will put into the tree. They cannot be seen yet,
 //! but they are made of runs of blocks that are being written, and those are all in the cache.
@@ -42,7 +42,7 @@ impl PackedIn {
     }
 }
 
-/// Blocks of one frame that have to be written together with a change of others.
+/// Blocks of one frame that have to be written with a change, because it concerns some of them.
 pub(crate) struct Rest {
     /// What the cache has of the frame.
     view: View,
@@ -71,8 +71,8 @@ impl Store {
         compression
     }
 
-    /// What has to be written anew if the bytes of `range` are changed: of compressed extents that
-    /// it touches the blocks that it does not cover. They lie in at most two frames.
+    /// What has to be written anew if the bytes of `range` are changed: the compressed extents that
+    /// it touches and does not cover. They lie in at most two frames.
     pub(crate) fn rests(
         &self,
         object: &Object,
@@ -110,19 +110,20 @@ impl Store {
         if covered == BlockSet::MAX || touched & !states.dirty == 0 {
             return Ok(None);
         }
+        let in_part = |blocks: BlockSet| blocks & touched != 0 && blocks & !covered != 0;
         let mut blocks = 0;
         if body.packing {
             let being_written = runs(states.writing).map(set);
-            blocks = being_written.filter(|run| run & touched != 0).fold(0, |all, run| all | run);
+            blocks = being_written.filter(|run| in_part(*run)).fold(0, |all, run| all | run);
         }
         for extent in self.packed(object, body, number)? {
             let extent = mapped_blocks(number, [&extent]);
             // One that is being replaced has been seen to.
-            if extent & touched != 0 && extent & states.writing == 0 {
+            if in_part(extent) && extent & states.writing == 0 {
                 blocks |= extent;
             }
         }
-        blocks &= !covered & !states.dirty;
+        blocks &= !states.dirty;
         Ok((blocks != 0).then_some(Rest { view, blocks, writing: states.writing }))
     }
 
