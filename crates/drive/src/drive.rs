@@ -13,8 +13,9 @@ use crate::counters::Counters;
 use crate::incoming::Unverified;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
+use crate::scrub::ScrubProgress;
 use crate::status::status_of;
-use crate::{DriveOptions, Environment};
+use crate::{DriveOptions, Environment, ScrubPass};
 
 /// A drive: an object store behind the protocol of `specs/nasd.x`. It keeps nothing about clients
 /// but the nonces that it has seen.
@@ -31,6 +32,7 @@ pub struct Drive {
     pub(crate) nonces: NonceSource,
     pub(crate) unverified: Unverified,
     pub(crate) counters: Counters,
+    pub(crate) scrub: ScrubProgress,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
@@ -62,6 +64,7 @@ impl Drive {
             nonces: NonceSource::new(environment.random()),
             unverified: Unverified::new(options.unverified_bytes),
             counters: Counters::default(),
+            scrub: ScrubProgress::default(),
             instance: environment.random(),
             started,
             administration: Mutex::new(()),
@@ -74,6 +77,11 @@ impl Drive {
     /// The store, for whoever runs in the same process.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The last pass of the scrub that ended since the drive was started.
+    pub fn last_scrub(&self) -> Option<ScrubPass> {
+        self.scrub.last()
     }
 
     /// Changes at each start.

@@ -2,8 +2,8 @@
 //!
 //! * [`Drive`]: the service. It decodes a call's security header, makes the checks of
 //!   `nasd_capability` in their order, runs the operation, and seals the reply.
-//! * [`DriveServer`]: a drive behind a listening socket, with the thread that writes dirty data
-//!   back, and its clean stop.
+//! * [`DriveServer`]: a drive behind a listening socket, with the threads that write dirty data
+//!   back and scrub, and its clean stop.
 //!
 //! A drive keeps no session: any request may come over any connection. It knows objects and rights,
 //! never files, directories or stripes. Operations are in `operations/`, one file each.
@@ -20,6 +20,7 @@ mod metrics;
 mod operations;
 mod options;
 mod reply;
+mod scrub;
 mod server;
 mod service;
 mod status;
@@ -29,4 +30,5 @@ pub use environment::Environment;
 pub use incoming::Incoming;
 pub use options::DriveOptions;
 pub use reply::ReplyData;
+pub use scrub::ScrubPass;
 pub use server::{DriveServer, ShutdownError};

@@ -66,6 +66,7 @@ impl Drive {
         self.put_times(&mut page);
         self.put_data(&mut page);
         self.put_store(&mut page);
+        self.put_scrub(&mut page);
         self.put_space(&mut page);
         self.put_partitions(&mut page);
         page.0
@@ -175,6 +176,25 @@ impl Drive {
         }
         let help = "Bytes of the cache that are not on the medium yet.";
         page.single("nasd_store_dirty_bytes", "gauge", help, counted.dirty_bytes);
+    }
+
+    fn put_scrub(&self, page: &mut Page) {
+        let scrub = &self.scrub;
+        for (name, help, value) in [
+            ("read_bytes", "Bytes that the scrub has read.", scrub.read_bytes()),
+            ("bad_blocks", "Bad data blocks that the scrub found.", scrub.bad_blocks()),
+            ("passes", "Passes of the scrub that ended.", scrub.passes()),
+        ] {
+            page.single(&format!("nasd_scrub_{name}_total"), "counter", help, value);
+        }
+        let Some(pass) = scrub.last() else {
+            return;
+        };
+        let help = "When the last pass of the scrub ended, by the drive's clock.";
+        let seconds = pass.ended.0 as f64 / 1e9;
+        page.single("nasd_scrub_last_pass_end_seconds", "gauge", help, seconds);
+        let help = "Bad data blocks that the last pass found.";
+        page.single("nasd_scrub_last_pass_bad_blocks", "gauge", help, pass.bad_blocks);
     }
 
     fn put_space(&self, page: &mut Page) {

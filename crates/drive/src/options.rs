@@ -25,6 +25,11 @@ pub struct DriveOptions {
     pub write_back_bytes: u64,
     /// How long the thread that writes back waits for dirty data before it looks around.
     pub write_back_patience: Duration,
+    /// How much data the scrub reads back, verified against its checksums, in bytes a second while
+    /// the drive is idle; 0 is no scrub.
+    pub scrub_bytes_per_second: u64,
+    /// A pass of the scrub begins at the earliest so long after the one before.
+    pub scrub_every: Duration,
     /// What `inquiry` tells as the vendor; at most 64 bytes, as the next two.
     pub vendor: String,
     /// What `inquiry` tells as the model.
@@ -46,6 +51,8 @@ impl Default for DriveOptions {
             unverified_bytes: 64 << 20,
             write_back_bytes: 16 << 20,
             write_back_patience: Duration::from_millis(500),
+            scrub_bytes_per_second: 8 << 20,
+            scrub_every: Duration::from_secs(24 * 3600),
             vendor: "NASD".to_owned(),
             model: "software drive".to_owned(),
             revision: env!("CARGO_PKG_VERSION").to_owned(),

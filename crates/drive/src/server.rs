@@ -1,9 +1,8 @@
-//! A drive that is being served: its sockets and its thread that writes back.
+//! A drive that is being served: its sockets, and its threads that write back and scrub.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use nasd_store::StoreError;
 use nasd_transport::Server;
 use thiserror::Error;
 
-use crate::Drive;
+use crate::{Drive, scrub};
 
 /// Pause after a step of writing back failed: what failed will most likely fail again.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -26,8 +25,34 @@ pub struct DriveServer {
     /// `None` after the stop.
     server: Option<Server>,
     write_back: Option<JoinHandle<()>>,
-    stopping: Arc<AtomicBool>,
+    scrub: Option<JoinHandle<()>>,
+    stopping: Arc<Stopping>,
     address: SocketAddr,
+}
+
+/// Tells threads that the drive stops.
+#[derive(Debug, Default)]
+pub(crate) struct Stopping {
+    now: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stopping {
+    /// Waits for as long as the drive does not stop; whether it does.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(now, patience, |now| !*now);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn is_now(&self) -> bool {
+        self.wait(Duration::ZERO)
+    }
+
+    fn stop(&self) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
 }
 
 /// What went wrong at a clean stop.
@@ -48,8 +73,10 @@ impl DriveServer {
         let drive = Arc::new(drive);
         let options = drive.options.server.clone();
         let server = Server::start(listener, None, Arc::clone(&drive), options)?;
-        let stopping = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::new(Stopping::default());
         let write_back = start_write_back(Arc::clone(&drive), Arc::clone(&stopping))?;
+        let scrub = scrub::start(Arc::clone(&drive), Arc::clone(&stopping));
+        let scrub = scrub.inspect_err(|_| stopping.stop())?;
         let address = server.address();
         let drive_id = drive.identity.drive;
         tracing::info!(drive = %drive_id, %address, "serving");
@@ -57,6 +84,7 @@ impl DriveServer {
             drive,
             server: Some(server),
             write_back: Some(write_back),
+            scrub,
             stopping,
             address,
         })
@@ -90,7 +118,7 @@ impl DriveServer {
             }
             drop(server);
         }
-        self.stop_write_back();
+        self.stop_threads();
         let drive = Arc::clone(&self.drive);
         drop(self);
         if let Err(error) = drive.clock.stop(&drive.store) {
@@ -104,12 +132,14 @@ impl DriveServer {
         Ok(())
     }
 
-    fn stop_write_back(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.write_back.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that writes back had panicked");
+    fn stop_threads(&mut self) {
+        self.stopping.stop();
+        for (thread, does) in [(&mut self.write_back, "writes back"), (&mut self.scrub, "scrubs")] {
+            if let Some(thread) = thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("the thread that {does} had panicked");
+            }
         }
     }
 }
@@ -117,7 +147,7 @@ impl DriveServer {
 impl Drop for DriveServer {
     fn drop(&mut self) {
         drop(self.server.take());
-        self.stop_write_back();
+        self.stop_threads();
     }
 }
 
@@ -135,10 +165,10 @@ fn sole_owner(mut drive: Arc<Drive>) -> Result<Drive, Arc<Drive>> {
 }
 
 /// Keeps the cache clean behind the clients' backs, so that their flushes find little to do.
-fn start_write_back(drive: Arc<Drive>, stopping: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+fn start_write_back(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("nasd-write-back".to_owned()).spawn(move || {
         let options = &drive.options;
-        while !stopping.load(Ordering::Relaxed) {
+        while !stopping.is_now() {
             drive.clock.keep(drive.counters.requests(), &drive.store);
             if drive.store.wait_for_dirty(options.write_back_patience) == 0 {
                 continue;
