@@ -9,11 +9,11 @@
 mod common;
 mod world;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
-use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
+use nasd_device::{FaultPlan, FaultyDevice};
 use nasd_store::{FormatOptions, OpenOptions, Store};
 use nasd_types::{ObjectId, ObjectName, SetAttributes, Timestamp};
 use world::*;
