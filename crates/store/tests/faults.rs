@@ -161,3 +161,33 @@ fn a_read_that_fails_is_told_and_loses_nothing() {
         }
     }
 }
+
+/// An object that no flush could write was never on the medium, so its removal is nothing to log.
+#[test]
+fn an_object_whose_flush_failed_leaves_no_trace() {
+    let (image, _) = started();
+    for flush_between in [false, true] {
+        let device = Arc::new(FaultyDevice::over(image.clone(), FaultPlan::default()));
+        let store = Store::open(device.clone(), &options()).unwrap();
+        let kept = create(&store, P1);
+        let object = create(&store, P1);
+        write(&store, object, 0, &vec![7; 200_000]).unwrap();
+        // DATA_OFFSET of the superblock.
+        let data: [u8; 8] = device.live_image()[104..112].try_into().unwrap();
+        let unwritable = u64::from_le_bytes(data)..CAPACITY;
+        device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
+        let failed = store.flush(&[object]);
+        assert!(matches!(failed, Err(StoreError::Medium(_))), "{failed:?}");
+        assert_eq!(store.read_only(), None);
+        device.set_plan(FaultPlan::default());
+        if flush_between {
+            store.flush(&[kept]).unwrap();
+        }
+        store.remove(object).unwrap();
+        store.flush(&[kept, object]).unwrap();
+        store.flush_all().unwrap();
+        assert_clean(&device.live(), "after a removal");
+        check_space(&store);
+        assert_eq!(store.space().used_bytes, 0);
+    }
+}
