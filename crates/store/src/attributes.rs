@@ -140,10 +140,15 @@ impl Store {
             self.table.register(object, body);
         } else {
             self.table.unregister(body);
-            self.settle_charge(object, body, 0);
-            self.metadata.capacity.release(std::mem::take(&mut body.promised_records));
-            self.table.forget(object.name);
+            self.give_up(object, body);
         }
+    }
+
+    /// Forgets a removed object that the tree does not have.
+    pub(crate) fn give_up(&self, object: &Object, body: &mut Body) {
+        self.settle_charge(object, body, 0);
+        self.metadata.capacity.release(std::mem::take(&mut body.promised_records));
+        self.table.forget(object.name);
     }
 
     /// Drops the cached blocks `[from, to)`, with the promises made for dirty ones.

@@ -468,8 +468,15 @@ impl Store {
             let clears = std::mem::take(&mut body.clears_writing);
             body.clears.add_all(&clears);
             body.small = one.was_small;
+            body.in_tree = one.was_in_tree;
             body.promised_records += one.promised_records;
-            self.table.register(&one.object, &mut body);
+            if body.removed && !body.in_tree {
+                // Nothing of it is on the medium.
+                self.table.unregister(&mut body);
+                self.give_up(&one.object, &mut body);
+            } else {
+                self.table.register(&one.object, &mut body);
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ impl Store {
         self.inlined.bring_home(&*self.device, &self.geometry)?;
         // Its first sync makes durable what was brought home.
         self.metadata.begin()?.checkpoint(self.log.mark())?;
+        self.inlined.clear();
         self.log.checkpointed();
         self.tally.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())

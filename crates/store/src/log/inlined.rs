@@ -86,7 +86,8 @@ impl Inlined {
         blocks.range(run.start..run.end()).map(|(&at, block)| (at, block.clone())).collect()
     }
 
-    /// Writes every block to its place; durable with the next sync. Nobody may allocate meanwhile.
+    /// Writes every block to its place; durable with the next sync. Nobody may allocate, or add
+    /// blocks, from now until they are dropped.
     pub(crate) fn bring_home(
         &self,
         device: &dyn BlockDevice,
@@ -119,12 +120,14 @@ impl Inlined {
             let from = vec![IoSlice::new(piece)];
             requests.push(WriteRequest { offset: geometry.byte_of(start), from });
         }
-        device.write_batch(&requests)?;
-        let mut left = self.lock();
-        for (at, _) in &blocks {
-            left.remove(at);
-        }
-        self.publish(&left);
-        Ok(())
+        device.write_batch(&requests)
+    }
+
+    /// Drops every block: they are at their places, durably. Only then, since a sync that fails may
+    /// take back what was written.
+    pub(crate) fn clear(&self) {
+        let mut blocks = self.lock();
+        blocks.clear();
+        self.publish(&blocks);
     }
 }
