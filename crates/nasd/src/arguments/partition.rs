@@ -130,7 +130,10 @@ pub(super) fn parse_identifier(text: &str, letter: char) -> Option<u64> {
 
 /// A quota in bytes; all ones for `none`.
 fn parse_quota(text: &str) -> Result<u64, String> {
-    if text == "none" { Ok(nasd_protocol::drive::NO_QUOTA) } else { super::parse_size(text) }
+    if text == "none" {
+        return Ok(nasd_protocol::drive::NO_QUOTA);
+    }
+    super::parse_size(text).map_err(|error| format!("{error}, or `none` for no limit"))
 }
 
 #[cfg(test)]
