@@ -6,6 +6,7 @@ mod commands;
 mod detach;
 mod drive_session;
 mod metrics;
+mod output;
 mod session;
 mod shutdown;
 mod supervisor;

@@ -1,7 +1,7 @@
 //! `nasd partition`, as the user types it; and how any command names a running drive and its key.
 
 use super::PROTECTIONS;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nasd_types::{Compression, PartitionId};
 use std::path::PathBuf;
 
@@ -72,6 +72,7 @@ pub enum PartitionCommand {
         partition: PartitionId,
     },
     /// Set how new data is compressed, and the weakest protection that is accepted.
+    #[command(group = ArgGroup::new("settings").required(true).multiple(true))]
     Set {
         #[command(flatten)]
         drive: DriveArguments,
@@ -79,10 +80,10 @@ pub enum PartitionCommand {
         #[arg(value_parser = parse_partition)]
         partition: PartitionId,
         /// Of data written from now on.
-        #[arg(long, value_enum, required_unless_present = "minimum_protection")]
+        #[arg(long, value_enum, group = "settings")]
         compression: Option<CompressionName>,
         /// Of capabilities and requests. Raising it revokes what is weaker.
-        #[arg(long, value_parser = PROTECTIONS)]
+        #[arg(long, value_parser = PROTECTIONS, group = "settings")]
         minimum_protection: Option<String>,
     },
 }
@@ -129,7 +130,10 @@ pub(super) fn parse_identifier(text: &str, letter: char) -> Option<u64> {
 
 /// A quota in bytes; all ones for `none`.
 fn parse_quota(text: &str) -> Result<u64, String> {
-    if text == "none" { Ok(nasd_protocol::drive::NO_QUOTA) } else { super::parse_size(text) }
+    if text == "none" {
+        return Ok(nasd_protocol::drive::NO_QUOTA);
+    }
+    super::parse_size(text).map_err(|error| format!("{error}, or `none` for no limit"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::agree::agree;
 use super::drive::open_stopped;
 use crate::arguments::CheckArguments;
+use crate::output::{self, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use nasd_check::{Finding, Options, Progress, Repair, RepairOptions, Report, Severity, Stage};
 use nasd_device::BlockDevice;
@@ -27,9 +28,9 @@ pub fn check(arguments: &CheckArguments, as_json: bool) -> Outcome {
     let image = &arguments.image;
     if as_json {
         let left = outcome_word(&report);
-        println!("{}", serde_json::to_string_pretty(&facts(image, &report, left))?);
+        output::json(&facts(image, &report, left))?;
     } else {
-        println!("{report}");
+        say!("{report}");
     }
     judge(image, &report, "`nasd check --repair` shows what can be mended")
 }
@@ -47,7 +48,7 @@ fn repair(
         return report_clean(image, &plan.before, as_json);
     }
     if !as_json {
-        println!("{}", plan.before);
+        say!("{}", plan.before);
     }
     if changes_nothing(&plan) {
         if as_json {
@@ -57,15 +58,15 @@ fn repair(
     }
     let text = describe(&plan, image);
     if arguments.yes && !as_json {
-        println!("{text}");
+        say!("{text}");
     }
     agree(&text, arguments.yes)?;
     let done = run(device, &wanted, image)?;
     if as_json {
         print_repair(image, &done)?;
     } else {
-        println!("{} rows and {} blocks were changed", done.rows_changed, done.blocks_written);
-        println!("left: {}", done.after);
+        say!("{} rows and {} blocks were changed", done.rows_changed, done.blocks_written);
+        say!("left: {}", done.after);
     }
     judge(image, &done.after, "restore from a copy what is lost; docs/checking.md explains each")
 }
@@ -86,9 +87,9 @@ fn run(
 
 fn report_clean(image: &Path, report: &Report, as_json: bool) -> Outcome {
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&facts(image, report, "clean"))?);
+        output::json(&facts(image, report, "clean"))?;
     } else {
-        println!("{report}\nnothing is to be repaired");
+        say!("{report}\nnothing is to be repaired");
     }
     Ok(())
 }
@@ -152,7 +153,7 @@ fn print_repair(image: &Path, repair: &Repair) -> Outcome {
         "done": !repair.dry_run,
         "left": counts(&repair.after),
     });
-    println!("{}", serde_json::to_string_pretty(&facts)?);
+    output::json(&facts)?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use super::status::size;
 use crate::arguments::{DriveArguments, PartitionCommand};
 use crate::cell::{Keyring, PartitionKeys, protection_name_of, protection_named};
 use crate::drive_session::{DriveSession, PROTECTION};
+use crate::output::{self, say};
 use nasd_capability::SecretKey;
 use nasd_client::Authority;
 use nasd_protocol::drive::{NO_QUOTA, PartitionState, PartitionSummary};
@@ -133,14 +134,14 @@ fn list(session: &DriveSession, json: bool) -> Outcome {
             "drive": format!("{:016x}", session.drive.0),
             "partitions": described,
         });
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+        output::json(&facts)?;
         return Ok(());
     }
-    println!("{}", Described::head());
+    say!("{}", Described::head());
     for (summary, partition) in summaries.iter().zip(&described) {
         let of_volume = session.volume_partition() == Some(summary.partition);
         let volume = if of_volume { "  (the cell's volume)" } else { "" };
-        println!("{}{volume}", partition.line());
+        say!("{}{volume}", partition.line());
     }
     Ok(())
 }
@@ -172,10 +173,10 @@ fn create(
         .map_err(|error| half_made(partition, &error.to_string()))?;
     set_up(session, partition, quota, &keys).map_err(|error| half_made(partition, &error))?;
     if json {
-        println!("{}", serde_json::json!({ "partition": partition.to_string() }));
+        output::json(&serde_json::json!({ "partition": partition.to_string() }))?;
     } else {
         let (name, keyring) = (&session.name, keyring.display());
-        println!("partition {partition} of drive {name}; its keys are in {keyring}");
+        say!("partition {partition} of drive {name}; its keys are in {keyring}");
     }
     Ok(())
 }

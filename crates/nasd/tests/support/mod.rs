@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can not set itself up has failed")]
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -252,6 +252,16 @@ pub fn finish(mut command: Command) -> Output {
     });
     let status = wait_for_exit(&mut child);
     Output { status, stdout: output.join().unwrap(), stderr: errors.join().unwrap() }
+}
+
+/// Runs a command to its end with `input` on its standard input.
+pub fn feed(mut command: Command, input: &[u8]) -> Output {
+    // A file, so that nobody has to write while somebody reads.
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(input).unwrap();
+    file.rewind().unwrap();
+    command.stdin(file);
+    finish(command)
 }
 
 /// Runs a command that must succeed, and gives what it printed.

@@ -8,6 +8,7 @@ use crate::commands::Outcome;
 use crate::commands::check::Bar;
 use crate::commands::partition::Described;
 use crate::commands::status::size;
+use crate::output::{self, say};
 use crate::time::utc;
 use nasd_check::{Code, Options, Report};
 use nasd_device::BlockDevice;
@@ -114,7 +115,7 @@ pub fn inspect(path: &Path, json: bool) -> Outcome {
         contents: opened.ok(),
     };
     if json {
-        println!("{}", serde_json::to_string_pretty(&inspection)?);
+        output::json(&inspection)?;
     } else {
         print(path, &inspection);
     }
@@ -192,30 +193,30 @@ fn summary(
 
 fn print(path: &Path, found: &Inspection) {
     let geometry = &found.geometry;
-    println!("{}: drive {} of cell {}", path.display(), found.drive, found.cell);
-    println!("formatted   {}", utc(geometry.formatted()));
+    say!("{}: drive {} of cell {}", path.display(), found.drive, found.cell);
+    say!("formatted   {}", utc(geometry.formatted()));
     for copy in &found.superblocks {
         let Copy { name, offset, state, version, sequence } = copy;
-        println!(
+        say!(
             "superblock  {name} at byte {offset}: {state}, version {version}, sequence {sequence}"
         );
     }
     let (used, whole) = (size(geometry.device_bytes), size(found.device_bytes));
-    println!("device      {used} used of {whole}, in blocks of {} bytes", geometry.block_bytes);
+    say!("device      {used} used of {whole}, in blocks of {} bytes", geometry.block_bytes);
     let (log, at, entries) = (size(geometry.log_bytes), geometry.log_offset, found.log_entries);
-    println!("log         {log} at byte {at}; {entries} entries are not in the metadata yet");
+    say!("log         {log} at byte {at}; {entries} entries are not in the metadata yet");
     let (metadata, at) = (size(geometry.metadata_bytes), geometry.metadata_offset);
-    println!("metadata    {metadata} at byte {at}");
-    println!("data        {} blocks at byte {}", geometry.data_blocks, geometry.data_offset);
+    say!("metadata    {metadata} at byte {at}");
+    say!("data        {} blocks at byte {}", geometry.data_blocks, geometry.data_offset);
     if found.findings > 0 {
         let path = path.display();
-        println!("findings    {}: `nasd check {path}` tells them", found.findings);
+        say!("findings    {}: `nasd check {path}` tells them", found.findings);
     }
     match &found.contents {
         Some(contents) => print_contents(contents),
         None => {
             let why = found.error.as_deref().unwrap_or_default();
-            println!("contents    can't be shown: {why}");
+            say!("contents    can't be shown: {why}");
         }
     }
 }
@@ -224,10 +225,10 @@ fn print_contents(contents: &Contents) {
     let there = |is_there: bool| if is_there { "there" } else { "not there" };
     let Contents { capacity_bytes, used_bytes, free_bytes, objects, .. } = contents;
     let (capacity, used, free) = (size(*capacity_bytes), size(*used_bytes), size(*free_bytes));
-    println!("space       {used} of {capacity} used by {objects} objects, {free} free");
+    say!("space       {used} of {capacity} used by {objects} objects, {free} free");
     let DriveKeys { master, drive } = contents.drive_keys;
-    println!("keys        master key {}, drive key {}", there(master), there(drive));
-    println!("\n{}  working keys", Described::head());
+    say!("keys        master key {}, drive key {}", there(master), there(drive));
+    say!("\n{}  working keys", Described::head());
     for partition in &contents.partitions {
         let epoch = |name: &str, epoch: Option<u32>| {
             epoch.map_or_else(String::new, |epoch| format!("{name} epoch {epoch}"))
@@ -236,6 +237,6 @@ fn print_contents(contents: &Contents) {
         let previous = epoch(", previous", partition.previous_epoch);
         let working = format!("{current}{previous}");
         let working = if working.is_empty() { "none".to_owned() } else { working };
-        println!("{:<84}  {working}", partition.summary.line());
+        say!("{:<84}  {working}", partition.summary.line());
     }
 }

@@ -1,8 +1,9 @@
 //! Attributes of an object (CMU-CS-97-118, Table 5), shown and set.
 
-use super::{Target, print_json};
+use super::Target;
 use crate::arguments::AttributeArguments;
 use crate::commands::Outcome;
+use crate::output::{self, say};
 use crate::time::utc;
 use nasd_types::{Attributes, ObjectId, ObjectName, SetAttributes};
 use serde_json::{Value, json};
@@ -61,23 +62,23 @@ pub(super) fn facts(name: ObjectName, attributes: &Attributes) -> Value {
 
 fn show(name: ObjectName, attributes: &Attributes, as_json: bool) -> Outcome {
     if as_json {
-        return print_json(&facts(name, attributes));
+        return output::json(&facts(name, attributes));
     }
     let object = |object| other_object(object).unwrap_or_else(|| "none".to_owned());
     let Attributes { blocks_allocated, blocks_used, block_size, .. } = attributes;
-    println!("object                  {name}");
-    println!("logical size            {} bytes", attributes.logical_size);
-    println!("blocks                  {blocks_used} used, {blocks_allocated} allocated");
-    println!("block size              {block_size} bytes");
-    println!("access control version  {}", attributes.access_control_version);
-    println!("nearby object           {}", object(attributes.nearby_object));
-    println!("copied object           {}", object(attributes.copied_object));
-    println!("create time             {}", utc(attributes.create_time));
-    println!("data modify time        {}", utc(attributes.data_modify_time));
-    println!("attribute modify time   {}", utc(attributes.attribute_modify_time));
-    println!("fs data modify time     {}", utc(attributes.fs_data_modify_time));
-    println!("fs attr modify time     {}", utc(attributes.fs_attribute_modify_time));
-    println!("fs specific             {}", shortened(&attributes.fs_specific[..]));
+    say!("object                  {name}");
+    say!("logical size            {} bytes", attributes.logical_size);
+    say!("blocks                  {blocks_used} used, {blocks_allocated} allocated");
+    say!("block size              {block_size} bytes");
+    say!("access control version  {}", attributes.access_control_version);
+    say!("nearby object           {}", object(attributes.nearby_object));
+    say!("copied object           {}", object(attributes.copied_object));
+    say!("create time             {}", utc(attributes.create_time));
+    say!("data modify time        {}", utc(attributes.data_modify_time));
+    say!("attribute modify time   {}", utc(attributes.attribute_modify_time));
+    say!("fs data modify time     {}", utc(attributes.fs_data_modify_time));
+    say!("fs attr modify time     {}", utc(attributes.fs_attribute_modify_time));
+    say!("fs specific             {}", shortened(&attributes.fs_specific[..]));
     Ok(())
 }
 

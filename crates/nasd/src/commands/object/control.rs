@@ -1,10 +1,10 @@
 //! The well-known control objects (CMU-CS-97-118, Table 4), read and explained.
 
-use super::print_json;
 use crate::commands::Outcome;
 use crate::commands::partition::Described;
 use crate::commands::status::size;
 use crate::drive_session::DriveSession;
+use crate::output::{self, say};
 use crate::time::utc;
 use nasd_protocol::drive::{DriveControl, DriveInformation, PartitionControl};
 use nasd_types::PartitionId;
@@ -18,13 +18,13 @@ pub fn drive(session: &DriveSession, as_json: bool) -> Outcome {
     let control = session.client.drive_control(&session.authority, partition);
     let control = control.map_err(session.failed("read the drive's control object"))?;
     if as_json {
-        return print_json(&drive_facts(&asked, &control));
+        return output::json(&drive_facts(&asked, &control));
     }
     print_inquiry(&asked);
     print_control(&control);
-    println!("\n{}", Described::head());
+    say!("\n{}", Described::head());
     for summary in &control.partitions {
-        println!("{}", Described::new(summary).line());
+        say!("{}", Described::new(summary).line());
     }
     Ok(())
 }
@@ -39,23 +39,23 @@ pub fn partition(session: &DriveSession, partition: PartitionId, as_json: bool) 
         let mut facts = serde_json::to_value(&described)?;
         facts["free_bytes"] = Value::from(free_bytes);
         facts["objects_supported"] = Value::from(objects_supported);
-        return print_json(&facts);
+        return output::json(&facts);
     }
-    println!("{}\n{}", Described::head(), described.line());
+    say!("{}\n{}", Described::head(), described.line());
     let free = size(free_bytes);
-    println!("{free} can still be written; room for about {objects_supported} objects in all");
+    say!("{free} can still be written; room for about {objects_supported} objects in all");
     Ok(())
 }
 
 fn print_inquiry(asked: &DriveInformation) {
     let DriveInformation { vendor, model, revision, .. } = asked;
-    println!("drive        {:016x} of cell {}", asked.drive.0, asked.cell);
-    println!("product      {vendor} {model} {revision}");
-    println!("instance     {:016x}", asked.instance);
+    say!("drive        {:016x} of cell {}", asked.drive.0, asked.cell);
+    say!("product      {vendor} {model} {revision}");
+    say!("instance     {:016x}", asked.instance);
     let suites: Vec<String> = asked.suites.iter().map(|suite| format!("{suite:?}")).collect();
-    println!("suites       {}", suites.join(", ").to_lowercase());
-    println!("protections  {}", names(asked));
-    println!("transfer     at most {}", size(u64::from(asked.max_transfer)));
+    say!("suites       {}", suites.join(", ").to_lowercase());
+    say!("protections  {}", names(asked));
+    say!("transfer     at most {}", size(u64::from(asked.max_transfer)));
 }
 
 fn names(asked: &DriveInformation) -> String {
@@ -68,27 +68,27 @@ fn names(asked: &DriveInformation) -> String {
 fn print_control(control: &DriveControl) {
     let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
     let offset = control.clock_offset as f64 / 1e9;
-    println!("clock        {}, {offset} s ahead of the machine's", utc(control.clock));
-    println!(
+    say!("clock        {}, {offset} s ahead of the machine's", utc(control.clock));
+    say!(
         "nonces       at most {} s older and {} s newer than the clock",
         seconds(control.skew_past),
         seconds(control.skew_ahead)
     );
-    println!("started      {}", utc(control.started));
+    say!("started      {}", utc(control.started));
     let (used, capacity) = (size(control.used_bytes), size(control.capacity_bytes));
-    println!("space        {used} of {capacity} used, in blocks of {} bytes", control.block_size);
-    println!("cache        {}", size(control.cache_bytes));
-    println!("medium       {}", format!("{:?}", control.medium).to_lowercase());
-    println!(
+    say!("space        {used} of {capacity} used, in blocks of {} bytes", control.block_size);
+    say!("cache        {}", size(control.cache_bytes));
+    say!("medium       {}", format!("{:?}", control.medium).to_lowercase());
+    say!(
         "data         {} read and {} written by capability; {} read and {} written by key",
         size(control.capability_bytes_read),
         size(control.capability_bytes_written),
         size(control.key_bytes_read),
         size(control.key_bytes_written)
     );
-    println!("requests     {}, of which {} were refused", control.requests, control.refusals);
+    say!("requests     {}, of which {} were refused", control.requests, control.refusals);
     for extension in &control.extensions {
-        println!("extension    {} {} {}", extension.number, extension.name, extension.revision);
+        say!("extension    {} {} {}", extension.number, extension.name, extension.revision);
     }
 }
 

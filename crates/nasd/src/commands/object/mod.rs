@@ -8,10 +8,10 @@ use super::Outcome;
 use super::agree::agree;
 use crate::arguments::{DriveArguments, ObjectCommand, ObjectPlace};
 use crate::drive_session::DriveSession;
+use crate::output::{self, say};
 use nasd_types::{Attributes, ObjectId, ObjectName, PartitionId};
 use serde_json::{Value, json};
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::Path;
 
 /// Runs an object command.
@@ -49,7 +49,7 @@ pub fn run(cell: &Path, command: ObjectCommand, as_json: bool) -> Outcome {
             let punched = session.client.punch(&session.authority, *name, &regions, durable);
             let attributes = punched.map_err(target.failed("punch"))?;
             if as_json {
-                print_json(&attributes::facts(*name, &attributes))?;
+                output::json(&attributes::facts(*name, &attributes))?;
             }
             Ok(())
         }
@@ -112,20 +112,19 @@ impl Target {
 
 fn list(session: &DriveSession, partition: PartitionId, as_json: bool) -> Outcome {
     let mut identifiers = Vec::new();
-    let mut out = io::BufWriter::new(io::stdout().lock());
     for object in session.client.objects(&session.authority, partition) {
         let object =
             object.map_err(session.failed(format!("list objects of partition {partition}")))?;
         if as_json {
-            identifiers.push(Value::from(object.to_string()));
+            identifiers.push(object.to_string());
         } else {
-            writeln!(out, "{object}")?;
+            say!("{object}");
         }
     }
     if as_json {
-        writeln!(out, "{}", json!({ "objects": identifiers }))?;
+        output::json(&json!({ "objects": identifiers }))?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 /// Tells the identifier of a new object, and with `as_json` its attributes.
@@ -133,13 +132,8 @@ fn print_new(object: ObjectId, attributes: &Attributes, as_json: bool) -> Outcom
     if as_json {
         let mut facts = attributes::values(attributes);
         facts["object"] = Value::from(object.to_string());
-        return print_json(&facts);
+        return output::json(&facts);
     }
-    println!("{object}");
-    Ok(())
-}
-
-fn print_json(facts: &Value) -> Outcome {
-    println!("{}", serde_json::to_string_pretty(facts)?);
+    say!("{object}");
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Data of an object: read to the standard output, written from the standard input; and what can be
 //! asked about it.
 
-use super::{Target, print_json};
+use super::Target;
 use crate::arguments::RegionArguments;
 use crate::commands::Outcome;
+use crate::output::{self, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use nasd_protocol::Region;
 use nasd_types::SeekTarget;
@@ -22,7 +23,7 @@ impl Target {
             [whole] if whole.count == 1 => self.stream_out(whole, &mut out)?,
             _ => self.read_regions(&regions, &mut out)?,
         }
-        Ok(out.flush()?)
+        Ok(out.flush().map_err(cant_print)?)
     }
 
     /// One contiguous region, by as many requests as it takes.
@@ -36,7 +37,7 @@ impl Target {
             let outcome =
                 session.client.read(&session.authority, *name, offset, &mut buffer[..wanted]);
             let outcome = outcome.map_err(self.failed("read"))?;
-            out.write_all(&buffer[..outcome.length])?;
+            out.write_all(&buffer[..outcome.length]).map_err(cant_print)?;
             progress.set_length(outcome.logical_size.saturating_sub(region.offset));
             progress.inc(outcome.length as u64);
             if outcome.length < wanted {
@@ -56,7 +57,7 @@ impl Target {
         let mut buffer = vec![0; session.client.max_transfer().min(total_bytes(regions))];
         let outcome = session.client.read_regions(&session.authority, *name, regions, &mut buffer);
         let outcome = outcome.map_err(self.failed("read"))?;
-        Ok(out.write_all(&buffer[..outcome.length])?)
+        Ok(out.write_all(&buffer[..outcome.length]).map_err(cant_print)?)
     }
 
     pub(super) fn write(
@@ -78,7 +79,7 @@ impl Target {
             _ => self.write_regions(&regions, durable, &mut input)?,
         };
         if as_json {
-            print_json(&json!({ "written_bytes": written, "durable": durable }))?;
+            output::json(&json!({ "written_bytes": written, "durable": durable }))?;
         }
         Ok(())
     }
@@ -150,11 +151,11 @@ impl Target {
         let found = session.client.seek(&session.authority, *name, offset, target);
         let found = found.map_err(self.failed("seek in"))?;
         if as_json {
-            return print_json(&json!({ "position": found }));
+            return output::json(&json!({ "position": found }));
         }
         match found {
-            Some(position) => println!("{position}"),
-            None => println!("none"),
+            Some(position) => say!("{position}"),
+            None => say!("none"),
         }
         Ok(())
     }
@@ -165,9 +166,9 @@ impl Target {
         let required = required.map_err(self.failed("ask about"))?;
         let (estimated, maximum) = (required.estimated, required.maximum);
         if as_json {
-            return print_json(&json!({ "estimated": estimated, "maximum": maximum }));
+            return output::json(&json!({ "estimated": estimated, "maximum": maximum }));
         }
-        println!("{estimated} blocks if new data compresses as the old does, {maximum} at most");
+        say!("{estimated} blocks if new data compresses as the old does, {maximum} at most");
         Ok(())
     }
 }
@@ -192,6 +193,10 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> Result<usize, String> {
         }
     }
     Ok(length)
+}
+
+fn cant_print(error: io::Error) -> String {
+    format!("can't write to the standard output: {error}")
 }
 
 fn too_short(found: u64, wanted: u64, written: u64) -> String {

@@ -1,0 +1,37 @@
+//! Facts on the standard output, whose reader may have gone (`| head`): then the command ends.
+
+use crate::commands::Outcome;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Prints a line to the standard output.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
+}
+
+pub(crate) use say;
+
+/// Prints a line; see [`say`].
+pub fn line(text: std::fmt::Arguments<'_>) {
+    let mut out = io::stdout().lock();
+    if let Err(error) = writeln!(out, "{text}") {
+        stop(&error);
+    }
+}
+
+/// Prints facts for scripts.
+///
+/// # Errors
+/// Facts that JSON can't tell; none of ours.
+pub fn json(facts: &impl Serialize) -> Outcome {
+    say!("{}", serde_json::to_string_pretty(facts)?);
+    Ok(())
+}
+
+/// Ends the command, whose output nobody takes.
+fn stop(error: &io::Error) -> ! {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        eprintln!("nasd: can't write to the standard output: {error}");
+    }
+    std::process::exit(1);
+}
