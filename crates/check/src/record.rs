@@ -8,7 +8,7 @@ const CHECKSUM_FIELD: usize = 4;
 pub(crate) const OBJECT_BYTES: usize = 360;
 pub(crate) const PARTITION_BYTES: usize = 144;
 pub(crate) const DRIVE_KEYS_BYTES: usize = 72;
-pub(crate) const COUNTERS_BYTES: usize = 32;
+pub(crate) const COUNTERS_BYTES: usize = 48;
 const SMALL_HEADER: usize = 8;
 pub(crate) const SMALL_MAX: usize = 2048;
 const EXTENT_BYTES: usize = 32;
@@ -515,7 +515,7 @@ mod tests {
 
         #[test]
         fn any_sealed_bytes_are_decoded_without_a_panic(
-            length in prop::sample::select(vec![24usize, 32, 72, 144, 360, 520, 8]),
+            length in prop::sample::select(vec![24usize, 32, 48, 72, 144, 360, 520, 8]),
             seed in prop::collection::vec(any::<u8>(), 600),
         ) {
             let mut bytes = seed[..length].to_vec();

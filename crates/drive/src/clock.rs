@@ -41,8 +41,6 @@ pub(crate) struct Clock {
     /// When that was, without the lead.
     started: AtomicU64,
     mark: AtomicU64,
-    /// How much newer than the clock a nonce may be now, beyond what it may be after the next start.
-    allowance: AtomicU64,
     /// Not before this time is the mark to be moved, as it failed.
     pause: AtomicU64,
     /// How many there were when the mark was last looked after.
@@ -60,7 +58,6 @@ impl Clock {
             lead: AtomicU64::new(state.mark.0.saturating_sub(begin.0)),
             started: AtomicU64::new(begin.0),
             mark: AtomicU64::new(state.mark.0),
-            allowance: AtomicU64::new(0),
             pause: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             moving: Mutex::new(()),
@@ -89,21 +86,19 @@ impl Clock {
         i64::try_from(i128::from(time.0) - i128::from(self.machine.now().0)).ok()
     }
 
-    /// Sets the clock. The store has this state already. Nonces may be newer than the clock by
-    /// `allowance_ns` more than after the next start, which so has to begin later.
-    pub(crate) fn set(&self, state: ClockState, allowance_ns: u64) {
+    /// Sets the clock. The store has this state already.
+    pub(crate) fn set(&self, state: ClockState) {
         let _alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         self.lead.store(0, Ordering::Relaxed);
         self.offset.store(state.offset, Ordering::Relaxed);
         self.mark.store(state.mark.0, Ordering::Relaxed);
-        self.allowance.store(allowance_ns, Ordering::Relaxed);
         self.pause.store(0, Ordering::Relaxed);
     }
 
     /// Sees to it that the mark is not below `now`, at which a request is about to be accepted.
     /// A store that takes no changes is no reason to refuse requests; it is logged.
     pub(crate) fn pass(&self, now: Timestamp, store: &Store) {
-        if self.least_mark(now).0 > self.mark.load(Ordering::Relaxed) {
+        if now.0 > self.mark.load(Ordering::Relaxed) {
             self.advance(now, 0, store);
         }
     }
@@ -119,26 +114,20 @@ impl Clock {
     /// Puts the mark where the clock is: no request comes any more.
     pub(crate) fn stop(&self, store: &Store) -> Result<(), StoreError> {
         let _alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
-        let mark = self.least_mark(self.now());
-        store.set_clock(ClockState { offset: self.offset(), mark })?;
+        let mark = self.now();
+        store.set_clock(ClockState { offset: self.offset(), mark, ..store.clock() })?;
         self.mark.store(mark.0, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What the mark must be at least for a request to be accepted at that time.
-    fn least_mark(&self, now: Timestamp) -> Timestamp {
-        now.plus_ns(self.allowance.load(Ordering::Relaxed))
-    }
-
     fn advance(&self, now: Timestamp, margin_ns: u64, store: &Store) {
         let _alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
-        let least = self.least_mark(now);
-        let enough = least.plus_ns(margin_ns).0 <= self.mark.load(Ordering::Relaxed);
+        let enough = now.plus_ns(margin_ns).0 <= self.mark.load(Ordering::Relaxed);
         if enough || now.0 < self.pause.load(Ordering::Relaxed) {
             return;
         }
-        let mark = least.plus_ns(STEP_NS);
-        match store.set_clock(ClockState { offset: self.offset(), mark }) {
+        let mark = now.plus_ns(STEP_NS);
+        match store.set_clock(ClockState { offset: self.offset(), mark, ..store.clock() }) {
             Ok(()) => self.mark.store(mark.0, Ordering::Relaxed),
             Err(error) => {
                 if self.pause.swap(now.plus_ns(PAUSE_NS).0, Ordering::Relaxed) == 0 {
@@ -170,21 +159,21 @@ mod tests {
 
     #[test]
     fn the_clock_is_the_machines_shifted() {
-        let state = ClockState { offset: -5, mark: Timestamp(0) };
+        let state = ClockState { offset: -5, ..ClockState::default() };
         let (machine, clock) = clock(100, state);
         assert_eq!(clock.now(), Timestamp(95));
         machine.store(200, Ordering::Relaxed);
         assert_eq!(clock.now(), Timestamp(195));
         assert_eq!(clock.offset_for(Timestamp(250)), Some(50));
         assert_eq!(clock.offset_for(Timestamp(u64::MAX)), None);
-        clock.set(ClockState { offset: 50, mark: Timestamp(250) }, 0);
+        clock.set(ClockState { offset: 50, mark: Timestamp(250), ..ClockState::default() });
         assert_eq!(clock.now(), Timestamp(250));
     }
 
     #[test]
     fn it_starts_at_the_mark_and_gives_the_lead_back_slowly() {
         let mark = Timestamp(1000 * SECOND);
-        let (machine, clock) = clock(984 * SECOND, ClockState { offset: 0, mark });
+        let (machine, clock) = clock(984 * SECOND, ClockState { mark, ..ClockState::default() });
         assert_eq!(clock.now(), mark);
         let mut before = clock.now();
         for second in 985..1400 {

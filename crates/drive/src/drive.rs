@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nasd_capability::{NonceSource, NonceWindow};
+use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
 use nasd_types::Timestamp;
@@ -51,7 +51,12 @@ impl Drive {
         options: DriveOptions,
         environment: Environment,
     ) -> Result<Drive, StoreError> {
-        let clock = Arc::new(Clock::start(environment.clone(), store.clock()));
+        let state = store.clock();
+        let window = match (state.skew_past_ns, state.skew_ahead_ns) {
+            (0, _) => options.window,
+            (past_ns, ahead_ns) => WindowOptions { past_ns, ahead_ns, ..options.window },
+        };
+        let clock = Arc::new(Clock::start(environment.clone(), state));
         let drives_clock = Arc::clone(&clock);
         let environment = environment.with_clock(move || drives_clock.now());
         let started = environment.now();
@@ -60,7 +65,7 @@ impl Drive {
             clock,
             ring: CurrentRing::new(KeyRing::read(&store)?),
             keys: KeyCache::new(options.cached_keys),
-            window: NonceWindow::new(options.window, started, environment.random()),
+            window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
             unverified: Unverified::new(options.unverified_bytes),
             counters: Counters::default(),

@@ -124,6 +124,10 @@ pub struct ClockState {
     /// The drive's clock had been at most here when the mark was made durable; it never starts
     /// below.
     pub mark: Timestamp,
+    /// How much older than the clock a request may be, in nanoseconds; 0 is the drive's own choice.
+    pub skew_past_ns: u64,
+    /// How much newer, if `skew_past_ns` is not 0.
+    pub skew_ahead_ns: u64,
 }
 
 /// How many blocks more an object may need.

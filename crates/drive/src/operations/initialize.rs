@@ -38,13 +38,13 @@ impl Perform for Initialize {
                 return Err(Status::BadArgument);
             }
             let offset = drive.clock.offset_for(clock).ok_or(Status::BadArgument)?;
-            let state = ClockState { offset, mark: clock };
+            let (skew_past_ns, skew_ahead_ns) = (skew_past, skew_ahead);
+            let state = ClockState { offset, mark: clock, skew_past_ns, skew_ahead_ns };
             drive.store.initialize(&master, state).map_err(|error| status_of(&error))?;
             Ok(state)
         };
-        let allowance = skew_ahead.saturating_sub(drive.options.window.ahead_ns);
         drive.administer_then(change, |state| {
-            drive.clock.set(*state, allowance);
+            drive.clock.set(*state);
             drive.window.restart(skew_past, skew_ahead, clock);
         })?;
         Ok(Done::plain(()))

@@ -187,6 +187,13 @@ impl Store {
     fn take_object(&self, object: &Arc<Object>) -> Option<Taken> {
         let compression = self.compression(object.name.partition);
         let mut body = object.write();
+        if body.registered.is_some()
+            && !body.removed
+            && self.partitions.get(object.name.partition).is_err()
+        {
+            // Somebody had begun to change it before its partition went.
+            self.make_removed(object, &mut body);
+        }
         if !self.table.unregister(&mut body) {
             return None;
         }

@@ -305,7 +305,11 @@ impl World {
 
     fn set_clock(&mut self, store: &Store) -> Result<(), StoreError> {
         self.number += 1;
-        store.set_clock(ClockState { offset: -5, mark: Timestamp(self.number) })
+        store.set_clock(ClockState {
+            offset: -5,
+            mark: Timestamp(self.number),
+            ..ClockState::default()
+        })
     }
 
     fn compare(&mut self, store: &Store, name: ObjectName) -> Result<(), StoreError> {

@@ -58,6 +58,8 @@ layout! {
         OBJECT_LIMIT: 8,
         CLOCK_OFFSET: 8,
         CLOCK_MARK: 8,
+        SKEW_PAST: 8,
+        SKEW_AHEAD: 8,
     }
 }
 
@@ -232,6 +234,8 @@ impl Counters {
         drive_counters::OBJECT_LIMIT.put(&mut record, &self.object_limit.to_le_bytes());
         drive_counters::CLOCK_OFFSET.put(&mut record, &self.clock.offset.to_le_bytes());
         drive_counters::CLOCK_MARK.put(&mut record, &self.clock.mark.0.to_le_bytes());
+        drive_counters::SKEW_PAST.put(&mut record, &self.clock.skew_past_ns.to_le_bytes());
+        drive_counters::SKEW_AHEAD.put(&mut record, &self.clock.skew_ahead_ns.to_le_bytes());
         seal(&DRIVE_COUNTERS.to_be_bytes(), &mut record, drive_counters::CHECKSUM);
         record
     }
@@ -245,7 +249,12 @@ impl Counters {
         let mark = Timestamp(drive_counters::CLOCK_MARK.u64(record));
         Ok(Counters {
             object_limit: drive_counters::OBJECT_LIMIT.u64(record),
-            clock: ClockState { offset, mark },
+            clock: ClockState {
+                offset,
+                mark,
+                skew_past_ns: drive_counters::SKEW_PAST.u64(record),
+                skew_ahead_ns: drive_counters::SKEW_AHEAD.u64(record),
+            },
         })
     }
 }

@@ -62,7 +62,7 @@ fn samples() -> Vec<Sample> {
         family: ObjectId(70),
     };
     let keys = DriveKeys { master: Some(StoredKey::new([1; 32])), drive: None };
-    let clock = ClockState { offset: -5, mark: Timestamp(6) };
+    let clock = ClockState { offset: -5, mark: Timestamp(6), skew_past_ns: 7, skew_ahead_ns: 8 };
     vec![
         (
             object_record(3).encode(&key).to_vec(),
