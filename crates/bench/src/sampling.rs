@@ -68,12 +68,8 @@ mod tests {
 
     #[test]
     fn a_missing_program_leaves_the_value() {
-        let compared = || Compared {
-            name: "row",
-            unit: "1/s",
-            limit_name: "limit".to_owned(),
-            rounds: 3,
-        };
+        let compared =
+            || Compared { name: "row", unit: "1/s", limit_name: "limit".to_owned(), rounds: 3 };
         let missing = || Err(BenchError::MissingProgram { program: "nothing" });
         let row = compared().by_turns(missing, || Ok(7.0)).unwrap();
         assert_eq!((row.value, row.limit, row.ratio), (7.0, None, None));

@@ -103,9 +103,8 @@ fn protected_read(
     protection: Protection,
 ) -> Result<Row, BenchError> {
     bench.check(&reading(MIB, protection), OBJECT_BYTES)?;
-    let measure = |protection| {
-        Ok(bench.read(&reading(MIB, protection), DURATION)?.megabytes_a_second())
-    };
+    let measure =
+        |protection| Ok(bench.read(&reading(MIB, protection), DURATION)?.megabytes_a_second());
     let limit_name = "the same read with NO_PROTECTION".to_owned();
     Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }
         .by_turns(|| measure(Protection::NONE), || measure(protection))

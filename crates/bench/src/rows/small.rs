@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use nasd_capability::Suite;
 use nasd_protocol::drive::{READ_RESULT_HEAD_BYTES, ReadArguments};
 use nasd_protocol::{Credential, CredentialKey, Verifier};
-use nasd_capability::Suite;
 use nasd_rpc::{CallHead, OpaqueAuth, RECORD_MARK_BYTES, ReplyHead};
-use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::Protection;
+use nasd_types::limits::BLOCK_BYTES;
 use nasd_xdr::to_bytes;
 
 use crate::limits::disk::{DiskFile, Shape, Sync};
@@ -85,8 +85,7 @@ pub(super) fn pipelined(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError
 /// Request and reply of a read, in bytes with their record marks.
 fn message_bytes(bench: &Bench<'_>) -> (usize, usize) {
     let key = CredentialKey::Capability(bench.target.capability.capability);
-    let credential =
-        Credential::new(key, Suite::preferred(), Protection::INTEGRITY_ARGS).to_body();
+    let credential = Credential::new(key, Suite::preferred(), Protection::INTEGRITY_ARGS).to_body();
     let opaque = |body| OpaqueAuth { flavor: nasd_protocol::AUTH_FLAVOR, body };
     let verifier = Verifier::NONE.to_body();
     let head = CallHead {
@@ -99,8 +98,7 @@ fn message_bytes(bench: &Bench<'_>) -> (usize, usize) {
     };
     let arguments = ReadArguments::single(bench.target.object, 0, BLOCK_BYTES as u64);
     let request = RECORD_MARK_BYTES + to_bytes(&head).len() + to_bytes(&arguments).len();
-    let accepted: ReplyHead<'_> =
-        head.accepted(opaque(&verifier), nasd_rpc::AcceptStatus::Success);
+    let accepted: ReplyHead<'_> = head.accepted(opaque(&verifier), nasd_rpc::AcceptStatus::Success);
     let reply =
         RECORD_MARK_BYTES + to_bytes(&accepted).len() + READ_RESULT_HEAD_BYTES + BLOCK_BYTES;
     (request, reply)
@@ -120,15 +118,11 @@ pub(super) fn latency(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     };
     let mut echo = Echo::start(request, reply)?;
     let limit_name = format!("a bare TCP echo, {request} bytes there and {reply} back; medians");
-    Compared { name, unit: "us", limit_name, rounds: ROUNDS }.by_turns(
-        || median_of(|_| echo.round_trip()),
-        || median_of(&mut read),
-    )
+    Compared { name, unit: "us", limit_name, rounds: ROUNDS }
+        .by_turns(|| median_of(|_| echo.round_trip()), || median_of(&mut read))
 }
 
-fn median_of(
-    mut sample: impl FnMut(usize) -> Result<f64, BenchError>,
-) -> Result<f64, BenchError> {
+fn median_of(mut sample: impl FnMut(usize) -> Result<f64, BenchError>) -> Result<f64, BenchError> {
     let mut samples = (0..ROUND_TRIPS).map(&mut sample).collect::<Result<Vec<_>, _>>()?;
     Ok(median(&mut samples))
 }

@@ -185,7 +185,11 @@ impl Connection {
     }
 
     /// Waits for the reply, receiving for everybody if nobody else does.
-    fn wait(&self, ticket: &mut Ticket<impl Deref<Target = Pending>>, deadline: Instant) -> Outcome {
+    fn wait(
+        &self,
+        ticket: &mut Ticket<impl Deref<Target = Pending>>,
+        deadline: Instant,
+    ) -> Outcome {
         loop {
             match ticket.wait(deadline) {
                 Turn::Done(outcome) => return outcome,
