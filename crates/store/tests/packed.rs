@@ -12,21 +12,11 @@ use std::sync::Arc;
 
 use common::*;
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
-use nasd_store::{NoSpace, PartitionSettings, Store, StoreError};
-use nasd_types::{
-    ByteRange, Compression, ObjectName, Protection, SeekTarget, SetAttributes, Timestamp,
-};
+use nasd_store::{NoSpace, Store, StoreError};
+use nasd_types::{ByteRange, Compression, ObjectName, SeekTarget, SetAttributes, Timestamp};
 
 const CODECS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 const MIB: u64 = 1 << 20;
-
-fn compress(store: &Store, compression: Compression) {
-    for partition in [P1, P2] {
-        let minimum_protection = Protection::default();
-        let settings = PartitionSettings { compression, minimum_protection };
-        store.set_partition_settings(partition, settings).unwrap();
-    }
-}
 
 /// Contents that compress well, not at all, or in part.
 fn bytes_of(random: &mut Random, length: usize) -> Vec<u8> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_store::{Store, StoreError};
-use nasd_types::{ByteRange, ObjectName};
+use nasd_types::{ByteRange, Compression, ObjectName};
 
 const BLOCKS: u64 = 96;
 
@@ -102,8 +102,9 @@ fn churner(store: &Store, stop: &AtomicBool, seed: u64) {
     }
 }
 
-fn stress(capacity: u64, frames: usize, duration: Duration) {
+fn stress(capacity: u64, frames: usize, duration: Duration, compression: Compression) {
     let (device, store) = memory_store(capacity, &small_cache(frames));
+    compress(&store, compression);
     let objects: Vec<(ObjectName, AtomicU64)> =
         (0..3).map(|_| (create(&store, P1), AtomicU64::new(0))).collect();
     for (object, _) in &objects {
@@ -150,12 +151,18 @@ fn stress(capacity: u64, frames: usize, duration: Duration) {
 
 #[test]
 fn threads_never_see_what_was_not_written_with_a_tiny_cache() {
-    stress(64 << 20, 48, Duration::from_secs(4));
+    stress(64 << 20, 48, Duration::from_secs(4), Compression::None);
 }
 
 #[test]
 fn threads_never_see_what_was_not_written_with_a_large_cache() {
-    stress(64 << 20, 1024, Duration::from_secs(2));
+    stress(64 << 20, 1024, Duration::from_secs(2), Compression::None);
+}
+
+#[test]
+fn threads_never_see_what_was_not_written_when_it_is_compressed() {
+    stress(64 << 20, 48, Duration::from_secs(3), Compression::Lz4);
+    stress(64 << 20, 1024, Duration::from_secs(1), Compression::Zstd);
 }
 
 #[test]

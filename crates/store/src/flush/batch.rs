@@ -537,7 +537,9 @@ mod tests {
     use nasd_types::{ByteRange, PartitionId, SetAttributes, Timestamp};
 
     use super::*;
-    use crate::{FormatOptions, OpenOptions, PartitionFormat, StoredKey, WriteData};
+    use crate::{
+        FormatOptions, OpenOptions, PartitionFormat, PartitionSettings, StoredKey, WriteData,
+    };
 
     const PARTITION: PartitionId = PartitionId(1);
 
@@ -576,6 +578,17 @@ mod tests {
         store.write(name, offset, WriteData::Slice(&bytes), Timestamp(3)).unwrap();
     }
 
+    /// Bytes that do not compress.
+    fn write_noise(store: &Store, name: ObjectName, offset: u64, length: u32) {
+        let mut state = length;
+        let mut byte = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let bytes: Vec<u8> = (0..length).map(|_| byte()).collect();
+        store.write(name, offset, WriteData::Slice(&bytes), Timestamp(3)).unwrap();
+    }
+
     fn set_size(store: &Store, name: ObjectName, size: u64) {
         let changes = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
         store.setattr(name, &changes, Timestamp(4)).unwrap();
@@ -591,26 +604,41 @@ mod tests {
 
     #[test]
     fn every_promise_is_settled_however_the_flush_went() {
-        let (device, store) = store();
-        let objects: Vec<ObjectName> = (0..4).map(|_| create(&store)).collect();
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+            let (device, store) = store();
+            let settings = PartitionSettings { compression, ..PartitionSettings::default() };
+            store.set_partition_settings(PARTITION, settings).unwrap();
+            flushes_that_fail_and_do_not(&device, &store);
+        }
+    }
+
+    fn flushes_that_fail_and_do_not(device: &FaultyDevice, store: &Store) {
+        let objects: Vec<ObjectName> = (0..4).map(|_| create(store)).collect();
         for failing in [false, true, false, true] {
             for (index, &object) in (0..).zip(&objects) {
-                write(&store, object, index * 5000, 100_000);
-                set_size(&store, object, 60_000);
-                write(&store, object, 200_000, 10);
+                write(store, object, index * 5000, 100_000);
+                set_size(store, object, 60_000);
+                write(store, object, 200_000, 10);
+                if index == 2 {
+                    // What of this is compressed is changed while it is being written.
+                    store.flush(&[object]).unwrap();
+                    write(store, object, 70_000, 100);
+                    store.punch(object, ByteRange::new(0, 5000), Timestamp(5)).unwrap();
+                }
+                write_noise(store, object, 300_000, 150_000);
             }
-            let gone = create(&store);
-            write(&store, gone, 0, 50_000);
+            let gone = create(store);
+            write(store, gone, 0, 50_000);
             store.remove(gone).unwrap();
-            let removed = create(&store);
-            write(&store, removed, 0, 50_000);
+            let removed = create(store);
+            write(store, removed, 0, 50_000);
             if failing {
                 let unwritable = store.geometry.data_offset..16 << 20;
                 device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
                 store.flush_all().unwrap_err();
                 store.remove(removed).unwrap();
-                write(&store, objects[0], 0, 5000);
-                set_size(&store, objects[1], 10);
+                write(store, objects[0], 0, 5000);
+                set_size(store, objects[1], 10);
                 store.flush_all().unwrap_err();
                 device.set_plan(FaultPlan::default());
             } else {
@@ -618,13 +646,13 @@ mod tests {
                 store.remove(removed).unwrap();
             }
             store.flush_all().unwrap();
-            assert_idle(&store);
+            assert_idle(store);
         }
         for object in objects {
             store.remove(object).unwrap();
         }
         store.flush_all().unwrap();
-        assert_idle(&store);
+        assert_idle(store);
         assert_eq!(store.space().used_bytes, 0);
         assert_eq!(store.partition_space(PARTITION).unwrap().used_bytes, 0);
     }

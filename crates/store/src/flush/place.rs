@@ -298,3 +298,92 @@ pub(crate) fn small_contents(frames: &[Captured], size: u64) -> Option<Vec<u8>> 
     let length = bytes.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
     Some(bytes[..length].to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use nasd_device::FramePool;
+
+    use super::*;
+    use crate::metadata::record::GROUP_BLOCKS;
+
+    /// So many whole frames, of which every other one compresses.
+    fn frames(count: u64) -> Vec<Captured> {
+        let pool = FramePool::new(count as usize).unwrap();
+        let mut state = 1u32;
+        (0..count)
+            .map(|number| {
+                let mut frame = pool.allocate_many(1).unwrap().remove(0);
+                for byte in frame.iter_mut() {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    // Two bits of noise a byte, so that a stream takes several blocks.
+                    *byte = if number % 2 == 0 { (state >> 30) as u8 } else { (state >> 24) as u8 };
+                }
+                Captured { number, frame: Arc::new(frame), blocks: BlockSet::MAX, fresh: 0 }
+            })
+            .collect()
+    }
+
+    /// Deals `places` out, of as many blocks as wanted, and others if more are lacking.
+    fn placed(places: impl Fn(u64) -> Vec<Run>) -> (Vec<Part>, Vec<Piece>, u64) {
+        let mut parts = parts(&frames(8), Compression::Zstd);
+        let mut dealer = Dealer::default();
+        let places = places(data_blocks(&parts));
+        let lacking = dealer.deal(&mut parts, &places);
+        let more = Run { start: 1 << 20, blocks: lacking };
+        let pieces = dealer.finish(&parts, &[more]);
+        (parts, pieces, lacking)
+    }
+
+    /// Every block is in one extent, and no data block in two.
+    fn check(parts: &[Part], pieces: &[Piece]) -> Vec<Extent> {
+        let placed = extents(parts, pieces, true);
+        let (mut logical, mut physical) = (BTreeSet::new(), BTreeSet::new());
+        for Placed { extent, sums, contents } in &placed {
+            assert!((extent.logical..extent.end()).all(|block| logical.insert(block)));
+            let run = extent.run();
+            assert!((run.start..run.end()).all(|block| physical.insert(block)));
+            assert_eq!(sums.len() as u64, run.blocks);
+            assert_eq!(contents.as_ref().unwrap().len() as u64, run.blocks * BLOCK_BYTES as u64);
+        }
+        assert!(logical.into_iter().eq(0..8 * FRAME_BLOCKS as u64));
+        assert_eq!(physical.len() as u64, data_blocks(parts));
+        placed.into_iter().map(|placed| placed.extent).collect()
+    }
+
+    #[test]
+    fn what_compresses_takes_fewer_blocks_in_one_piece() {
+        let (parts, pieces, lacking) = placed(|blocks| vec![Run { start: 10, blocks }]);
+        assert_eq!(lacking, 0);
+        let extents = check(&parts, &pieces);
+        assert_eq!(extents.iter().filter(|extent| extent.is_packed()).count(), 4);
+        assert!(data_blocks(&parts) < 4 * 16 + 4 * 8);
+        let shrunk: u32 = parts.iter().filter_map(Part::shrunk).map(|s| s.1.count_ones()).sum();
+        assert_eq!(u64::from(shrunk), 8 * 16 - data_blocks(&parts));
+        let geometry = Geometry::plan(64 << 20, None).unwrap();
+        let written: usize = requests(&parts, &pieces, &geometry)
+            .iter()
+            .flat_map(|request| request.from.iter().map(|from| from.len()))
+            .sum();
+        assert_eq!(written as u64, data_blocks(&parts) * BLOCK_BYTES as u64);
+    }
+
+    #[test]
+    fn what_finds_no_piece_is_stored_as_it_is() {
+        let single = |blocks| (0..blocks).map(|at| Run { start: 2 * at, blocks: 1 }).collect();
+        let (parts, pieces, lacking) = placed(single);
+        assert!(lacking > 0);
+        assert!(check(&parts, &pieces).iter().all(|extent| !extent.is_packed()));
+        // Some find one: the first in a long run, and nobody in what is left.
+        let (parts, pieces, lacking) = placed(|blocks| {
+            let mut places = vec![Run { start: 1 << 10, blocks: 31 }];
+            places.extend((0..blocks - 31).map(|at| Run { start: 2 * at, blocks: 1 }));
+            places
+        });
+        assert!(lacking > 0);
+        let packed = check(&parts, &pieces).into_iter().filter(Extent::is_packed).count();
+        assert!((1..4).contains(&packed), "{packed} found one");
+        assert!(data_blocks(&parts) < GROUP_BLOCKS);
+    }
+}

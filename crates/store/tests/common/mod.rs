@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use nasd_device::{BlockDevice, FaultyDevice, MemoryDevice};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoreError, StoredKey};
-use nasd_store::{WriteData, Written};
+use nasd_store::{PartitionSettings, WriteData, Written};
 use nasd_types::{
-    ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp,
+    ByteRange, CellId, Compression, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes,
+    Timestamp,
 };
 
 pub const P1: PartitionId = PartitionId(1);
@@ -35,6 +36,14 @@ pub fn format_options() -> FormatOptions {
         partitions: vec![partition(P1, u64::MAX), partition(P2, u64::MAX)],
         metadata_bytes: None,
         now: Timestamp(1),
+    }
+}
+
+/// Both partitions compress from now on, or do no more.
+pub fn compress(store: &Store, compression: Compression) {
+    for partition in [P1, P2] {
+        let settings = PartitionSettings { compression, ..PartitionSettings::default() };
+        store.set_partition_settings(partition, settings).unwrap();
     }
 }
 
