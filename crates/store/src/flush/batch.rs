@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nasd_device::WriteRequest;
-use nasd_types::ObjectId;
 use nasd_types::ObjectName;
 use nasd_types::limits::BLOCK_BYTES;
 
+use super::cluster::{self, Wish, list_order};
 use super::place::{Placed, block_count, extents, requests, small_contents};
 use super::{Copy, Request};
 use crate::clears::Clears;
@@ -73,16 +73,16 @@ enum Small {
 
 /// An object that a flush has taken.
 #[derive(Debug)]
-struct Taken {
-    object: Arc<Object>,
-    record: ObjectRecord,
+pub(super) struct Taken {
+    pub(super) object: Arc<Object>,
+    pub(super) record: ObjectRecord,
     removed: bool,
-    was_in_tree: bool,
+    pub(super) was_in_tree: bool,
     was_small: bool,
     small: Small,
     clears: Clears,
     promised_records: u64,
-    hint: Option<u64>,
+    pub(super) hint: Option<u64>,
     frames: Vec<Captured>,
     places: Vec<Run>,
 }
@@ -309,16 +309,27 @@ impl Store {
     }
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
-        for one in taken.iter_mut() {
+        let listed = taken.iter().map(|one| (one.object.name, one.record.nearby_object));
+        let order = list_order(&listed.collect::<Vec<_>>());
+        let mut placed = cluster::Placed::new();
+        for number in order {
+            let one = &mut taken[number];
             let blocks = one.blocks();
             if blocks == 0 {
                 continue;
             }
-            let hint = self.placement_hint(one).map_err(Failure::Passing)?;
-            let places = self.accounts().allocate(blocks, hint);
+            let places = match self.wish(one, &placed).map_err(Failure::Passing)? {
+                Wish::Behind(end) => self.accounts().allocate(blocks, Some(end)),
+                Wish::Near(end) => self.accounts().allocate_clustered(blocks, Some(end)),
+                Wish::First => self.accounts().allocate_clustered(blocks, None),
+                Wish::Anywhere => self.accounts().allocate(blocks, None),
+            };
             // A free block was promised for every dirty one.
             debug_assert!(places.is_some());
             one.places = places.ok_or(Failure::Passing(StoreError::NoSpace(NoSpace::Data)))?;
+            if let Some(last) = one.places.last() {
+                placed.insert(one.object.name, last.end());
+            }
         }
         Ok(())
     }
@@ -330,29 +341,6 @@ impl Store {
         self.device.write_batch(requests).map_err(|error| Failure::Passing(error.into()))?;
         // A second sync could succeed without what the first one lost.
         self.device.sync().map_err(|error| Failure::Fatal(error.into()))
-    }
-
-    /// Where an object's blocks should go: behind those placed last, else behind its last extent,
-    /// else behind its neighbour's.
-    fn placement_hint(&self, one: &Taken) -> Result<Option<u64>, StoreError> {
-        if one.hint.is_some() {
-            return Ok(one.hint);
-        }
-        let name = one.object.name;
-        if one.was_in_tree
-            && let Some(end) = self.last_end(name)?
-        {
-            return Ok(Some(end));
-        }
-        match one.record.nearby_object {
-            ObjectId(0) => Ok(None),
-            nearby => self.last_end(ObjectName { object: nearby, ..name }),
-        }
-    }
-
-    fn last_end(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
-        let last = self.metadata.last_extent(name)?;
-        Ok(last.map(|extent| extent.run().end()))
     }
 
     /// Applies to the tree what is durable in the log alone. Whoever calls this leads.
