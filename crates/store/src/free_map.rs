@@ -13,17 +13,38 @@
 //! 3. *Best fit* otherwise: the shortest run that is long enough.
 //! 4. When no run is long enough, the longest there is, and again for the rest.
 //!
+//! Lists of small objects stay together: behind a member a *room* is kept for those to come. Others
+//! are placed in a room only when little else is left. A member goes
+//!
+//! 1. right behind the one before it;
+//! 2. else to a new room, the closest of a few;
+//! 3. else into the next hole that is not far; else as any other request.
+//!
+//! Rooms are a wish, forgotten when the store closes, or when there are newer ones.
+//!
 //! A drive that shrinks sets a limit: nothing behind it is free any more, whoever lets go of it.
 //!
 //! Excluded: defragmentation, and any promise about how many pieces a request is cut into.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests of at least this many blocks (256 KiB) are placed by next fit.
 const LARGE_BLOCKS: u64 = 64;
 
 /// Runs that next fit looks at before it gives way to best fit.
 const NEXT_FIT_STEPS: usize = 32;
+
+/// Blocks of a room (1 MiB).
+const ROOM_BLOCKS: u64 = 256;
+
+/// Rooms that are remembered.
+const ROOMS_MAX: usize = 32;
+
+/// Free runs that are looked at to find one outside of the rooms, or the closest.
+const CHOICES: usize = 16;
+
+/// How far from its list a hole may be (4 MiB): an arm gets there without a long seek.
+const NEAR_BLOCKS: u64 = 1024;
 
 /// Data blocks that lie one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +74,9 @@ pub(crate) struct FreeMap {
     cursor: u64,
     /// Whether there are blocks behind `total` that must not be used.
     behind: bool,
+    /// Kept for lists of small objects, the oldest first. They may overlap, and what is in them need
+    /// not be free.
+    rooms: VecDeque<Run>,
 }
 
 impl FreeMap {
@@ -66,6 +90,7 @@ impl FreeMap {
             free: 0,
             cursor: 0,
             behind: false,
+            rooms: VecDeque::new(),
         };
         if total > 0 {
             map.insert(Run { start: 0, blocks: total });
@@ -91,6 +116,7 @@ impl FreeMap {
             by_start: free.into_iter().collect(),
             cursor: 0,
             behind: false,
+            rooms: VecDeque::new(),
         }
     }
 
@@ -235,9 +261,89 @@ impl FreeMap {
         {
             return Some((run, run.start));
         }
+        if let Some(found) = self.outside_rooms(blocks) {
+            return Some(found);
+        }
         let best = self.by_length.range((blocks, 0)..).next();
         let &(length, start) = best.or_else(|| self.by_length.last())?;
         Some((Run { start, blocks: length }, start))
+    }
+
+    /// The shortest run that is long enough behind the rooms at its start, and where in it to begin.
+    fn outside_rooms(&self, blocks: u64) -> Option<(Run, u64)> {
+        let candidates = self.by_length.range((blocks, 0)..).take(CHOICES);
+        // The longest, too: where most of the drive is free, only that has much outside of rooms.
+        let mut candidates = candidates.chain(self.by_length.last());
+        candidates.find_map(|&(length, start)| {
+            let run = Run { start, blocks: length };
+            let start = self.behind_rooms(start);
+            (start + blocks <= run.end()).then_some((run, start))
+        })
+    }
+
+    /// The first block from `block` on that is in no room.
+    fn behind_rooms(&self, block: u64) -> u64 {
+        let mut block = block;
+        while let Some(room) =
+            self.rooms.iter().find(|room| (room.start..room.end()).contains(&block))
+        {
+            block = room.end();
+        }
+        block
+    }
+
+    /// As `allocate`, for an object of a list, which is in front of block `near` if it is anywhere.
+    pub(crate) fn allocate_clustered(
+        &mut self,
+        blocks: u64,
+        near: Option<u64>,
+    ) -> Option<Vec<Run>> {
+        if blocks >= LARGE_BLOCKS || blocks > self.free {
+            return self.allocate(blocks, near);
+        }
+        let behind = near
+            .and_then(|near| self.run_at(near).map(|run| (run, near)))
+            .filter(|(run, start)| start + blocks <= run.end());
+        let chosen = behind.or_else(|| self.new_room(near)).or_else(|| self.hole(blocks, near?));
+        let Some((run, start)) = chosen else {
+            return self.allocate(blocks, near);
+        };
+        let taken = Run { start, blocks };
+        self.carve(run, taken);
+        self.keep_room(taken, run.end());
+        Some(vec![taken])
+    }
+
+    /// A free run with place for a whole room, and where that begins.
+    fn new_room(&self, near: Option<u64>) -> Option<(Run, u64)> {
+        let runs = self.by_length.range((ROOM_BLOCKS, 0)..).take(CHOICES);
+        let runs = runs.chain(self.by_length.last());
+        let rooms = runs.filter_map(|&(length, start)| {
+            let run = Run { start, blocks: length };
+            let start = self.behind_rooms(start);
+            (start + ROOM_BLOCKS <= run.end()).then_some((run, start))
+        });
+        rooms.min_by_key(|(_, start)| near.map_or(0, |near| near.abs_diff(*start)))
+    }
+
+    /// The next hole behind `near` that is long enough and not far, and where to begin.
+    fn hole(&self, blocks: u64, near: u64) -> Option<(Run, u64)> {
+        let holes = self.by_start.range(near..near.saturating_add(NEAR_BLOCKS)).take(CHOICES);
+        let mut holes = holes.map(|(&start, &blocks)| Run { start, blocks });
+        holes.find(|run| run.blocks >= blocks).map(|run| (run, run.start))
+    }
+
+    /// Keeps the blocks behind `taken` for its list, up to `end`.
+    fn keep_room(&mut self, taken: Run, end: u64) {
+        let within = |room: &Run| (room.start..room.end()).contains(&taken.start);
+        let old = self.rooms.iter().position(within).and_then(|index| self.rooms.remove(index));
+        let end = old.map_or(taken.start + ROOM_BLOCKS, |room| room.end()).min(end);
+        if end > taken.end() {
+            self.rooms.push_back(Run { start: taken.end(), blocks: end - taken.end() });
+        }
+        if self.rooms.len() > ROOMS_MAX {
+            self.rooms.pop_front();
+        }
     }
 
     fn next_fit(&self, blocks: u64) -> Option<Run> {
@@ -313,6 +419,26 @@ mod tests {
     }
 
     #[test]
+    fn two_lists_that_grow_by_turns_stay_together_and_others_keep_out() {
+        let mut map = FreeMap::new(100_000);
+        let mut ends = [None, None];
+        let mut pieces = [0, 0];
+        for _ in 0..40 {
+            for (end, pieces) in ends.iter_mut().zip(&mut pieces) {
+                let taken = map.allocate_clustered(5, *end).unwrap();
+                *pieces += u64::from(*end != Some(taken[0].start));
+                *end = Some(taken[0].end());
+                map.allocate(3, None).unwrap();
+            }
+        }
+        // 200 blocks each: within one room.
+        assert_eq!(pieces, [1, 1]);
+        // With nothing else left, rooms are used.
+        let left = map.free_blocks();
+        assert!(map.allocate(left, None).is_some());
+    }
+
+    #[test]
     fn behind_the_limit_nothing_is_free() {
         let mut map = FreeMap::new(100);
         for used in [run(50, 10), run(70, 20)] {
@@ -333,15 +459,18 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_bitmap(operations in prop::collection::vec(
-            (0..3u8, 1..120u64, prop::option::of(0..300u64)), 1..200,
+            (0..6u8, 1..120u64, prop::option::of(0..300u64)), 1..200,
         )) {
             let mut map = FreeMap::new(300);
             let mut used = [false; 300];
             let mut held: Vec<Run> = Vec::new();
             for (kind, blocks, hint) in operations {
-                if kind > 0 {
+                if kind > 0 && kind < 4 {
                     let free = used.iter().filter(|used| !**used).count() as u64;
-                    let taken = map.allocate(blocks, hint);
+                    let taken = match kind {
+                        1 | 2 => map.allocate(blocks, hint),
+                        _ => map.allocate_clustered(blocks, hint),
+                    };
                     prop_assert_eq!(taken.is_some(), blocks <= free);
                     let taken = taken.unwrap_or_default();
                     if !taken.is_empty() {

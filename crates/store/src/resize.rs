@@ -327,3 +327,118 @@ fn write_geometry(device: &dyn BlockDevice, geometry: Geometry) -> Result<(), Re
         .try_for_each(|place| write_place(device, place, &block))
         .map_err(ResizeError::Superblock)
 }
+
+#[cfg(test)]
+mod tests {
+    use nasd_device::{FaultPlan, FaultyDevice};
+    use nasd_types::{ByteRange, Compression, ObjectName, PartitionId, SetAttributes, Timestamp};
+
+    use super::*;
+    use crate::compress::pack;
+    use crate::metadata::record::{Codec, Extent};
+    use crate::{FormatOptions, PartitionFormat, ScrubCursor, ScrubFault, StoredKey};
+
+    const PARTITION: PartitionId = PartitionId(1);
+    const BLOCKS: usize = 16;
+
+    fn formatted() -> Arc<FaultyDevice> {
+        let key = StoredKey::new([1; 32]);
+        let partition = PartitionFormat {
+            id: PARTITION,
+            quota_bytes: u64::MAX,
+            partition_key: key.clone(),
+            working_key: key.clone(),
+            key_epoch: 1,
+        };
+        let options = FormatOptions {
+            drive: nasd_types::DriveId(1),
+            cell: nasd_types::CellId([1; 16]),
+            master_key: None,
+            log_key: 7,
+            drive_key: key,
+            partitions: vec![partition],
+            metadata_bytes: None,
+            now: Timestamp(1),
+        };
+        let device = Arc::new(FaultyDevice::zeroed(16 << 20));
+        Store::format(device.clone(), &options).unwrap();
+        device
+    }
+
+    fn open(device: &Arc<FaultyDevice>) -> Store {
+        let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
+        Store::open(device.clone(), &options).unwrap()
+    }
+
+    /// Half noise and half zeros.
+    fn contents() -> Vec<u8> {
+        let mut state = 1u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let half = BLOCKS * BLOCK_BYTES / 2;
+        (0..2 * half).map(|at| if at < half { noise() } else { 0 }).collect()
+    }
+
+    /// An object that is one compressed extent at the very end of the drive, and a copy that shares it.
+    fn packed(device: &Arc<FaultyDevice>) -> [ObjectName; 2] {
+        let store = open(device);
+        let size = Some((BLOCKS * BLOCK_BYTES) as u64);
+        let initial = SetAttributes { logical_size: size, ..SetAttributes::default() };
+        let (object, _) = store.create(PARTITION, &initial, Timestamp(2)).unwrap();
+        let name = ObjectName { partition: PARTITION, object };
+        store.flush_all().unwrap();
+        let mut stream = pack(Compression::Lz4, &contents()).unwrap();
+        let length = stream.len() as u32;
+        stream.resize(stream.len().next_multiple_of(BLOCK_BYTES), 0);
+        let stored = (stream.len() / BLOCK_BYTES) as u32;
+        assert!(stored > 2);
+        let physical = store.geometry.data_blocks - u64::from(stored);
+        let mut buffer = AlignedBuffer::zeroed(stream.len());
+        buffer.copy_from_slice(&stream);
+        let offset = store.geometry.byte_of(physical);
+        store.device.write(offset, &[IoSlice::new(&buffer)]).unwrap();
+        let codec = Codec::Packed { compression: Compression::Lz4, stored, length };
+        let extent = Extent { logical: 0, blocks: BLOCKS as u64, physical, codec };
+        let sums = stream.chunks(BLOCK_BYTES).map(checksum).collect();
+        let changes = vec![Change::Map { name, extent, sums, contents: None }];
+        store.run_flush(Request { changes, settle: true, ..Request::default() }).unwrap();
+        store.checkpoint().unwrap();
+        drop(store);
+        let store = open(device);
+        let (copy, _) = store.fastcopy(name, Timestamp(3)).unwrap();
+        store.close().unwrap();
+        [name, ObjectName { object: copy, ..name }]
+    }
+
+    #[test]
+    fn a_compressed_extent_on_the_new_end_moves_as_a_whole_for_all_who_share_it() {
+        let device = formatted();
+        let objects = packed(&device);
+        let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
+        let as_device: Arc<dyn BlockDevice> = device.clone();
+        let resized = Store::resize(&as_device, &options, (16 << 20) - BLOCK).unwrap();
+        assert!(resized.moved_bytes > BLOCK, "{resized:?}");
+        let end = resized.after_bytes;
+        let device = FaultyDevice::with_capacity(device.live(), end, FaultPlan::default());
+        let device = Arc::new(device);
+        let store = open(&device);
+        for name in objects {
+            let data = store.read(name, ByteRange::new(0, 1 << 20)).unwrap();
+            assert!(data.to_vec() == contents());
+        }
+        let step = store.scrub(&mut ScrubCursor::default(), u64::MAX).unwrap();
+        assert!(step.finished && step.findings.is_empty());
+        assert_eq!(step.read_bytes, 2 * resized.moved_bytes);
+        // Rot in it costs both objects all that is compressed together.
+        let extent = store.metadata.last_extent(objects[0]).unwrap().unwrap();
+        device.flip_bit(store.geometry.byte_of(extent.physical + 1), 0);
+        let step = store.scrub(&mut ScrubCursor::default(), u64::MAX).unwrap();
+        assert_eq!(step.findings.len(), 1);
+        assert_eq!(step.findings[0].fault, ScrubFault::Checksum);
+        let lost = step.findings[0].holders.iter().map(|h| (h.object, h.offset, h.bytes));
+        let whole = (BLOCKS * BLOCK_BYTES) as u64;
+        assert_eq!(lost.collect::<Vec<_>>(), objects.map(|name| (name, 0, whole)));
+    }
+}

@@ -181,6 +181,18 @@ impl Space {
         Some(runs)
     }
 
+    /// Takes free blocks for dirty ones of an object in a list, near block `near`, where the list is.
+    pub(crate) fn allocate_clustered(
+        &mut self,
+        blocks: u64,
+        near: Option<u64>,
+    ) -> Option<Vec<Run>> {
+        debug_assert!(self.dirty >= blocks);
+        let runs = self.free.allocate_clustered(blocks, near)?;
+        self.dirty -= blocks;
+        Some(runs)
+    }
+
     /// Takes free blocks for `blocks` that are moved, in one run if they are to stay whole.
     pub(crate) fn allocate_for_move(&mut self, blocks: u64, whole: bool) -> Option<Vec<Run>> {
         if whole {
@@ -202,7 +214,7 @@ impl Space {
     /// The fewest data blocks that a drive needs for charges of `charged` blocks.
     pub(crate) fn data_blocks_for(charged: u64) -> u64 {
         // Above what the reserve's share leaves of the drive, or above the whole reserve.
-        let by_share = charged + charged.div_ceil(RESERVE_SHARE - 1);
+        let by_share = charged + charged.saturating_sub(1) / (RESERVE_SHARE - 1);
         by_share.min(charged + RESERVE_BLOCKS)
     }
 

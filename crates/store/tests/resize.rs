@@ -26,10 +26,15 @@ fn device(image: &Image, plan: FaultPlan) -> Arc<FaultyDevice> {
 
 /// A drive of 24 MiB with holes all over, copies that share blocks, and something near its end.
 fn fragmented() -> (Image, BTreeMap<ObjectName, Vec<u8>>) {
-    let (device, store) = faulty_store(24 * MIB, &small_cache(64));
+    filled(24 * MIB, 60)
+}
+
+fn filled(bytes: u64, objects: u64) -> (Image, BTreeMap<ObjectName, Vec<u8>>) {
+    let (device, store) = faulty_store(bytes, &small_cache(64));
+    let count = objects;
     let mut random = Random(5);
     let mut objects = Vec::new();
-    for index in 0..60 {
+    for index in 0..count {
         let object = create(&store, if index % 4 == 0 { P2 } else { P1 });
         let length = 1 + random.below(500_000);
         let bytes = random.bytes(length as usize);
@@ -202,14 +207,15 @@ fn crashes(image: &Image, bytes: u64, step: usize, all: &BTreeMap<ObjectName, Ve
 
 #[test]
 fn a_crash_while_it_shrinks_leaves_everything() {
-    let (image, all) = fragmented();
-    crashes(&image, 17 * MIB, 1, &all);
+    let (image, all) = filled(10 * MIB, 17);
+    let moved = resize(&device(&image, FaultPlan::default()), 7 * MIB).unwrap().moved_bytes;
+    assert!(moved > 64 << 10, "{moved}");
+    crashes(&image, 7 * MIB, 1, &all);
 }
 
 #[test]
 fn a_crash_while_it_grows_leaves_everything() {
-    let (image, all) = fragmented();
-    let mut image = image;
-    image.resize(32 * MIB);
-    crashes(&image, 32 * MIB, 1, &all);
+    let (mut image, all) = filled(10 * MIB, 17);
+    image.resize(12 * MIB);
+    crashes(&image, 12 * MIB, 1, &all);
 }

@@ -17,8 +17,9 @@ use std::sync::atomic::Ordering;
 
 use nasd_device::WriteRequest;
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{Compression, ObjectId, ObjectName};
+use nasd_types::{Compression, ObjectName};
 
+use super::cluster::{self, Wish, list_order};
 use super::place::{
     Dealer, Part, Piece, Placed, block_count, data_blocks, extents, parts, requests, small_contents,
 };
@@ -71,16 +72,16 @@ enum Small {
 
 /// An object that a flush has taken.
 #[derive(Debug)]
-struct Taken {
-    object: Arc<Object>,
-    record: ObjectRecord,
+pub(super) struct Taken {
+    pub(super) object: Arc<Object>,
+    pub(super) record: ObjectRecord,
     removed: bool,
-    was_in_tree: bool,
+    pub(super) was_in_tree: bool,
     was_small: bool,
     small: Small,
     clears: Clears,
     promised_records: u64,
-    hint: Option<u64>,
+    pub(super) hint: Option<u64>,
     frames: Vec<Captured>,
     compression: Compression,
     /// What the blocks are stored as, and where, until that is written.
@@ -328,47 +329,50 @@ impl Store {
     }
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
-        // A free block was promised for every dirty one. What compressed ones do not need of that
-        // stays promised until the flush is over: if it fails, they need it again.
-        let lacking = || Failure::Passing(StoreError::NoSpace(NoSpace::Data));
-        for one in taken.iter_mut().filter(|one| one.blocks() > 0) {
-            one.parts = parts(&one.frames, one.compression);
-            let hint = self.placement_hint(one).map_err(Failure::Passing)?;
-            let places = self.accounts().allocate(data_blocks(&one.parts), hint);
-            debug_assert!(places.is_some());
-            one.places = places.ok_or_else(lacking)?;
-            let mut dealer = Dealer::default();
-            let more = match dealer.deal(&mut one.parts, &one.places) {
-                0 => Vec::new(),
-                blocks => self.accounts().allocate(blocks, hint).ok_or_else(lacking)?,
-            };
-            one.pieces = dealer.finish(&one.parts, &more);
-            one.places.extend(more);
+        let listed = taken.iter().map(|one| (one.object.name, one.record.nearby_object));
+        let order = list_order(&listed.collect::<Vec<_>>());
+        let mut placed = cluster::Placed::new();
+        for number in order {
+            let one = &mut taken[number];
+            if one.blocks() == 0 {
+                continue;
+            }
+            let wish = self.wish(one, &placed).map_err(Failure::Passing)?;
+            self.allocate_one(one, wish)?;
+            if let Some(last) = one.places.last() {
+                placed.insert(one.object.name, last.end());
+            }
         }
         Ok(())
     }
 
-    /// Where an object's blocks should go: behind those placed last, else behind its last extent,
-    /// else behind its neighbour's.
-    fn placement_hint(&self, one: &Taken) -> Result<Option<u64>, StoreError> {
-        if one.hint.is_some() {
-            return Ok(one.hint);
-        }
-        let name = one.object.name;
-        if one.was_in_tree
-            && let Some(end) = self.last_end(name)?
-        {
-            return Ok(Some(end));
-        }
-        match one.record.nearby_object {
-            ObjectId(0) => Ok(None),
-            nearby => self.last_end(ObjectName { object: nearby, ..name }),
-        }
+    /// Finds places for an object's blocks. A free block was promised for every dirty one. What
+    /// compressed ones do not need of that stays promised until the flush is over: if it fails,
+    /// they need it again.
+    fn allocate_one(&self, one: &mut Taken, wish: Wish) -> Result<(), Failure> {
+        let lacking = || Failure::Passing(StoreError::NoSpace(NoSpace::Data));
+        one.parts = parts(&one.frames, one.compression);
+        let places = self.allocate_as(data_blocks(&one.parts), wish);
+        debug_assert!(places.is_some());
+        one.places = places.ok_or_else(lacking)?;
+        let mut dealer = Dealer::default();
+        let more = match dealer.deal(&mut one.parts, &one.places) {
+            0 => Vec::new(),
+            blocks => self.allocate_as(blocks, wish).ok_or_else(lacking)?,
+        };
+        one.pieces = dealer.finish(&one.parts, &more);
+        one.places.extend(more);
+        Ok(())
     }
 
-    fn last_end(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
-        let last = self.metadata.last_extent(name)?;
-        Ok(last.map(|extent| extent.run().end()))
+    fn allocate_as(&self, blocks: u64, wish: Wish) -> Option<Vec<Run>> {
+        let mut accounts = self.accounts();
+        match wish {
+            Wish::Behind(end) => accounts.allocate(blocks, Some(end)),
+            Wish::Near(end) => accounts.allocate_clustered(blocks, Some(end)),
+            Wish::First => accounts.allocate_clustered(blocks, None),
+            Wish::Anywhere => accounts.allocate(blocks, None),
+        }
     }
 
     /// Applies to the tree what is durable in the log alone. Whoever calls this leads.

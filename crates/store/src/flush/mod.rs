@@ -12,6 +12,7 @@
 
 mod batch;
 mod checkpoint;
+mod cluster;
 mod place;
 
 use std::collections::BTreeSet;
