@@ -225,10 +225,13 @@ impl Store {
         request: &Request,
         limit: Option<u64>,
     ) -> Result<(Vec<Change>, bool), Failure> {
-        let mut changes = request.changes.clone();
+        // Copies come first: what they are made of is what the tree has, and what is removed here is
+        // there still.
+        let mut changes = Vec::with_capacity(request.copies.len() + request.changes.len());
         for copy in &request.copies {
             changes.extend(self.copy_change(copy).map_err(Failure::Passing)?);
         }
+        changes.extend(request.changes.iter().cloned());
         if let Some(object_limit) = limit {
             let clock = self.clock();
             changes.push(Change::PutCounters(Counters { object_limit, clock }));
