@@ -69,15 +69,20 @@ impl Store {
         };
         let name = ObjectName { partition, object: identifier };
         let object = Arc::new(Object::created(name, record, charge));
-        let attributes = {
+        // Whoever removes the partition finds it in the table.
+        let created = self.partitions.while_there(partition, || {
             let mut body = object.write();
             body.promised_records += RECORDS_PER_OBJECT;
             self.table.insert_created(object.clone());
             self.table.register(&object, &mut body);
+            self.accounts().count_objects(partition, 1);
             body.attributes()
-        };
-        self.accounts().count_objects(partition, 1);
-        Ok((identifier, attributes))
+        });
+        if created.is_err() {
+            self.metadata.capacity.release(RECORDS_PER_OBJECT);
+            self.accounts().charge(partition, charge, 0);
+        }
+        Ok((identifier, created?))
     }
 
     fn promise_create(&self, partition: PartitionId, charge: u64) -> Result<(), StoreError> {

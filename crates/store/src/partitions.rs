@@ -71,6 +71,19 @@ impl Partitions {
         found.ok_or(StoreError::NoSuchPartition(partition))
     }
 
+    /// Does something while the partition takes requests: its removal begins before or after it.
+    pub(crate) fn while_there<T>(
+        &self,
+        partition: PartitionId,
+        action: impl FnOnce() -> T,
+    ) -> Result<T, StoreError> {
+        let known = self.read();
+        if !known.partitions.contains_key(&partition) {
+            return Err(StoreError::NoSuchPartition(partition));
+        }
+        Ok(action())
+    }
+
     fn put(&self, partition: PartitionId, record: PartitionRecord) {
         self.write().partitions.insert(partition, Arc::new(record));
     }

@@ -99,9 +99,9 @@ impl Space {
 
     /// Charges a partition for what its families share.
     pub(crate) fn charge_shared(&mut self, partition: PartitionId, change: i64) {
-        self.charged = self.charged.saturating_add_signed(change);
         if let Some(account) = self.partitions.get_mut(&partition) {
             account.charged = account.charged.saturating_add_signed(change);
+            self.charged = self.charged.saturating_add_signed(change);
         }
     }
 
@@ -152,11 +152,11 @@ impl Space {
 
     /// Changes an object's charge from one number to another.
     pub(crate) fn charge(&mut self, partition: PartitionId, before: u64, after: u64) {
-        debug_assert!(self.charged >= before);
-        self.charged = self.charged - before + after;
+        // What belongs to a partition that is gone counts no more.
         if let Some(account) = self.partitions.get_mut(&partition) {
-            debug_assert!(account.charged >= before);
+            debug_assert!(account.charged >= before && self.charged >= before);
             account.charged = account.charged - before + after;
+            self.charged = self.charged - before + after;
         }
     }
 

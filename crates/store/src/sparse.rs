@@ -81,17 +81,21 @@ impl Store {
         } else {
             [range.offset..from * BLOCK, to * BLOCK..end]
         };
+        let mut pieces = Vec::new();
         for edge in edges {
             let Some(frame) = spare.pop().filter(|_| !edge.is_empty()) else {
                 continue;
             };
             let bytes = &zeros()[..(edge.end - edge.start) as usize];
-            if self.block(object, body, edge.start / BLOCK)?.is_none() {
-                continue;
+            if self.block(object, body, edge.start / BLOCK)?.is_some() {
+                pieces.push((edge.start, bytes, vec![frame]));
             }
-            if let Err(lacking) = self.overwrite(object, body, edge.start, bytes, vec![frame])? {
-                return Ok(Err(lacking));
-            }
+        }
+        // Both or none, so that a punch that finds no room does nothing.
+        if !pieces.is_empty()
+            && let Err(lacking) = self.overwrite_all(object, body, pieces)?
+        {
+            return Ok(Err(lacking));
         }
         if from < to {
             self.drop_cached(object, body, from, to);

@@ -242,7 +242,9 @@ impl Store {
             self.partitions.get(name.partition)?;
             let record = self.metadata.object(name)?.ok_or(StoreError::NoSuchObject(name))?;
             let loaded = Arc::new(Object::loaded(name, record));
-            if let Some(object) = self.table.insert_loaded(loaded, ticket) {
+            // Whoever removes the partition finds it in the table.
+            let insert = || self.table.insert_loaded(loaded, ticket);
+            if let Some(object) = self.partitions.while_there(name.partition, insert)? {
                 return Ok(object);
             }
         }
@@ -284,6 +286,7 @@ impl Store {
         let hopeful = match lacking {
             // Only what was cut off or removed in the partition gives something back.
             NoSpace::Quota(partition) => {
+                self.partitions.get(partition)?;
                 let dirty = self.table.dirty_of(partition);
                 dirty.iter().any(|object| {
                     let body = object.read();

@@ -175,17 +175,40 @@ impl Store {
         body: &mut Body,
         payloads: Payloads<'a>,
     ) -> Result<Put<'a>, StoreError> {
-        if payloads.length == 0 {
-            return Ok(Put::Done);
+        Ok(match self.put_all(object, body, vec![payloads])? {
+            Ok(()) => Put::Done,
+            Err((lacking, mut back)) => match back.pop() {
+                Some(payloads) => Put::Lacking(lacking, payloads),
+                None => Put::Done,
+            },
+        })
+    }
+
+    /// Puts several pieces, no two of which are in one block, into the cache: all or none.
+    fn put_all<'a>(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        mut pieces: Vec<Payloads<'a>>,
+    ) -> Result<Result<(), (NoSpace, Vec<Payloads<'a>>)>, StoreError> {
+        pieces.retain(|piece| piece.length > 0);
+        if pieces.is_empty() {
+            return Ok(Ok(()));
         }
-        let plans = self.plan(object, body, payloads.offset, payloads.length)?;
-        let dirty = plans.iter().map(|plan| plan.newly_dirty).sum();
-        let fresh = plans.iter().map(|plan| u64::from(plan.fresh.count_ones())).sum();
+        let mut plans = Vec::with_capacity(pieces.len());
+        let (mut dirty, mut fresh, mut records) = (0, 0, 0);
+        for piece in &pieces {
+            let plan = self.plan(object, body, piece.offset, piece.length)?;
+            let newly_dirty: u64 = plan.iter().map(|part| part.newly_dirty).sum();
+            fresh += plan.iter().map(|part| u64::from(part.fresh.count_ones())).sum::<u64>();
+            records += if newly_dirty > 0 { newly_dirty + RECORDS_PER_WRITE } else { 0 };
+            dirty += newly_dirty;
+            plans.push(plan);
+        }
         let charge = body.charge_with(fresh);
         let demand = Demand { charge_before: body.charge, charge_after: charge, dirty };
-        let records = if dirty > 0 { dirty + RECORDS_PER_WRITE } else { 0 };
         if let Err(lacking) = self.promise(object.name.partition, demand, records) {
-            return Ok(Put::Lacking(lacking, payloads));
+            return Ok(Err((lacking, pieces)));
         }
         body.charge = charge;
         body.fresh += fresh;
@@ -193,16 +216,17 @@ impl Store {
         let mut new_slots = Vec::new();
         {
             let mut frames = self.cache.frames(object);
-            let Payloads { offset, length, source } = payloads;
-            for (plan, payload) in plans.into_iter().zip(source.into_payloads(offset, length)) {
-                let Plan { part, edges, fresh, .. } = plan;
-                let FramePart { number, range } = part;
-                let write = FrameWrite { number, range, payload, edges, fresh };
-                new_slots.extend(frames.write(write, self.cache.stamp()));
+            for (Payloads { offset, length, source }, plan) in pieces.into_iter().zip(plans) {
+                for (plan, payload) in plan.into_iter().zip(source.into_payloads(offset, length)) {
+                    let Plan { part, edges, fresh, .. } = plan;
+                    let FramePart { number, range } = part;
+                    let write = FrameWrite { number, range, payload, edges, fresh };
+                    new_slots.extend(frames.write(write, self.cache.stamp()));
+                }
             }
         }
         self.cache.admit(object, &new_slots);
-        Ok(Put::Done)
+        Ok(Ok(()))
     }
 
     /// Finds out what a write changes: which blocks become dirty, which of them replace nothing, and
@@ -376,14 +400,27 @@ impl Store {
         bytes: &[u8],
         spare: Vec<Frame>,
     ) -> Result<Result<(), NoSpace>, StoreError> {
-        let source = Source::Copy(bytes, spare);
-        match self.put(object, body, Payloads { offset, length: bytes.len(), source })? {
-            Put::Done => {
+        self.overwrite_all(object, body, vec![(offset, bytes, spare)])
+    }
+
+    /// As `overwrite`, with pieces in blocks of their own: all or none.
+    pub(crate) fn overwrite_all(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        pieces: Vec<(u64, &[u8], Vec<Frame>)>,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        let pieces = pieces.into_iter().map(|(offset, bytes, spare)| {
+            let source = Source::Copy(bytes, spare);
+            Payloads { offset, length: bytes.len(), source }
+        });
+        match self.put_all(object, body, pieces.collect())? {
+            Ok(()) => {
                 // Whatever becomes of the other change, this is dirty.
                 self.table.register(object, body);
                 Ok(Ok(()))
             }
-            Put::Lacking(lacking, _) => Ok(Err(lacking)),
+            Err((lacking, _)) => Ok(Err(lacking)),
         }
     }
 }

@@ -188,13 +188,6 @@ impl Store {
     fn take_object(&self, object: &Arc<Object>) -> Option<Taken> {
         let compression = self.compression(object.name.partition);
         let mut body = object.write();
-        if body.registered.is_some()
-            && !body.removed
-            && self.partitions.get(object.name.partition).is_err()
-        {
-            // Somebody had begun to change it before its partition went.
-            self.make_removed(object, &mut body);
-        }
         if !self.table.unregister(&mut body) {
             return None;
         }
@@ -247,10 +240,13 @@ impl Store {
         request: &Request,
         limit: Option<u64>,
     ) -> Result<(Vec<Change>, bool), Failure> {
-        let mut changes = request.changes.clone();
+        // Copies come first: what they are made of is what the tree has, and what is removed here is
+        // there still.
+        let mut changes = Vec::with_capacity(request.copies.len() + request.changes.len());
         for copy in &request.copies {
             changes.extend(self.copy_change(copy).map_err(Failure::Passing)?);
         }
+        changes.extend(request.changes.iter().cloned());
         if limit.is_some() || request.clock || request.give_back {
             // Here and nowhere else, so that no entry has an older limit than the one before it.
             let object_limit = match limit {

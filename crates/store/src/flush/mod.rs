@@ -82,8 +82,10 @@ struct Queue {
     collecting: Request,
     /// Number of the request that is being collected.
     number: u64,
-    /// Requests with lower numbers are finished.
+    /// Requests with lower numbers are finished: what they ask for is durable, or failed.
     finished: u64,
+    /// Of requests with lower numbers the tree has everything, too.
+    settled: u64,
     running: bool,
     /// Which of the finished ones failed.
     failed: BTreeSet<u64>,
@@ -123,14 +125,17 @@ impl FlushQueue {
 /// The leader's duty to tell the others, kept even if it panics.
 struct Leading<'a> {
     store: &'a Store,
-    /// The number of the request, until those who wait for it have been told.
+    /// The number of the request, if there is one.
     number: Option<u64>,
+    /// Whether all that was asked for was done.
+    succeeded: bool,
 }
 
 impl<'a> Leading<'a> {
-    /// What the request asks for is durable; the leader goes on leading.
+    /// What the request asks for is durable; the leader goes on leading. Those who asked for more
+    /// wait for that.
     fn done(&mut self, written_blocks: u64) {
-        if let Some(number) = self.number.take() {
+        if let Some(number) = self.number {
             let mut queue = self.store.queue.lock();
             queue.finished = number + 1;
             queue.written_blocks += written_blocks;
@@ -145,7 +150,7 @@ impl<'a> Leading<'a> {
             queue = store.queue.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         queue.running = true;
-        Leading { store, number: None }
+        Leading { store, number: None, succeeded: true }
     }
 }
 
@@ -160,7 +165,10 @@ impl Drop for Leading<'_> {
         queue.running = false;
         if let Some(number) = self.number {
             queue.finished = number + 1;
-            queue.failed.insert(number);
+            queue.settled = number + 1;
+            if !self.succeeded {
+                queue.failed.insert(number);
+            }
             if queue.failed.len() > FAILURES_KEPT {
                 queue.failed.pop_first();
             }
@@ -219,7 +227,8 @@ impl Store {
         let mut queue = self.queue.lock();
         let number = queue.number;
         queue.collecting.merge(request.clone());
-        while queue.finished <= number {
+        let wants_all = request.settle || request.checkpoint;
+        while if wants_all { queue.settled } else { queue.finished } <= number {
             if !queue.running {
                 // Requests finish in order, so the one being collected is this one.
                 queue.running = true;
@@ -232,7 +241,7 @@ impl Store {
     }
 
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
-        let mut leading = Leading { store: self, number: Some(number) };
+        let mut leading = Leading { store: self, number: Some(number), succeeded: false };
         self.settle_last()?;
         let blocks = self.run_batch(request)?;
         leading.done(blocks);
@@ -243,6 +252,7 @@ impl Store {
             self.settle_last()?;
             self.checkpoint_now()?;
         }
+        leading.succeeded = true;
         drop(leading);
         if self.queue.has_unsettled() {
             self.cache.wake_background();
