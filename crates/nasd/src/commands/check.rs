@@ -105,11 +105,12 @@ fn changes_nothing(plan: &Repair) -> bool {
 /// What a repair would do.
 fn describe(plan: &Repair, image: &Path) -> String {
     let Repair { rows_changed, blocks_written, .. } = plan;
-    let left: u64 = plan.after.counts.values().sum();
     let mut text = format!(
-        "the repair would change {rows_changed} rows of the metadata and write {blocks_written} \
-         blocks of {}, and leave {left} findings",
-        image.display()
+        "the repair of {} would mend {}, leave {}, and change {rows_changed} rows of the metadata \
+         and {blocks_written} data blocks",
+        image.display(),
+        list(&plan.before, &plan.after),
+        list(&plan.after, &Report::default()),
     );
     if plan.before.has(Severity::DataLoss) {
         text.push_str("; what the findings call lost stays lost");
@@ -121,6 +122,16 @@ fn describe(plan: &Repair, image: &Path) -> String {
         );
     }
     text
+}
+
+/// How many findings of each code there are in `report` and not in `without`, in words.
+fn list(report: &Report, without: &Report) -> String {
+    let counts = report.counts.iter().filter_map(|(code, count)| {
+        let rest = count.saturating_sub(without.counts.get(code).copied().unwrap_or(0));
+        (rest > 0).then(|| if rest == 1 { code.to_string() } else { format!("{rest} {code}") })
+    });
+    let words: Vec<String> = counts.collect();
+    if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
 }
 
 /// An error if there is damage.

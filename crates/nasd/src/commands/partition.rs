@@ -227,10 +227,12 @@ fn remove(session: &DriveSession, partition: PartitionId, yes: bool) -> Outcome 
         )
         .into());
     };
-    let (objects, used) = (found.objects, size(found.used_bytes));
+    let used = size(found.used_bytes);
+    let objects = if found.objects == 1 { "object" } else { "objects" };
+    let objects = format!("{} {objects}", found.objects);
     agree(
         &format!(
-            "partition {partition} of drive {name} with {objects} objects ({used}) and all its keys \
+            "partition {partition} of drive {name} with {objects} ({used}) and all its keys \
              would be lost"
         ),
         yes,

@@ -1,5 +1,6 @@
 //! The well-known control objects (CMU-CS-97-118, Table 4), read and explained.
 
+use crate::cell::protection_name_of;
 use crate::commands::Outcome;
 use crate::commands::partition::Described;
 use crate::commands::status::size;
@@ -58,11 +59,15 @@ fn print_inquiry(asked: &DriveInformation) {
     say!("transfer     at most {}", size(u64::from(asked.max_transfer)));
 }
 
+/// The names of Table 7's options that the drive understands.
+fn protection_names(asked: &DriveInformation) -> Vec<String> {
+    let names = asked.protections.iter_names();
+    names.map(|(name, _)| name.to_lowercase().replace('_', "-")).collect()
+}
+
 fn names(asked: &DriveInformation) -> String {
-    let names: Vec<String> =
-        asked.protections.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-    let minimum = crate::cell::protection_name_of(asked.minimum_protection);
-    format!("{}; at least {minimum}", names.join(", "))
+    let minimum = protection_name_of(asked.minimum_protection);
+    format!("{}; at least {minimum}", protection_names(asked).join(", "))
 }
 
 fn print_control(control: &DriveControl) {
@@ -102,7 +107,6 @@ fn drive_facts(asked: &DriveInformation, control: &DriveControl) -> Value {
         })
     });
     let suites = asked.suites.iter().map(|suite| format!("{suite:?}").to_lowercase());
-    let protections = asked.protections.iter_names().map(|(name, _)| name.to_lowercase());
     json!({
         "drive": format!("{:016x}", control.drive.0),
         "cell": asked.cell.to_string(),
@@ -111,8 +115,8 @@ fn drive_facts(asked: &DriveInformation, control: &DriveControl) -> Value {
         "revision": asked.revision,
         "instance": format!("{:016x}", asked.instance),
         "suites": suites.collect::<Vec<_>>(),
-        "protections": protections.collect::<Vec<_>>(),
-        "minimum_protection": crate::cell::protection_name_of(asked.minimum_protection),
+        "protections": protection_names(asked),
+        "minimum_protection": protection_name_of(asked.minimum_protection),
         "max_transfer_bytes": asked.max_transfer,
         "clock_ns": control.clock.0,
         "clock_offset_ns": control.clock_offset,
