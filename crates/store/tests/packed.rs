@@ -442,6 +442,46 @@ fn copies_share_what_is_compressed_until_it_is_changed() {
     assert_eq!(store.space().used_bytes, 0);
 }
 
+/// What compresses now may not when it is overwritten: that is charged for before, so that a quota
+/// holds.
+#[test]
+fn a_quota_holds_whatever_becomes_of_what_compressed() {
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let (_, store) = memory_store(32 * MIB, &small_cache(80));
+        compress(&store, compression);
+        let quota = 100 * BLOCK;
+        store.resize_partition(P1, quota).unwrap();
+        let objects: Vec<ObjectName> = (0..3).map(|_| create(&store, P1)).collect();
+        let (mut random, mut refused, mut highest) = (Random(4), 0, 0);
+        for _ in 0..1500 {
+            let object = *random.pick(&objects).unwrap();
+            let offset = random.below(60 * BLOCK);
+            let length = 1 + random.below(20 * BLOCK);
+            match random.below(12) {
+                0..=6 => {
+                    let bytes = bytes_of(&mut random, length as usize);
+                    match write(&store, object, offset, &bytes) {
+                        Ok(_) => {}
+                        Err(StoreError::NoSpace(NoSpace::Quota(P1))) => refused += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                7 => drop(store.punch(object, ByteRange::new(offset, length), Timestamp(6))),
+                8 => drop(set_size(&store, object, offset)),
+                9..=10 => store.flush(&[object]).unwrap(),
+                _ => {
+                    let used = store.partition_space(P1).unwrap().used_bytes;
+                    assert!(used <= quota, "{used} of {quota} bytes");
+                    highest = highest.max(used);
+                }
+            }
+        }
+        store.flush_all().unwrap();
+        check_space(&store);
+        assert!(refused > 20 && highest > quota / 10 * 9, "{refused} refused, {highest}");
+    }
+}
+
 #[test]
 fn blocks_required_goes_by_what_is_there() {
     let (_, store) = memory_store(32 * MIB, &small_cache(80));
