@@ -47,6 +47,7 @@ impl Store {
         let records = metadata.drive()?;
         check_identifiers(&metadata, &records)?;
         let accounts = accounts(&metadata, &geometry, &records)?;
+        metadata.measure()?;
         Ok(Store::assemble(Parts {
             device,
             geometry,
@@ -95,8 +96,7 @@ fn recover(
     }
     tracing::info!(entries = mark.applied - before.applied, "the log was replayed");
     inlined.bring_home(&**device, geometry)?;
-    transaction.checkpoint(mark)?;
-    Ok(metadata.measure()?)
+    Ok(transaction.checkpoint(mark)?)
 }
 
 impl From<TreeError> for OpenError {
