@@ -1,6 +1,6 @@
 //! What two million objects cost: `cargo run --release -p nasd-store --example millions -- FILE [COUNT]`.
 //!
-//! Makes the file FILE (16 GiB), fills it
+//! Makes the file FILE (13 GiB), fills it
 //! with small objects, drops the store without closing it, opens it again, and removes FILE at the end.
 //! Prints rates, the time of the open, what a copy
 //! of 1 GiB costs, and the most memory that the process ever had.
@@ -15,7 +15,7 @@ use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey, 
 use nasd_types::{CellId, DriveId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 const PARTITION: PartitionId = PartitionId(1);
-const FILE_BYTES: u64 = 16 << 30;
+const FILE_BYTES: u64 = 13 << 30;
 /// One in this many objects has a data block of its own, the others have 100 bytes in the tree.
 const WITH_BLOCK: u64 = 4;
 /// Objects that are created between two flushes.
@@ -76,7 +76,7 @@ fn format(device: &Arc<dyn BlockDevice>) -> Outcome<()> {
         log_key: 7,
         drive_key: key,
         partitions: vec![partition],
-        metadata_bytes: Some(4 << 30),
+        metadata_bytes: Some((8 << 30) + 4096),
         now: Timestamp(1),
     };
     Ok(Store::format(device.clone(), &options)?)

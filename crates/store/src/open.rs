@@ -49,6 +49,7 @@ impl Store {
         check_identifiers(&metadata, &records)?;
         let packed_in = PackedIn::default();
         let accounts = accounts(&metadata, &geometry, &records, &packed_in)?;
+        metadata.measure()?;
         Ok(Store::assemble(Parts {
             device,
             geometry,
@@ -98,8 +99,7 @@ fn recover(
     }
     tracing::info!(entries = mark.applied - before.applied, "the log was replayed");
     inlined.bring_home(&**device, geometry)?;
-    transaction.checkpoint(mark)?;
-    Ok(metadata.measure()?)
+    Ok(transaction.checkpoint(mark)?)
 }
 
 impl From<TreeError> for OpenError {

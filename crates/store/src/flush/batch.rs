@@ -677,6 +677,36 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_small_objects_lie_together_whatever_comes_between() {
+        let (_, store) = store();
+        let mut list: Vec<ObjectName> = Vec::new();
+        for index in 0..30 {
+            let nearby = list.last().map(|last| last.object);
+            let initial = SetAttributes { nearby_object: nearby, ..SetAttributes::default() };
+            let (object, _) = store.create(PARTITION, &initial, Timestamp(2)).unwrap();
+            let name = ObjectName { partition: PARTITION, object };
+            // Some are kept in the tree, and have no place.
+            write(&store, name, 0, if index % 5 == 4 { 100 } else { 10_000 });
+            list.push(name);
+            write(&store, create(&store), 0, 9000);
+            if index % 3 == 0 {
+                store.flush_all().unwrap();
+            }
+        }
+        store.flush_all().unwrap();
+        let (mut pieces, mut blocks, mut end) = (0, 0, None);
+        for name in list {
+            for extent in store.metadata.extents(name, 0, 100).unwrap() {
+                pieces += u64::from(end != Some(extent.physical));
+                blocks += extent.blocks;
+                end = Some(extent.run().end());
+            }
+        }
+        assert_eq!(blocks, 24 * 3);
+        assert!(pieces <= 2, "{pieces} pieces");
+    }
+
+    #[test]
     fn scattered_small_writes_leave_as_one() {
         let (device, store) = store();
         let object = create(&store);

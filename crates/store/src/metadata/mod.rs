@@ -188,6 +188,7 @@ impl Metadata {
         cache_bytes: usize,
     ) -> Result<Metadata, TreeError> {
         let region = Region::existing(device, geometry);
+        let reading_ahead = region.read_ahead();
         let backend = RegionBackend(region.clone());
         let database = Database::builder()
             .set_cache_size(cache_bytes)
@@ -198,16 +199,15 @@ impl Metadata {
         }
         check_ballast(&backend)?;
         let capacity = Capacity::new(region.pages(), geometry.data_blocks);
-        let metadata = Metadata {
+        drop(reading_ahead);
+        Ok(Metadata {
             severing: SeverOnDrop(region.clone()),
             database,
             readers: RwLock::new(()),
             region,
             data_blocks: geometry.data_blocks,
             capacity,
-        };
-        metadata.measure()?;
-        Ok(metadata)
+        })
     }
 
     /// Closes the tree in order, so that nothing has to be repaired at the next open.
@@ -230,6 +230,7 @@ impl Metadata {
 
     /// Counts the tree's pages, for `capacity`.
     pub(crate) fn measure(&self) -> Result<(), TreeError> {
+        let _ahead = self.region.read_ahead();
         let _reading = self.reading();
         let read = self.database.begin_read()?;
         let mut pages = 0;
@@ -463,6 +464,7 @@ impl Metadata {
         &self,
         visit: &mut dyn FnMut(ObjectName, &Extent) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
+        let _ahead = self.region.read_ahead();
         let _reading = self.reading();
         let read = self.database.begin_read()?;
         for entry in read.open_table(EXTENTS)?.iter()? {

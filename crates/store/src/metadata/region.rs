@@ -16,11 +16,12 @@
 //!   that is consistent, and the store, which asks for [`Region::failure`] after each commit,
 //!   accepts no more changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread::ThreadId;
 
 use nasd_device::{AlignedBuffer, BlockDevice, DeviceError, WriteRequest};
 use nasd_types::limits::BLOCK_BYTES;
@@ -33,6 +34,38 @@ const PAGE: u64 = BLOCK_BYTES as u64;
 /// Pages that may wait for a sync before some are written out early.
 const PENDING_PAGES_MAX: usize = 4096;
 
+/// Pages that are read at a time by those who read all of the tree (256 KiB): the tree is opened, or
+/// its pages are counted.
+const AHEAD_PAGES: u64 = 64;
+
+/// How many of those are kept: the tables of the tree lie mixed, and each is read by itself.
+const AHEAD_CHUNKS: usize = 64;
+
+/// What is read ahead for one thread that reads all of the tree. It is what the device has: it is
+/// dropped whenever that changes.
+#[derive(Default)]
+struct Ahead {
+    /// The thread, while there is one.
+    reader: Option<ThreadId>,
+    /// The number of each chunk and its contents, the oldest first.
+    chunks: VecDeque<(u64, Arc<AlignedBuffer>)>,
+    /// Counts changes of the device: a chunk that was read during one is not kept.
+    changes: u64,
+}
+
+/// Reads ahead for this thread until it is dropped.
+pub(crate) struct ReadingAhead<'r>(Option<&'r Region>);
+
+impl Drop for ReadingAhead<'_> {
+    fn drop(&mut self) {
+        if let Some(region) = self.0 {
+            let mut ahead = region.ahead();
+            ahead.reader = None;
+            ahead.chunks.clear();
+        }
+    }
+}
+
 /// The metadata region of one open device.
 pub(crate) struct Region {
     device: Arc<dyn BlockDevice>,
@@ -43,6 +76,7 @@ pub(crate) struct Region {
     /// Pages written and not yet on the device, by number within the region.
     pending: RwLock<BTreeMap<u64, Arc<AlignedBuffer>>>,
     failure: OnceLock<String>,
+    ahead: Mutex<Ahead>,
 }
 
 /// What the tree is opened with: a handle on the region.
@@ -68,6 +102,7 @@ impl Region {
             length: AtomicU64::new(length),
             pending: RwLock::new(BTreeMap::new()),
             failure: OnceLock::new(),
+            ahead: Mutex::default(),
         })
     }
 
@@ -103,7 +138,64 @@ impl Region {
         }
     }
 
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        // What is there is whole after every statement.
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads ahead for this thread, unless it does already, for this or another.
+    pub(crate) fn read_ahead(&self) -> ReadingAhead<'_> {
+        let mut ahead = self.ahead();
+        if ahead.reader.is_some() {
+            return ReadingAhead(None);
+        }
+        ahead.reader = Some(std::thread::current().id());
+        ReadingAhead(Some(self))
+    }
+
+    /// Copies pages out of what is read ahead; whether all could be.
+    fn copy_ahead(&self, first: u64, into: &mut [u8]) -> bool {
+        let mine = std::thread::current().id();
+        for (page, into) in (first..).zip(into.chunks_exact_mut(BLOCK_BYTES)) {
+            let wanted = page / AHEAD_PAGES;
+            let (found, changes) = {
+                let ahead = self.ahead();
+                if ahead.reader != Some(mine) {
+                    return false;
+                }
+                let found = ahead.chunks.iter().find(|(number, _)| *number == wanted);
+                (found.map(|(_, chunk)| chunk.clone()), ahead.changes)
+            };
+            let Some(chunk) = found.or_else(|| self.read_chunk(wanted, changes)) else {
+                return false;
+            };
+            let at = ((page % AHEAD_PAGES) * PAGE) as usize;
+            into.copy_from_slice(&chunk[at..at + BLOCK_BYTES]);
+        }
+        true
+    }
+
+    fn read_chunk(&self, number: u64, changes: u64) -> Option<Arc<AlignedBuffer>> {
+        let pages = AHEAD_PAGES.min(self.pages() - number * AHEAD_PAGES);
+        let mut buffer = AlignedBuffer::zeroed((pages * PAGE) as usize);
+        let offset = self.start + number * AHEAD_PAGES * PAGE;
+        // If it fails, some page of it is bad, and perhaps not one that is wanted.
+        self.device.read(offset, &mut [IoSliceMut::new(&mut buffer)]).ok()?;
+        let chunk = Arc::new(buffer);
+        let mut ahead = self.ahead();
+        if ahead.changes == changes {
+            ahead.chunks.push_back((number, chunk.clone()));
+            if ahead.chunks.len() > AHEAD_CHUNKS {
+                ahead.chunks.pop_front();
+            }
+        }
+        Some(chunk)
+    }
+
     fn read_pages(&self, first: u64, into: &mut AlignedBuffer) -> io::Result<()> {
+        if self.copy_ahead(first, into) {
+            return Ok(());
+        }
         self.device
             .read(self.start + first * PAGE, &mut [IoSliceMut::new(into)])
             .map_err(io::Error::other)
@@ -188,6 +280,12 @@ impl Region {
         if let Err(error) = self.device.write_batch(&requests) {
             self.fail(&error);
             return false;
+        }
+        {
+            // Before anybody looks for these pages on the device.
+            let mut ahead = self.ahead();
+            ahead.changes += 1;
+            ahead.chunks.clear();
         }
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
         for (page, written) in &snapshot {
@@ -328,6 +426,44 @@ mod tests {
             0,
             "nothing reaches the device any more"
         );
+    }
+
+    #[test]
+    fn what_is_read_ahead_is_what_is_there() {
+        let (device, backend) = region();
+        let pages = backend.0.pages();
+        for page in 0..pages {
+            backend.write(page * 4096, &page.to_le_bytes().repeat(512)).unwrap();
+        }
+        backend.sync_data().unwrap();
+        let reading = backend.0.read_ahead();
+        let before = device.reads();
+        let check = |backend: &RegionBackend, changed: u64| {
+            for page in 0..pages {
+                let expected = if page == changed { u64::MAX } else { page };
+                assert_eq!(read(backend, page * 4096, 8), expected.to_le_bytes(), "page {page}");
+            }
+        };
+        check(&backend, pages);
+        assert!(device.reads() - before <= pages.div_ceil(AHEAD_PAGES));
+        backend.write(7 * 4096, &[0xff; 4096]).unwrap();
+        check(&backend, 7);
+        backend.sync_data().unwrap();
+        check(&backend, 7);
+        // A bad page spoils only itself.
+        drop(reading);
+        let reading = backend.0.read_ahead();
+        assert!(backend.0.read_ahead().0.is_none());
+        let bad = backend.0.start + 70 * 4096;
+        device.set_plan(FaultPlan { unreadable: bad..bad + 1, ..FaultPlan::default() });
+        assert_eq!(read(&backend, 69 * 4096, 8), 69u64.to_le_bytes());
+        backend.read(70 * 4096, &mut [0; 8]).unwrap_err();
+        assert!(std::thread::scope(|scope| {
+            // Others read what they want.
+            scope.spawn(|| !backend.0.copy_ahead(0, &mut [0; 4096])).join().unwrap()
+        }));
+        drop(reading);
+        assert!(!backend.0.copy_ahead(0, &mut [0; 4096]));
     }
 
     #[test]
