@@ -334,7 +334,7 @@ mod tests {
     use nasd_types::{ByteRange, Compression, ObjectName, PartitionId, SetAttributes, Timestamp};
 
     use super::*;
-    use crate::compress::pack;
+    use crate::compress::Packer;
     use crate::metadata::record::{Codec, Extent};
     use crate::{FormatOptions, PartitionFormat, ScrubCursor, ScrubFault, StoredKey};
 
@@ -389,7 +389,8 @@ mod tests {
         let (object, _) = store.create(PARTITION, &initial, Timestamp(2)).unwrap();
         let name = ObjectName { partition: PARTITION, object };
         store.flush_all().unwrap();
-        let mut stream = pack(Compression::Lz4, &contents()).unwrap();
+        let mut packer = Packer::new(Compression::Lz4).unwrap();
+        let mut stream = packer.pack(&contents()).unwrap().to_vec();
         let length = stream.len() as u32;
         stream.resize(stream.len().next_multiple_of(BLOCK_BYTES), 0);
         let stored = (stream.len() / BLOCK_BYTES) as u32;

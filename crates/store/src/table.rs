@@ -5,7 +5,7 @@
 //! old record in the tree.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_types::{ObjectName, PartitionId};
@@ -18,8 +18,46 @@ const SHARDS: usize = 64;
 /// Objects in a shard from which on unused ones are dropped.
 const SHARD_OBJECTS: usize = 1024;
 
+/// Hashes names, which is done for every request: two multiplications with a key of this process. The
+/// store chooses the numbers of objects itself, so that nobody can choose names that collide.
+#[derive(Clone, Copy, Debug)]
+struct NameHashing {
+    seed: u64,
+}
+
+#[derive(Debug)]
+struct NameHasher(u64);
+
+impl BuildHasher for NameHashing {
+    type Hasher = NameHasher;
+
+    fn build_hasher(&self) -> NameHasher {
+        NameHasher(self.seed)
+    }
+}
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // High bits come down again, so that all of them count (SplitMix64).
+        let product = (self.0 ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.0 = product ^ (product >> 32);
+    }
+}
+
 struct Shard {
-    objects: HashMap<ObjectName, Arc<Object>>,
+    objects: HashMap<ObjectName, Arc<Object>, NameHashing>,
     /// Counts removals from the shard, which make what was read from the tree before them stale.
     removals: u64,
     /// The number of objects at which to sweep next.
@@ -36,7 +74,7 @@ struct Registry {
 /// All objects in memory.
 pub(crate) struct ObjectTable {
     shards: Vec<Mutex<Shard>>,
-    hasher: RandomState,
+    hashing: NameHashing,
     registry: Mutex<Registry>,
 }
 
@@ -47,15 +85,17 @@ pub(crate) struct Ticket(u64);
 impl ObjectTable {
     /// Without objects.
     pub(crate) fn new() -> ObjectTable {
+        let hashing = NameHashing { seed: RandomState::new().hash_one(0) };
         ObjectTable {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
-            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(hashing))).collect(),
+            hashing,
             registry: Mutex::default(),
         }
     }
 
     fn shard(&self, name: ObjectName) -> MutexGuard<'_, Shard> {
-        let index = self.hasher.hash_one(name) as usize % SHARDS;
+        // The map takes the high bits and the low ones; these are in between.
+        let index = (self.hashing.hash_one(name) >> 40) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,8 +189,8 @@ impl ObjectTable {
 }
 
 impl Shard {
-    fn new() -> Shard {
-        Shard { objects: HashMap::new(), removals: 0, sweep_at: SHARD_OBJECTS }
+    fn new(hashing: NameHashing) -> Shard {
+        Shard { objects: HashMap::with_hasher(hashing), removals: 0, sweep_at: SHARD_OBJECTS }
     }
 
     /// Drops the objects that nobody uses, when there are too many. What is left sets when to do so
