@@ -310,9 +310,10 @@ impl Store {
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
         let listed = taken.iter().map(|one| (one.object.name, one.record.nearby_object));
-        let order = list_order(&listed.collect::<Vec<_>>());
-        let mut placed = cluster::Placed::new();
-        for number in order {
+        let listed: Vec<_> = listed.collect();
+        let mut placed: cluster::Placed =
+            listed.iter().map(|&(name, nearby)| (name, (nearby, None))).collect();
+        for number in list_order(&listed) {
             let one = &mut taken[number];
             let blocks = one.blocks();
             if blocks == 0 {
@@ -328,7 +329,7 @@ impl Store {
             debug_assert!(places.is_some());
             one.places = places.ok_or(Failure::Passing(StoreError::NoSpace(NoSpace::Data)))?;
             if let Some(last) = one.places.last() {
-                placed.insert(one.object.name, last.end());
+                placed.insert(one.object.name, (one.record.nearby_object, Some(last.end())));
             }
         }
         Ok(())
