@@ -326,9 +326,10 @@ impl Store {
 
     fn allocate(&self, taken: &mut [Taken]) -> Result<(), Failure> {
         let listed = taken.iter().map(|one| (one.object.name, one.record.nearby_object));
-        let order = list_order(&listed.collect::<Vec<_>>());
-        let mut placed = cluster::Placed::new();
-        for number in order {
+        let listed: Vec<_> = listed.collect();
+        let mut placed: cluster::Placed =
+            listed.iter().map(|&(name, nearby)| (name, (nearby, None))).collect();
+        for number in list_order(&listed) {
             let one = &mut taken[number];
             if one.blocks() == 0 {
                 continue;
@@ -336,7 +337,7 @@ impl Store {
             let wish = self.wish(one, &placed).map_err(Failure::Passing)?;
             self.allocate_one(one, wish)?;
             if let Some(last) = one.places.last() {
-                placed.insert(one.object.name, last.end());
+                placed.insert(one.object.name, (one.record.nearby_object, Some(last.end())));
             }
         }
         Ok(())

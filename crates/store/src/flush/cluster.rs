@@ -15,8 +15,8 @@ use crate::{Store, StoreError};
 /// How far a list is followed to find one that has a place.
 const STEPS_MAX: usize = 16;
 
-/// What a flush has placed so far: the block behind each object.
-pub(super) type Placed = BTreeMap<ObjectName, u64>;
+/// The objects of a flush: what each names as nearby, and the block behind its place, once it has one.
+pub(super) type Placed = BTreeMap<ObjectName, (ObjectId, Option<u64>)>;
 
 /// Where an object's blocks should go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,16 +76,21 @@ impl Store {
                 break;
             }
             let neighbour = ObjectName { object: nearby, ..name };
-            if let Some(&end) = placed.get(&neighbour) {
+            let here = placed.get(&neighbour);
+            if let Some(&(_, Some(end))) = here {
                 return Ok(Wish::Near(end));
             }
             if let Some(end) = self.last_end(neighbour)? {
                 return Ok(Wish::Near(end));
             }
-            let Some(record) = self.metadata.object(neighbour)? else {
-                break;
+            // It may not be in the tree before this flush ends.
+            nearby = match here {
+                Some((next, _)) => *next,
+                None => match self.metadata.object(neighbour)? {
+                    Some(record) => record.nearby_object,
+                    None => break,
+                },
             };
-            nearby = record.nearby_object;
         }
         Ok(Wish::First)
     }
