@@ -208,6 +208,17 @@ pub enum DriveCommand {
     },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
+    /// Let a stopped drive use more of its device, or less; a file grows or is cut to that size.
+    Resize {
+        /// The device of a drive that is not being served.
+        device: PathBuf,
+        /// Bytes of the device that it uses from then on.
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Agree that the device is cut, without being asked.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Show what a drive's device holds: geometry, log, space, partitions. Nothing is written.
     Inspect {
         /// The device of a drive that is not being served.
@@ -223,6 +234,10 @@ pub struct DriveServeArguments {
     /// HOST:PORT.
     #[arg(long, default_value = "127.0.0.1:7301")]
     pub listen: SocketAddr,
+    /// How many bytes a second are read back and compared with their checksums while the drive is
+    /// idle; 0 for none.
+    #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = parse_size)]
+    pub scrub_rate: u64,
     /// Serve metrics here, at http://HOST:PORT/metrics, as text for Prometheus.
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics: Option<SocketAddr>,

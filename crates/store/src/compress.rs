@@ -10,15 +10,26 @@ const ZSTD_LEVEL: i32 = 1;
 /// worth reading the whole run for each of its blocks.
 const GAIN_SHARE: usize = 8;
 
+/// After so many runs in a row that did not compress, ever more of those that follow are not tried.
+const PATIENCE: u32 = 8;
+
+/// Most runs that are not tried before the next one is.
+const SKIPPED_MAX: u32 = 15;
+
 /// Most data blocks that the stream for so many blocks may take.
 fn most_blocks(blocks: usize) -> usize {
     blocks - blocks.div_ceil(GAIN_SHARE)
 }
 
-/// Compresses one run after the other, with memory that all of them use.
+/// Compresses one run after the other, with memory that all of them use. Among contents that do not
+/// compress it only tries some.
 pub(crate) struct Packer {
     engine: Engine,
     scratch: Vec<u8>,
+    /// Runs in a row that were tried and did not compress.
+    failures: u32,
+    /// Runs that are not tried before the next one is.
+    skip: u32,
 }
 
 enum Engine {
@@ -34,11 +45,31 @@ impl Packer {
             Compression::Lz4 => Engine::Lz4,
             Compression::Zstd => Engine::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok()?),
         };
-        Some(Packer { engine, scratch: Vec::new() })
+        Some(Packer { engine, scratch: Vec::new(), failures: 0, skip: 0 })
     }
 
-    /// The stream for `contents`, which are whole blocks, if it takes few enough data blocks.
+    /// The stream for `contents`, which are whole blocks, if it takes few enough data blocks and
+    /// is tried.
     pub(crate) fn pack(&mut self, contents: &[u8]) -> Option<&[u8]> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        match self.compress(contents) {
+            Some(length) => {
+                self.failures = 0;
+                Some(&self.scratch[..length])
+            }
+            None => {
+                self.failures += 1;
+                self.skip = self.failures.saturating_sub(PATIENCE).min(SKIPPED_MAX);
+                None
+            }
+        }
+    }
+
+    /// The length of the stream, which is in the scratch memory.
+    fn compress(&mut self, contents: &[u8]) -> Option<usize> {
         let most = most_blocks(contents.len() / BLOCK_BYTES) * BLOCK_BYTES;
         let length = match &mut self.engine {
             Engine::Lz4 => {
@@ -52,7 +83,7 @@ impl Packer {
                 compressor.compress_to_buffer(contents, &mut self.scratch[..most]).ok()?
             }
         };
-        (length <= most).then(|| &self.scratch[..length])
+        (length <= most).then_some(length)
     }
 }
 
@@ -98,6 +129,29 @@ mod tests {
             assert_eq!(packer.pack(&text[..BLOCK_BYTES]), None);
         }
         assert!(Packer::new(Compression::None).is_none());
+    }
+
+    #[test]
+    fn noise_is_tried_less_and_less_until_something_compresses() {
+        let text = [7; 2 * BLOCK_BYTES];
+        let mut state = 9u32;
+        let mut byte = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let noise: Vec<u8> = (0..2 * BLOCK_BYTES).map(|_| byte()).collect();
+        let mut packer = Packer::new(Compression::Lz4).unwrap();
+        for _ in 0..PATIENCE {
+            assert_eq!(packer.pack(&noise), None);
+        }
+        assert!(packer.pack(&text).is_some(), "short noise costs nothing behind it");
+        for _ in 0..1000 {
+            assert_eq!(packer.pack(&noise), None);
+        }
+        assert!(packer.failures < 100, "{} of 1000 were tried", packer.failures);
+        let missed = (0..).find(|_| packer.pack(&text).is_some()).unwrap();
+        assert!(missed <= SKIPPED_MAX, "{missed}");
+        assert!(packer.pack(&text).is_some());
     }
 
     proptest! {

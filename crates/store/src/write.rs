@@ -12,7 +12,7 @@ use crate::frames::{
     BlockSet, Edges, FRAME_BLOCKS, FrameWrite, Payload, States, block_bytes, covered, touched,
 };
 use crate::medium::mapped_blocks;
-use crate::metadata::record::{Extent, SMALL_BYTES_MAX};
+use crate::metadata::record::{Extent, ObjectRecord, SMALL_BYTES_MAX};
 use crate::object::{Body, Object};
 use crate::read::{FramePart, frame_parts};
 use crate::space::Demand;
@@ -131,11 +131,8 @@ impl Store {
         if let Put::Lacking(what, payloads) = self.put(object, body, payloads)? {
             return Ok(Tried::Lacking(what, payloads));
         }
-        let record = &mut body.record;
         if length > 0 {
-            record.logical_size = record.logical_size.max(end);
-            record.data_modify_time = now;
-            record.fs_data_modify_time = now;
+            body.record.note_write(end, now);
             self.table.register(object, body);
         }
         Ok(Tried::Done(Written {
@@ -455,6 +452,15 @@ impl<'a> Source<'a> {
                     .collect()
             }
         }
+    }
+}
+
+impl ObjectRecord {
+    /// Bytes up to `end` were written.
+    fn note_write(&mut self, end: u64, now: Timestamp) {
+        self.logical_size = self.logical_size.max(end);
+        self.data_modify_time = now;
+        self.fs_data_modify_time = now;
     }
 }
 

@@ -482,6 +482,25 @@ fn a_quota_holds_whatever_becomes_of_what_compressed() {
     }
 }
 
+/// The same for what is overwritten while it is being written, and becomes less only then.
+#[test]
+fn a_quota_holds_for_what_is_overwritten_while_it_is_written() {
+    let (_, store) = memory_store(32 * MIB, &small_cache(80));
+    compress(&store, Compression::Lz4);
+    store.resize_partition(P1, 16 * BLOCK).unwrap();
+    let (object, other) = (create(&store, P1), create(&store, P1));
+    write(&store, object, 0, &[7; 65536]).unwrap();
+    store.flush(&[object]).unwrap();
+    write(&store, object, 0, &Random(1).bytes(65536)).unwrap();
+    // The tree has the first write now: one block.
+    store.checkpoint().unwrap();
+    let full = write(&store, other, 0, &Random(2).bytes(40_000));
+    assert!(matches!(full, Err(StoreError::NoSpace(NoSpace::Quota(P1)))), "{full:?}");
+    store.flush_all().unwrap();
+    assert_eq!(store.partition_space(P1).unwrap().used_bytes, 16 * BLOCK);
+    check_space(&store);
+}
+
 #[test]
 fn blocks_required_goes_by_what_is_there() {
     let (_, store) = memory_store(32 * MIB, &small_cache(80));

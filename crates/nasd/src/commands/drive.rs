@@ -2,6 +2,7 @@
 
 mod inspect;
 mod overlay;
+mod resize;
 mod superblock;
 
 use super::{Outcome, announce_ready};
@@ -35,6 +36,7 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
         }
         DriveCommand::Serve(arguments) => serve(&arguments),
         DriveCommand::Inspect { device } => inspect::inspect(&device, json),
+        DriveCommand::Resize { device, size, yes } => resize::resize(&device, size, yes, json),
     }
 }
 
@@ -122,6 +124,7 @@ fn serve(arguments: &DriveServeArguments) -> Outcome {
     let options = DriveOptions {
         minimum_protection: protection_named(&arguments.minimum_protection)
             .ok_or("no such protection option")?,
+        scrub_bytes_per_second: arguments.scrub_rate,
         ..DriveOptions::default()
     };
     // Before the device is opened: a signal from here on is a clean stop.
