@@ -225,9 +225,9 @@ fn bad_places_cost_what_lies_there_and_no_more() {
         let blocks = (place.end - place.start) / BLOCK;
         for block in numbers(blocks, 120, 7) {
             let start = place.start + block * BLOCK;
-            let bad_ranges = vec![start..start + BLOCK];
             println!("place {kind}, block {block} of {blocks}");
-            let plan = FaultPlan { bad_ranges, ..FaultPlan::default() };
+            let unreadable = start..start + BLOCK;
+            let plan = FaultPlan { unreadable, ..FaultPlan::default() };
             let device = Arc::new(FaultyDevice::over(image.clone(), plan));
             let store = match Store::open(device.clone(), &options()) {
                 Ok(store) => store,

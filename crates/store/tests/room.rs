@@ -48,7 +48,9 @@ fn a_punch_that_finds_no_room_changes_nothing() {
         let (copy, _) = store.fastcopy(source, Timestamp(5)).unwrap();
         let copy = ObjectName { object: copy, ..source };
         let small: Vec<ObjectName> = (0..6).map(|_| create(&store, P1)).collect();
-        small.iter().for_each(|object| drop(write(&store, *object, 0, &[1; 4096]).unwrap()));
+        for object in &small {
+            write(&store, *object, 0, &[1; 4096]).unwrap();
+        }
         fill(&store);
         store.flush_all().unwrap();
         // Whoever writes what is shared takes new blocks.
