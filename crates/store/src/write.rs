@@ -283,7 +283,8 @@ impl Store {
         for extent in extents {
             let run = extent.run();
             let mut shared = Clears::default();
-            for share in self.metadata.shares(run)? {
+            // A block whose other holders are gone is this object's alone.
+            for share in self.metadata.shares(run)?.into_iter().filter(|share| share.count > 1) {
                 let (start, end) = (share.run.start.max(run.start), share.run.end().min(run.end()));
                 let logical = |physical: u64| extent.logical + (physical - run.start);
                 shared.add(logical(start), logical(end));

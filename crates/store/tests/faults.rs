@@ -191,3 +191,71 @@ fn an_object_whose_flush_failed_leaves_no_trace() {
         assert_eq!(store.space().used_bytes, 0);
     }
 }
+
+/// Numbers of the superblock: the places of the log, the metadata region and the data.
+fn places(image: &Image) -> [std::ops::Range<u64>; 3] {
+    let mut block = vec![0; 4096];
+    image.read(0, &mut block);
+    let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    let (log, metadata, data) = (number(72), number(88), number(104));
+    [log..log + number(80), metadata..metadata + number(96), data..data + number(112) * BLOCK]
+}
+
+/// Flushed work on a drive, as a crash leaves it.
+fn worked(seed: u64) -> (Image, Histories) {
+    let (image, histories) = started();
+    let device = Arc::new(FaultyDevice::over(image, FaultPlan::default()));
+    let mut world = World::new(histories, seed, Mix { partitions: false, ..MIX });
+    let store = Store::open(device.clone(), &options()).unwrap();
+    (0..STEPS).for_each(|_| world.step(&store).unwrap());
+    world.flush_all(&store).unwrap();
+    device.crash();
+    drop(store);
+    let histories = world.histories().clone();
+    (device.live(), histories)
+}
+
+/// Whatever place can't be read: the drive does not open and says why, or each object is there as
+/// it was or says that it can't be read, and the others go on.
+#[test]
+fn bad_places_cost_what_lies_there_and_no_more() {
+    let (image, histories) = worked(400);
+    let (mut refused, mut lost) = ([0; 3], 0);
+    for (kind, place) in places(&image).into_iter().enumerate() {
+        let blocks = (place.end - place.start) / BLOCK;
+        for block in numbers(blocks, 120, 7) {
+            let start = place.start + block * BLOCK;
+            println!("place {kind}, block {block} of {blocks}");
+            let unreadable = start..start + BLOCK;
+            let plan = FaultPlan { unreadable, ..FaultPlan::default() };
+            let device = Arc::new(FaultyDevice::over(image.clone(), plan));
+            let store = match Store::open(device.clone(), &options()) {
+                Ok(store) => store,
+                Err(OpenError::Device(_) | OpenError::Damaged(_)) => {
+                    refused[kind] += 1;
+                    continue;
+                }
+                Err(error) => panic!("{error:?}"),
+            };
+            let mut bad = Vec::new();
+            for name in histories.living() {
+                match read_object(&store, name) {
+                    Ok(found) => assert!(found.as_ref() == Some(histories.now(name)), "{name}"),
+                    Err(StoreError::Medium(_) | StoreError::Damaged(_)) => bad.push(name),
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            lost += bad.len();
+            for name in histories.living() {
+                // Whole blocks, so that nothing of what can't be read is needed.
+                let bytes = vec![6; histories.now(name).bytes.len().next_multiple_of(4096)];
+                write(&store, name, 0, &bytes).unwrap();
+                store.flush(&[name]).unwrap();
+                assert!(contents(&store, name).unwrap() == bytes);
+            }
+            assert_eq!(store.read_only(), None);
+        }
+    }
+    println!("refused {refused:?}, {lost} objects lost");
+    assert!(refused[0] > 0 && refused[1] > 0 && refused[2] == 0 && lost > 0);
+}

@@ -406,7 +406,11 @@ impl Store {
     fn let_go(&self, taken: Vec<Taken>, effects: &Effects) {
         self.inlined.forget(&effects.freed);
         self.accounts().free(&effects.freed);
-        for (&partition, &change) in &effects.shared {
+        // What moves between an object and its family is charged twice for a moment, and never not
+        // at all.
+        let (more, less): (Vec<_>, Vec<_>) =
+            effects.shared.iter().partition(|&(_, &change)| change > 0);
+        for (&partition, &change) in more {
             self.accounts().charge_shared(partition, change);
         }
         let mut others = effects.objects.clone();
@@ -423,6 +427,9 @@ impl Store {
                 let charge = body.charge_with(0);
                 self.settle_charge(&object, &mut body, charge);
             }
+        }
+        for (&partition, &change) in less {
+            self.accounts().charge_shared(partition, change);
         }
     }
 
