@@ -404,7 +404,6 @@ impl Store {
 
     /// What was taken is in the tree: clean, and charged for what it is.
     fn let_go(&self, taken: Vec<Taken>, effects: &Effects) {
-        self.inlined.forget(&effects.freed);
         self.accounts().free(&effects.freed);
         // What moves between an object and its family is charged twice for a moment, and never not
         // at all.
@@ -418,6 +417,9 @@ impl Store {
             others.remove(&one.object.name);
             self.let_go_of(&one, effects);
         }
+        // Whoever had found these blocks in the tree before has read them by now: he held the object's
+        // body, which was locked alone since.
+        self.inlined.forget(&effects.freed);
         // Sources of copies.
         for (name, settled) in others {
             if let (Some(settled), Ok(object)) = (settled, self.table.get(name)) {
