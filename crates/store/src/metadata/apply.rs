@@ -14,7 +14,7 @@ use super::record::{
     GROUP_BLOCKS, LOG_MARK, LOGICAL_BLOCKS_MAX, LogMark, ObjectRecord, PartitionRecord, Sums,
 };
 use super::tables::Tables;
-use super::{TreeError, overlapping};
+use super::{TreeError, capacity, overlapping};
 use crate::free_map::Run;
 use crate::log::Change;
 use sharing::ByPlace;
@@ -41,8 +41,9 @@ pub(crate) struct Effects {
     pub(crate) objects: BTreeMap<ObjectName, Option<Settled>>,
     /// By how much the blocks that families share have changed.
     pub(crate) shared: BTreeMap<PartitionId, i64>,
-    pub(super) records_added: u64,
-    pub(super) records_removed: u64,
+    /// Room that new records take, and that of removed ones, in the units of `capacity`.
+    pub(super) added: u64,
+    pub(super) removed: u64,
 }
 
 /// The object whose record is being changed.
@@ -177,7 +178,7 @@ impl Applier<'_> {
             return Ok(());
         }
         if before.is_none() {
-            self.effects.records_added += 1;
+            self.effects.added += capacity::OBJECT;
         }
         let record = self.partition(partition)?;
         record.objects += u64::from(before.is_none());
@@ -226,7 +227,7 @@ impl Applier<'_> {
             self.leave_family(name, family)?;
         }
         self.tables.objects()?.remove(&record::object_key(name))?;
-        self.effects.records_removed += 1;
+        self.effects.removed += capacity::OBJECT;
         let partition = self.partition(name.partition)?;
         let rest =
             partition.objects.checked_sub(1).zip(partition.charged_blocks.checked_sub(charged));
@@ -252,7 +253,7 @@ impl Applier<'_> {
             // A left part takes the place of the old record under the same key.
             if left.is_none() {
                 self.tables.extents()?.remove(&record::extent_key(name, old.logical))?;
-                self.effects.records_removed += 1;
+                self.effects.removed += capacity::RECORD;
             }
             let right = if gone.is_packed() { None } else { old.clip(to, old.end()) };
             for part in [left, right].into_iter().flatten() {
@@ -266,7 +267,7 @@ impl Applier<'_> {
     fn put_extent(&mut self, name: ObjectName, extent: &Extent) -> Result<(), TreeError> {
         let key = record::extent_key(name, extent.logical);
         if self.tables.extents()?.insert(&key, &extent.encode(&key)[..])?.is_none() {
-            self.effects.records_added += 1;
+            self.effects.added += capacity::RECORD;
         }
         Ok(())
     }
@@ -346,7 +347,7 @@ impl Applier<'_> {
         let old = self.tables.small()?.insert(&key, &record::encode_small(&key, bytes)[..])?;
         if old.is_none() {
             drop(old);
-            self.effects.records_added += 1;
+            self.effects.added += capacity::SMALL;
         }
         Ok(())
     }
@@ -356,7 +357,7 @@ impl Applier<'_> {
             return Ok(());
         }
         self.tables.small()?.remove(&record::object_key(name))?;
-        self.effects.records_removed += 1;
+        self.effects.removed += capacity::SMALL;
         Ok(())
     }
 
@@ -391,7 +392,7 @@ impl Applier<'_> {
             let old = self.partition(partition)?;
             (old.objects, old.charged_blocks)
         } else {
-            self.effects.records_added += 1;
+            self.effects.added += capacity::RECORD;
             (0, 0)
         };
         self.partitions
@@ -406,7 +407,7 @@ impl Applier<'_> {
         }
         self.partitions.remove(&partition);
         self.tables.partitions()?.remove(partition.0)?;
-        self.effects.records_removed += 1;
+        self.effects.removed += capacity::RECORD;
         Ok(())
     }
 

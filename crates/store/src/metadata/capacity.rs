@@ -9,8 +9,8 @@
 //! quarter.
 //!
 //! The tree's size is measured by walking it, which is not for every write. In between it is
-//! estimated from above: each new record splits at most one page. When the estimate reaches the
-//! limit, the caller measures again; only if the tree really is that large is the region full.
+//! estimated from above: the tree keeps its pages at least a third full. When the estimate reaches
+//! the limit, the caller measures again; only if the tree really is that large is the region full.
 //!
 //! Checksums of data blocks are not counted: room for those of all data blocks is set aside.
 
@@ -21,9 +21,17 @@ use super::record::GROUP_BLOCKS;
 /// The tree may fill one part in this many of the region.
 const SHARE: u64 = 4;
 
-/// Records that fit a page when pages are split in the worst way, for records promised but not
-/// yet written: small ones (48 bytes of key and extent) in a page one third full.
-const PROMISED_RECORDS_PER_PAGE: u64 = 16;
+/// Units of room that a page has.
+const PAGE: u64 = 16;
+
+/// Room of most records (52 bytes of key and extent), when pages are a third full.
+pub(super) const RECORD: u64 = 1;
+
+/// Room of an object's record: three or more are in a page that is a third full.
+pub(super) const OBJECT: u64 = 6;
+
+/// Room of small contents: as though each had a page.
+pub(super) const SMALL: u64 = PAGE;
 
 /// Records of checksums that fit a page when pages are split in the worst way.
 const GROUPS_PER_PAGE: u64 = 3;
@@ -35,8 +43,8 @@ const SPARE_PAGES: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Capacity {
     limit: u64,
-    /// Pages of the tree when it was measured, and one for each record added since.
-    pages: AtomicU64,
+    /// Room that the tree takes, in units: as it was measured, and what was added since.
+    taken: AtomicU64,
     /// Whether nothing was added since the tree was measured.
     exact: AtomicBool,
     /// Records promised and not yet added.
@@ -49,7 +57,7 @@ impl Capacity {
         let groups = data_blocks.div_ceil(GROUP_BLOCKS);
         Capacity {
             limit: (region_pages / SHARE).saturating_sub(groups.div_ceil(GROUPS_PER_PAGE)),
-            pages: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             exact: AtomicBool::new(false),
             promised: AtomicU64::new(0),
         }
@@ -57,14 +65,14 @@ impl Capacity {
 
     /// The tree was measured to have `pages` pages.
     pub(crate) fn measured(&self, pages: u64) {
-        self.pages.store(pages, Ordering::Relaxed);
+        self.taken.store(pages * PAGE, Ordering::Relaxed);
         self.exact.store(true, Ordering::Relaxed);
     }
 
     /// The most data blocks whose checksums a region of `region_pages` pages has room for beside the
     /// tree as it is, with some to spare.
     pub(crate) fn data_blocks_max(&self, region_pages: u64) -> u64 {
-        let tree = self.pages.load(Ordering::Relaxed) + SPARE_PAGES;
+        let tree = self.pages() + SPARE_PAGES;
         (region_pages / SHARE).saturating_sub(tree) * GROUPS_PER_PAGE * GROUP_BLOCKS
     }
 
@@ -73,18 +81,23 @@ impl Capacity {
         self.exact.load(Ordering::Relaxed)
     }
 
-    /// A transaction was committed that added `records` records (net of those it removed, if that is
-    /// positive).
-    pub(crate) fn added(&self, records: u64) {
-        self.pages.fetch_add(records, Ordering::Relaxed);
+    /// Pages of the tree, at most.
+    fn pages(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed).div_ceil(PAGE)
+    }
+
+    /// A transaction was committed whose records take so many units of room (net of those it removed,
+    /// if that is positive).
+    pub(crate) fn added(&self, units: u64) {
+        self.taken.fetch_add(units, Ordering::Relaxed);
         self.exact.store(false, Ordering::Relaxed);
     }
 
-    /// Promises room for `records` more records; whether there is.
+    /// Promises room for `records` more records of one unit each; whether there is.
     pub(crate) fn promise(&self, records: u64) -> bool {
         let promised = self.promised.fetch_add(records, Ordering::Relaxed) + records;
-        let pages = self.pages.load(Ordering::Relaxed);
-        if pages + promised.div_ceil(PROMISED_RECORDS_PER_PAGE) <= self.limit {
+        let pages = self.pages();
+        if pages + promised.div_ceil(PAGE) <= self.limit {
             return true;
         }
         self.release(records);
@@ -93,8 +106,8 @@ impl Capacity {
 
     /// Pages that may still be filled.
     pub(crate) fn free_pages(&self) -> u64 {
-        let promised = self.promised.load(Ordering::Relaxed).div_ceil(PROMISED_RECORDS_PER_PAGE);
-        self.limit.saturating_sub(self.pages.load(Ordering::Relaxed) + promised)
+        let promised = self.promised.load(Ordering::Relaxed).div_ceil(PAGE);
+        self.limit.saturating_sub(self.pages() + promised)
     }
 
     /// Records promised and not yet added.
@@ -121,7 +134,7 @@ mod tests {
         assert!(capacity.promise(160));
         assert!(!capacity.promise(1));
         capacity.release(160);
-        capacity.added(10);
+        capacity.added(10 * PAGE);
         assert!(!capacity.promise(1));
         capacity.measured(95);
         assert!(capacity.promise(80));

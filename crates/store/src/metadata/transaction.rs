@@ -18,7 +18,8 @@ pub(crate) struct Transaction<'a> {
     region: &'a Arc<Region>,
     capacity: &'a Capacity,
     data_blocks: u64,
-    records: u64,
+    /// What was added, net, in the units of `capacity`.
+    added: u64,
 }
 
 impl<'a> Transaction<'a> {
@@ -29,7 +30,7 @@ impl<'a> Transaction<'a> {
         data_blocks: u64,
     ) -> Result<Transaction<'a>, TreeError> {
         let transaction = database.begin_write()?;
-        Ok(Transaction { transaction, region, capacity, data_blocks, records: 0 })
+        Ok(Transaction { transaction, region, capacity, data_blocks, added: 0 })
     }
 
     /// Applies changes, up to and with the entry of the log that `mark` says.
@@ -39,7 +40,7 @@ impl<'a> Transaction<'a> {
         mark: LogMark,
     ) -> Result<Effects, TreeError> {
         let effects = apply::apply(&self.transaction, self.data_blocks, changes, mark)?;
-        self.records += effects.records_added.saturating_sub(effects.records_removed);
+        self.added += effects.added.saturating_sub(effects.removed);
         Ok(effects)
     }
 
@@ -47,7 +48,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn commit(mut self) -> Result<(), TreeError> {
         self.transaction.set_durability(Durability::None)?;
         self.transaction.commit()?;
-        self.capacity.added(self.records);
+        self.capacity.added(self.added);
         Ok(())
     }
 
@@ -60,7 +61,7 @@ impl<'a> Transaction<'a> {
         if let Some(failure) = self.region.failure() {
             return Err(TreeError::Io(std::io::Error::other(failure.to_owned())));
         }
-        self.capacity.added(self.records);
+        self.capacity.added(self.added);
         Ok(())
     }
 }

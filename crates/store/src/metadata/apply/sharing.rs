@@ -8,11 +8,11 @@ use redb::ReadableTable;
 
 use super::{Applier, Current, damaged};
 use crate::free_map::Run;
-use crate::metadata::TreeError;
 use crate::metadata::record::{
     self, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord, LOGICAL_BLOCKS_MAX, ObjectRecord,
     Share,
 };
+use crate::metadata::{TreeError, capacity};
 
 /// Extents by the data blocks that they name, from one block on: so that many moves in a row, as a
 /// drive makes that shrinks, look at all extents once.
@@ -91,7 +91,7 @@ impl Applier<'_> {
         let old = self.tables.shares()?.insert(share.run.start, &share.encode()[..])?;
         if old.is_none() {
             drop(old);
-            self.effects.records_added += 1;
+            self.effects.added += capacity::RECORD;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Applier<'_> {
         let behind = run_between(part.end(), old.run.end());
         if before.is_none() && count == 0 {
             self.tables.shares()?.remove(old.run.start)?;
-            self.effects.records_removed += 1;
+            self.effects.removed += capacity::RECORD;
         }
         for run in [before, behind].into_iter().flatten() {
             self.put_share(&Share { run, ..old })?;
@@ -188,7 +188,7 @@ impl Applier<'_> {
         let of = ObjectName { object: family, ..name };
         self.family(of)?.members += 1;
         self.tables.members()?.insert(&record::extent_key(of, name.object.0), &[][..])?;
-        self.effects.records_added += 1;
+        self.effects.added += capacity::RECORD;
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Applier<'_> {
             None => return damaged(format!("the family {of} counts too little")),
         }
         self.tables.members()?.remove(&record::extent_key(of, name.object.0))?;
-        self.effects.records_removed += 1;
+        self.effects.removed += capacity::RECORD;
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Applier<'_> {
                 return damaged(format!("the family {name} has blocks and no members"));
             } else {
                 self.tables.families()?.remove(&key)?;
-                self.effects.records_removed += 1;
+                self.effects.removed += capacity::RECORD;
             }
         }
         Ok(())
@@ -252,7 +252,7 @@ impl Applier<'_> {
             family = source;
             let of = ObjectName { object: family, ..name };
             self.families.insert(of, FamilyRecord::default());
-            self.effects.records_added += 1;
+            self.effects.added += capacity::RECORD;
             self.join_family(from, family)?;
             self.object(from)?.family = family;
         }
