@@ -141,17 +141,6 @@ pub enum Outcome {
     Damaged,
 }
 
-impl Outcome {
-    /// Exit status as `fsck` has them: 0 clean, 1 repaired, 4 damage is left.
-    pub const fn exit_status(self) -> u8 {
-        match self {
-            Outcome::Clean => 0,
-            Outcome::Repaired => 1,
-            Outcome::Damaged => 4,
-        }
-    }
-}
-
 /// Findings, and what was looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
