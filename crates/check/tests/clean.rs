@@ -63,7 +63,7 @@ fn a_tree_is_as_the_last_durable_commit_left_it() {
 /// A log with every kind of change; what it leaves is a drive with nothing wrong.
 fn logged() -> Image {
     let mut image = Image::sample();
-    let mut counters = blank(32);
+    let mut counters = blank(48);
     set64(&mut counters, 8, 256);
     let first = [
         put(71, 3 * 4096),

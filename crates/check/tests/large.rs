@@ -99,7 +99,7 @@ fn fill(transaction: &redb::WriteTransaction, blocks: u64) {
     {
         let mut drive =
             transaction.open_table(TableDefinition::<u32, &[u8]>::new("drive")).unwrap();
-        let mut counters = vec![0; 32];
+        let mut counters = vec![0; 48];
         counters[0] = 2;
         set64(&mut counters, 8, OBJECTS * 2);
         put(&mut drive, 2, short(2), counters);

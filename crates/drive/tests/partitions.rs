@@ -579,7 +579,8 @@ fn an_owner_sets_a_drive_up_through_the_client() {
     client.punch(&working, name, &[Region::single(0, 8192)], true).unwrap();
     assert_eq!(client.seek(&working, name, 0, SeekTarget::Data).unwrap(), Some(8192));
     let required = client.blocks_required(&working, name, &[Region::single(0, 1 << 30)]).unwrap();
-    assert!(required.maximum >= 1 << 18);
+    // Less what the punch left of a compressed run, which is the object's own now.
+    assert!(required.maximum >= (1 << 18) - 25 && required.maximum < 1 << 18);
     client.flush_partition(&working, NEW).unwrap();
     let listed: Vec<ObjectId> = client.objects(&working, NEW).collect::<Result<_, _>>().unwrap();
     assert_eq!(listed, [ObjectId::FIRST_OBJECT, made.object, copy.object]);

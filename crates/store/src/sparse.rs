@@ -225,7 +225,7 @@ impl Store {
         count: &mut Count,
     ) -> Result<(), StoreError> {
         let charged = self.cache.frames(object).fresh_between(from, to);
-        let replaced = self.replaceable(object, body, from, to)?;
+        let replaced = self.unshared(object, body, from..to, 0)?;
         let replaced: u64 = replaced.iter().map(|extent| extent.blocks).sum();
         count.blocks += to - from;
         count.charged += charged + replaced;

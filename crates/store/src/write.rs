@@ -1,6 +1,7 @@
 //! Writing data into the cache, with its space promised. Nothing here touches the medium, except to
 //! read the rest of a block that is written in part.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use nasd_device::{FRAME_BYTES, Frame, zeros};
@@ -273,7 +274,21 @@ impl Store {
         from: u64,
         to: u64,
     ) -> Result<Vec<Extent>, StoreError> {
-        let extents = self.metadata.extents(object.name, from, to.min(body.live_end()))?;
+        // A block whose other holders are gone is this object's alone.
+        self.unshared(object, body, from..to, 1)
+    }
+
+    /// The same of blocks that at most so many extents share; with 0, of those that were never
+    /// shared, for which the object itself is charged.
+    pub(crate) fn unshared(
+        &self,
+        object: &Object,
+        body: &Body,
+        blocks: Range<u64>,
+        holders: u32,
+    ) -> Result<Vec<Extent>, StoreError> {
+        let (from, to) = (blocks.start, blocks.end.min(body.live_end()));
+        let extents = self.metadata.extents(object.name, from, to)?;
         let mut extents = body.living(extents);
         extents.iter_mut().for_each(|extent| *extent = extent.counted());
         if body.record.family == ObjectId(0) {
@@ -283,8 +298,8 @@ impl Store {
         for extent in extents {
             let run = extent.run();
             let mut shared = Clears::default();
-            // A block whose other holders are gone is this object's alone.
-            for share in self.metadata.shares(run)?.into_iter().filter(|share| share.count > 1) {
+            let shares = self.metadata.shares(run)?;
+            for share in shares.into_iter().filter(|share| share.count > holders) {
                 let (start, end) = (share.run.start.max(run.start), share.run.end().min(run.end()));
                 let logical = |physical: u64| extent.logical + (physical - run.start);
                 shared.add(logical(start), logical(end));

@@ -212,7 +212,7 @@ impl Image {
         let mut keys = record(72, &[(8, 5), (40, 6)]);
         keys[1] = 3;
         image.put("drive", short(1), keys);
-        image.put("drive", short(2), record(32, &[(8, 128)]));
+        image.put("drive", short(2), record(48, &[(8, 128)]));
         image.put("drive", short(3), mark_record(0, 0));
         image.put("objects", object_key(1, 4), object_record(0, 0, 0));
         image.put("objects", object_key(2, 4), object_record(0, 0, 0));
