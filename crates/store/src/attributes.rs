@@ -173,7 +173,7 @@ impl Store {
     pub fn getattr(&self, name: ObjectName) -> Result<Attributes, StoreError> {
         let object = self.object(name)?;
         let mut body = object.read();
-        if body.packing || body.fresh_writing > 0 || !body.clears_writing.is_empty() {
+        if body.writing.is_packing() || body.writing.clears_any() {
             // What was flushed counts for what it is.
             drop(body);
             self.settle_accounts();

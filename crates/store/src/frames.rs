@@ -1,8 +1,8 @@
 //! The cached frames of one object: what is valid, what is dirty, what is being written.
 //!
 //! A frame holds 16 blocks, each of which is valid or not. A valid block is *clean* (as on the
-//! medium), *dirty* (newer), or *being written* (a flush has taken it, and until its commit the
-//! medium has nothing that could be read instead). A frame with dirty blocks or blocks being written
+//! medium), *dirty* (newer), or *being written* (a flush has taken it, and until the tree has what
+//! that took there is nothing that could be read instead). A frame with dirty blocks or blocks being written
 //! is pinned: it is not given up.
 //!
 //! Frames are shared with whoever reads them. A write changes a frame only when nobody shares it,
@@ -71,6 +71,8 @@ struct Slot {
     valid: BlockSet,
     dirty: BlockSet,
     writing: BlockSet,
+    /// How many flushes have taken some of it that the tree does not have yet.
+    taken: u32,
     /// Dirty blocks that replace nothing on the medium.
     fresh: BlockSet,
     /// Blocks that were used since the frame came in, or since its heat last rose.
@@ -136,12 +138,29 @@ pub(crate) struct FrameWrite<'a> {
 }
 
 /// Blocks of one frame that a flush has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) number: u64,
+    /// Which of the frames that were there by this number.
+    stamp: u64,
+    pub(crate) blocks: BlockSet,
+    /// Those that replace nothing on the medium.
+    fresh: BlockSet,
+}
+
+impl Claim {
+    /// All blocks of a frame.
+    #[cfg(test)]
+    pub(crate) fn whole(number: u64) -> Claim {
+        Claim { number, stamp: 0, blocks: BlockSet::MAX, fresh: 0 }
+    }
+}
+
+/// The same, with what was in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
-    pub(crate) number: u64,
+    pub(crate) claim: Claim,
     pub(crate) frame: Arc<Frame>,
-    pub(crate) blocks: BlockSet,
-    pub(crate) fresh: BlockSet,
 }
 
 /// How many blocks were dropped, by what they were.
@@ -155,7 +174,7 @@ impl Slot {
     /// A frame of blocks that are as on the medium.
     fn clean(frame: Frame, valid: BlockSet, used: BlockSet, stamp: u64) -> Slot {
         let frame = Arc::new(frame);
-        Slot { frame, valid, dirty: 0, writing: 0, fresh: 0, used, heat: 0, stamp }
+        Slot { frame, valid, dirty: 0, writing: 0, taken: 0, fresh: 0, used, heat: 0, stamp }
     }
 
     fn view(&self, number: u64) -> View {
@@ -164,6 +183,14 @@ impl Slot {
 
     fn is_pinned(&self) -> bool {
         self.dirty | self.writing != 0
+    }
+
+    /// One flush less has taken some of it.
+    fn let_go(&mut self) {
+        self.taken = self.taken.saturating_sub(1);
+        if self.taken == 0 {
+            self.writing = 0;
+        }
     }
 
     /// Notes a use. Blocks used for the first time do not count: reading a frame in small pieces
@@ -192,6 +219,12 @@ fn outside(block: usize, range: &Range<usize>) -> [Range<usize>; 2] {
         bytes.start..range.start.clamp(bytes.start, bytes.end),
         range.end.clamp(bytes.start, bytes.end)..bytes.end,
     ]
+}
+
+/// The frame that a flush has taken some of, if it is still there: cut off and written anew, it is
+/// another one.
+fn taken_slot<'s>(slots: &'s mut BTreeMap<u64, Slot>, of: &Claim) -> Option<&'s mut Slot> {
+    slots.get_mut(&of.number).filter(|slot| slot.stamp == of.stamp)
 }
 
 impl FrameMap {
@@ -347,51 +380,48 @@ impl FrameMap {
             let Some(slot) = self.slots.get_mut(&number) else {
                 continue;
             };
-            debug_assert!(slot.writing == 0, "one flush at a time");
-            captured.push(Captured {
-                number,
-                frame: slot.frame.clone(),
-                blocks: slot.dirty,
-                fresh: slot.fresh,
-            });
-            slot.writing = slot.dirty;
+            let Slot { stamp, dirty: blocks, fresh, .. } = *slot;
+            let claim = Claim { number, stamp, blocks, fresh };
+            captured.push(Captured { claim, frame: slot.frame.clone() });
+            slot.writing |= slot.dirty;
+            slot.taken += 1;
             slot.dirty = 0;
             slot.fresh = 0;
         }
         captured
     }
 
-    /// A flush has written what it took.
-    pub(crate) fn written(&mut self, captured: &[Captured]) {
-        for frame in captured {
-            let Some(slot) = self.slots.get_mut(&frame.number) else {
-                continue;
-            };
-            let was_pinned = slot.is_pinned();
-            slot.writing = 0;
-            if was_pinned && !slot.is_pinned() {
-                self.pinned -= 1;
+    /// The tree has what a flush took. Blocks that other flushes have taken of the same frame go on
+    /// counting as being written until the tree has what the last of those took.
+    pub(crate) fn written(&mut self, claims: &[Claim]) {
+        for claim in claims {
+            if let Some(slot) = taken_slot(&mut self.slots, claim) {
+                self.pinned -= usize::from(slot.is_pinned());
+                slot.let_go();
+                self.pinned += usize::from(slot.is_pinned());
             }
         }
     }
 
-    /// A flush has failed to write what it took: it is dirty again. Returns how many blocks are
-    /// that were not dirty anyway, and how many of all replace nothing on the medium.
-    pub(crate) fn revert(&mut self, captured: &[Captured]) -> Dropped {
+    /// The last flush has failed to write what it took: it is dirty again. Returns how many blocks
+    /// are that were not dirty anyway, and how many of all replace nothing on the medium.
+    pub(crate) fn revert(&mut self, claims: &[Claim]) -> Dropped {
         let mut back = Dropped::default();
-        for frame in captured {
-            let Some(slot) = self.slots.get_mut(&frame.number) else {
+        for claim in claims {
+            let Some(slot) = taken_slot(&mut self.slots, claim) else {
                 continue;
             };
             // What was cut off meanwhile is not being written any more.
-            let again = slot.writing & frame.blocks;
+            let again = slot.writing & claim.blocks;
             back.dirty += u64::from((again & !slot.dirty).count_ones());
-            back.fresh += u64::from((again & frame.fresh).count_ones());
+            back.fresh += u64::from((again & claim.fresh).count_ones());
+            self.pinned -= usize::from(slot.is_pinned());
             slot.dirty |= again;
-            slot.fresh |= again & frame.fresh;
-            slot.writing = 0;
+            slot.fresh |= again & claim.fresh;
+            slot.let_go();
+            self.pinned += usize::from(slot.is_pinned());
             if slot.dirty != 0 {
-                self.dirty.insert(frame.number);
+                self.dirty.insert(claim.number);
             }
         }
         back
@@ -617,6 +647,10 @@ mod tests {
         found
     }
 
+    fn claims(map: &mut FrameMap) -> Vec<Claim> {
+        map.capture().into_iter().map(|captured| captured.claim).collect()
+    }
+
     #[test]
     fn sets_and_runs() {
         assert_eq!(set(0..16), 0xffff);
@@ -683,19 +717,50 @@ mod tests {
         let pool = FramePool::new(8).unwrap();
         let mut map = FrameMap::default();
         put(&mut map, &pool, 0..2 * B, 1);
-        let taken = map.capture();
+        let captured = map.capture();
+        let taken = [captured[0].claim];
         assert_eq!((taken[0].blocks, taken[0].fresh), (0b11, 0b11));
         assert_eq!(map.states(0), States { valid: 0b11, dirty: 0, writing: 0b11 });
         assert!(matches!(map.judge(0, 1), Judged::Pinned));
         put(&mut map, &pool, 0..B, 2);
-        assert_eq!(taken[0].frame[0], 1);
+        assert_eq!(captured[0].frame[0], 1);
         map.written(&taken);
         assert_eq!(map.states(0), States { valid: 0b11, dirty: 0b01, writing: 0 });
         assert_eq!(map.pinned(), 1);
-        let again = map.capture();
+        let again = claims(&mut map);
         map.written(&again);
         assert_eq!(map.pinned(), 0);
         assert_eq!(shape(&mut map), [(2, B), (1, B)]);
+    }
+
+    #[test]
+    fn what_several_flushes_took_is_kept_until_the_last_of_them_is_in_the_tree() {
+        let pool = FramePool::new(8).unwrap();
+        let mut map = FrameMap::default();
+        put(&mut map, &pool, 0..2 * B, 1);
+        let first = claims(&mut map);
+        put(&mut map, &pool, B..3 * B, 2);
+        let second = claims(&mut map);
+        assert_eq!((second[0].blocks, map.pinned()), (0b110, 1));
+        map.written(&first);
+        assert_eq!(map.states(0), States { valid: 0b111, dirty: 0, writing: 0b111 });
+        put(&mut map, &pool, 0..B, 3);
+        let third = claims(&mut map);
+        // The third one fails while the second is not in the tree.
+        assert_eq!(map.revert(&third).dirty, 1);
+        assert_eq!(map.states(0), States { valid: 0b111, dirty: 0b1, writing: 0b111 });
+        map.written(&second);
+        assert_eq!(map.states(0), States { valid: 0b111, dirty: 0b1, writing: 0 });
+        let fourth = claims(&mut map);
+        // Cut off and written anew, it is another frame, about which the fourth says nothing.
+        assert_eq!(map.drop_blocks(0, u64::MAX).dirty, 0);
+        let payload = Payload::Copy(&[4; B], filled(&pool, 0));
+        map.write(FrameWrite { number: 0, range: 0..B, payload, edges: Edges::new(), fresh: 0 }, 9);
+        let fifth = claims(&mut map);
+        map.written(&fourth);
+        assert_eq!(map.states(0), States { valid: 0b1, dirty: 0, writing: 0b1 });
+        map.written(&fifth);
+        assert_eq!((map.states(0).writing, map.pinned()), (0, 0));
     }
 
     #[test]
@@ -703,7 +768,7 @@ mod tests {
         let pool = FramePool::new(8).unwrap();
         let mut map = FrameMap::default();
         put(&mut map, &pool, 0..4 * B, 1);
-        let taken = map.capture();
+        let taken = claims(&mut map);
         assert_eq!(map.drop_blocks(3, u64::MAX), Dropped { dirty: 0, fresh: 0 });
         let range = 0..B;
         let payload = Payload::Copy(&[2; B], filled(&pool, 0));
@@ -711,7 +776,7 @@ mod tests {
         // Three of four are left, one of them was written again.
         assert_eq!(map.revert(&taken), Dropped { dirty: 2, fresh: 3 });
         assert_eq!(map.states(0), States { valid: 0b111, dirty: 0b111, writing: 0 });
-        assert_eq!(map.capture()[0].fresh, 0b111);
+        assert_eq!(map.capture()[0].claim.fresh, 0b111);
     }
 
     #[test]

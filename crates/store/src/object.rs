@@ -5,6 +5,7 @@
 //! object whose state differs from that is *dirty* and registered with the table (see `table`) until
 //! a flush takes it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -25,6 +26,8 @@ pub(crate) struct Object {
     /// Copy of `Body::removed`.
     removed: AtomicBool,
     body: RwLock<Body>,
+    /// The data block behind the one that was placed last, where to go on; 0 is none.
+    placed_end: AtomicU64,
     /// Locked through `Cache::frames`.
     pub(crate) frames: Mutex<FrameMap>,
 }
@@ -36,21 +39,17 @@ pub(crate) struct Body {
     pub(crate) record: ObjectRecord,
     /// The object is no more.
     pub(crate) removed: bool,
-    /// The tree has a record of it, or will have when the flush under way ends.
+    /// The tree has a record of it, or will have when it has what flushes have taken.
     pub(crate) in_tree: bool,
     /// Its place among the dirty objects, if it is one.
     pub(crate) registered: Option<u64>,
     /// Dirty blocks that replace nothing on the medium.
     pub(crate) fresh: u64,
-    /// The same, of those that a flush has taken.
-    pub(crate) fresh_writing: u64,
     /// Blocks that the tree has and that are dead: cut off since the last flush took the object.
     pub(crate) clears: Clears,
-    /// The same, cut off before the flush under way took it.
-    pub(crate) clears_writing: Clears,
-    /// The flush under way may compress blocks.
-    pub(crate) packing: bool,
-    /// The contents are in the tree, or will be when the flush under way ends.
+    /// What flushes have taken and the tree does not have yet.
+    pub(crate) writing: Writing,
+    /// The contents are in the tree, or will be when it has what flushes have taken.
     pub(crate) small: bool,
     /// No block from here on is in the tree.
     pub(crate) mapped_end: u64,
@@ -58,8 +57,66 @@ pub(crate) struct Body {
     pub(crate) charge: u64,
     /// Records promised in the metadata region and not yet taken by a flush.
     pub(crate) promised_records: u64,
-    /// The data block behind the one that was placed last: where to go on.
-    pub(crate) placed_end: Option<u64>,
+}
+
+/// What flushes have taken of an object and the tree does not have yet.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// Blocks that replace nothing on the medium.
+    pub(crate) fresh: u64,
+    /// The flushes, the oldest first.
+    flushes: VecDeque<Flushing>,
+}
+
+/// What a flush has taken of an object.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    /// Blocks that replace nothing on the medium.
+    pub(crate) fresh: u64,
+    /// What was cut off since the flush before.
+    pub(crate) clears: Clears,
+    /// Blocks may be compressed.
+    pub(crate) packing: bool,
+}
+
+impl Writing {
+    /// One more flush has taken the object.
+    pub(crate) fn push(&mut self, flush: Flushing) {
+        self.fresh += flush.fresh;
+        self.flushes.push_back(flush);
+    }
+
+    /// The tree has what the oldest of the flushes has taken.
+    pub(crate) fn pop_oldest(&mut self) {
+        let oldest = self.flushes.pop_front().unwrap_or_default();
+        self.fresh -= oldest.fresh;
+    }
+
+    /// The youngest of the flushes has failed.
+    pub(crate) fn pop_youngest(&mut self) -> Flushing {
+        let youngest = self.flushes.pop_back().unwrap_or_default();
+        self.fresh -= youngest.fresh;
+        youngest
+    }
+
+    /// Whether any of the flushes may compress blocks.
+    pub(crate) fn is_packing(&self) -> bool {
+        self.flushes.iter().any(|flush| flush.packing)
+    }
+
+    /// Whether any of the flushes frees blocks.
+    pub(crate) fn clears_any(&self) -> bool {
+        self.clears().any(|clears| !clears.is_empty())
+    }
+
+    fn clears(&self) -> impl Iterator<Item = &Clears> {
+        self.flushes.iter().map(|flush| &flush.clears)
+    }
+
+    /// The block from which on everything is cut off.
+    fn end(&self) -> u64 {
+        self.clears().map(Clears::end).min().unwrap_or(u64::MAX)
+    }
 }
 
 impl Object {
@@ -85,6 +142,7 @@ impl Object {
             access_control_version: AtomicU64::new(body.record.access_control_version),
             removed: AtomicBool::new(false),
             body: RwLock::new(body),
+            placed_end: AtomicU64::new(0),
             frames: Mutex::new(FrameMap::default()),
         }
     }
@@ -113,6 +171,16 @@ impl Object {
         Some(self.access_control_version.load(Ordering::Acquire))
     }
 
+    /// The data block behind the one that was placed last since the object is in memory.
+    pub(crate) fn placed_end(&self) -> Option<u64> {
+        Some(self.placed_end.load(Ordering::Relaxed)).filter(|end| *end != 0)
+    }
+
+    /// Blocks were placed that end in front of this data block.
+    pub(crate) fn set_placed_end(&self, end: u64) {
+        self.placed_end.store(end, Ordering::Relaxed);
+    }
+
     /// Copies what can be had without the lock, after a change of `body`.
     pub(crate) fn publish(&self, body: &Body) {
         self.access_control_version.store(body.record.access_control_version, Ordering::Release);
@@ -128,15 +196,12 @@ impl Body {
             in_tree: false,
             registered: None,
             fresh: 0,
-            fresh_writing: 0,
             clears: Clears::default(),
-            clears_writing: Clears::default(),
-            packing: false,
+            writing: Writing::default(),
             small: false,
             mapped_end: 0,
             charge: 0,
             promised_records: 0,
-            placed_end: None,
         }
     }
 
@@ -147,23 +212,23 @@ impl Body {
 
     /// What the object has to be charged if `fresh` more blocks became fresh.
     pub(crate) fn charge_with(&self, fresh: u64) -> u64 {
-        let blocks = self.record.blocks_used + self.fresh + self.fresh_writing + fresh;
+        let blocks = self.record.blocks_used + self.fresh + self.writing.fresh + fresh;
         self.record.blocks_reserved.max(blocks)
     }
 
     /// Blocks of the tree that count as the object's end here: those in front of every cut.
     pub(crate) fn live_end(&self) -> u64 {
-        self.mapped_end.min(self.clears.end()).min(self.clears_writing.end())
+        self.mapped_end.min(self.clears.end()).min(self.writing.end())
     }
 
     /// Whether the tree's block is dead.
     pub(crate) fn is_cleared(&self, block: u64) -> bool {
-        self.clears.contains(block) || self.clears_writing.contains(block)
+        self.clears.contains(block) || self.writing.clears().any(|clears| clears.contains(block))
     }
 
     /// The same, with checksums.
     pub(crate) fn living_pieces(&self, pieces: Vec<Piece>) -> Vec<Piece> {
-        if self.clears.is_empty() && self.clears_writing.is_empty() {
+        if self.clears.is_empty() && !self.writing.clears_any() {
             return pieces;
         }
         let mut left = Vec::with_capacity(pieces.len());
@@ -179,13 +244,16 @@ impl Body {
 
     /// What of extents that the tree has is not dead.
     pub(crate) fn living(&self, extents: Vec<Extent>) -> Vec<Extent> {
-        self.clears.subtract(self.clears_writing.subtract(extents))
+        let all = self.writing.clears().chain([&self.clears]);
+        all.fold(extents, |left, clears| clears.subtract(left))
     }
 
     /// The attributes as `getattr` tells them, without what is shared in a family.
     pub(crate) fn attributes(&self) -> Attributes {
         let record = &self.record;
-        let blocks_used = record.blocks_used + self.fresh + self.fresh_writing;
+        // Contents that go into the tree take no blocks.
+        let writing = if self.small { 0 } else { self.writing.fresh };
+        let blocks_used = record.blocks_used + self.fresh + writing;
         Attributes {
             access_control_version: record.access_control_version,
             nearby_object: record.nearby_object,

@@ -112,7 +112,7 @@ impl Store {
         }
         let in_part = |blocks: BlockSet| blocks & touched != 0 && blocks & !covered != 0;
         let mut blocks = 0;
-        if body.packing {
+        if body.writing.is_packing() {
             let being_written = runs(states.writing).map(set);
             blocks = being_written.filter(|run| in_part(*run)).fold(0, |all, run| all | run);
         }

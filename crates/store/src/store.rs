@@ -12,7 +12,8 @@
 //! 4. The frames of one object (`Cache::frames`), the accounts (`Store::accounts`), the identifiers,
 //!    the flush queue: held for a few instructions, never two at a time.
 //!
-//! The flush under way (one at a time, see `flush`) holds no lock while it writes and commits.
+//! The flush under way (one at a time, see `flush`) holds no lock while it writes; whoever applies what
+//! flushes left (one at a time, see `flush::settle`) holds none of these while the tree changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,7 +24,7 @@ use nasd_types::limits::{BLOCK_BYTES, MAX_TRANSFER_BYTES};
 use nasd_types::{ObjectName, PartitionId};
 
 use crate::cache::Cache;
-use crate::flush::{FlushQueue, Request};
+use crate::flush::{Backlog, FlushQueue, Request};
 use crate::geometry::Geometry;
 use crate::identifiers::Identifiers;
 use crate::log::{Inlined, Log};
@@ -58,6 +59,7 @@ pub struct Store {
     pub(crate) accounts: Mutex<Accounts>,
     pub(crate) identifiers: Identifiers,
     pub(crate) queue: FlushQueue,
+    pub(crate) backlog: Backlog,
     /// Why the store takes no more changes, once it does not.
     pub(crate) read_only: OnceLock<String>,
     pub(crate) options: OpenOptions,
@@ -102,6 +104,7 @@ impl Store {
             table: ObjectTable::new(),
             accounts: Mutex::new(accounts),
             queue: FlushQueue::default(),
+            backlog: Backlog::default(),
             read_only: OnceLock::new(),
             tally: Tally::default(),
             idle_since: AtomicU64::new(0),
@@ -158,10 +161,15 @@ impl Store {
         })
     }
 
+    /// Whether a flush is under way, or one is not applied to the tree.
+    fn is_flushing(&self) -> bool {
+        self.queue.is_running() || !self.backlog.is_empty()
+    }
+
     /// What was flushed counts for what it is. If that fails, the accounts are as they were.
     pub(crate) fn settle_accounts(&self) {
-        if self.queue.has_unsettled() {
-            let _ = self.settle();
+        if !self.backlog.is_empty() {
+            let _ = self.settle_all();
         }
     }
 
@@ -185,7 +193,8 @@ impl Store {
             if settled.is_err() || self.cache.wants_write_back() || over {
                 return self.cache.dirty_bytes();
             }
-            self.cache.wait_for_work(deadline);
+            let due = self.backlog.due();
+            self.cache.wait_for_work(due.map_or(deadline, |due| due.min(deadline)));
         }
     }
 
@@ -201,8 +210,8 @@ impl Store {
     }
 
     fn tidy_up(&self) -> Result<(), StoreError> {
-        if self.queue.has_unsettled() {
-            self.settle()?;
+        if self.backlog.due().is_some_and(|due| due <= Instant::now()) {
+            self.settle_all()?;
         }
         if self.has_doomed() {
             self.remove_doomed()?;
@@ -290,10 +299,10 @@ impl Store {
                 let dirty = self.table.dirty_of(partition);
                 dirty.iter().any(|object| {
                     let body = object.read();
-                    body.removed || !body.clears.is_empty() || !body.clears_writing.is_empty()
-                }) || self.queue.is_running()
+                    body.removed || !body.clears.is_empty() || body.writing.clears_any()
+                }) || self.is_flushing()
             }
-            NoSpace::Data => self.table.dirty_count() > 0 || self.queue.is_running(),
+            NoSpace::Data => self.table.dirty_count() > 0 || self.is_flushing(),
             NoSpace::Metadata => self.table.dirty_count() > 0 || !self.metadata.capacity.is_exact(),
         };
         if !hopeful {

@@ -5,8 +5,7 @@
 //!    has each write wholly or not at all.
 //! 2. *Compress* them, in partitions that want it. *Write* them to free places, and sync; or, if they are few, put them into
 //! 3. the *log entry*, which is written and synced. The flush is durable.
-//! 4. *Settle*: apply the entry's changes to the tree, and *let go*: what was written is clean, what
-//!    was replaced is free.
+//! 4. *Settle* (see `settle`), later: the tree gets what the entry has.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
 //! takes other places. If a sync or the log fails, nobody can tell what the medium has, and the
@@ -25,12 +24,12 @@ use super::place::{
 };
 use super::{Copy, Request};
 use crate::clears::Clears;
-use crate::frames::{BlockSet, Captured, FRAME_BLOCKS};
+use crate::frames::{BlockSet, Captured, Claim, FRAME_BLOCKS};
 use crate::free_map::Run;
 use crate::log::Change;
+use crate::metadata::TreeError;
 use crate::metadata::record::{Counters, LogMark, ObjectRecord, SMALL_BYTES_MAX};
-use crate::metadata::{Effects, TreeError};
-use crate::object::{Body, Object};
+use crate::object::{Body, Flushing, Object};
 use crate::{NoSpace, Store, StoreError};
 
 /// Most blocks of a flush that go into the log entry: one sequential write and one sync are quicker
@@ -75,21 +74,22 @@ enum Small {
 pub(super) struct Taken {
     pub(super) object: Arc<Object>,
     pub(super) record: ObjectRecord,
-    removed: bool,
+    pub(super) removed: bool,
     pub(super) was_in_tree: bool,
     was_small: bool,
     small: Small,
     clears: Clears,
-    promised_records: u64,
-    pub(super) hint: Option<u64>,
+    pub(super) promised_records: u64,
+    pub(super) claims: Vec<Claim>,
+    /// What was in them, until that is written.
     frames: Vec<Captured>,
     compression: Compression,
     /// What the blocks are stored as, and where, until that is written.
     parts: Vec<Part>,
     pieces: Vec<Piece>,
-    places: Vec<Run>,
+    pub(super) places: Vec<Run>,
     /// Of frames with compressed blocks those that have no data block to themselves.
-    shrunk: Vec<(u64, BlockSet)>,
+    pub(super) shrunk: Vec<(u64, BlockSet)>,
 }
 
 impl Taken {
@@ -97,12 +97,12 @@ impl Taken {
     fn blocks(&self) -> u64 {
         match self.small {
             Small::Put(_) => 0,
-            Small::Keep | Small::Drop => block_count(&self.frames),
+            Small::Keep | Small::Drop => block_count(&self.claims),
         }
     }
 
     /// Data blocks that they take.
-    fn placed_blocks(&self) -> u64 {
+    pub(super) fn placed_blocks(&self) -> u64 {
         self.places.iter().map(|run| run.blocks).sum()
     }
 }
@@ -110,14 +110,21 @@ impl Taken {
 /// What is durable in the log, and to be applied to the tree.
 #[derive(Debug)]
 pub(super) struct Durable {
-    taken: Vec<Taken>,
-    changes: Vec<Change>,
-    mark: LogMark,
+    pub(super) taken: Vec<Taken>,
+    pub(super) changes: Vec<Change>,
+    pub(super) mark: LogMark,
+}
+
+impl Durable {
+    /// Whether something of it may be compressed.
+    pub(super) fn is_packed(&self) -> bool {
+        self.taken.iter().any(|one| one.compression != Compression::None && !one.claims.is_empty())
+    }
 }
 
 impl Store {
     /// Makes durable what is asked for; how many blocks were written. What is left to do after
-    /// that is left for `settle_last`.
+    /// that is left for `settle_all`.
     pub(super) fn run_batch(&self, request: &Request) -> Result<u64, StoreError> {
         self.writable()?;
         let mut taken = self.take(request);
@@ -137,9 +144,12 @@ impl Store {
                 }
                 let blocks = taken.iter().map(Taken::blocks).sum();
                 let durable = Durable { taken, changes, mark: self.log.mark() };
-                *self.queue.unsettled() = Some(durable);
+                let packed = durable.is_packed();
+                self.backlog.push(durable);
+                if packed || !logged {
+                    self.settle_all()?;
+                }
                 if !logged {
-                    self.settle_last()?;
                     self.checkpoint_now()?;
                 }
                 Ok(blocks)
@@ -194,25 +204,26 @@ impl Store {
         let frames = self.cache.frames(object).capture();
         let was_in_tree = body.in_tree;
         body.in_tree = true;
-        body.fresh_writing = std::mem::take(&mut body.fresh);
-        body.clears_writing = std::mem::take(&mut body.clears);
-        body.mapped_end = body.mapped_end.min(body.clears_writing.end());
+        let fresh = std::mem::take(&mut body.fresh);
+        let clears = std::mem::take(&mut body.clears);
+        body.mapped_end = body.mapped_end.min(clears.end());
         let was_small = body.small;
-        let small = small_after(&body, &frames);
+        let small = small_after(&body, &frames, &clears);
         body.small = match &small {
             Small::Keep => was_small,
             Small::Put(_) => true,
             Small::Drop => false,
         };
         if let Some(last) = frames.last().filter(|_| !matches!(small, Small::Put(_))) {
-            let behind = FRAME_BLOCKS as u64 - u64::from(last.blocks.leading_zeros());
-            body.mapped_end = body.mapped_end.max(last.number * FRAME_BLOCKS as u64 + behind);
+            let behind = FRAME_BLOCKS as u64 - u64::from(last.claim.blocks.leading_zeros());
+            body.mapped_end = body.mapped_end.max(last.claim.number * FRAME_BLOCKS as u64 + behind);
         }
         let compression = match &small {
             Small::Put(_) => Compression::None,
             Small::Keep | Small::Drop => compression,
         };
-        body.packing = compression != Compression::None && !frames.is_empty();
+        let packing = compression != Compression::None && !frames.is_empty();
+        body.writing.push(Flushing { fresh, clears: clears.clone(), packing });
         Some(Taken {
             object: object.clone(),
             record: body.record.clone(),
@@ -220,9 +231,9 @@ impl Store {
             was_in_tree,
             was_small,
             small,
-            clears: body.clears_writing.clone(),
+            clears,
             promised_records: std::mem::take(&mut body.promised_records),
-            hint: body.placed_end,
+            claims: frames.iter().map(|captured| captured.claim).collect(),
             frames,
             compression,
             parts: Vec::new(),
@@ -265,13 +276,14 @@ impl Store {
             changes_of(one, placed, &mut changes);
             one.pieces.clear();
             one.shrunk = one.parts.drain(..).filter_map(|part| part.shrunk()).collect();
+            one.frames.clear();
+            if let Some(last) = one.places.last() {
+                one.object.set_placed_end(last.end());
+            }
         }
         let entry = self.log.encode(&changes);
         if entry.len() > self.log.entry_bytes_max() {
             return Ok((changes, false));
-        }
-        if !self.log.has_room() {
-            self.checkpoint_now().map_err(Failure::Fatal)?;
         }
         self.log.append(&*self.device, &entry).map_err(|error| Failure::Fatal(error.into()))?;
         self.tally.log_entries.fetch_add(1, Ordering::Relaxed);
@@ -372,118 +384,22 @@ impl Store {
         }
     }
 
-    /// Applies to the tree what is durable in the log alone. Whoever calls this leads.
-    pub(super) fn settle_last(&self) -> Result<(), StoreError> {
-        let Some(Durable { taken, changes, mark }) = self.queue.unsettled().take() else {
-            return Ok(());
-        };
-        match self.apply(&changes, mark) {
-            Ok(effects) => {
-                self.let_go(taken, &effects);
-                Ok(())
-            }
-            Err(error) => {
-                let error = StoreError::from(error);
-                self.latch(&error);
-                self.put_back(taken);
-                Err(error)
-            }
-        }
-    }
-
-    fn apply(&self, changes: &[Change], mark: LogMark) -> Result<Effects, TreeError> {
-        let mut transaction = self.metadata.begin()?;
-        let effects = transaction.apply(changes, mark)?;
-        // Before anybody can find the extents.
-        for (run, contents) in &effects.inlined {
-            self.inlined.insert(*run, contents);
-        }
-        transaction.commit()?;
-        Ok(effects)
-    }
-
-    /// What was taken is in the tree: clean, and charged for what it is.
-    fn let_go(&self, taken: Vec<Taken>, effects: &Effects) {
-        self.accounts().free(&effects.freed);
-        // What moves between an object and its family is charged twice for a moment, and never not
-        // at all.
-        let (more, less): (Vec<_>, Vec<_>) =
-            effects.shared.iter().partition(|&(_, &change)| change > 0);
-        for (&partition, &change) in more {
-            self.accounts().charge_shared(partition, change);
-        }
-        let mut others = effects.objects.clone();
-        for one in taken {
-            others.remove(&one.object.name);
-            self.let_go_of(&one, effects);
-        }
-        // Whoever had found these blocks in the tree before has read them by now: he held the object's
-        // body, which was locked alone since.
-        self.inlined.forget(&effects.freed);
-        // Sources of copies.
-        for (name, settled) in others {
-            if let (Some(settled), Ok(object)) = (settled, self.table.get(name)) {
-                let mut body = object.write();
-                (body.record.blocks_used, body.record.family) =
-                    (settled.blocks_used, settled.family);
-                let charge = body.charge_with(0);
-                self.settle_charge(&object, &mut body, charge);
-            }
-        }
-        for (&partition, &change) in less {
-            self.accounts().charge_shared(partition, change);
-        }
-    }
-
-    fn let_go_of(&self, one: &Taken, effects: &Effects) {
-        let name = one.object.name;
-        let mut body = one.object.write();
-        // What was written again meanwhile, and replaces blocks that have become fewer.
-        let uncovered = {
-            let mut frames = self.cache.frames(&one.object);
-            frames.written(&one.frames);
-            let uncover = |(number, blocks): &(u64, BlockSet)| frames.uncover(*number, *blocks);
-            one.shrunk.iter().map(uncover).sum::<u64>()
-        };
-        body.fresh += uncovered;
-        body.fresh_writing = 0;
-        body.clears_writing = Clears::default();
-        body.packing = false;
-        self.metadata.capacity.release(one.promised_records);
-        // The free blocks that were promised and not needed.
-        self.accounts().forget_dirty(block_count(&one.frames) - one.placed_blocks());
-        if one.removed {
-            self.settle_charge(&one.object, &mut body, 0);
-            self.table.forget(name);
-            return;
-        }
-        if let Some(Some(settled)) = effects.objects.get(&name) {
-            body.record.blocks_used = settled.blocks_used;
-            body.record.family = settled.family;
-        }
-        body.placed_end = one.places.last().map(Run::end).or(body.placed_end);
-        let charge = body.charge_with(0);
-        self.settle_charge(&one.object, &mut body, charge);
-    }
-
     /// What was taken was not written: it is dirty again, and its places are free.
-    fn put_back(&self, taken: Vec<Taken>) {
+    pub(super) fn put_back(&self, taken: Vec<Taken>) {
         for one in taken {
             let mut body = one.object.write();
-            let back = self.cache.frames(&one.object).revert(&one.frames);
+            let back = self.cache.frames(&one.object).revert(&one.claims);
             // For every place a promise of a free block was given up. The other promises still
             // stand, even those for blocks that were cut off or written again meanwhile.
-            let left = block_count(&one.frames) - one.placed_blocks();
+            let left = block_count(&one.claims) - one.placed_blocks();
             {
                 let mut accounts = self.accounts();
                 accounts.take_back(&one.places, back.dirty);
                 accounts.forget_dirty(left);
             }
-            body.packing = false;
-            body.fresh_writing = 0;
             body.fresh += back.fresh;
-            let clears = std::mem::take(&mut body.clears_writing);
-            body.clears.add_all(&clears);
+            let flush = body.writing.pop_youngest();
+            body.clears.add_all(&flush.clears);
             body.small = one.was_small;
             body.in_tree = one.was_in_tree;
             body.promised_records += one.promised_records;
@@ -499,8 +415,8 @@ impl Store {
 }
 
 /// What becomes of an object's small contents when these frames are written. The body has what the
-/// tree will have otherwise.
-fn small_after(body: &Body, frames: &[Captured]) -> Small {
+/// tree will have otherwise; `clears` is what was cut off since it was taken last.
+fn small_after(body: &Body, frames: &[Captured], clears: &Clears) -> Small {
     let size = body.record.logical_size;
     if body.removed {
         return Small::Keep;
@@ -511,7 +427,7 @@ fn small_after(body: &Body, frames: &[Captured]) -> Small {
     {
         return Small::Put(contents);
     }
-    if body.small && (!frames.is_empty() || body.clears_writing.contains(0)) {
+    if body.small && (!frames.is_empty() || clears.contains(0)) {
         return Small::Drop;
     }
     Small::Keep
@@ -680,7 +596,7 @@ mod tests {
                 store.flush(&[two]).unwrap();
             }
         }
-        store.settle().unwrap();
+        store.settle_all().unwrap();
         let extents = store.metadata.extents(one, 0, 1000).unwrap();
         assert!(extents.len() <= 5, "{} extents", extents.len());
         assert_eq!(store.read(one, ByteRange::new(0, 200 * 4096)).unwrap().len(), 200 * 4096);

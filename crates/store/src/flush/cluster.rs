@@ -57,7 +57,7 @@ impl Store {
     /// Where an object's blocks should go: behind those placed last, else behind its last extent, else
     /// where its list is.
     pub(super) fn wish(&self, one: &Taken, placed: &Placed) -> Result<Wish, StoreError> {
-        if let Some(end) = one.hint {
+        if let Some(end) = one.object.placed_end() {
             return Ok(Wish::Behind(end));
         }
         let name = one.object.name;
@@ -96,6 +96,11 @@ impl Store {
     }
 
     fn last_end(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
+        // Its last blocks may not be in the tree yet.
+        let placed = self.table.get(name).ok().and_then(|object| object.placed_end());
+        if placed.is_some() {
+            return Ok(placed);
+        }
         let last = self.metadata.last_extent(name)?;
         Ok(last.map(|extent| extent.run().end()))
     }

@@ -7,13 +7,15 @@
 //!
 //! A flush (see `batch`) takes the objects as they are, writes their dirty blocks to free places, or
 //! few of them to the log, and appends an entry to the log. Then everybody gets an answer. That the
-//! entry is applied to the tree comes after: by the leader if he has time, else by the next
-//! leader or by the background thread, whoever comes first (see `settle`).
+//! entry is applied to the tree comes later, together with others (see `settle`).
 
 mod batch;
 mod checkpoint;
 mod cluster;
 mod place;
+mod settle;
+
+pub(crate) use settle::Backlog;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -63,6 +65,13 @@ pub(crate) struct Copy {
 }
 
 impl Request {
+    /// Whether it asks for objects to be durable, and for nothing else, so that it does not matter
+    /// whether the tree has what was asked for before.
+    fn is_plain(&self) -> bool {
+        let more = self.clock || self.give_back || self.settle || self.checkpoint;
+        !more && self.copies.is_empty() && self.changes.is_empty()
+    }
+
     fn merge(&mut self, other: Request) {
         self.all |= other.all;
         self.objects.extend(other.objects);
@@ -98,8 +107,6 @@ struct Queue {
 pub(crate) struct FlushQueue {
     queue: Mutex<Queue>,
     ended: Condvar,
-    /// What is durable in the log and not applied to the tree. Only the leader looks at it.
-    unsettled: Mutex<Option<batch::Durable>>,
 }
 
 impl FlushQueue {
@@ -107,26 +114,17 @@ impl FlushQueue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, Option<batch::Durable>> {
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a flush is under way, or one is not applied to the tree.
+    /// Whether a flush is under way.
     pub(crate) fn is_running(&self) -> bool {
-        self.lock().running || self.has_unsettled()
-    }
-
-    /// Whether the tree lacks something that is durable.
-    pub(crate) fn has_unsettled(&self) -> bool {
-        self.unsettled().is_some()
+        self.lock().running
     }
 }
 
 /// The leader's duty to tell the others, kept even if it panics.
 struct Leading<'a> {
     store: &'a Store,
-    /// The number of the request, if there is one.
-    number: Option<u64>,
+    /// The number of the request.
+    number: u64,
     /// Whether all that was asked for was done.
     succeeded: bool,
 }
@@ -135,22 +133,10 @@ impl<'a> Leading<'a> {
     /// What the request asks for is durable; the leader goes on leading. Those who asked for more
     /// wait for that.
     fn done(&mut self, written_blocks: u64) {
-        if let Some(number) = self.number {
-            let mut queue = self.store.queue.lock();
-            queue.finished = number + 1;
-            queue.written_blocks += written_blocks;
-            self.store.queue.ended.notify_all();
-        }
-    }
-
-    /// Leads without a request, when nobody else does any more.
-    fn wait(store: &'a Store) -> Leading<'a> {
-        let mut queue = store.queue.lock();
-        while queue.running {
-            queue = store.queue.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        queue.running = true;
-        Leading { store, number: None, succeeded: true }
+        let mut queue = self.store.queue.lock();
+        queue.finished = self.number + 1;
+        queue.written_blocks += written_blocks;
+        self.store.queue.ended.notify_all();
     }
 }
 
@@ -163,15 +149,13 @@ impl Drop for Leading<'_> {
         }
         let mut queue = self.store.queue.lock();
         queue.running = false;
-        if let Some(number) = self.number {
-            queue.finished = number + 1;
-            queue.settled = number + 1;
-            if !self.succeeded {
-                queue.failed.insert(number);
-            }
-            if queue.failed.len() > FAILURES_KEPT {
-                queue.failed.pop_first();
-            }
+        queue.finished = self.number + 1;
+        queue.settled = self.number + 1;
+        if !self.succeeded {
+            queue.failed.insert(self.number);
+        }
+        if queue.failed.len() > FAILURES_KEPT {
+            queue.failed.pop_first();
         }
         self.store.queue.ended.notify_all();
     }
@@ -241,35 +225,33 @@ impl Store {
     }
 
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
-        let mut leading = Leading { store: self, number: Some(number), succeeded: false };
-        self.settle_last()?;
+        let mut leading = Leading { store: self, number, succeeded: false };
+        // What waits to be applied is kept in the cache.
+        if !request.is_plain() || self.backlog.is_full() || self.cache.wants_write_back() {
+            self.settle_all()?;
+        }
+        if !self.log.has_room() {
+            self.settle_and_checkpoint()?;
+        }
         let blocks = self.run_batch(request)?;
         leading.done(blocks);
         if request.settle || request.checkpoint {
-            self.settle_last()?;
+            self.settle_all()?;
         }
         if request.checkpoint || self.log.is_half_full() {
-            self.settle_last()?;
-            self.checkpoint_now()?;
+            self.settle_and_checkpoint()?;
         }
         leading.succeeded = true;
         drop(leading);
-        if self.queue.has_unsettled() {
+        if self.backlog.wants_attention() {
             self.cache.wake_background();
         }
         Ok(())
     }
 
-    /// Applies to the tree what is durable in the log alone; makes a checkpoint when it is time for
-    /// one. For a background thread.
-    pub(crate) fn settle(&self) -> Result<(), StoreError> {
-        let leading = Leading::wait(self);
-        self.settle_last()?;
-        if self.log.is_half_full() {
-            self.checkpoint_now()?;
-        }
-        drop(leading);
-        Ok(())
+    fn settle_and_checkpoint(&self) -> Result<(), StoreError> {
+        self.settle_all()?;
+        self.checkpoint_now()
     }
 
     /// Makes the tree durable, so that the next open has nothing to replay.

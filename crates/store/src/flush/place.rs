@@ -14,7 +14,7 @@ use nasd_types::Compression;
 use nasd_types::limits::BLOCK_BYTES;
 
 use crate::compress::Packer;
-use crate::frames::{BlockSet, Captured, FRAME_BLOCKS, block_bytes, runs, set};
+use crate::frames::{BlockSet, Captured, Claim, FRAME_BLOCKS, block_bytes, runs, set};
 use crate::free_map::Run;
 use crate::geometry::Geometry;
 use crate::medium::checksum;
@@ -25,8 +25,8 @@ use crate::metadata::record::{Codec, EXTENT_BLOCKS_MAX, Extent};
 const WRITE_BLOCKS_MAX: usize = 256;
 
 /// How many blocks were taken.
-pub(crate) fn block_count(frames: &[Captured]) -> u64 {
-    frames.iter().map(|frame| u64::from(frame.blocks.count_ones())).sum()
+pub(crate) fn block_count(claims: &[Claim]) -> u64 {
+    claims.iter().map(|claim| u64::from(claim.blocks.count_ones())).sum()
 }
 
 /// Blocks of a frame that are stored in one piece, if there is such a piece for them.
@@ -76,7 +76,7 @@ pub(crate) fn data_blocks(parts: &[Part]) -> u64 {
 pub(crate) fn parts(frames: &[Captured], compression: Compression) -> Vec<Part> {
     let mut packer = Packer::new(compression);
     let mut found = Vec::with_capacity(frames.len());
-    for Captured { number, frame, blocks, .. } in frames {
+    for Captured { claim: Claim { number, blocks, .. }, frame } in frames {
         for blocks in runs(*blocks) {
             let contents = &frame[blocks.start * BLOCK_BYTES..blocks.end * BLOCK_BYTES];
             let packed = packer
@@ -291,7 +291,7 @@ fn continues(last: &Extent, extent: &Extent) -> bool {
 
 /// Contents that are kept in the tree: of the first block, without the zeros at the end.
 pub(crate) fn small_contents(frames: &[Captured], size: u64) -> Option<Vec<u8>> {
-    let [Captured { number: 0, frame, blocks: 1, .. }] = frames else {
+    let [Captured { claim: Claim { number: 0, blocks: 1, .. }, frame }] = frames else {
         return None;
     };
     let bytes = &frame[block_bytes(0)][..size as usize];
@@ -320,7 +320,8 @@ mod tests {
                     // Two bits of noise a byte, so that a stream takes several blocks.
                     *byte = if number % 2 == 0 { (state >> 30) as u8 } else { (state >> 24) as u8 };
                 }
-                Captured { number, frame: Arc::new(frame), blocks: BlockSet::MAX, fresh: 0 }
+                let claim = Claim::whole(number);
+                Captured { claim, frame: Arc::new(frame) }
             })
             .collect()
     }

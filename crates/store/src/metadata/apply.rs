@@ -71,10 +71,10 @@ fn damaged<T>(what: String) -> Result<T, TreeError> {
 }
 
 /// Applies changes in their order, and notes up to where the log is in the tree.
-pub(super) fn apply(
+pub(super) fn apply<'c>(
     transaction: &WriteTransaction,
     data_blocks: u64,
-    changes: &[Change],
+    changes: impl IntoIterator<Item = &'c Change>,
     mark: LogMark,
 ) -> Result<Effects, TreeError> {
     let mut applier = Applier {

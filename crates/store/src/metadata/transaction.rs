@@ -33,10 +33,10 @@ impl<'a> Transaction<'a> {
         Ok(Transaction { transaction, region, capacity, data_blocks, added: 0 })
     }
 
-    /// Applies changes, up to and with the entry of the log that `mark` says.
-    pub(crate) fn apply(
+    /// Applies changes in their order, up to and with the entry of the log that `mark` says.
+    pub(crate) fn apply<'c>(
         &mut self,
-        changes: &[Change],
+        changes: impl IntoIterator<Item = &'c Change>,
         mark: LogMark,
     ) -> Result<Effects, TreeError> {
         let effects = apply::apply(&self.transaction, self.data_blocks, changes, mark)?;

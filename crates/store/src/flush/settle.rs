@@ -1,0 +1,219 @@
+//! Settling: the tree gets what the log has.
+//!
+//! A flush is durable when its entry is in the log, and leaves the entry here, in the *backlog*. Any
+//! number of entries is applied to the tree by one transaction, which costs little more than that of
+//! one. That is done by a background thread soon after the first of them, while flushes go on; or by
+//! whoever needs the tree to be complete, or finds the backlog long.
+//!
+//! An entry that is applied is *let go* of: what its flush took is clean, and what that replaced is
+//! free. Until then an object may be taken by more flushes; what each of them took is let go of in
+//! the order of the log.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::batch::{Durable, Taken};
+use super::place::block_count;
+use crate::frames::BlockSet;
+use crate::log::Change;
+use crate::metadata::record::LogMark;
+use crate::metadata::{Effects, TreeError};
+use crate::{Store, StoreError};
+
+/// How long an entry may wait for others to be applied with.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Entries with which a background thread does not wait any longer.
+const ENTRIES_MANY: usize = 64;
+
+/// Entries with which a flush settles before it goes on.
+const ENTRIES_MAX: usize = 512;
+
+/// What is durable in the log and not in the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    waiting: Mutex<Waiting>,
+    /// Held by whoever applies, so that entries are applied in their order.
+    applying: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    entries: Vec<Durable>,
+    /// When the first of them came.
+    since: Option<Instant>,
+    /// Whether others are being applied.
+    applying: bool,
+}
+
+impl Backlog {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // What is there is whole after every statement.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, durable: Durable) {
+        let mut waiting = self.waiting();
+        waiting.since.get_or_insert_with(Instant::now);
+        waiting.entries.push(durable);
+    }
+
+    fn take(&self) -> Vec<Durable> {
+        let mut waiting = self.waiting();
+        waiting.since = None;
+        waiting.applying = !waiting.entries.is_empty();
+        std::mem::take(&mut waiting.entries)
+    }
+
+    /// Whether the tree has everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.entries.is_empty() && !waiting.applying
+    }
+
+    /// Whether a flush should settle before it adds to it.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting().entries.len() >= ENTRIES_MAX
+    }
+
+    /// Whether a background thread should be told of the entry that came last.
+    pub(super) fn wants_attention(&self) -> bool {
+        matches!(self.waiting().entries.len(), 1 | ENTRIES_MANY)
+    }
+
+    /// When a background thread should settle; `None` if there is nothing to.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let waiting = self.waiting();
+        let since = waiting.since?;
+        Some(if waiting.entries.len() >= ENTRIES_MANY { since } else { since + PATIENCE })
+    }
+}
+
+/// Whoever applies, which he is until this is dropped.
+struct Applying<'a> {
+    store: &'a Store,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl<'a> Applying<'a> {
+    fn begin(store: &'a Store) -> Applying<'a> {
+        let alone = store.backlog.applying.lock();
+        Applying { store, _alone: alone.unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What was being applied is neither waiting nor in the tree.
+            self.store.latch(&"settling failed unexpectedly");
+        }
+        self.store.backlog.waiting().applying = false;
+    }
+}
+
+impl Store {
+    /// Applies to the tree what is durable in the log alone. No body may be locked.
+    pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
+        let _applying = Applying::begin(self);
+        loop {
+            let mut entries = self.backlog.take();
+            let Some(mark) = entries.last().map(|last| last.mark) else {
+                return Ok(());
+            };
+            let changes = entries.iter().flat_map(|entry| &entry.changes);
+            match self.apply(changes, mark) {
+                Ok(effects) => {
+                    let taken = entries.into_iter().flat_map(|entry| entry.taken);
+                    self.let_go(taken, &effects);
+                }
+                Err(error) => {
+                    let error = StoreError::from(error);
+                    self.latch(&error);
+                    // The youngest first; nothing is taken any more.
+                    entries.extend(self.backlog.take());
+                    for entry in entries.into_iter().rev() {
+                        self.put_back(entry.taken);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn apply<'c>(
+        &self,
+        changes: impl Iterator<Item = &'c Change>,
+        mark: LogMark,
+    ) -> Result<Effects, TreeError> {
+        let mut transaction = self.metadata.begin()?;
+        let effects = transaction.apply(changes, mark)?;
+        // Before anybody can find the extents.
+        for (run, contents) in &effects.inlined {
+            self.inlined.insert(*run, contents);
+        }
+        transaction.commit()?;
+        Ok(effects)
+    }
+
+    /// What was taken is in the tree: clean, and charged for what it is.
+    fn let_go(&self, taken: impl Iterator<Item = Taken>, effects: &Effects) {
+        // What moves between an object and its family is charged twice for a moment, and never not
+        // at all.
+        let (more, less): (Vec<_>, Vec<_>) =
+            effects.shared.iter().partition(|&(_, &change)| change > 0);
+        for (&partition, &change) in more {
+            self.accounts().charge_shared(partition, change);
+        }
+        let mut others = effects.objects.clone();
+        for one in taken {
+            others.remove(&one.object.name);
+            self.let_go_of(&one, effects);
+        }
+        // Sources of copies.
+        for (name, settled) in others {
+            if let (Some(settled), Ok(object)) = (settled, self.table.get(name)) {
+                let mut body = object.write();
+                (body.record.blocks_used, body.record.family) =
+                    (settled.blocks_used, settled.family);
+                let charge = body.charge_with(0);
+                self.settle_charge(&object, &mut body, charge);
+            }
+        }
+        // Whoever had found these blocks in the tree before has read them by now: he held the object's
+        // body, which was locked alone since. So nobody misses what is in them from here on.
+        self.inlined.forget(&effects.freed);
+        self.accounts().free(&effects.freed);
+        for (&partition, &change) in less {
+            self.accounts().charge_shared(partition, change);
+        }
+    }
+
+    fn let_go_of(&self, one: &Taken, effects: &Effects) {
+        let name = one.object.name;
+        let mut body = one.object.write();
+        // What was written again meanwhile, and replaces blocks that have become fewer.
+        let uncovered = {
+            let mut frames = self.cache.frames(&one.object);
+            frames.written(&one.claims);
+            let uncover = |(number, blocks): &(u64, BlockSet)| frames.uncover(*number, *blocks);
+            one.shrunk.iter().map(uncover).sum::<u64>()
+        };
+        body.fresh += uncovered;
+        body.writing.pop_oldest();
+        self.metadata.capacity.release(one.promised_records);
+        // The free blocks that were promised and not needed.
+        self.accounts().forget_dirty(block_count(&one.claims) - one.placed_blocks());
+        if one.removed {
+            self.settle_charge(&one.object, &mut body, 0);
+            self.table.forget(name);
+            return;
+        }
+        if let Some(Some(settled)) = effects.objects.get(&name) {
+            body.record.blocks_used = settled.blocks_used;
+            body.record.family = settled.family;
+        }
+        let charge = body.charge_with(0);
+        self.settle_charge(&one.object, &mut body, charge);
+    }
+}
