@@ -1,7 +1,7 @@
 //! The drive as a service of the transport: which call goes to which operation.
 
 use nasd_protocol::drive::{PROGRAM, Procedure, VERSION};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service, Waits};
 
 use crate::Drive;
 use crate::incoming::Incoming;
@@ -23,11 +23,11 @@ impl Service for Drive {
     }
 
     #[inline(never)]
-    fn may_block(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> bool {
+    fn waits(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> Waits {
         match procedure_of(head) {
-            Ok(Procedure::Write) => write::may_block(payload),
-            Ok(procedure) => operations::may_block(self, procedure, arguments),
-            Err(_) => false,
+            Ok(Procedure::Write) => write::waits(payload),
+            Ok(procedure) => operations::waits(self, procedure, arguments),
+            Err(_) => Waits::Never,
         }
     }
 
@@ -42,6 +42,17 @@ impl Service for Drive {
         };
         self.counters.count_answer(procedure.ok(), &answer, begin);
         answer
+    }
+
+    /// Only reads wait together.
+    #[inline(never)]
+    fn execute_together(&self, calls: Vec<Call<'_, Incoming>>) -> Vec<Answer<ReplyData>> {
+        let begin: Vec<_> = calls.iter().map(|_| self.counters.count_request()).collect();
+        let answers = operations::execute_reads(self, &calls);
+        for (answer, begin) in answers.iter().zip(begin) {
+            self.counters.count_answer(Some(Procedure::Read), answer, begin);
+        }
+        answers
     }
 }
 

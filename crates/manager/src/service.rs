@@ -12,7 +12,7 @@ use nasd_protocol::manager::{
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
     AcceptStatus, Answer, Arriving, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
-    ReplyVerifier, Service,
+    ReplyVerifier, Service, Waits,
 };
 use nasd_types::limits::MAX_HEAD_BYTES;
 use nasd_types::{CellId, Protection, Timestamp};
@@ -196,9 +196,12 @@ impl Service for ManagerService {
         Receive::Whole
     }
 
-    fn may_block(&self, head: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> bool {
-        // Whatever needs a drive may have to wait for it.
-        !matches!(procedure_of(head), Ok(Procedure::Null) | Err(_))
+    fn waits(&self, head: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> Waits {
+        match procedure_of(head) {
+            Ok(Procedure::Null) | Err(_) => Waits::Never,
+            // Whatever needs a drive may have to wait for it.
+            Ok(_) => Waits::Alone,
+        }
     }
 
     fn execute(&self, call: Call<'_, NoPayload>) -> Reply {

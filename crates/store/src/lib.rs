@@ -29,6 +29,7 @@ mod options;
 mod packing;
 mod partitions;
 mod policy;
+mod prefetch;
 mod read;
 mod resize;
 mod scrub;

@@ -23,6 +23,12 @@ pub(crate) struct Load {
     pub(crate) frame: Frame,
 }
 
+impl Load {
+    fn parts<'p>(&self, pieces: &'p [Piece]) -> Vec<Part<'p>> {
+        parts(self.number * FRAME_BLOCKS as u64, self.blocks, pieces)
+    }
+}
+
 /// An extent, with the checksum of each of its data blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
@@ -93,13 +99,8 @@ impl Store {
         loads: &mut [Load],
         pieces: &[Piece],
     ) -> Result<(), StoreError> {
-        let placed: Vec<Vec<Part<'_>>> = loads
-            .iter()
-            .map(|load| parts(load.number * FRAME_BLOCKS as u64, load.blocks, pieces))
-            .collect();
-        // Before the medium is read: a block that is brought home afterwards is as good from here.
-        let inlined = self.inlined_of(&placed);
-        self.read_parts(loads, &placed)?;
+        let placed: Vec<Vec<Part<'_>>> = loads.iter().map(|load| load.parts(pieces)).collect();
+        let inlined = self.read_placed(loads, &placed)?;
         for (load, parts) in loads.iter_mut().zip(&placed) {
             overlay(load, parts, &inlined);
             self.verify(name, load, parts)?;
@@ -108,6 +109,36 @@ impl Store {
             self.load_packed(name, loads, piece)?;
         }
         Ok(())
+    }
+
+    /// The same for frames of several objects, each with its object's name and extents, none of which
+    /// is compressed; which of them are what was written.
+    pub(crate) fn load_each(
+        &self,
+        names: &[ObjectName],
+        loads: &mut [Load],
+        pieces: &[&[Piece]],
+    ) -> Result<Vec<bool>, StoreError> {
+        let placed: Vec<Vec<Part<'_>>> =
+            loads.iter().zip(pieces).map(|(load, pieces)| load.parts(pieces)).collect();
+        let inlined = self.read_placed(loads, &placed)?;
+        let checked = names.iter().zip(loads).zip(&placed).map(|((name, load), parts)| {
+            overlay(load, parts, &inlined);
+            self.verify(*name, load, parts).is_ok()
+        });
+        Ok(checked.collect())
+    }
+
+    /// Reads from the medium; what is not there yet is returned.
+    fn read_placed(
+        &self,
+        loads: &mut [Load],
+        placed: &[Vec<Part<'_>>],
+    ) -> Result<BTreeMap<u64, InlinedBlock>, StoreError> {
+        // Before the medium is read: a block that is brought home afterwards is as good from here.
+        let inlined = self.inlined_of(placed);
+        self.read_parts(loads, placed)?;
+        Ok(inlined)
     }
 
     fn inlined_of(&self, placed: &[Vec<Part<'_>>]) -> BTreeMap<u64, InlinedBlock> {

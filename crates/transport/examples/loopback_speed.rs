@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nasd_transport::{
     Answer, Arriving, Call, CallHead, Channel, ClientOptions, Connection, NoPayload, OpaqueAuth,
-    OutgoingCall, Receive, ReplyVerifier, ResultShape, Server, ServerOptions, Service,
+    OutgoingCall, Receive, ReplyVerifier, ResultShape, Server, ServerOptions, Service, Waits,
 };
 
 /// Answers every call with the same pages, as a cache would.
@@ -36,8 +36,8 @@ impl Service for Pages {
         Receive::Whole
     }
 
-    fn may_block(&self, _: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> bool {
-        false
+    fn waits(&self, _: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> Waits {
+        Waits::Never
     }
 
     fn execute(&self, call: Call<'_, NoPayload>) -> Answer<Page> {

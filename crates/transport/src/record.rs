@@ -130,6 +130,11 @@ impl RecordReader {
         })
     }
 
+    /// Whether anything is buffered that was not taken.
+    pub(crate) fn has_buffered(&self) -> bool {
+        self.start < self.end
+    }
+
     /// Waits for the next record. `false` if the connection ends instead, where it may.
     pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
         if !self.parser.is_at_start() {

@@ -70,6 +70,59 @@ fn calls_are_waited_for_in_any_order() {
 }
 
 #[test]
+fn calls_that_may_wait_together_do_and_no_other_is_lost_between_them() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    let nap =
+        |milliseconds: u32| begin(&channel, NAP, &milliseconds.to_be_bytes(), &[], Vec::new());
+    let began = Instant::now();
+    let mut naps = Vec::new();
+    let mut others = Vec::new();
+    for number in 0..200_u32 {
+        naps.push(nap(20));
+        if number % 7 == 0 {
+            others.push((ECHO, begin_echo(&channel, &20_u32.to_be_bytes())));
+        }
+        if number % 50 == 49 {
+            let arguments = 20_u32.to_be_bytes();
+            others.push((SLEEP, begin(&channel, SLEEP, &arguments, &[], Vec::new())));
+        }
+    }
+    let mut largest = 0;
+    for call in naps {
+        let reply = call.wait().0.unwrap();
+        let (arguments, number) = reply.results().split_at(4);
+        assert_eq!(arguments, 20_u32.to_be_bytes());
+        largest = largest.max(u32::from_be_bytes(number.try_into().unwrap()));
+    }
+    for (procedure, call) in others {
+        assert_eq!(call.wait().0.unwrap().results(), 20_u32.to_be_bytes(), "{procedure}");
+    }
+    assert!((2..=64).contains(&largest), "{largest} at once");
+    // One by one, on eight threads, they would take half a second.
+    assert!(began.elapsed() < Duration::from_millis(450), "{:?}", began.elapsed());
+    assert_eq!(echo(&*channel, b"still there").unwrap(), b"still there");
+}
+
+#[test]
+fn a_call_that_comes_while_another_waits_is_served() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    for procedure in [SLEEP, NAP] {
+        for _ in 0..5 {
+            let slow = begin(&channel, procedure, &300_u32.to_be_bytes(), &[], Vec::new());
+            // So that it is sent, and nothing else has come when the server begins to wait.
+            let sender = std::thread::spawn(move || slow.wait().0.unwrap());
+            std::thread::sleep(Duration::from_millis(50));
+            let began = Instant::now();
+            assert_eq!(echo(&*channel, b"quick").unwrap(), b"quick");
+            assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
+            sender.join().unwrap();
+        }
+    }
+}
+
+#[test]
 fn replies_of_all_sizes_find_their_buffers() {
     let server = start(ServerOptions::default());
     let channel = Arc::new(connect(&server));

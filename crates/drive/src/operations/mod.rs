@@ -26,13 +26,14 @@ use nasd_capability::{Access, KeyKind, KeyKinds, SealedKey, Target};
 use nasd_protocol::drive::{self as wire, Operation, Procedure};
 use nasd_protocol::{CredentialKey, Status};
 use nasd_store::StoredKey;
-use nasd_transport::{AcceptStatus, Answer, CallHead};
+use nasd_transport::{AcceptStatus, Answer, Call, CallHead, Waits};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, SetAttributes, Timestamp};
 use nasd_xdr::from_bytes;
 
 use crate::Drive;
 use crate::authority::{Claimed, Grant, is_synthetic};
+use crate::incoming::Incoming;
 use crate::reply::{Done, ReplyData};
 
 /// How the drive does an operation that has no bulk data in its request.
@@ -90,13 +91,13 @@ pub(crate) fn execute(
 }
 
 /// Whether a call of a procedure other than `write` may wait for the medium, or for others who do.
-pub(crate) fn may_block(drive: &Drive, procedure: Procedure, arguments: &[u8]) -> bool {
+pub(crate) fn waits(drive: &Drive, procedure: Procedure, arguments: &[u8]) -> Waits {
     match procedure {
-        Procedure::Null | Procedure::Inquiry | Procedure::Getattr => false,
-        Procedure::Read => read::may_block(drive, arguments),
+        Procedure::Null | Procedure::Inquiry | Procedure::Getattr => Waits::Never,
+        Procedure::Read => read::waits(drive, arguments),
         // Changes of metadata wait for the commit of whoever is flushing, and all else that looks
         // beyond an object's attributes for the medium.
-        _ => true,
+        _ => Waits::Alone,
     }
 }
 
@@ -110,25 +111,66 @@ fn null(arguments: &[u8]) -> Answer<ReplyData> {
 
 /// Decode, authorize, perform, seal.
 fn run<O: Perform>(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<ReplyData> {
+    match authorize::<O>(drive, head, bytes) {
+        Ok(permitted) => finish::<O>(drive, permitted),
+        Err(answer) => answer,
+    }
+}
+
+/// A call whose every check has passed.
+struct Permitted<'a, A> {
+    arguments: A,
+    grant: Grant,
+    claimed: Claimed<'a>,
+    now: Timestamp,
+}
+
+/// Makes every check, in the order of `authority`; or answers.
+fn authorize<'a, O: Perform>(
+    drive: &Drive,
+    head: &CallHead<'a>,
+    bytes: &'a [u8],
+) -> Result<Permitted<'a, O::Arguments>, Answer<ReplyData>> {
     let Ok(arguments) = from_bytes::<O::Arguments>(bytes) else {
-        return Answer::Rejected(AcceptStatus::GarbageArguments);
+        return Err(Answer::Rejected(AcceptStatus::GarbageArguments));
     };
     let claimed = match Claimed::new(head, bytes) {
         Ok(claimed) => claimed,
-        Err(error) => return Answer::Denied(error.auth_status()),
+        Err(error) => return Err(Answer::Denied(error.auth_status())),
     };
     let now = drive.environment.now();
     let admission = match drive.admit(&claimed, &O::access(&arguments), now) {
         Ok(admission) => admission,
-        Err(refusal) => return drive.refuse(&claimed, refusal, now),
+        Err(refusal) => return Err(drive.refuse(&claimed, refusal, now)),
     };
-    let grant = match drive.verify(&claimed, admission, None, now) {
-        Ok(grant) => grant,
-        Err(denied) => return drive.deny(&claimed, &denied, now),
-    };
+    match drive.verify(&claimed, admission, None, now) {
+        Ok(grant) => Ok(Permitted { arguments, grant, claimed, now }),
+        Err(denied) => Err(drive.deny(&claimed, &denied, now)),
+    }
+}
+
+fn finish<O: Perform>(drive: &Drive, permitted: Permitted<'_, O::Arguments>) -> Answer<ReplyData> {
+    let Permitted { arguments, grant, claimed, now } = permitted;
     let context = Context { grant: &grant, key: &claimed.credential.key, now };
     let done = O::perform(drive, arguments, &context);
     drive.seal(&grant, done)
+}
+
+/// Executes reads that have come together: what they lack in the cache is read from the medium at
+/// once, when all that may be done for them has been found out.
+pub(crate) fn execute_reads(drive: &Drive, calls: &[Call<'_, Incoming>]) -> Vec<Answer<ReplyData>> {
+    let permitted: Vec<_> = calls
+        .iter()
+        .map(|call| authorize::<wire::Read>(drive, call.head, call.arguments))
+        .collect();
+    read::prefetch(drive, permitted.iter().flatten().map(|each| &each.arguments));
+    permitted
+        .into_iter()
+        .map(|each| match each {
+            Ok(permitted) => finish::<wire::Read>(drive, permitted),
+            Err(answer) => answer,
+        })
+        .collect()
 }
 
 /// What an operation on one object needs.

@@ -3,6 +3,7 @@
 use nasd_capability::Access;
 use nasd_protocol::drive::{Read, ReadArguments, ReadData};
 use nasd_protocol::{Pieces, Status};
+use nasd_transport::Waits;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, Timestamp};
 use nasd_xdr::{Decoder, from_bytes};
 
@@ -11,6 +12,10 @@ use crate::Drive;
 use crate::authority::is_synthetic;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
+
+/// Reads of so many bytes and fewer wait for the medium together; the device is not kept waiting by
+/// larger ones that come one by one.
+const SMALL_BYTES: u64 = 64 << 10;
 
 impl Perform for Read {
     fn access(arguments: &ReadArguments) -> Access<'_> {
@@ -90,26 +95,43 @@ fn read_synthetic(
     Ok(Found { logical_size, fs_data_modify_time: now, data })
 }
 
+/// Has what some reads want brought into the cache at once, as far as that is possible.
+pub(super) fn prefetch<'a>(drive: &Drive, reads: impl Iterator<Item = &'a ReadArguments>) {
+    let wanted: Vec<(ObjectName, ByteRange)> = reads
+        .filter(|arguments| !is_synthetic(arguments.name.object))
+        .filter_map(|arguments| {
+            let range = arguments.pieces().ok()?.contiguous()?;
+            Some((arguments.name, range))
+        })
+        .collect();
+    drive.store.prefetch(&wanted);
+}
+
 /// Whether a read must wait for the medium.
-pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
+pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
     if let Some((name, range)) = single_range(bytes) {
-        return !is_synthetic(name.object) && !drive.store.is_cached(name, range);
+        return if is_synthetic(name.object) || drive.store.is_cached(name, range) {
+            Waits::Never
+        } else if range.length <= SMALL_BYTES {
+            Waits::Together
+        } else {
+            Waits::Alone
+        };
     }
     let Ok(arguments) = from_bytes::<ReadArguments>(bytes) else {
-        return false;
+        return Waits::Never;
     };
-    if is_synthetic(arguments.name.object) {
-        return arguments.name.object == ObjectId::PARTITION_CONTENTS;
-    }
-    let is_cached = |range: ByteRange| drive.store.is_cached(arguments.name, range);
-    match arguments.pieces() {
-        Ok(pieces) => match pieces.contiguous() {
-            Some(range) => !is_cached(range),
+    let waits = if is_synthetic(arguments.name.object) {
+        arguments.name.object == ObjectId::PARTITION_CONTENTS
+    } else {
+        match arguments.pieces().map(|pieces| pieces.contiguous()) {
+            Ok(Some(range)) => !drive.store.is_cached(arguments.name, range),
             // Looking each of many pieces up twice would cost more than a hand-over.
-            None => true,
-        },
-        Err(_) => false,
-    }
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    };
+    if waits { Waits::Alone } else { Waits::Never }
 }
 
 /// What a read of one piece asks for, as nearly all do, without memory for the list of regions.

@@ -8,7 +8,7 @@ use nasd_capability::Access;
 use nasd_protocol::drive::{WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Waits};
 use nasd_types::{ByteRange, ObjectName, Rights, Timestamp};
 use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
@@ -82,11 +82,12 @@ fn buffer_for(drive: &Drive, arguments: &WriteArguments) -> Result<Buffer, Store
     }
 }
 
-/// Whether a write may wait for the medium, or is long enough that others should not wait for it.
-pub(crate) fn may_block(payload: Option<&Incoming>) -> bool {
-    payload.is_some_and(|incoming| {
+/// A write may wait for the medium, or is long enough that others should not wait for it.
+pub(crate) fn waits(payload: Option<&Incoming>) -> Waits {
+    let waits = payload.is_some_and(|incoming| {
         incoming.arguments.durable || incoming.arguments.data_length >= LARGE_BYTES
-    })
+    });
+    if waits { Waits::Alone } else { Waits::Never }
 }
 
 /// Executes a call whose data have come, or were thrown away.

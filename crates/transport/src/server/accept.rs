@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, start_thread};
 use super::registry::{Place, Registry};
+use super::watch::Watch;
 use super::{Peer, ServerOptions, Service};
 use crate::ServerTls;
 use crate::tls::TlsWire;
@@ -25,6 +26,7 @@ pub struct Server {
     listener: TcpListener,
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
+    watch: Arc<Watch>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -36,6 +38,7 @@ struct Acceptor<S: Service> {
     options: Arc<ServerOptions>,
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
+    watch: Arc<Watch>,
 }
 
 impl Server {
@@ -54,6 +57,7 @@ impl Server {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let registry = Arc::new(Registry::default());
+        let watch = Watch::start(&options.name)?;
         let acceptor = Acceptor {
             listener: listener.try_clone()?,
             tls,
@@ -61,11 +65,12 @@ impl Server {
             options: Arc::new(options),
             stopping: Arc::clone(&stopping),
             registry: Arc::clone(&registry),
+            watch: Arc::clone(&watch),
         };
         let name = acceptor.options.name.clone();
-        let thread = start_thread(&name, move || acceptor.run())?;
-        let acceptor = Mutex::new(Some(thread));
-        Ok(Server { address, listener, stopping, registry, acceptor })
+        let thread = start_thread(&name, move || acceptor.run());
+        let acceptor = Mutex::new(Some(thread.inspect_err(|_| watch.stop())?));
+        Ok(Server { address, listener, stopping, registry, watch, acceptor })
     }
 
     /// Where it listens.
@@ -106,6 +111,7 @@ impl Drop for Server {
         self.stop_accepting();
         self.registry.drain();
         self.registry.close_all();
+        self.watch.stop();
     }
 }
 
@@ -134,8 +140,9 @@ impl<S: Service> Acceptor<S> {
         let service = Arc::clone(&self.service);
         let options = Arc::clone(&self.options);
         let tls = self.tls.clone();
+        let watch = Arc::clone(&self.watch);
         let started = start_thread(&self.options.name, move || {
-            serve(socket, address, tls.as_ref(), service, options, place);
+            serve(socket, address, tls.as_ref(), service, options, place, watch);
         });
         if let Err(error) = started {
             tracing::warn!(peer = %address, %error, "refused: no thread for it");
@@ -151,6 +158,7 @@ fn serve<S: Service>(
     service: Arc<S>,
     options: Arc<ServerOptions>,
     place: Place,
+    watch: Arc<Watch>,
 ) {
     let prepared = prepare_socket(&socket, options.send_buffer_bytes, options.receive_buffer_bytes);
     if let Err(error) = prepared {
@@ -166,7 +174,9 @@ fn serve<S: Service>(
     }
     let peer = Peer { address, identity };
     let idle_ms = Arc::clone(&place.idle_ms);
-    let connection = Connection::new(service, options, peer, wire, idle_ms);
+    let connection = Connection::new(service, options, peer, wire, idle_ms, Arc::clone(&watch));
+    let watched: std::sync::Weak<Connection<S>> = Arc::downgrade(&connection);
+    watch.add(watched);
     connection.run(Arc::new(place));
 }
 

@@ -1,26 +1,31 @@
 //! One connection of a server: leader and followers.
 //!
 //! One thread at a time, the leader, has the *turn*: it receives one whole call, and either
-//! executes it at once and goes on, or, when the call may block, gives the turn to a follower
-//! first. So a connection whose calls never block has one thread, without any hand-over; followers
-//! are started when they are needed and end when they are not. Replies go out in the order of
-//! completion.
+//! executes it at once and goes on, or, when the call may wait and more has come, gives the turn to
+//! a follower first. When nothing more has come it lays the turn down, to take it up again
+//! afterwards; should something come meanwhile, a follower is given it (see `watch`). So a connection
+//! whose calls never wait, or come one by one, has one thread, without any hand-over; followers are
+//! started when they are needed and end when they are not. Replies go out in the order of completion.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use super::ServerOptions;
 use super::registry::Place;
 use super::reply::Outbox;
-use super::request::{Received, ServerSource, receive_request};
-use super::service::{Answer, Call, Peer, Service};
+use super::request::{Received, Request, ServerSource, receive_request};
+use super::service::{Answer, Call, Peer, Service, Waits};
+use super::watch::{Watch, Watched};
 use crate::record::{ReadError, RecordReader};
 use crate::wire::{Patience, Wire};
 use crate::{AcceptStatus, CallHead};
+
+/// Most calls that are executed together.
+const GATHERED_MAX: usize = 64;
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
@@ -38,11 +43,30 @@ struct Lead<S: Service> {
     outbox: Outbox<S::Segment>,
     /// A vector to receive the next call into.
     spare: Vec<u8>,
+    /// Calls that may wait together, and have not been executed.
+    gathered: Vec<Request<S::Payload>>,
+    /// One that comes after them.
+    alone: Option<Request<S::Payload>>,
+}
+
+impl<S: Service> Lead<S> {
+    /// Whether it is time to execute what may wait: nothing can be added to it without waiting.
+    fn has_to_wait(&self) -> bool {
+        let is_full = self.alone.is_some() || self.gathered.len() >= GATHERED_MAX;
+        is_full || (!self.gathered.is_empty() && !self.records.has_buffered_record())
+    }
 }
 
 struct Turn<S: Service> {
     /// `None` while a leader has it.
     lead: Option<Box<Lead<S>>>,
+    /// Where the turn was laid down by a leader that will be back: what a follower needs if it is
+    /// started. Never while nobody will be back.
+    laid_down: Option<Arc<Place>>,
+    /// How often that was done.
+    times: u64,
+    /// The same when `relieve` looked last.
+    seen: u64,
     threads: usize,
     waiting: usize,
     ended: bool,
@@ -50,6 +74,7 @@ struct Turn<S: Service> {
 
 /// See the module.
 pub(super) struct Connection<S: Service> {
+    this: Weak<Self>,
     service: Arc<S>,
     options: Arc<ServerOptions>,
     peer: Peer,
@@ -59,6 +84,7 @@ pub(super) struct Connection<S: Service> {
     /// Locked by whoever sends.
     sending: Mutex<()>,
     idle_ms: Arc<AtomicU64>,
+    watch: Arc<Watch>,
 }
 
 /// How a leader's work ended.
@@ -76,14 +102,26 @@ impl<S: Service> Connection<S> {
         peer: Peer,
         wire: Arc<Wire>,
         idle_ms: Arc<AtomicU64>,
+        watch: Arc<Watch>,
     ) -> Arc<Self> {
         let lead = Lead {
             records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
             outbox: Outbox::new(),
             spare: Vec::new(),
+            gathered: Vec::new(),
+            alone: None,
         };
-        let turn = Turn { lead: Some(Box::new(lead)), threads: 1, waiting: 0, ended: false };
-        Arc::new(Connection {
+        let turn = Turn {
+            lead: Some(Box::new(lead)),
+            laid_down: None,
+            times: 0,
+            seen: 0,
+            threads: 1,
+            waiting: 0,
+            ended: false,
+        };
+        Arc::new_cyclic(|this| Connection {
+            this: Weak::clone(this),
             service,
             options,
             peer,
@@ -92,6 +130,7 @@ impl<S: Service> Connection<S> {
             turn_free: Condvar::new(),
             sending: Mutex::new(()),
             idle_ms,
+            watch,
         })
     }
 
@@ -134,6 +173,7 @@ impl<S: Service> Connection<S> {
                 return None;
             }
             if let Some(lead) = turn.lead.take() {
+                turn.laid_down = None;
                 return Some(lead);
             }
             turn.waiting += 1;
@@ -150,10 +190,15 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Lets another thread receive. Starts one if none waits, up to the limit.
+    /// Lets another thread receive.
     fn give_turn(self: &Arc<Self>, lead: Box<Lead<S>>, place: &Arc<Place>) {
         let mut turn = self.lock_turn();
         turn.lead = Some(lead);
+        self.call_follower(turn, place);
+    }
+
+    /// Has a follower take the turn. Starts one if none waits, up to the limit.
+    fn call_follower(self: &Arc<Self>, mut turn: MutexGuard<'_, Turn<S>>, place: &Arc<Place>) {
         if turn.waiting > 0 {
             drop(turn);
             self.turn_free.notify_one();
@@ -172,6 +217,23 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// Lays the turn down while this thread waits; whoever sees that something has come takes it.
+    fn lay_down_turn(&self, lead: Box<Lead<S>>, place: &Arc<Place>) {
+        let mut turn = self.lock_turn();
+        turn.lead = Some(lead);
+        turn.laid_down = Some(Arc::clone(place));
+        turn.times += 1;
+        drop(turn);
+        self.watch.note();
+    }
+
+    /// Takes the turn up again, if nobody has it.
+    fn take_up_turn(&self) -> Option<Box<Lead<S>>> {
+        let mut turn = self.lock_turn();
+        turn.laid_down = None;
+        if turn.ended { None } else { turn.lead.take() }
+    }
+
     fn end(&self) {
         self.lock_turn().ended = true;
         self.turn_free.notify_all();
@@ -180,6 +242,12 @@ impl<S: Service> Connection<S> {
     /// Receives and executes calls until the turn is given away.
     fn lead(self: &Arc<Self>, mut lead: Box<Lead<S>>, place: &Arc<Place>) -> Step {
         loop {
+            if lead.has_to_wait() {
+                match self.wait(lead, place) {
+                    Ok(back) => lead = back,
+                    Err(step) => return step,
+                }
+            }
             let must_send = lead.outbox.is_full() || !lead.records.has_buffered_record();
             if must_send && !self.send(&mut lead.outbox) {
                 return Step::End;
@@ -193,26 +261,57 @@ impl<S: Service> Connection<S> {
                 Ok(Received::End) => return Step::End,
                 Err(error) => {
                     self.log(&error);
-                    // What was executed is answered all the same.
+                    // What was received is answered all the same.
+                    let gathered = std::mem::take(&mut lead.gathered);
+                    self.execute_together(gathered, &mut lead.outbox);
                     self.send(&mut lead.outbox);
                     return Step::End;
                 }
             };
+            let (head, arguments) = request.parts();
+            match self.service.waits(&head, arguments, request.payload.as_ref()) {
+                Waits::Never => {
+                    let payload = request.payload.take();
+                    let (head, arguments) = request.parts();
+                    self.execute(&head, arguments, payload, &mut lead.outbox);
+                    lead.spare = request.record;
+                }
+                Waits::Together => lead.gathered.push(request),
+                Waits::Alone => lead.alone = Some(request),
+            }
+        }
+    }
+
+    /// Executes calls that may wait, while somebody else may receive. Returns the turn if it is to be
+    /// had then.
+    fn wait(
+        self: &Arc<Self>,
+        mut lead: Box<Lead<S>>,
+        place: &Arc<Place>,
+    ) -> Result<Box<Lead<S>>, Step> {
+        let (gathered, alone) = (std::mem::take(&mut lead.gathered), lead.alone.take());
+        if !self.send(&mut lead.outbox) {
+            return Err(Step::End);
+        }
+        // What has come through TLS may have been taken from the socket already.
+        if lead.records.has_buffered() || !self.wire.is_plain() || self.wire.has_event() {
+            self.give_turn(lead, place);
+        } else {
+            self.lay_down_turn(lead, place);
+        }
+        let mut outbox = Outbox::new();
+        self.execute_together(gathered, &mut outbox);
+        let mut sent = self.send(&mut outbox);
+        if let Some(mut request) = alone.filter(|_| sent) {
             let payload = request.payload.take();
             let (head, arguments) = request.parts();
-            if !self.service.may_block(&head, arguments, payload.as_ref()) {
-                self.execute(&head, arguments, payload, &mut lead.outbox);
-                lead.spare = request.record;
-                continue;
-            }
-            if !self.send(&mut lead.outbox) {
-                return Step::End;
-            }
-            self.give_turn(lead, place);
-            let mut outbox = Outbox::new();
             self.execute(&head, arguments, payload, &mut outbox);
-            return if self.send(&mut outbox) { Step::Follow } else { Step::End };
+            sent = self.send(&mut outbox);
         }
+        if !sent {
+            return Err(Step::End);
+        }
+        self.take_up_turn().ok_or(Step::Follow)
     }
 
     fn receive(&self, lead: &mut Lead<S>) -> Result<Received<S::Payload>, ReadError> {
@@ -241,13 +340,43 @@ impl<S: Service> Connection<S> {
         outbox: &mut Outbox<S::Segment>,
     ) {
         let call = Call { head, arguments, payload, peer: &self.peer };
-        // A bug that one call finds must not end the service of the others.
-        let answer = catch_unwind(AssertUnwindSafe(|| self.service.execute(call)));
-        let answer = answer.unwrap_or_else(|_| {
-            tracing::error!(peer = %self.peer.address, "the service panicked in a call");
-            Answer::Rejected(AcceptStatus::SystemError)
+        let answer = self.guarded(|| self.service.execute(call));
+        outbox.push(head, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
+    }
+
+    /// Executes calls together and puts the replies into `outbox`.
+    fn execute_together(
+        &self,
+        mut requests: Vec<Request<S::Payload>>,
+        outbox: &mut Outbox<S::Segment>,
+    ) {
+        if requests.is_empty() {
+            return;
+        }
+        let payloads: Vec<_> = requests.iter_mut().map(|request| request.payload.take()).collect();
+        let parts: Vec<_> = requests.iter().map(Request::parts).collect();
+        let calls = parts.iter().zip(payloads).map(|((head, arguments), payload)| Call {
+            head,
+            arguments,
+            payload,
+            peer: &self.peer,
         });
-        outbox.push(head, answer);
+        let calls: Vec<_> = calls.collect();
+        let answers = self.guarded(|| self.service.execute_together(calls)).unwrap_or_default();
+        let mut answers = answers.into_iter();
+        for (head, _) in &parts {
+            let answer = answers.next().unwrap_or(Answer::Rejected(AcceptStatus::SystemError));
+            outbox.push(head, answer);
+        }
+    }
+
+    /// A bug that one call finds must not end the service of the others.
+    fn guarded<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
+        let outcome = catch_unwind(AssertUnwindSafe(action));
+        if outcome.is_err() {
+            tracing::error!(peer = %self.peer.address, "the service panicked in a call");
+        }
+        outcome.ok()
     }
 
     /// Sends what `outbox` holds; `false` if the connection is lost.
@@ -284,6 +413,24 @@ impl<S: Service> Connection<S> {
             ReadError::Slow => tracing::warn!(%peer, "closed: it stopped in the middle of a call"),
             ReadError::Idle => tracing::debug!(%peer, "closed: idle"),
             ReadError::Io(error) => tracing::debug!(%peer, %error, "connection lost"),
+        }
+    }
+}
+
+impl<S: Service> Watched for Connection<S> {
+    fn relieve(&self) {
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let mut turn = self.lock_turn();
+        let since_last_time = turn.times == turn.seen;
+        turn.seen = turn.times;
+        let Some(place) = turn.laid_down.clone().filter(|_| since_last_time) else {
+            return;
+        };
+        if turn.lead.is_some() && self.wire.has_event() {
+            turn.laid_down = None;
+            this.call_follower(turn, &place);
         }
     }
 }

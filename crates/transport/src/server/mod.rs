@@ -7,9 +7,10 @@ mod registry;
 mod reply;
 mod request;
 mod service;
+mod watch;
 
 pub use accept::Server;
 pub use options::ServerOptions;
 pub use service::{
-    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service,
+    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Waits,
 };

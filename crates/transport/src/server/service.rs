@@ -1,8 +1,8 @@
 //! What a server needs of a service: look at a call's head, give buffers for its bulk data, run it.
 //!
 //! For each call the connection's leader asks `Service::receive`, as often as `Receive::More` is
-//! answered; then, when the whole record has come, `Service::may_block`, and at last
-//! `Service::execute`. A service keeps nothing about a connection: what it must remember from
+//! answered; then, when the whole record has come, `Service::waits`, and at last
+//! `Service::execute` or, for several calls at once, `Service::execute_together`. A service keeps nothing about a connection: what it must remember from
 //! `receive` to `execute` it puts into its `Payload`.
 
 use std::io::IoSliceMut;
@@ -152,6 +152,17 @@ pub enum Answer<S> {
     Denied(AuthStatus),
 }
 
+/// What executing a call may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Nothing.
+    Never,
+    /// A medium, a lock or another server.
+    Alone,
+    /// The same; several such calls that have come already wait no longer than one of them.
+    Together,
+}
+
 /// One RPC program, or several. `execute` is called from many threads at once.
 pub trait Service: Send + Sync + 'static {
     /// Where bulk data is received.
@@ -166,13 +177,18 @@ pub trait Service: Send + Sync + 'static {
 
     /// Whether executing the call may wait for a medium, a lock or another server. If so, another
     /// thread goes on receiving the connection's calls meanwhile.
-    fn may_block(
+    fn waits(
         &self,
         head: &CallHead<'_>,
         arguments: &[u8],
         payload: Option<&Self::Payload>,
-    ) -> bool;
+    ) -> Waits;
 
     /// Executes a call.
     fn execute(&self, call: Call<'_, Self::Payload>) -> Answer<Self::Segment>;
+
+    /// Executes calls that may wait together; answers them in their order.
+    fn execute_together(&self, calls: Vec<Call<'_, Self::Payload>>) -> Vec<Answer<Self::Segment>> {
+        calls.into_iter().map(|call| self.execute(call)).collect()
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nasd_transport::{
     AcceptStatus, Answer, Arriving, Call, CallHead, Channel, ChannelError, ClientOptions,
     Connection, OpaqueAuth, OutgoingCall, Payload, Receive, Reply, ReplyVerifier, ResultShape,
-    Server, ServerOptions, Service,
+    Server, ServerOptions, Service, Waits,
 };
 use nasd_xdr::{Encoder, to_bytes, xdr_pad};
 
@@ -28,6 +28,9 @@ pub const PANIC: u32 = 5;
 pub const DISCARD: u32 = 6;
 /// Results: the peer's identity as text.
 pub const WHO: u32 = 7;
+/// As `SLEEP`, but several that have come wait together, for as long as the first of them says.
+/// Results: the arguments, and how many there were.
+pub const NAP: u32 = 8;
 
 pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
     (0..length as u32).map(|index| (index.wrapping_mul(2_654_435_761) ^ seed) as u8).collect()
@@ -83,8 +86,12 @@ impl Service for TestService {
         }
     }
 
-    fn may_block(&self, head: &CallHead<'_>, _: &[u8], _: Option<&Pieces>) -> bool {
-        head.procedure == SLEEP
+    fn waits(&self, head: &CallHead<'_>, _: &[u8], _: Option<&Pieces>) -> Waits {
+        match head.procedure {
+            SLEEP => Waits::Alone,
+            NAP => Waits::Together,
+            _ => Waits::Never,
+        }
     }
 
     fn execute(&self, call: Call<'_, Pieces>) -> Answer<Vec<u8>> {
@@ -119,6 +126,19 @@ impl Service for TestService {
         let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
         Answer::Results { verifier, results, data }
     }
+
+    fn execute_together(&self, calls: Vec<Call<'_, Pieces>>) -> Vec<Answer<Vec<u8>>> {
+        assert!(calls.iter().all(|call| call.head.procedure == NAP));
+        let milliseconds = u64::from(word(calls[0].arguments, 0).unwrap());
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        calls.iter().map(|call| napped(call, calls.len() as u32)).collect()
+    }
+}
+
+fn napped(call: &Call<'_, Pieces>, number: u32) -> Answer<Vec<u8>> {
+    let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
+    let results = [call.arguments, &number.to_be_bytes()].concat();
+    Answer::Results { verifier, results, data: Vec::new() }
 }
 
 fn to_bytes_of_text(text: &str) -> Vec<u8> {
