@@ -146,8 +146,9 @@ impl Lease<'_> {
     ) -> Result<(), Failure> {
         let mut panic = None;
         let mut flight = Flight { lease: &mut self, batch, fd, pushed: 0, next: 0, again: vec![] };
-        let mut result = flight.launch();
+        let mut result = Ok(());
         if let Some(meanwhile) = meanwhile {
+            result = flight.launch();
             panic = catch_unwind(AssertUnwindSafe(meanwhile)).err();
         }
         if result.is_ok() {

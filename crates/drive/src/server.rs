@@ -1,4 +1,4 @@
-//! A drive that is being served: its sockets, and its threads that write back and scrub.
+//! A drive that is being served: its sockets, and its threads that write back, settle and scrub.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -25,6 +25,7 @@ pub struct DriveServer {
     /// `None` after the stop.
     server: Option<Server>,
     write_back: Option<JoinHandle<()>>,
+    settle: Option<JoinHandle<()>>,
     scrub: Option<JoinHandle<()>>,
     stopping: Arc<Stopping>,
     address: SocketAddr,
@@ -75,6 +76,8 @@ impl DriveServer {
         let server = Server::start(listener, None, Arc::clone(&drive), options)?;
         let stopping = Arc::new(Stopping::default());
         let write_back = start_write_back(Arc::clone(&drive), Arc::clone(&stopping))?;
+        let settle = start_settle(Arc::clone(&drive), Arc::clone(&stopping));
+        let settle = settle.inspect_err(|_| stopping.stop())?;
         let scrub = scrub::start(Arc::clone(&drive), Arc::clone(&stopping));
         let scrub = scrub.inspect_err(|_| stopping.stop())?;
         let address = server.address();
@@ -84,6 +87,7 @@ impl DriveServer {
             drive,
             server: Some(server),
             write_back: Some(write_back),
+            settle: Some(settle),
             scrub,
             stopping,
             address,
@@ -134,7 +138,12 @@ impl DriveServer {
 
     fn stop_threads(&mut self) {
         self.stopping.stop();
-        for (thread, does) in [(&mut self.write_back, "writes back"), (&mut self.scrub, "scrubs")] {
+        let threads = [
+            (&mut self.write_back, "writes back"),
+            (&mut self.settle, "settles"),
+            (&mut self.scrub, "scrubs"),
+        ];
+        for (thread, does) in threads {
             if let Some(thread) = thread.take()
                 && thread.join().is_err()
             {
@@ -175,6 +184,18 @@ fn start_write_back(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<Jo
             }
             if let Err(error) = drive.store.write_back(options.write_back_bytes) {
                 tracing::error!(%error, "cannot write back");
+                thread::sleep(FAILURE_PAUSE);
+            }
+        }
+    })
+}
+
+/// Brings what the log has into the store's tree, while flushes go on.
+fn start_settle(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("nasd-settle".to_owned()).spawn(move || {
+        while !stopping.is_now() {
+            if let Err(error) = drive.store.settle_when_due(drive.options.write_back_patience) {
+                tracing::error!(%error, "cannot bring the log into the tree");
                 thread::sleep(FAILURE_PAUSE);
             }
         }

@@ -15,8 +15,10 @@ use crate::policy::{Policy, Verdict};
 /// A writer helps to write back when one frame in this many is dirty.
 const DIRTY_SHARE: usize = 2;
 
-/// A background thread is told to write back when one frame in this many is dirty.
+/// A background thread is told to write back when one frame in this many is dirty, or this many
+/// (32 MiB): the device should not be idle for long before it gets what it will get anyway.
 const BACKGROUND_SHARE: usize = 8;
+const BACKGROUND_FRAMES: usize = 512;
 
 /// A transfer may take one frame in this many.
 const TRANSFER_SHARE: usize = 4;
@@ -76,7 +78,7 @@ impl Cache {
     }
 
     /// Bytes in frames that are dirty or being written.
-    pub(crate) fn dirty_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         (self.pinned.load(Ordering::Relaxed) * FRAME_BYTES) as u64
     }
 
@@ -91,17 +93,26 @@ impl Cache {
         self.dirtied.notify_all();
     }
 
-    /// Whether so much is dirty that some of it should be written back.
-    pub(crate) fn wants_write_back(&self) -> bool {
-        self.dirty_bytes() >= self.bytes() / BACKGROUND_SHARE as u64
+    /// All frames that there are.
+    pub(crate) fn frames_total(&self) -> usize {
+        self.pool.frames()
     }
 
-    /// Waits until the background thread was woken, much is dirty, or the deadline is over.
+    /// Dirty bytes with which some should be written back.
+    pub(crate) fn background_limit(&self) -> u64 {
+        (self.background_frames() * FRAME_BYTES) as u64
+    }
+
+    fn background_frames(&self) -> usize {
+        (self.pool.frames() / BACKGROUND_SHARE).min(BACKGROUND_FRAMES)
+    }
+
+    /// Waits until the background thread was woken, much has become dirty, or the deadline is over.
     pub(crate) fn wait_for_work(&self, deadline: Instant) {
         let mut guard = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if std::mem::take(&mut *guard) || self.wants_write_back() || left.is_zero() {
+            if std::mem::take(&mut *guard) || left.is_zero() {
                 return;
             }
             guard = match self.dirtied.wait_timeout(guard, left) {
@@ -210,9 +221,10 @@ impl Drop for FramesGuard<'_> {
         let (before, after) = (self.before, self.frames.pinned());
         if after > before {
             let pinned = self.cache.pinned.fetch_add(after - before, Ordering::Relaxed);
-            let threshold = self.cache.pool.frames() / BACKGROUND_SHARE;
-            if pinned < threshold && pinned + (after - before) >= threshold {
-                self.cache.dirtied.notify_all();
+            // Now and then, since some of them may be written already.
+            let step = self.cache.background_frames() / 2;
+            if pinned / step.max(1) != (pinned + (after - before)) / step.max(1) {
+                self.cache.wake_background();
             }
         } else if after < before {
             self.cache.pinned.fetch_sub(before - after, Ordering::Relaxed);

@@ -178,23 +178,23 @@ impl Store {
         self.read_only.get().map(String::as_str)
     }
 
-    /// Does what is left for a background thread (what is durable gets into the tree, and the log is
-    /// emptied in time), until there is enough dirty data that it should write some back, or
+    /// Does what is left for a background thread (partitions that were removed are emptied, and the
+    /// log is, in time), until there is enough dirty data that it should write some back, or
     /// `patience` is over; returns how many bytes are dirty.
     pub fn wait_for_dirty(&self, patience: Duration) -> u64 {
         let deadline = Instant::now() + patience;
         loop {
             // An error has made the store read-only, which whoever writes learns.
-            let settled = self.tidy_up();
+            let tidy = self.tidy_up();
             let over = Instant::now() >= deadline;
-            if over && settled.is_ok() && self.cache.dirty_bytes() == 0 {
+            let dirty = self.unwritten_bytes();
+            if over && tidy.is_ok() && dirty == 0 {
                 self.checkpoint_when_idle();
             }
-            if settled.is_err() || self.cache.wants_write_back() || over {
-                return self.cache.dirty_bytes();
+            if tidy.is_err() || over || dirty >= self.cache.background_limit() {
+                return dirty;
             }
-            let due = self.backlog.due();
-            self.cache.wait_for_work(due.map_or(deadline, |due| due.min(deadline)));
+            self.cache.wait_for_work(deadline);
         }
     }
 
@@ -210,9 +210,6 @@ impl Store {
     }
 
     fn tidy_up(&self) -> Result<(), StoreError> {
-        if self.backlog.due().is_some_and(|due| due <= Instant::now()) {
-            self.settle_all()?;
-        }
         if self.has_doomed() {
             self.remove_doomed()?;
             self.cache.wake_background();
@@ -277,8 +274,8 @@ impl Store {
             if let Some(frames) = self.cache.try_allocate(count) {
                 return Ok(frames);
             }
-            if self.cache.dirty_bytes() > 0 && self.read_only.get().is_none() {
-                self.write_back((count * FRAME_BYTES) as u64)?;
+            if self.cache.pinned_bytes() > 0 && self.read_only.get().is_none() {
+                self.clean((count * FRAME_BYTES) as u64)?;
                 if let Some(frames) = self.cache.try_allocate(count) {
                     return Ok(frames);
                 }

@@ -32,7 +32,7 @@ impl Store {
             log_entries: get(&tally.log_entries),
             flushes: get(&tally.flushes),
             checkpoints: get(&tally.checkpoints),
-            dirty_bytes: self.cache.dirty_bytes(),
+            dirty_bytes: self.unwritten_bytes(),
             corrupt_blocks: get(&tally.corrupt_blocks),
             scrubbed_blocks: get(&tally.scrubbed_blocks),
         }

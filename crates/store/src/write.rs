@@ -160,8 +160,8 @@ impl Store {
     /// A writer who finds too much dirty writes some back before it adds to it.
     fn help_write_back(&self) -> Result<(), StoreError> {
         let limit = self.cache.dirty_limit();
-        while self.cache.dirty_bytes() > limit {
-            self.write_back(limit / 4)?;
+        while self.cache.pinned_bytes() > limit {
+            self.clean(limit / 4)?;
         }
         Ok(())
     }

@@ -122,7 +122,8 @@ fn stress(capacity: u64, frames: usize, duration: Duration, compression: Compres
         }
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                store.wait_for_dirty(Duration::from_millis(5));
+                store.settle_when_due(Duration::from_millis(3)).unwrap();
+                store.wait_for_dirty(Duration::from_millis(2));
                 store.write_back(1 << 20).unwrap();
             }
         });

@@ -44,7 +44,8 @@ impl Drop for Stop<'_> {
 /// What a background thread does.
 fn maintain(store: &Store, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        store.wait_for_dirty(Duration::from_millis(2));
+        store.settle_when_due(Duration::from_millis(1)).unwrap();
+        store.wait_for_dirty(Duration::from_millis(1));
         store.write_back(1 << 20).unwrap();
     }
 }

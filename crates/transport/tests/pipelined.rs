@@ -98,9 +98,9 @@ fn calls_that_may_wait_together_do_and_no_other_is_lost_between_them() {
     for (procedure, call) in others {
         assert_eq!(call.wait().0.unwrap().results(), 20_u32.to_be_bytes(), "{procedure}");
     }
-    assert!((2..=64).contains(&largest), "{largest} at once");
+    assert!((2..=8).contains(&largest), "{largest} at once");
     // One by one, on eight threads, they would take half a second.
-    assert!(began.elapsed() < Duration::from_millis(450), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
     assert_eq!(echo(&*channel, b"still there").unwrap(), b"still there");
 }
 

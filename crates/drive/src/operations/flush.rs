@@ -3,7 +3,7 @@
 use nasd_capability::{Access, KeyKinds, Target};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Flush, FlushArguments, Flushed};
-use nasd_types::{ObjectName, Rights};
+use nasd_types::{Attributes, ObjectName, Rights};
 
 use super::{Context, Perform};
 use crate::Drive;
@@ -48,5 +48,16 @@ impl Drive {
     /// Makes these objects durable.
     pub(crate) fn flush(&self, names: &[ObjectName]) -> Result<(), Status> {
         self.store.flush(names).map_err(|error| status_of(&error))
+    }
+
+    /// Makes an object durable whose blocks have changed; its attributes then, when those that it has
+    /// no more are free. If somebody has removed it meanwhile, they are what they were.
+    pub(crate) fn flush_blocks(
+        &self,
+        name: ObjectName,
+        before: Attributes,
+    ) -> Result<Attributes, Status> {
+        self.flush(&[name])?;
+        Ok(self.store.getattr(name).unwrap_or(before))
     }
 }

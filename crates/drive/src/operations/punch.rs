@@ -30,11 +30,11 @@ impl Perform for Punch {
             let punched = drive.store.punch(name, range, context.now);
             attributes = Some(punched.map_err(|error| status_of(&error))?);
         }
-        if arguments.durable {
-            drive.flush(&[name])?;
-        }
         // `spread` refuses a list of no pieces.
-        let attributes = attributes.ok_or(Status::BadArgument)?;
+        let mut attributes = attributes.ok_or(Status::BadArgument)?;
+        if arguments.durable {
+            attributes = drive.flush_blocks(name, attributes)?;
+        }
         Ok(Done::plain(AttributesReply { attributes }))
     }
 }

@@ -23,9 +23,11 @@ impl Perform for Setattr {
         let SetattrArguments { name, durable, changes } = arguments;
         refuse_synthetic(name)?;
         check_settable(&changes)?;
-        let attributes =
+        let mut attributes =
             drive.store.setattr(name, &changes, context.now).map_err(|error| status_of(&error))?;
-        if durable {
+        if durable && changes.logical_size.is_some() {
+            attributes = drive.flush_blocks(name, attributes)?;
+        } else if durable {
             drive.flush(&[name])?;
         }
         Ok(Done::plain(AttributesReply { attributes }))

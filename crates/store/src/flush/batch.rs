@@ -116,6 +116,11 @@ pub(super) struct Durable {
 }
 
 impl Durable {
+    /// Frames that the cache has to keep until the tree has what is in them.
+    pub(super) fn frames(&self) -> usize {
+        self.taken.iter().map(|one| one.claims.len()).sum()
+    }
+
     /// Whether something of it may be compressed.
     pub(super) fn is_packed(&self) -> bool {
         self.taken.iter().any(|one| one.compression != Compression::None && !one.claims.is_empty())
@@ -523,7 +528,7 @@ mod tests {
     /// With nothing dirty, nothing is promised to anybody.
     fn assert_idle(store: &Store) {
         assert_eq!(store.table.dirty_count(), 0);
-        assert_eq!(store.cache.dirty_bytes(), 0);
+        assert_eq!(store.cache.pinned_bytes(), 0);
         assert_eq!(store.accounts().dirty(), 0, "blocks promised to dirty ones");
         assert_eq!(store.metadata.capacity.promised(), 0, "records promised");
     }

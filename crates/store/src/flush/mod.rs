@@ -21,12 +21,16 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use nasd_device::FRAME_BYTES;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, Timestamp};
 
 use crate::log::Change;
 use crate::store::WriteBack;
 use crate::{Store, StoreError};
+
+/// A flush settles before it goes on when one frame of the cache in this many waits for that.
+const BACKLOG_SHARE: usize = 4;
 
 /// Failed flushes that are remembered until those who waited for them have looked.
 const FAILURES_KEPT: usize = 64;
@@ -183,12 +187,22 @@ impl Store {
     /// background thread. Does nothing when nothing is dirty.
     pub fn write_back(&self, max_bytes: u64) -> Result<WriteBack, StoreError> {
         let before = self.queue.lock().written_blocks;
-        self.run_flush(Request { bytes: max_bytes.max(1), settle: true, ..Request::default() })?;
+        self.run_flush(Request { bytes: max_bytes.max(1), ..Request::default() })?;
         let blocks = self.queue.lock().written_blocks - before;
-        Ok(WriteBack {
-            written_bytes: blocks * BLOCK_BYTES as u64,
-            dirty_bytes: self.cache.dirty_bytes(),
-        })
+        let written_bytes = blocks * BLOCK_BYTES as u64;
+        Ok(WriteBack { written_bytes, dirty_bytes: self.unwritten_bytes() })
+    }
+
+    /// The same, and gives the cache back what it kept until the tree had what was written.
+    pub(crate) fn clean(&self, bytes: u64) -> Result<(), StoreError> {
+        self.write_back(bytes)?;
+        self.settle_all()
+    }
+
+    /// Bytes of the cache that are dirty, in whole frames, and that no flush has written.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        let kept = (self.backlog.frames() * FRAME_BYTES) as u64;
+        self.cache.pinned_bytes().saturating_sub(kept)
     }
 
     /// Adds to the request that is being collected, and returns when that is done. The body of no
@@ -227,7 +241,8 @@ impl Store {
     fn lead(&self, number: u64, request: &Request) -> Result<(), StoreError> {
         let mut leading = Leading { store: self, number, succeeded: false };
         // What waits to be applied is kept in the cache.
-        if !request.is_plain() || self.backlog.is_full() || self.cache.wants_write_back() {
+        let takes_room = self.backlog.frames() > self.cache.frames_total() / BACKLOG_SHARE;
+        if !request.is_plain() || self.backlog.is_full() || takes_room {
             self.settle_all()?;
         }
         if !self.log.has_room() {
@@ -242,10 +257,6 @@ impl Store {
             self.settle_and_checkpoint()?;
         }
         leading.succeeded = true;
-        drop(leading);
-        if self.backlog.wants_attention() {
-            self.cache.wake_background();
-        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //! free. Until then an object may be taken by more flushes; what each of them took is let go of in
 //! the order of the log.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::batch::{Durable, Taken};
@@ -23,8 +23,9 @@ use crate::{Store, StoreError};
 /// How long an entry may wait for others to be applied with.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Entries with which a background thread does not wait any longer.
+/// Entries, or frames of the cache, with which a background thread does not wait any longer.
 const ENTRIES_MANY: usize = 64;
+const FRAMES_MANY: usize = 256;
 
 /// Entries with which a flush settles before it goes on.
 const ENTRIES_MAX: usize = 512;
@@ -33,6 +34,8 @@ const ENTRIES_MAX: usize = 512;
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     waiting: Mutex<Waiting>,
+    /// The backlog has got its first entry, or many.
+    attention: Condvar,
     /// Held by whoever applies, so that entries are applied in their order.
     applying: Mutex<()>,
 }
@@ -40,10 +43,21 @@ pub(crate) struct Backlog {
 #[derive(Debug, Default)]
 struct Waiting {
     entries: Vec<Durable>,
+    /// Frames of the cache that are kept until these are in the tree.
+    frames: usize,
     /// When the first of them came.
     since: Option<Instant>,
-    /// Whether others are being applied.
-    applying: bool,
+    /// The same number of those that are being applied; `None` while none are.
+    applying: Option<usize>,
+}
+
+impl Waiting {
+    /// When a background thread should settle; `None` if there is nothing to.
+    fn due(&self) -> Option<Instant> {
+        let since = self.since?;
+        let many = self.entries.len() >= ENTRIES_MANY || self.frames >= FRAMES_MANY;
+        Some(if many { since } else { since + PATIENCE })
+    }
 }
 
 impl Backlog {
@@ -54,21 +68,28 @@ impl Backlog {
 
     pub(super) fn push(&self, durable: Durable) {
         let mut waiting = self.waiting();
+        let before = waiting.due();
+        waiting.frames += durable.frames();
         waiting.since.get_or_insert_with(Instant::now);
         waiting.entries.push(durable);
+        if waiting.due() != before {
+            self.attention.notify_all();
+        }
     }
 
     fn take(&self) -> Vec<Durable> {
         let mut waiting = self.waiting();
+        let entries = std::mem::take(&mut waiting.entries);
+        let frames = std::mem::take(&mut waiting.frames);
+        waiting.applying = (!entries.is_empty()).then_some(frames);
         waiting.since = None;
-        waiting.applying = !waiting.entries.is_empty();
-        std::mem::take(&mut waiting.entries)
+        entries
     }
 
     /// Whether the tree has everything.
     pub(crate) fn is_empty(&self) -> bool {
         let waiting = self.waiting();
-        waiting.entries.is_empty() && !waiting.applying
+        waiting.entries.is_empty() && waiting.applying.is_none()
     }
 
     /// Whether a flush should settle before it adds to it.
@@ -76,16 +97,31 @@ impl Backlog {
         self.waiting().entries.len() >= ENTRIES_MAX
     }
 
-    /// Whether a background thread should be told of the entry that came last.
-    pub(super) fn wants_attention(&self) -> bool {
-        matches!(self.waiting().entries.len(), 1 | ENTRIES_MANY)
+    /// Frames of the cache that are kept, at most, until the tree has everything: a frame that several
+    /// flushes took some of counts for each.
+    pub(crate) fn frames(&self) -> usize {
+        let waiting = self.waiting();
+        waiting.frames + waiting.applying.unwrap_or(0)
     }
 
-    /// When a background thread should settle; `None` if there is nothing to.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        let waiting = self.waiting();
-        let since = waiting.since?;
-        Some(if waiting.entries.len() >= ENTRIES_MANY { since } else { since + PATIENCE })
+    /// Waits until it is time to settle; whether it is before the deadline.
+    fn wait(&self, deadline: Instant) -> bool {
+        let mut waiting = self.waiting();
+        loop {
+            let now = Instant::now();
+            let due = waiting.due();
+            if due.is_some_and(|due| due <= now) {
+                return true;
+            }
+            let until = due.map_or(deadline, |due| due.min(deadline));
+            if until <= now {
+                return false;
+            }
+            waiting = match self.attention.wait_timeout(waiting, until - now) {
+                Ok((waiting, _)) => waiting,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
     }
 }
 
@@ -108,11 +144,17 @@ impl Drop for Applying<'_> {
             // What was being applied is neither waiting nor in the tree.
             self.store.latch(&"settling failed unexpectedly");
         }
-        self.store.backlog.waiting().applying = false;
+        self.store.backlog.waiting().applying = None;
     }
 }
 
 impl Store {
+    /// For a background thread: waits until there is something to settle that has waited for long
+    /// enough, at most for `patience`, and settles it.
+    pub fn settle_when_due(&self, patience: Duration) -> Result<(), StoreError> {
+        if self.backlog.wait(Instant::now() + patience) { self.settle_all() } else { Ok(()) }
+    }
+
     /// Applies to the tree what is durable in the log alone. No body may be locked.
     pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
         let _applying = Applying::begin(self);

@@ -104,10 +104,11 @@ impl World {
             77..=79 => self.flush_all(store),
             80..=82 => store.write_back(1 + self.random.below(150_000)).map(drop),
             83..=84 => store.checkpoint(),
-            85..=86 => {
+            85 => {
                 store.wait_for_dirty(Duration::ZERO);
                 Ok(())
             }
+            86 => store.settle_when_due(Duration::from_millis(20)),
             87..=91 => self.look(store),
             92..=93 => self.set_clock(store),
             _ if !self.mix.partitions => self.read(store),

@@ -24,8 +24,9 @@ use crate::record::{ReadError, RecordReader};
 use crate::wire::{Patience, Wire};
 use crate::{AcceptStatus, CallHead};
 
-/// Most calls that are executed together.
-const GATHERED_MAX: usize = 64;
+/// Most calls that are executed together: few, so that of many under way some are being received,
+/// some wait, and some are being answered.
+const GATHERED_MAX: usize = 8;
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
