@@ -564,10 +564,7 @@ fn sums_of(
     Ok(found)
 }
 
-fn group_of(
-    table: &impl ReadableTable<u64, &'static [u8]>,
-    group: u64,
-) -> Result<Sums, TreeError> {
+fn group_of(table: &impl ReadableTable<u64, &'static [u8]>, group: u64) -> Result<Sums, TreeError> {
     match table.get(group)? {
         Some(guard) => Ok(Sums::parse(group, guard.value())?),
         None => {

@@ -52,25 +52,28 @@ pub(super) enum Touched {
 /// What changes touch.
 pub(super) fn touched(changes: &[Change]) -> impl Iterator<Item = Touched> {
     let whole = |name: ObjectName| Touched::Blocks { name, from: 0, to: LOGICAL_BLOCKS_MAX };
-    changes.iter().flat_map(move |change| match change {
-        Change::RemoveObject(name) | Change::Clone { name, .. } => [Some(whole(*name)), None],
-        Change::Clear { name, from, to } => {
-            [Some(Touched::Blocks { name: *name, from: *from, to: *to }), None]
-        }
-        Change::Map { name, extent, .. } => {
-            let blocks = Touched::Blocks { name: *name, from: extent.logical, to: extent.end() };
-            [Some(blocks), Some(Touched::Sums(extent.run()))]
-        }
-        Change::Move { .. } => [Some(Touched::All), None],
-        Change::PutObject(..)
-        | Change::PutSmall(..)
-        | Change::DropSmall(_)
-        | Change::PutPartition(..)
-        | Change::RemovePartition(_)
-        | Change::PutDriveKeys(_)
-        | Change::PutCounters(_) => [None, None],
-    })
-    .flatten()
+    changes
+        .iter()
+        .flat_map(move |change| match change {
+            Change::RemoveObject(name) | Change::Clone { name, .. } => [Some(whole(*name)), None],
+            Change::Clear { name, from, to } => {
+                [Some(Touched::Blocks { name: *name, from: *from, to: *to }), None]
+            }
+            Change::Map { name, extent, .. } => {
+                let blocks =
+                    Touched::Blocks { name: *name, from: extent.logical, to: extent.end() };
+                [Some(blocks), Some(Touched::Sums(extent.run()))]
+            }
+            Change::Move { .. } => [Some(Touched::All), None],
+            Change::PutObject(..)
+            | Change::PutSmall(..)
+            | Change::DropSmall(_)
+            | Change::PutPartition(..)
+            | Change::RemovePartition(_)
+            | Change::PutDriveKeys(_)
+            | Change::PutCounters(_) => [None, None],
+        })
+        .flatten()
 }
 
 /// A stretch of an object, or a group of data blocks.
@@ -106,8 +109,7 @@ struct Kept<K, V: ?Sized> {
 
 impl<K: Place, V: ?Sized> Kept<K, V> {
     fn new(bytes: usize) -> Self {
-        let shard =
-            || Shard { young: BTreeMap::new(), old: BTreeMap::new(), young_bytes: 0 };
+        let shard = || Shard { young: BTreeMap::new(), old: BTreeMap::new(), young_bytes: 0 };
         Kept {
             shards: std::array::from_fn(|_| Mutex::new(shard())),
             generation_bytes: bytes / SHARDS / 2,

@@ -4,9 +4,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
 
-use redb::{
-    Database, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition,
-};
+use redb::{Database, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition};
 
 use super::TreeError;
 use super::record::{ExtentKey, ObjectKey};
