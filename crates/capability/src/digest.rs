@@ -41,7 +41,7 @@ use aegis::aegis128l::Aegis128LMac;
 use aegis::aegis128x2::Aegis128X2Mac;
 use subtle::ConstantTimeEq;
 
-use crate::key::derive;
+use crate::key::Purpose;
 use crate::nonce::NONCE_BYTES;
 use crate::{Nonce, SecretKey, Suite};
 
@@ -83,26 +83,26 @@ pub fn procedure_bytes(program: u32, version: u32, procedure: u32) -> [u8; 12] {
     bytes
 }
 
-/// The context strings under which a suite's sub-keys are derived.
+/// What a suite's sub-keys are derived for.
 struct Purposes {
-    request_args: &'static str,
-    request_data: &'static str,
-    reply_args: &'static str,
-    reply_data: &'static str,
+    request_args: Purpose,
+    request_data: Purpose,
+    reply_args: Purpose,
+    reply_data: Purpose,
 }
 
-const BLAKE3: Purposes = Purposes {
-    request_args: "nasd v1 blake3 request arguments",
-    request_data: "nasd v1 blake3 request data",
-    reply_args: "nasd v1 blake3 reply arguments",
-    reply_data: "nasd v1 blake3 reply data",
+static BLAKE3: Purposes = Purposes {
+    request_args: Purpose::new("nasd v1 blake3 request arguments"),
+    request_data: Purpose::new("nasd v1 blake3 request data"),
+    reply_args: Purpose::new("nasd v1 blake3 reply arguments"),
+    reply_data: Purpose::new("nasd v1 blake3 reply data"),
 };
 
-const AEGIS: Purposes = Purposes {
-    request_args: "nasd v1 aegis request arguments",
-    request_data: "nasd v1 aegis request data",
-    reply_args: "nasd v1 aegis reply arguments",
-    reply_data: "nasd v1 aegis reply data",
+static AEGIS: Purposes = Purposes {
+    request_args: Purpose::new("nasd v1 aegis request arguments"),
+    request_data: Purpose::new("nasd v1 aegis request data"),
+    reply_args: Purpose::new("nasd v1 aegis reply arguments"),
+    reply_data: Purpose::new("nasd v1 aegis reply data"),
 };
 
 /// The sub-keys of one key under one suite. Making them costs about as much as eight short
@@ -130,18 +130,18 @@ impl DigestKeys {
     pub fn new(key: &SecretKey, suite: Suite) -> Self {
         assert!(suite.is_available(), "invariant: callers choose among Suite::available()");
         let purposes = match suite {
-            Suite::Blake3 => BLAKE3,
-            Suite::Aegis => AEGIS,
+            Suite::Blake3 => &BLAKE3,
+            Suite::Aegis => &AEGIS,
         };
         DigestKeys {
             suite,
             request: Direction {
-                args: derive(key, purposes.request_args, &[]),
-                data: derive(key, purposes.request_data, &[]),
+                args: purposes.request_args.derive(key, &[]),
+                data: purposes.request_data.derive(key, &[]),
             },
             reply: Direction {
-                args: derive(key, purposes.reply_args, &[]),
-                data: derive(key, purposes.reply_data, &[]),
+                args: purposes.reply_args.derive(key, &[]),
+                data: purposes.reply_data.derive(key, &[]),
             },
         }
     }
@@ -229,11 +229,30 @@ fn keyed_blake3(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8
 
 fn aegis_128l(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
+    // Short slices are joined first: each that the MAC is given costs it more than the copy.
+    let mut joined = [0; JOINED_BYTES];
+    let mut length = 0;
     for slice in slices(message) {
-        mac.update(slice);
+        let end = length + slice.len();
+        if let Some(place) = joined.get_mut(length..end) {
+            place.copy_from_slice(slice);
+            length = end;
+        } else {
+            if length > 0 {
+                mac.update(&joined[..length]);
+                length = 0;
+            }
+            mac.update(slice);
+        }
+    }
+    if length > 0 {
+        mac.update(&joined[..length]);
     }
     mac.finalize()
 }
+
+/// Room for all that the digest of a request without data covers, in nearly every case.
+const JOINED_BYTES: usize = 256;
 
 fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128X2Mac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
