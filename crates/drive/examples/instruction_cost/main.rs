@@ -13,8 +13,9 @@
 //! pipelined connection. *Communications* is all that is not inside the drive's service: sockets,
 //! records, RPC headers, hand-over between threads. What is inside is decoding of the arguments,
 //! authority, digests, and the object store. Cold is right after a start, with nothing of the
-//! object in memory; every cold request is for another object. Scattered is in between: the object and
-//! its capability are known, and none of the data is in memory.
+//! object in memory; every cold request is for another object. Scattered is in between: the object, its
+//! capability, and where its blocks lie are known, and the data is not in memory (but for the last
+//! block of 512 KiB).
 //!
 //! The second table has what the kernel adds, as time of the processor, from the same requests to
 //! a drive that runs by itself. Instructions of the kernel can be had only where the processor's
@@ -305,6 +306,12 @@ impl Counted {
                 State::Cold | State::Scattered => {
                     Operation::Read.run(&client, before, offset, &mut [0])?;
                 }
+            }
+        }
+        if state == State::Scattered {
+            for (object, offset) in &places {
+                let last = offset + LARGEST as u64 - 1;
+                Operation::Read.run(&client, object, last, &mut [0])?;
             }
         }
         let requests = places.len() as u64;

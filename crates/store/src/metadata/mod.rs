@@ -586,20 +586,20 @@ fn overlapping(
     if from >= to {
         return Ok(found);
     }
-    // The extent that begins before `from` may reach into the range.
-    let (first, start) = (record::extent_key(name, 0), record::extent_key(name, from));
-    if let Some(entry) = table.range::<&ExtentKey>(&first..&start)?.next_back() {
+    // Backwards, as the extent that begins before `from` may reach into the range.
+    let (first, end) = (record::extent_key(name, 0), record::extent_key(name, to));
+    let mut before = table.range::<&ExtentKey>(&first..&end)?;
+    while let Some(entry) = before.next_back() {
         let (key, value) = entry?;
         let extent = Extent::parse(key.value(), value.value(), data_blocks)?;
         if extent.end() > from {
             found.push(extent);
         }
+        if extent.logical <= from {
+            break;
+        }
     }
-    let end = record::extent_key(name, to);
-    for entry in table.range::<&ExtentKey>(&start..&end)? {
-        let (key, value) = entry?;
-        found.push(Extent::parse(key.value(), value.value(), data_blocks)?);
-    }
+    found.reverse();
     Ok(found)
 }
 
