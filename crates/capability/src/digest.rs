@@ -191,6 +191,10 @@ impl Direction {
         front[8..16].copy_from_slice(&data.map_or(u64::MAX, joined_length).to_be_bytes());
         let front_length = 16 + binding.map_or(0, |nonce| nonce.len());
         front[16..].copy_from_slice(binding.unwrap_or(&[0; NONCE_BYTES]));
+        let front = &front[..front_length];
+        if suite == Suite::Aegis && data.is_none() {
+            return Digest(aegis_128l_short(&self.args, nonce, front, covered));
+        }
         let mac = match suite {
             Suite::Blake3 => keyed_blake3,
             Suite::Aegis => aegis_128l,
@@ -201,7 +205,7 @@ impl Direction {
         };
         let data_tag = data.map(|data| mac_data(&self.data, nonce, &[data]));
         let tag: &[u8] = data_tag.as_ref().map_or(&[], |tag| tag);
-        Digest(mac(&self.args, nonce, &[&[&front[..front_length]], covered, &[tag]]))
+        Digest(mac(&self.args, nonce, &[&[front], covered, &[tag]]))
     }
 }
 
@@ -229,30 +233,37 @@ fn keyed_blake3(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8
 
 fn aegis_128l(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    // Short slices are joined first: each that the MAC is given costs it more than the copy.
-    let mut joined = [0; JOINED_BYTES];
-    let mut length = 0;
     for slice in slices(message) {
-        let end = length + slice.len();
-        if let Some(place) = joined.get_mut(length..end) {
-            place.copy_from_slice(slice);
-            length = end;
-        } else {
-            if length > 0 {
-                mac.update(&joined[..length]);
-                length = 0;
-            }
-            mac.update(slice);
-        }
-    }
-    if length > 0 {
-        mac.update(&joined[..length]);
+        mac.update(slice);
     }
     mac.finalize()
 }
 
-/// Room for all that the digest of a request without data covers, in nearly every case.
+/// Room for all that the digest of a request or reply without data covers, in nearly every case.
 const JOINED_BYTES: usize = 256;
+
+/// [`aegis_128l`] of little: joined first, as each slice that the MAC is given costs it more than the
+/// copy.
+fn aegis_128l_short(
+    key: &SecretKey,
+    nonce: &[u8; 16],
+    front: &[u8],
+    covered: &[&[u8]],
+) -> [u8; 16] {
+    let mut joined = [0; JOINED_BYTES];
+    joined[..front.len()].copy_from_slice(front);
+    let mut length = front.len();
+    for slice in covered {
+        let Some(place) = joined.get_mut(length..length + slice.len()) else {
+            return aegis_128l(key, nonce, &[&[front], covered]);
+        };
+        place.copy_from_slice(slice);
+        length += slice.len();
+    }
+    let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
+    mac.update(&joined[..length]);
+    mac.finalize()
+}
 
 fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128X2Mac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
