@@ -41,7 +41,7 @@ use aegis::aegis128l::Aegis128LMac;
 use aegis::aegis128x2::Aegis128X2Mac;
 use subtle::ConstantTimeEq;
 
-use crate::key::derive;
+use crate::key::Purpose;
 use crate::nonce::NONCE_BYTES;
 use crate::{Nonce, SecretKey, Suite};
 
@@ -83,26 +83,26 @@ pub fn procedure_bytes(program: u32, version: u32, procedure: u32) -> [u8; 12] {
     bytes
 }
 
-/// The context strings under which a suite's sub-keys are derived.
+/// What a suite's sub-keys are derived for.
 struct Purposes {
-    request_args: &'static str,
-    request_data: &'static str,
-    reply_args: &'static str,
-    reply_data: &'static str,
+    request_args: Purpose,
+    request_data: Purpose,
+    reply_args: Purpose,
+    reply_data: Purpose,
 }
 
-const BLAKE3: Purposes = Purposes {
-    request_args: "nasd v1 blake3 request arguments",
-    request_data: "nasd v1 blake3 request data",
-    reply_args: "nasd v1 blake3 reply arguments",
-    reply_data: "nasd v1 blake3 reply data",
+static BLAKE3: Purposes = Purposes {
+    request_args: Purpose::new("nasd v1 blake3 request arguments"),
+    request_data: Purpose::new("nasd v1 blake3 request data"),
+    reply_args: Purpose::new("nasd v1 blake3 reply arguments"),
+    reply_data: Purpose::new("nasd v1 blake3 reply data"),
 };
 
-const AEGIS: Purposes = Purposes {
-    request_args: "nasd v1 aegis request arguments",
-    request_data: "nasd v1 aegis request data",
-    reply_args: "nasd v1 aegis reply arguments",
-    reply_data: "nasd v1 aegis reply data",
+static AEGIS: Purposes = Purposes {
+    request_args: Purpose::new("nasd v1 aegis request arguments"),
+    request_data: Purpose::new("nasd v1 aegis request data"),
+    reply_args: Purpose::new("nasd v1 aegis reply arguments"),
+    reply_data: Purpose::new("nasd v1 aegis reply data"),
 };
 
 /// The sub-keys of one key under one suite. Making them costs about as much as eight short
@@ -130,18 +130,18 @@ impl DigestKeys {
     pub fn new(key: &SecretKey, suite: Suite) -> Self {
         assert!(suite.is_available(), "invariant: callers choose among Suite::available()");
         let purposes = match suite {
-            Suite::Blake3 => BLAKE3,
-            Suite::Aegis => AEGIS,
+            Suite::Blake3 => &BLAKE3,
+            Suite::Aegis => &AEGIS,
         };
         DigestKeys {
             suite,
             request: Direction {
-                args: derive(key, purposes.request_args, &[]),
-                data: derive(key, purposes.request_data, &[]),
+                args: purposes.request_args.derive(key, &[]),
+                data: purposes.request_data.derive(key, &[]),
             },
             reply: Direction {
-                args: derive(key, purposes.reply_args, &[]),
-                data: derive(key, purposes.reply_data, &[]),
+                args: purposes.reply_args.derive(key, &[]),
+                data: purposes.reply_data.derive(key, &[]),
             },
         }
     }
@@ -191,6 +191,10 @@ impl Direction {
         front[8..16].copy_from_slice(&data.map_or(u64::MAX, joined_length).to_be_bytes());
         let front_length = 16 + binding.map_or(0, |nonce| nonce.len());
         front[16..].copy_from_slice(binding.unwrap_or(&[0; NONCE_BYTES]));
+        let front = &front[..front_length];
+        if suite == Suite::Aegis && data.is_none() {
+            return Digest(aegis_128l_short(&self.args, nonce, front, covered));
+        }
         let mac = match suite {
             Suite::Blake3 => keyed_blake3,
             Suite::Aegis => aegis_128l,
@@ -201,7 +205,7 @@ impl Direction {
         };
         let data_tag = data.map(|data| mac_data(&self.data, nonce, &[data]));
         let tag: &[u8] = data_tag.as_ref().map_or(&[], |tag| tag);
-        Digest(mac(&self.args, nonce, &[&[&front[..front_length]], covered, &[tag]]))
+        Digest(mac(&self.args, nonce, &[&[front], covered, &[tag]]))
     }
 }
 
@@ -232,6 +236,32 @@ fn aegis_128l(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 
     for slice in slices(message) {
         mac.update(slice);
     }
+    mac.finalize()
+}
+
+/// Room for all that the digest of a request or reply without data covers, in nearly every case.
+const JOINED_BYTES: usize = 256;
+
+/// [`aegis_128l`] of little: joined first, as each slice that the MAC is given costs it more than the
+/// copy.
+fn aegis_128l_short(
+    key: &SecretKey,
+    nonce: &[u8; 16],
+    front: &[u8],
+    covered: &[&[u8]],
+) -> [u8; 16] {
+    let mut joined = [0; JOINED_BYTES];
+    joined[..front.len()].copy_from_slice(front);
+    let mut length = front.len();
+    for slice in covered {
+        let Some(place) = joined.get_mut(length..length + slice.len()) else {
+            return aegis_128l(key, nonce, &[&[front], covered]);
+        };
+        place.copy_from_slice(slice);
+        length += slice.len();
+    }
+    let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
+    mac.update(&joined[..length]);
     mac.finalize()
 }
 

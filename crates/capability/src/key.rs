@@ -8,7 +8,9 @@
 //! A new key travels sealed (see [`crate::seal`]) under the key that has authority over it.
 
 use std::fmt;
+use std::sync::OnceLock;
 
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -65,7 +67,30 @@ impl fmt::Debug for SecretKey {
 /// followed by `salt`. `purpose` must be a constant of the program, unique to the purpose; the
 /// parent has a fixed length, so that parent and salt can't run into each other.
 pub fn derive(parent: &SecretKey, purpose: &'static str, salt: &[u8]) -> SecretKey {
-    let mut hasher = blake3::Hasher::new_derive_key(purpose);
+    finish_derivation(blake3::Hasher::new_derive_key(purpose), parent, salt)
+}
+
+/// What keys are derived for. The hash of its context string, which is half of the work of deriving
+/// one, is made once.
+pub(crate) struct Purpose {
+    context: &'static str,
+    hashed: OnceLock<ContextKey>,
+}
+
+impl Purpose {
+    /// `context` as in [`derive`].
+    pub(crate) const fn new(context: &'static str) -> Purpose {
+        Purpose { context, hashed: OnceLock::new() }
+    }
+
+    /// As [`derive`].
+    pub(crate) fn derive(&self, parent: &SecretKey, salt: &[u8]) -> SecretKey {
+        let hashed = self.hashed.get_or_init(|| hash_derive_key_context(self.context));
+        finish_derivation(blake3::Hasher::new_from_context_key(hashed), parent, salt)
+    }
+}
+
+fn finish_derivation(mut hasher: blake3::Hasher, parent: &SecretKey, salt: &[u8]) -> SecretKey {
     hasher.update(parent.expose());
     hasher.update(salt);
     let key = SecretKey(*hasher.finalize().as_bytes());
@@ -201,6 +226,9 @@ mod tests {
         assert_ne!(key, derive(&parent, "nasd test one", b"sal"));
         assert_ne!(key, derive(&SecretKey::new([8; 32]), "nasd test one", b"salt"));
         assert_eq!(key, derive(&parent, "nasd test one", b"salt"));
+        let purpose = Purpose::new("nasd test one");
+        assert_eq!(key, purpose.derive(&parent, b"salt"));
+        assert_eq!(key, purpose.derive(&parent, b"salt"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nasd_capability::{
 };
 use nasd_protocol::auth::AuthError;
 use nasd_protocol::{Credential, CredentialKey, Verifier};
-use nasd_store::StoreError;
+use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
 use nasd_types::{ObjectId, ObjectName, Timestamp};
 
@@ -38,6 +38,8 @@ pub(crate) struct Grant {
     /// `None` with NO_PROTECTION.
     pub(crate) keys: Option<Arc<DigestKeys>>,
     pub(crate) holder: Holder,
+    /// The object that a capability is for, as it was found.
+    pub(crate) object: Option<Located>,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
@@ -135,7 +137,7 @@ impl Drive {
         if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
             self.keys.keep(name, keys);
         }
-        Ok(Grant { authorized, keys: found.keys, holder, received: now })
+        Ok(Grant { authorized, keys: found.keys, holder, object: found.object, received: now })
     }
 
     /// Step 11, and the look-up of step 12.
@@ -144,15 +146,22 @@ impl Drive {
         // `admit` has checked that the suite is known.
         let suite = claimed.credential.suite().ok_or(Refusal::Suite)?;
         let secret;
+        let mut object = None;
         let (secret, access_control_version) = match &key {
             CredentialKey::Capability(capability) => {
                 let working = ring.working_key(capability)?;
-                let Some(version) = self.access_control_version(capability)? else {
+                object = self.locate(capability)?;
+                let version = match &object {
+                    Some(found) => found.access_control_version(),
+                    None if has_version(capability.object) => None,
+                    None => Some(0),
+                };
+                let Some(version) = version else {
                     return Ok(Found::NONE);
                 };
                 let name = KeyName { key, access_control_version: version, suite };
                 if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found { keys: Some(keys), new_name: None });
+                    return Ok(Found { keys: Some(keys), new_name: None, object });
                 }
                 secret = capability_key(working, capability, version);
                 (&secret, version)
@@ -161,25 +170,31 @@ impl Drive {
                 let secret = ring.direct_key(direct)?;
                 let name = KeyName { key, access_control_version: 0, suite };
                 if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found { keys: Some(keys), new_name: None });
+                    return Ok(Found { keys: Some(keys), new_name: None, object });
                 }
                 (secret, 0)
             }
         };
         let keys = Arc::new(DigestKeys::new(secret, suite));
         let name = KeyName { key, access_control_version, suite };
-        Ok(Found { keys: Some(keys), new_name: Some(name) })
+        Ok(Found { keys: Some(keys), new_name: Some(name), object })
     }
 
-    /// The version that a capability's key depends on; `None` when its object does not exist.
-    /// Where there is no object that could have one, it is 0.
-    fn access_control_version(&self, capability: &Capability) -> Result<Option<u64>, StoreError> {
-        let object = capability.object;
-        if object == ObjectId(0) || is_synthetic(object) {
-            return Ok(Some(0));
+    /// The object that a capability is for, if it exists and has a version.
+    fn locate(&self, capability: &Capability) -> Result<Option<Located>, StoreError> {
+        let &Capability { partition, object, .. } = capability;
+        if has_version(object) {
+            self.store.locate(ObjectName { partition, object })
+        } else {
+            Ok(None)
         }
-        self.store.access_control_version(ObjectName { partition: capability.partition, object })
     }
+}
+
+/// Whether a capability's key depends on an access control version of this object. Where there is none
+/// that could have one, the version is 0.
+fn has_version(object: ObjectId) -> bool {
+    object != ObjectId(0) && !is_synthetic(object)
 }
 
 /// Whether the object is made up by the drive when it is read, rather than kept by the store.
@@ -195,10 +210,11 @@ struct Found {
     keys: Option<Arc<DigestKeys>>,
     /// Under which name to keep them, if they were not kept already.
     new_name: Option<KeyName>,
+    object: Option<Located>,
 }
 
 impl Found {
-    const NONE: Found = Found { keys: None, new_name: None };
+    const NONE: Found = Found { keys: None, new_name: None, object: None };
 }
 
 /// What a reply's verifier has with NO_PROTECTION and in refusals.

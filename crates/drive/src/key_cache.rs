@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_capability::{Capability, DigestKeys, Suite};
 use nasd_protocol::CredentialKey;
+use nasd_types::NameHashing;
 
 /// Separately locked parts.
 const SHARDS: usize = 16;
@@ -24,41 +25,6 @@ pub(crate) struct KeyName {
     pub(crate) access_control_version: u64,
     /// For which algorithms.
     pub(crate) suite: Suite,
-}
-
-/// Names are hashed for every request, and some twenty words with SipHash would cost as much as the
-/// digest. They are short of secrets: who gets a key in must hold it. So a keyed multiplication a
-/// word will do; whether a name is the one sought is compared in full.
-#[derive(Clone, Copy, Debug)]
-struct NameHashing {
-    seed: u64,
-}
-
-#[derive(Debug)]
-struct NameHasher(u64);
-
-impl BuildHasher for NameHashing {
-    type Hasher = NameHasher;
-
-    fn build_hasher(&self) -> NameHasher {
-        NameHasher(self.seed)
-    }
-}
-
-impl Hasher for NameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // As in SplitMix64: high bits come down again, so that all of them count.
-        let product = (self.0 ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        self.0 = product ^ (product >> 32);
-    }
 }
 
 impl Hash for KeyName {
@@ -80,6 +46,9 @@ impl Hash for KeyName {
     }
 }
 
+/// Names are hashed for every request, and some twenty words with SipHash would cost as much as the
+/// digest. They are short of secrets: who gets a key in must hold it. Whether a name is the one sought
+/// is compared in full.
 type Keys = HashMap<KeyName, Arc<DigestKeys>, NameHashing>;
 
 #[derive(Debug)]
@@ -98,7 +67,7 @@ pub(crate) struct KeyCache {
 impl KeyCache {
     /// For about `most` keys.
     pub(crate) fn new(most: usize) -> KeyCache {
-        let hashing = NameHashing { seed: RandomState::new().hash_one(most) };
+        let hashing = NameHashing::new(RandomState::new().hash_one(most));
         let keys = || Keys::with_hasher(hashing);
         let shards = std::array::from_fn(|_| Mutex::new(Shard { young: keys(), old: keys() }));
         KeyCache { shards, generation_keys: (most / SHARDS / 2).max(1) }

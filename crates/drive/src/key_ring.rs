@@ -5,6 +5,7 @@
 //! derived from it, so that nothing derived from a key survives the key.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -12,7 +13,7 @@ use nasd_capability::{Capability, Refusal, SecretKey, WorkingKey, WorkingKeys};
 use nasd_protocol::CredentialKey;
 use nasd_protocol::drive::PartitionState;
 use nasd_store::{PartitionKeys, PartitionSettings, Store, StoreError, StoredKey};
-use nasd_types::{PartitionId, Protection};
+use nasd_types::{NameHashing, PartitionId, Protection};
 
 use crate::key_cache::KeyCache;
 
@@ -29,17 +30,18 @@ struct PartitionRing {
 pub(crate) struct KeyRing {
     master: Option<SecretKey>,
     drive: Option<SecretKey>,
-    partitions: HashMap<PartitionId, PartitionRing>,
+    /// Asked for every request; partitions are made by the drive's administrator alone.
+    partitions: HashMap<PartitionId, PartitionRing, NameHashing>,
 }
 
 impl KeyRing {
     pub(crate) fn read(store: &Store) -> Result<KeyRing, StoreError> {
         let keys = store.drive_keys();
-        let partitions = store
-            .partitions()
-            .into_iter()
-            .map(|partition| Ok((partition, PartitionRing::read(store, partition)?)))
-            .collect::<Result<_, StoreError>>()?;
+        let hashing = NameHashing::new(RandomState::new().hash_one(0));
+        let mut partitions = HashMap::with_hasher(hashing);
+        for partition in store.partitions() {
+            partitions.insert(partition, PartitionRing::read(store, partition)?);
+        }
         Ok(KeyRing {
             master: keys.master.as_ref().map(secret),
             drive: keys.drive.as_ref().map(secret),

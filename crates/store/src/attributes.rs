@@ -14,6 +14,7 @@ use nasd_types::{Attributes, ObjectId, ObjectName, PartitionId, SetAttributes, T
 use crate::flush::Request;
 use crate::metadata::record::{LOGICAL_BLOCKS_MAX, SMALL_BYTES_MAX};
 use crate::object::{Body, Object, initial_record};
+use crate::read::Located;
 use crate::space::Demand;
 use crate::{NoSpace, Store, StoreError};
 
@@ -205,14 +206,19 @@ impl Store {
         Ok(attributes)
     }
 
-    /// The attribute that the authority check needs: `Ok(None)` when there is no such object (or
-    /// partition). Takes no lock that a transfer holds.
-    pub fn access_control_version(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
+    /// Finds an object, for [`Located::access_control_version`] and [`Store::read_located`];
+    /// `Ok(None)` when there is no such object (or partition).
+    pub fn locate(&self, name: ObjectName) -> Result<Option<Located>, StoreError> {
         match self.object(name) {
-            Ok(object) => Ok(object.access_control_version()),
+            Ok(object) => Ok(Some(Located(object))),
             Err(StoreError::NoSuchObject(_) | StoreError::NoSuchPartition(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The attribute that the authority check needs; `Ok(None)` when there is no such object.
+    pub fn access_control_version(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
+        Ok(self.locate(name)?.and_then(|found| found.access_control_version()))
     }
 
     /// Changes the attributes that `changes` gives; returns all of them afterwards.

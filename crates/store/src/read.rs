@@ -29,35 +29,84 @@ pub(crate) fn frame_parts(offset: u64, length: usize) -> impl Iterator<Item = Fr
         .map(|(number, range)| FramePart { number, range })
 }
 
+/// An object that was found, so that it need not be looked for again. It may be removed at any time.
+#[derive(Clone)]
+pub struct Located(pub(crate) Arc<Object>);
+
+impl Located {
+    /// Which object it is.
+    pub fn name(&self) -> ObjectName {
+        self.0.name
+    }
+
+    /// The attribute that the authority check needs: `None` when the object was removed. Takes no lock
+    /// that a transfer holds.
+    pub fn access_control_version(&self) -> Option<u64> {
+        self.0.access_control_version()
+    }
+}
+
+impl std::fmt::Debug for Located {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Located({})", self.0.name)
+    }
+}
+
 impl Store {
     /// Reads what `range` has in common with the object.
     pub fn read(&self, name: ObjectName, range: ByteRange) -> Result<ReadData, StoreError> {
-        let object = self.object(name)?;
+        self.read_object(&self.object(name)?, range)
+    }
+
+    /// The same of an object that was found before.
+    pub fn read_located(&self, found: &Located, range: ByteRange) -> Result<ReadData, StoreError> {
+        self.read_object(&found.0, range)
+    }
+
+    fn read_object(&self, object: &Arc<Object>, range: ByteRange) -> Result<ReadData, StoreError> {
         let mut spare: Vec<Frame> = Vec::new();
         loop {
             let body = object.read();
             if body.removed {
-                return Err(StoreError::NoSuchObject(name));
+                return Err(StoreError::NoSuchObject(object.name));
             }
             let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
             self.check_transfer("a read", range.length)?;
             let length = range.length as usize;
-            let mut views = self.views(&object, range.offset, length);
-            let lacking = match self.fill(&object, &body, &range, &mut views, &mut spare)? {
-                Filled::All => {
-                    self.tally.read_bytes.fetch_add(range.length, Ordering::Relaxed);
-                    return Ok(ReadData {
-                        segments: segments(&views, range.offset, length),
-                        logical_size: body.record.logical_size,
-                        fs_data_modify_time: body.record.fs_data_modify_time,
-                    });
-                }
+            let done = |segments| {
+                self.tally.read_bytes.fetch_add(range.length, Ordering::Relaxed);
+                Ok(ReadData {
+                    segments,
+                    logical_size: body.record.logical_size,
+                    fs_data_modify_time: body.record.fs_data_modify_time,
+                })
+            };
+            if let Some(segment) = self.cached_segment(object, &range) {
+                return done(vec![segment]);
+            }
+            let mut views = self.views(object, range.offset, length);
+            let lacking = match self.fill(object, &body, &range, &mut views, &mut spare)? {
+                Filled::All => return done(segments(&views, range.offset, length)),
                 Filled::Lacking(count) => count,
             };
             drop(body);
             drop(views);
             spare.extend(self.allocate_frames(lacking)?);
         }
+    }
+
+    /// A range that lies within one frame, if all of it is in the cache: what most reads are.
+    fn cached_segment(&self, object: &Object, range: &ByteRange) -> Option<Segment> {
+        let (number, start) =
+            (range.offset / FRAME_BYTES as u64, (range.offset % FRAME_BYTES as u64) as usize);
+        let length = range.length as usize;
+        if length == 0 || length > FRAME_BYTES - start {
+            return None;
+        }
+        let wanted = touched(&(start..start + length));
+        let view = self.cache.frames(object).view(number, wanted);
+        let frame = view.frame.filter(|_| view.valid & wanted == wanted)?;
+        Some(Segment::of_frame(frame, start..start + length))
     }
 
     /// Whether `read` would answer without touching the device, as far as can be told quickly.

@@ -164,7 +164,7 @@ impl Store {
             return Err(StoreError::NoSuchObject(name));
         }
         let end = block.saturating_add(CHUNK_BLOCKS);
-        let pieces = self.metadata.pieces(name, block, end)?;
+        let pieces = self.metadata.pieces_in_passing(name, block, end)?;
         // A compressed extent may reach farther, and is read whole.
         cursor.go_to(name, pieces.last().map_or(end, |last| last.extent.end().max(end)));
         for piece in body.living_pieces(pieces) {

@@ -5,10 +5,10 @@
 //! old record in the tree.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nasd_types::{ObjectName, PartitionId};
+use nasd_types::{NameHashing, ObjectName, PartitionId};
 
 use crate::object::{Body, Object};
 
@@ -17,44 +17,6 @@ const SHARDS: usize = 64;
 
 /// Objects in a shard from which on unused ones are dropped.
 const SHARD_OBJECTS: usize = 1024;
-
-/// Hashes names, which is done for every request: two multiplications with a key of this process. The
-/// store chooses the numbers of objects itself, so that nobody can choose names that collide.
-#[derive(Clone, Copy, Debug)]
-struct NameHashing {
-    seed: u64,
-}
-
-#[derive(Debug)]
-struct NameHasher(u64);
-
-impl BuildHasher for NameHashing {
-    type Hasher = NameHasher;
-
-    fn build_hasher(&self) -> NameHasher {
-        NameHasher(self.seed)
-    }
-}
-
-impl Hasher for NameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // High bits come down again, so that all of them count (SplitMix64).
-        let product = (self.0 ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        self.0 = product ^ (product >> 32);
-    }
-}
 
 struct Shard {
     objects: HashMap<ObjectName, Arc<Object>, NameHashing>,
@@ -74,6 +36,7 @@ struct Registry {
 /// All objects in memory.
 pub(crate) struct ObjectTable {
     shards: Vec<Mutex<Shard>>,
+    /// The store chooses the numbers of objects itself, so that nobody can choose names that collide.
     hashing: NameHashing,
     registry: Mutex<Registry>,
 }
@@ -85,7 +48,7 @@ pub(crate) struct Ticket(u64);
 impl ObjectTable {
     /// Without objects.
     pub(crate) fn new() -> ObjectTable {
-        let hashing = NameHashing { seed: RandomState::new().hash_one(0) };
+        let hashing = NameHashing::new(RandomState::new().hash_one(0));
         ObjectTable {
             shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(hashing))).collect(),
             hashing,

@@ -6,6 +6,7 @@
 
 mod attributes;
 mod compression;
+mod hashing;
 mod ids;
 pub mod limits;
 mod protection;
@@ -16,6 +17,7 @@ mod time;
 
 pub use attributes::{Attributes, FS_SPECIFIC_BYTES, FsSpecific, SetAttributes};
 pub use compression::Compression;
+pub use hashing::{NameHasher, NameHashing};
 pub use ids::{AuditId, CellId, DriveId, ObjectId, ObjectName, PartitionId};
 pub use protection::Protection;
 pub use range::ByteRange;

@@ -13,7 +13,9 @@
 //! pipelined connection. *Communications* is all that is not inside the drive's service: sockets,
 //! records, RPC headers, hand-over between threads. What is inside is decoding of the arguments,
 //! authority, digests, and the object store. Cold is right after a start, with nothing of the
-//! object in memory; every cold request is for another object.
+//! object in memory; every cold request is for another object. Scattered is in between: the object, its
+//! capability, and where its blocks lie are known, and the data is not in memory (but for the last
+//! block of 512 KiB).
 //!
 //! The second table has what the kernel adds, as time of the processor, from the same requests to
 //! a drive that runs by itself. Instructions of the kernel can be had only where the processor's
@@ -170,6 +172,8 @@ struct Objects {
     /// For warm requests, and to get a connection going.
     warm: (ObjectName, Authority),
     cold: Vec<(ObjectName, Authority)>,
+    /// As long as all of the cold ones.
+    large: (ObjectName, Authority),
 }
 
 fn fill(client: &DriveClient) -> Outcome<Objects> {
@@ -181,8 +185,12 @@ fn fill(client: &DriveClient) -> Outcome<Objects> {
     };
     let warm = make()?;
     let cold = (0..COLD).map(|_| make()).collect::<Outcome<Vec<_>>>()?;
+    let large = make()?;
+    for number in 1..COLD as u64 {
+        client.write(&large.1, large.0, number * LARGEST as u64, &data, false)?;
+    }
     client.flush(&support::manager(), support::PARTITION, &[])?;
-    Ok(Objects { warm, cold })
+    Ok(Objects { warm, cold, large })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -203,14 +211,33 @@ impl Operation {
         self,
         client: &DriveClient,
         object: &(ObjectName, Authority),
+        offset: u64,
         data: &mut [u8],
     ) -> Outcome<()> {
         let (name, authority) = object;
         match self {
-            Operation::Read => drop(client.read(authority, *name, 0, data)?),
-            Operation::Write => drop(client.write(authority, *name, 0, data, false)?),
+            Operation::Read => drop(client.read(authority, *name, offset, data)?),
+            Operation::Write => drop(client.write(authority, *name, offset, data, false)?),
         }
         Ok(())
+    }
+}
+
+/// What is in memory before a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Cold,
+    Scattered,
+    Warm,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Cold => "cold",
+            State::Scattered => "scattered",
+            State::Warm => "warm",
+        }
     }
 }
 
@@ -254,25 +281,45 @@ impl Counted {
     }
 
     /// Requests of one kind and size, of a drive that was started just before.
-    fn count(&mut self, operation: Operation, cold: bool, bytes: usize) -> Outcome<(u64, f64)> {
+    fn count(&mut self, operation: Operation, state: State, bytes: usize) -> Outcome<(u64, f64)> {
         let address = self.served.order("restart")?;
         let client = support::connect(&address, 1);
         let mut data = vec![7; bytes];
-        if cold {
-            // The connection is there, and the drive has served something.
-            Operation::Read.run(&client, &self.objects.warm, &mut [0])?;
-        } else {
-            for _ in 0..3 {
-                operation.run(&client, &self.objects.warm, &mut data)?;
+        let Objects { warm, cold, large } = &self.objects;
+        let places: Vec<_> = match state {
+            State::Cold => cold.iter().map(|object| (object, 0)).collect(),
+            // Not one after the other, so that nothing could be read ahead.
+            State::Scattered => {
+                let numbers = (0..COLD).map(|number| number * 5 % COLD);
+                numbers.map(|number| (large, (number * LARGEST) as u64)).collect()
+            }
+            State::Warm => vec![(warm, 0); WARM],
+        };
+        // The connection is there, and the drive has served something.
+        let (before, offset) = match state {
+            State::Cold | State::Warm => (warm, 0),
+            State::Scattered => (large, (LARGEST - 1) as u64),
+        };
+        for _ in 0..3 {
+            match state {
+                State::Warm => operation.run(&client, before, offset, &mut data)?,
+                State::Cold | State::Scattered => {
+                    Operation::Read.run(&client, before, offset, &mut [0])?;
+                }
             }
         }
-        self.mark()?;
-        let objects =
-            if cold { self.objects.cold.iter().collect() } else { vec![&self.objects.warm; WARM] };
-        for object in &objects {
-            operation.run(&client, object, &mut data)?;
+        if state == State::Scattered {
+            for (object, offset) in &places {
+                let last = offset + LARGEST as u64 - 1;
+                Operation::Read.run(&client, object, last, &mut [0])?;
+            }
         }
-        let requests = objects.len() as u64;
+        let requests = places.len() as u64;
+        self.served.order("mark")?;
+        self.marks += 1;
+        for (object, offset) in places {
+            operation.run(&client, object, offset, &mut data)?;
+        }
         let profile = Profile::read(&self.mark()?)?;
         Ok((profile.total / requests, profile.share_of_communications()))
     }
@@ -287,10 +334,13 @@ fn count(directory: &Path, image: &Path) -> Outcome<()> {
     println!("instructions in user space for a request, and the share of communications:");
     print_sizes();
     for operation in [Operation::Read, Operation::Write] {
-        for cold in [true, false] {
-            print!("{:<14}", label(operation, cold));
+        for state in [State::Cold, State::Scattered, State::Warm] {
+            if (operation, state) == (Operation::Write, State::Scattered) {
+                continue;
+            }
+            print!("{:<16}", label(operation, state));
             for (bytes, _) in SIZES {
-                let (instructions, share) = counted.count(operation, cold, bytes)?;
+                let (instructions, share) = counted.count(operation, state, bytes)?;
                 print!("{instructions:>11} {:>3.0} %", 100.0 * share);
                 std::io::stdout().flush()?;
             }
@@ -307,15 +357,15 @@ fn time(image: &Path) -> Outcome<()> {
     println!("\nmicroseconds of the processor for a warm request, in user space + in the kernel:");
     print_sizes();
     for operation in [Operation::Read, Operation::Write] {
-        print!("{:<14}", label(operation, false));
+        print!("{:<16}", label(operation, State::Warm));
         for (bytes, _) in SIZES {
             let address = served.order("restart")?;
             let client = support::connect(&address, 1);
             let mut data = vec![7; bytes];
-            operation.run(&client, &objects.warm, &mut data)?;
+            operation.run(&client, &objects.warm, 0, &mut data)?;
             let before = served.ticks()?;
             for _ in 0..WARM_TIMED {
-                operation.run(&client, &objects.warm, &mut data)?;
+                operation.run(&client, &objects.warm, 0, &mut data)?;
             }
             let after = served.ticks()?;
             let each = |ticks: u64| ticks as f64 * 1e4 / WARM_TIMED as f64;
@@ -328,13 +378,13 @@ fn time(image: &Path) -> Outcome<()> {
 }
 
 fn print_sizes() {
-    print!("{:<14}", "");
+    print!("{:<16}", "");
     for (_, name) in SIZES {
         print!("{name:>17}");
     }
     println!();
 }
 
-fn label(operation: Operation, cold: bool) -> String {
-    format!("{}, {}", operation.name(), if cold { "cold" } else { "warm" })
+fn label(operation: Operation, state: State) -> String {
+    format!("{}, {}", operation.name(), state.name())
 }

@@ -1,8 +1,9 @@
 //! `read`: data of an object, sent from where it lies in the cache.
 
 use nasd_capability::Access;
-use nasd_protocol::drive::{Read, ReadArguments, ReadData};
+use nasd_protocol::drive::{self as wire, Read, ReadArguments};
 use nasd_protocol::{Pieces, Status};
+use nasd_store::{Located, ReadData};
 use nasd_transport::Waits;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, Timestamp};
 use nasd_xdr::{Decoder, from_bytes};
@@ -28,17 +29,18 @@ impl Perform for Read {
         drive: &Drive,
         arguments: ReadArguments,
         context: &Context<'_>,
-    ) -> Result<Done<ReadData>, Status> {
+    ) -> Result<Done<wire::ReadData>, Status> {
         let pieces = arguments.pieces()?;
         let found = if is_synthetic(arguments.name.object) {
             read_synthetic(drive, arguments.name, &pieces, context.now)?
         } else {
-            read_stored(drive, arguments.name, &pieces)?
+            let known = context.grant.object.as_ref();
+            let known = known.filter(|found| found.name() == arguments.name);
+            read_stored(drive, arguments.name, known, &pieces)?
         };
-        let data_length = found.data.iter().map(|piece| piece.as_ref().len()).sum();
+        let Found { logical_size, fs_data_modify_time, data, data_length } = found;
         drive.counters.read.add(context.grant.holder, data_length);
-        let Found { logical_size, fs_data_modify_time, data } = found;
-        let reply = ReadData { logical_size, fs_data_modify_time, data_length };
+        let reply = wire::ReadData { logical_size, fs_data_modify_time, data_length };
         Ok(Done { reply, data: Some(data) })
     }
 }
@@ -47,25 +49,36 @@ struct Found {
     logical_size: u64,
     fs_data_modify_time: Timestamp,
     data: Vec<ReplyData>,
+    /// Bytes of it.
+    data_length: usize,
 }
 
 /// Reads up to and with the first piece that runs into the end of the object.
-fn read_stored(drive: &Drive, name: ObjectName, pieces: &Pieces<'_>) -> Result<Found, Status> {
+fn read_stored(
+    drive: &Drive,
+    name: ObjectName,
+    known: Option<&Located>,
+    pieces: &Pieces<'_>,
+) -> Result<Found, Status> {
     let mut found: Option<Found> = None;
     for range in pieces.iter() {
-        let read = drive.store.read(name, range).map_err(|error| status_of(&error))?;
-        let ends = (read.len() as u64) < range.length;
-        let segments = read.segments.into_iter().map(ReplyData::Frame);
-        match &mut found {
-            Some(found) => found.data.extend(segments),
-            None => {
-                let (logical_size, fs_data_modify_time) =
-                    (read.logical_size, read.fs_data_modify_time);
-                let data = segments.collect();
-                found = Some(Found { logical_size, fs_data_modify_time, data });
-            }
+        let read = match known {
+            Some(object) => drive.store.read_located(object, range),
+            None => drive.store.read(name, range),
+        };
+        let read = read.map_err(|error| status_of(&error))?;
+        let ReadData { segments, logical_size, fs_data_modify_time } = read;
+        let found = found.get_or_insert_with(|| {
+            let data = Vec::with_capacity(segments.len());
+            Found { logical_size, fs_data_modify_time, data, data_length: 0 }
+        });
+        let mut length = 0;
+        for segment in segments {
+            length += segment.len();
+            found.data.push(ReplyData::Frame(segment));
         }
-        if ends {
+        found.data_length += length;
+        if (length as u64) < range.length {
             break;
         }
     }
@@ -80,19 +93,22 @@ fn read_synthetic(
     now: Timestamp,
 ) -> Result<Found, Status> {
     if name.object == ObjectId::PARTITION_CONTENTS {
-        let data = vec![ReplyData::Bytes(control::list(drive, name.partition, pieces)?)];
+        let list = control::list(drive, name.partition, pieces)?;
+        let data_length = list.len();
+        let data = vec![ReplyData::Bytes(list)];
         let logical_size = control::list_bytes(drive, name.partition)?;
-        return Ok(Found { logical_size, fs_data_modify_time: now, data });
+        return Ok(Found { logical_size, fs_data_modify_time: now, data, data_length });
     }
     let contents = control::contents(drive, name, now)?;
     let logical_size = contents.len() as u64;
-    let data = pieces
+    let data: Vec<ReplyData> = pieces
         .within(logical_size)
         // The ranges lie within the contents, whose length is a `usize`.
         .map(|range| contents[range.offset as usize..range.end() as usize].to_vec())
         .map(ReplyData::Bytes)
         .collect();
-    Ok(Found { logical_size, fs_data_modify_time: now, data })
+    let data_length = data.iter().map(|piece| piece.as_ref().len()).sum();
+    Ok(Found { logical_size, fs_data_modify_time: now, data, data_length })
 }
 
 /// Has what some reads want brought into the cache at once, as far as that is possible.

@@ -185,7 +185,7 @@ impl Store {
 
     fn apply<'c>(
         &self,
-        changes: impl Iterator<Item = &'c Change>,
+        changes: impl Iterator<Item = &'c Change> + Clone,
         mark: LogMark,
     ) -> Result<Effects, TreeError> {
         let mut transaction = self.metadata.begin()?;

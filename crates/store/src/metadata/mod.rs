@@ -5,19 +5,21 @@
 
 mod apply;
 pub(crate) mod capacity;
+mod recent;
 pub(crate) mod record;
 pub(crate) mod region;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod tree;
 mod walk;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_device::BlockDevice;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase, ReadableTable};
 
 pub(crate) use apply::Effects;
 pub(crate) use transaction::Transaction;
@@ -27,14 +29,16 @@ use crate::geometry::Geometry;
 use crate::medium::Piece;
 use crate::{DriveKeys, StoreError};
 use capacity::Capacity;
+use recent::{Recent, STRETCH_BLOCKS};
 use record::{
-    Counters, DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, FamilyRecord, LOG_MARK, LogMark,
-    ObjectKey, ObjectRecord, PartitionRecord, RecordError, Share, Sums,
+    Counters, DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, FamilyRecord, GROUP_BLOCKS, LOG_MARK,
+    LogMark, ObjectKey, ObjectRecord, PartitionRecord, RecordError, Share, Sums,
 };
 use region::{Region, RegionBackend};
 use tables::{
     BALLAST, DRIVE, EXTENTS, FAMILIES, MEMBERS, OBJECTS, PARTITIONS, SHARES, SMALL, SUMS,
 };
+use tree::{Current, Reading};
 
 /// Ballast records: each fills a page of the tree.
 const BALLAST_RECORDS: u32 = 8;
@@ -49,6 +53,10 @@ const BALLAST_BYTES: usize = 3072;
 /// its smallest free runs first, and a region of `k * 64` pages, less the tree's header page,
 /// ends in free runs of 32, 16, 8, 4, 2 and 1 pages.
 const BALLAST_WINDOW: u64 = 64;
+
+/// One part in this many of the memory for the tree is for records that were found last, the rest
+/// for pages.
+const RECENT_SHARE: usize = 4;
 
 /// A failure of the tree.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +111,9 @@ impl From<TreeError> for StoreError {
 pub(crate) struct Metadata {
     /// Dropped before the database.
     severing: SeverOnDrop,
+    /// As well.
+    current: Current,
+    recent: Recent,
     database: Database,
     /// Held shared while the tree is read. A transaction waits once, when it begins, until nobody
     /// reads a state before the last one; see `capacity` for what that is good for.
@@ -190,8 +201,9 @@ impl Metadata {
         let region = Region::existing(device, geometry);
         let reading_ahead = region.read_ahead();
         let backend = RegionBackend(region.clone());
+        let recent_bytes = cache_bytes / RECENT_SHARE;
         let database = Database::builder()
-            .set_cache_size(cache_bytes)
+            .set_cache_size(cache_bytes - recent_bytes)
             .set_check_integrity_on_open(true)
             .create_with_backend(backend.clone())?;
         if let Some(failure) = region.failure() {
@@ -202,6 +214,8 @@ impl Metadata {
         drop(reading_ahead);
         Ok(Metadata {
             severing: SeverOnDrop(region.clone()),
+            current: Current::default(),
+            recent: Recent::new(recent_bytes),
             database,
             readers: RwLock::new(()),
             region,
@@ -212,7 +226,8 @@ impl Metadata {
 
     /// Closes the tree in order, so that nothing has to be repaired at the next open.
     pub(crate) fn close(self) -> Result<(), TreeError> {
-        let Metadata { severing, database, region, .. } = self;
+        let Metadata { severing, current, database, region, .. } = self;
+        drop(current);
         database.close()?;
         // Nothing is written from here on; only the failure counts.
         let failure = region.failure().map(str::to_owned);
@@ -249,18 +264,24 @@ impl Metadata {
         self.readers.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The tree as the last transaction left it.
+    fn tree(&self) -> Result<Reading<'_>, TreeError> {
+        self.current.read(&self.database, self.reading())
+    }
+
     /// Begins a transaction; waits for the one before it, and for readers of the state before that.
     pub(crate) fn begin(&self) -> Result<Transaction<'_>, TreeError> {
-        drop(self.readers.write().unwrap_or_else(PoisonError::into_inner));
-        Transaction::begin(&self.database, &self.region, &self.capacity, self.data_blocks)
+        let alone = self.readers.write().unwrap_or_else(PoisonError::into_inner);
+        self.current.forget();
+        drop(alone);
+        Transaction::begin(self)
     }
 
     /// An object's record.
     pub(crate) fn object(&self, name: ObjectName) -> Result<Option<ObjectRecord>, TreeError> {
-        let _reading = self.reading();
         let key = record::object_key(name);
-        let table = self.database.begin_read()?.open_table(OBJECTS)?;
-        let Some(guard) = table.get(&key)? else {
+        let tree = self.tree()?;
+        let Some(guard) = tree.objects()?.get(&key)? else {
             return Ok(None);
         };
         Ok(Some(ObjectRecord::parse(&key, guard.value())?))
@@ -268,10 +289,9 @@ impl Metadata {
 
     /// Contents that are kept whole in the tree.
     pub(crate) fn small(&self, name: ObjectName) -> Result<Option<Vec<u8>>, TreeError> {
-        let _reading = self.reading();
         let key = record::object_key(name);
-        let table = self.database.begin_read()?.open_table(SMALL)?;
-        let Some(guard) = table.get(&key)? else {
+        let tree = self.tree()?;
+        let Some(guard) = tree.small()?.get(&key)? else {
             return Ok(None);
         };
         Ok(Some(record::parse_small(&key, guard.value())?.to_vec()))
@@ -287,19 +307,50 @@ impl Metadata {
         if from >= to {
             return Ok(Vec::new());
         }
-        let _reading = self.reading();
-        self.extents_in(&self.database.begin_read()?, name, from, to)
+        let (first, last) = (from / STRETCH_BLOCKS, (to - 1) / STRETCH_BLOCKS);
+        if last - first > 1 {
+            return self.extents_in_tree(name, from, to);
+        }
+        let mut found: Vec<Extent> = Vec::new();
+        for stretch in first..=last {
+            let Ok(known) = self.stretch(name, stretch) else {
+                // What is damaged there need not be what is asked for.
+                return self.extents_in_tree(name, from, to);
+            };
+            let skipped = known.partition_point(|extent| extent.end() <= from);
+            for extent in known[skipped..].iter().map_while(|extent| extent.clip(from, to)) {
+                match found.last_mut() {
+                    Some(before) if before.is_continued_by(&extent) => {
+                        before.blocks += extent.blocks;
+                    }
+                    _ => found.push(extent),
+                }
+            }
+        }
+        Ok(found)
     }
 
-    fn extents_in(
+    /// The extents of a stretch of the object.
+    fn stretch(&self, name: ObjectName, stretch: u64) -> Result<Arc<[Extent]>, TreeError> {
+        if let Some(known) = self.recent.extents(name, stretch) {
+            return Ok(known);
+        }
+        let ticket = self.recent.ticket();
+        let from = stretch * STRETCH_BLOCKS;
+        let to = from.saturating_add(STRETCH_BLOCKS);
+        let found: Arc<[Extent]> = self.extents_in_tree(name, from, to)?.into();
+        self.recent.keep_extents((name, stretch), found.clone(), ticket);
+        Ok(found)
+    }
+
+    /// The same as [`Metadata::extents`], from the tree.
+    fn extents_in_tree(
         &self,
-        read: &ReadTransaction,
         name: ObjectName,
         from: u64,
         to: u64,
     ) -> Result<Vec<Extent>, TreeError> {
-        let table = read.open_table(EXTENTS)?;
-        overlapping(&table, name, from, to, self.data_blocks)
+        overlapping(self.tree()?.extents()?, name, from, to, self.data_blocks)
             .map(|extents| extents.iter().filter_map(|extent| extent.clip(from, to)).collect())
     }
 
@@ -310,9 +361,9 @@ impl Metadata {
         from: u64,
         most: usize,
     ) -> Result<Vec<Extent>, TreeError> {
-        let _reading = self.reading();
-        let table = self.database.begin_read()?.open_table(EXTENTS)?;
-        let mut found = overlapping(&table, name, from, from.saturating_add(1), self.data_blocks)?;
+        let tree = self.tree()?;
+        let table = tree.extents()?;
+        let mut found = overlapping(table, name, from, from.saturating_add(1), self.data_blocks)?;
         let behind = found.last().map_or(from, Extent::end);
         let (first, last) = (record::extent_key(name, behind), record::extent_key(name, u64::MAX));
         for entry in table.range::<&ExtentKey>(&first..=&last)?.take(most) {
@@ -323,40 +374,61 @@ impl Metadata {
     }
 
     /// What of the object's extents lies within the blocks `[from, to)`, with the checksums of their
-    /// data blocks.
+    /// data blocks. The object's body is locked, so that the blocks stay its own.
     pub(crate) fn pieces(
         &self,
         name: ObjectName,
         from: u64,
         to: u64,
     ) -> Result<Vec<Piece>, TreeError> {
-        if from >= to {
-            return Ok(Vec::new());
+        let with_sums = |extent: Extent| {
+            let mut sums = Vec::with_capacity(extent.run().blocks as usize);
+            for (group, within, blocks) in record::groups(extent.run()) {
+                sums.extend_from_slice(&self.group(group)?[within..within + blocks]);
+            }
+            Ok(Piece { extent, sums })
+        };
+        self.extents(name, from, to)?.into_iter().map(with_sums).collect()
+    }
+
+    /// The same for somebody who will not come back soon.
+    pub(crate) fn pieces_in_passing(
+        &self,
+        name: ObjectName,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Piece>, TreeError> {
+        let tree = self.tree()?;
+        let sums = tree.sums()?;
+        let with_sums = |extent: &Extent| {
+            let extent = extent.clip(from, to)?;
+            Some(sums_of(sums, extent.run()).map(|sums| Piece { extent, sums }))
+        };
+        let extents = overlapping(tree.extents()?, name, from, to, self.data_blocks)?;
+        extents.iter().filter_map(with_sums).collect()
+    }
+
+    /// The checksums of a group of data blocks.
+    fn group(&self, group: u64) -> Result<Arc<[u32; GROUP_BLOCKS as usize]>, TreeError> {
+        if let Some(known) = self.recent.sums(group) {
+            return Ok(known);
         }
-        let _reading = self.reading();
-        let read = self.database.begin_read()?;
-        let extents = self.extents_in(&read, name, from, to)?;
-        if extents.is_empty() {
-            return Ok(Vec::new());
-        }
-        let table = read.open_table(SUMS)?;
-        let with_sums =
-            |extent: Extent| sums_of(&table, extent.run()).map(|sums| Piece { extent, sums });
-        extents.into_iter().map(with_sums).collect()
+        let ticket = self.recent.ticket();
+        let found = Arc::new(group_of(self.tree()?.sums()?, group)?.0);
+        self.recent.keep_sums(group, found.clone(), ticket);
+        Ok(found)
     }
 
     /// The checksums of a run of data blocks.
     pub(crate) fn sums(&self, run: Run) -> Result<Vec<u32>, TreeError> {
-        let _reading = self.reading();
-        sums_of(&self.database.begin_read()?.open_table(SUMS)?, run)
+        sums_of(self.tree()?.sums()?, run)
     }
 
     /// The object's last extent.
     pub(crate) fn last_extent(&self, name: ObjectName) -> Result<Option<Extent>, TreeError> {
-        let _reading = self.reading();
-        let table = self.database.begin_read()?.open_table(EXTENTS)?;
+        let tree = self.tree()?;
         let (first, last) = (record::extent_key(name, 0), record::extent_key(name, u64::MAX));
-        let Some(entry) = table.range::<&ExtentKey>(&first..=&last)?.next_back() else {
+        let Some(entry) = tree.extents()?.range::<&ExtentKey>(&first..=&last)?.next_back() else {
             return Ok(None);
         };
         let (key, value) = entry?;
@@ -487,13 +559,19 @@ fn sums_of(
 ) -> Result<Vec<u32>, TreeError> {
     let mut found = Vec::with_capacity(run.blocks as usize);
     for (group, within, blocks) in record::groups(run) {
-        let Some(guard) = table.get(group)? else {
-            let what = format!("the checksums of data blocks {}.. are missing", run.start);
-            return Err(TreeError::Damaged(what));
-        };
-        found.extend_from_slice(&Sums::parse(group, guard.value())?.0[within..within + blocks]);
+        found.extend_from_slice(&group_of(table, group)?.0[within..within + blocks]);
     }
     Ok(found)
+}
+
+fn group_of(table: &impl ReadableTable<u64, &'static [u8]>, group: u64) -> Result<Sums, TreeError> {
+    match table.get(group)? {
+        Some(guard) => Ok(Sums::parse(group, guard.value())?),
+        None => {
+            let first = group * GROUP_BLOCKS;
+            Err(TreeError::Damaged(format!("the checksums of data blocks {first}.. are missing")))
+        }
+    }
 }
 
 /// Whole extents of the object that have a block within `[from, to)`, in order.
@@ -508,20 +586,20 @@ fn overlapping(
     if from >= to {
         return Ok(found);
     }
-    // The extent that begins before `from` may reach into the range.
-    let (first, start) = (record::extent_key(name, 0), record::extent_key(name, from));
-    if let Some(entry) = table.range::<&ExtentKey>(&first..&start)?.next_back() {
+    // Backwards, as the extent that begins before `from` may reach into the range.
+    let (first, end) = (record::extent_key(name, 0), record::extent_key(name, to));
+    let mut before = table.range::<&ExtentKey>(&first..&end)?;
+    while let Some(entry) = before.next_back() {
         let (key, value) = entry?;
         let extent = Extent::parse(key.value(), value.value(), data_blocks)?;
         if extent.end() > from {
             found.push(extent);
         }
+        if extent.logical <= from {
+            break;
+        }
     }
-    let end = record::extent_key(name, to);
-    for entry in table.range::<&ExtentKey>(&start..&end)? {
-        let (key, value) = entry?;
-        found.push(Extent::parse(key.value(), value.value(), data_blocks)?);
-    }
+    found.reverse();
     Ok(found)
 }
 

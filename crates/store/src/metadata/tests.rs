@@ -65,7 +65,7 @@ fn clear(object: u64, from: u64) -> Change {
 /// Applies changes; durably every now and then. How many blocks were freed.
 fn apply(metadata: &Metadata, changes: &[Change], durable: bool) -> u64 {
     let mut transaction = metadata.begin().unwrap();
-    let effects = transaction.apply(changes, LogMark::default()).unwrap();
+    let effects = transaction.apply(changes.iter(), LogMark::default()).unwrap();
     if durable {
         transaction.checkpoint(LogMark::default()).unwrap();
     } else {
@@ -254,13 +254,15 @@ fn check_model(metadata: &Metadata, model: &Model) {
     let mut total = 0;
     let mut families = std::collections::BTreeSet::new();
     for (object, blocks) in &model.objects {
-        for (from, to) in [(0, 2000), (100, 300), (255, 257), (599, 600)] {
+        for (from, to) in [(0, 2000), (100, 300), (255, 257), (599, 600), (100, 101), (130, 250)] {
             let found = metadata.pieces(name(*object), from, to).unwrap();
             let found: Vec<(u64, u64)> = found
                 .iter()
                 .flat_map(|piece| {
                     let Extent { logical, physical, blocks, .. } = piece.extent;
                     assert_eq!(piece.sums.len() as u64, blocks);
+                    let passing = metadata.pieces_in_passing(name(*object), logical, logical + 1);
+                    assert_eq!(passing.unwrap()[0].extent.physical, physical);
                     (0..blocks).map(move |block| (logical + block, physical + block))
                 })
                 .collect();
@@ -314,4 +316,42 @@ proptest! {
             check_model(&metadata, &model);
         }
     }
+}
+
+/// While one thread changes an object, others look its blocks up: what they find is never older than
+/// the last change that had ended when they began, and always has its own checksums.
+#[test]
+fn nothing_that_is_found_is_older_than_the_tree() {
+    let (device, geometry) = create(128 << 20, None);
+    let metadata = open(&device, &geometry);
+    let versions = std::sync::atomic::AtomicU64::new(0);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    // Stretches of two objects in different shards, and of two in the same.
+    let places = [(1, 5), (1, 700), (2, 5), (17, 5)];
+    apply(&metadata, &[put(1), put(2), put(17)], true);
+    std::thread::scope(|scope| {
+        for reader in 0..3 {
+            let (metadata, versions) = (&metadata, &versions);
+            scope.spawn(move || {
+                for round in 0.. {
+                    let (object, block) = places[(round + reader) % places.len()];
+                    let before = versions.load(order);
+                    let found = metadata.pieces(name(object), block, block + 1).unwrap();
+                    if before == u64::MAX {
+                        return;
+                    }
+                    let at = found.first().map_or(0, |piece| piece.extent.physical);
+                    assert!(at >= before, "block {at} where {before} has been");
+                    assert!(found.iter().all(|piece| piece.sums == [at as u32]));
+                }
+            });
+        }
+        for version in 1..1500 {
+            let all: Vec<Change> =
+                places.iter().map(|&(object, block)| map(object, block, version * 4, 1)).collect();
+            apply(&metadata, &all, version % 50 == 0);
+            versions.store(version * 4, order);
+        }
+        versions.store(u64::MAX, order);
+    });
 }

@@ -1,45 +1,38 @@
 //! One change of the metadata tree.
 
-use std::sync::Arc;
+use redb::{Durability, WriteTransaction};
 
-use redb::{Database, Durability, WriteTransaction};
-
-use super::TreeError;
 use super::apply::{self, Effects};
-use super::capacity::Capacity;
+use super::recent::{Touched, touched};
 use super::record::{LOG_MARK, LogMark};
-use super::region::Region;
 use super::tables::DRIVE;
+use super::{Metadata, TreeError};
 use crate::log::Change;
 
 /// A transaction under way. Dropped without `commit`, it changes nothing.
 pub(crate) struct Transaction<'a> {
     transaction: WriteTransaction,
-    region: &'a Arc<Region>,
-    capacity: &'a Capacity,
-    data_blocks: u64,
+    metadata: &'a Metadata,
+    touched: Vec<Touched>,
     /// What was added, net, in the units of `capacity`.
     added: u64,
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn begin(
-        database: &Database,
-        region: &'a Arc<Region>,
-        capacity: &'a Capacity,
-        data_blocks: u64,
-    ) -> Result<Transaction<'a>, TreeError> {
-        let transaction = database.begin_write()?;
-        Ok(Transaction { transaction, region, capacity, data_blocks, added: 0 })
+    pub(super) fn begin(metadata: &'a Metadata) -> Result<Transaction<'a>, TreeError> {
+        let transaction = metadata.database.begin_write()?;
+        Ok(Transaction { transaction, metadata, touched: Vec::new(), added: 0 })
     }
 
     /// Applies changes in their order, up to and with the entry of the log that `mark` says.
     pub(crate) fn apply<'c>(
         &mut self,
-        changes: impl IntoIterator<Item = &'c Change>,
+        changes: impl Iterator<Item = &'c Change> + Clone,
         mark: LogMark,
     ) -> Result<Effects, TreeError> {
-        let effects = apply::apply(&self.transaction, self.data_blocks, changes, mark)?;
+        let data_blocks = self.metadata.data_blocks;
+        let effects = apply::apply(&self.transaction, data_blocks, changes.clone(), mark)?;
+        self.touched.extend(touched(changes));
         self.added += effects.added.saturating_sub(effects.removed);
         Ok(effects)
     }
@@ -47,9 +40,7 @@ impl<'a> Transaction<'a> {
     /// Lets readers see what was changed. It is durable with the next checkpoint.
     pub(crate) fn commit(mut self) -> Result<(), TreeError> {
         self.transaction.set_durability(Durability::None)?;
-        self.transaction.commit()?;
-        self.capacity.added(self.added);
-        Ok(())
+        self.end()
     }
 
     /// Makes this and all earlier transactions durable, and every write that ended before.
@@ -57,11 +48,23 @@ impl<'a> Transaction<'a> {
         self.transaction.set_durability(Durability::Immediate)?;
         self.transaction.set_quick_repair(true);
         self.transaction.open_table(DRIVE)?.insert(LOG_MARK, &mark.encode()[..])?;
-        self.transaction.commit()?;
-        if let Some(failure) = self.region.failure() {
-            return Err(TreeError::Io(std::io::Error::other(failure.to_owned())));
+        let region = &self.metadata.region;
+        self.end()?;
+        match region.failure() {
+            Some(failure) => Err(TreeError::Io(std::io::Error::other(failure.to_owned()))),
+            None => Ok(()),
         }
-        self.capacity.added(self.added);
+    }
+
+    fn end(self) -> Result<(), TreeError> {
+        let Transaction { transaction, metadata, touched, added } = self;
+        let changing = metadata.recent.change(&touched);
+        let outcome = transaction.commit();
+        // In this order: see `recent`.
+        metadata.current.forget();
+        drop(changing);
+        outcome?;
+        metadata.capacity.added(added);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use nasd_xdr::{XdrEncode, xdr_pad};
 
 use super::service::Answer;
 use crate::AcceptStatus;
-use crate::record::append_record_to;
+use crate::record::{FIRST_HEAD_BYTES, append_record_to};
 use crate::wire::{Patience, Wire};
 
 /// Replies are held back for company only up to so many bytes.
@@ -65,6 +65,10 @@ impl<S: AsRef<[u8]>> Outbox<S> {
     fn push_results(&mut self, head: &ReplyHead<'_>, results: &[u8], data: Vec<S>) {
         let data_length: usize = data.iter().map(|segment| segment.as_ref().len()).sum();
         let start = self.heads.len();
+        if self.heads.capacity() == 0 {
+            // Whatever a head needs, at once.
+            self.heads.reserve(FIRST_HEAD_BYTES);
+        }
         let mut record = append_record_to(std::mem::take(&mut self.heads));
         head.encode(&mut record);
         self.heads = record.into_bytes();

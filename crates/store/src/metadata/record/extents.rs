@@ -89,6 +89,12 @@ impl Extent {
         self.codec != Codec::Plain
     }
 
+    /// Whether `next` goes on where this ends, within the object and on the device.
+    pub(crate) fn is_continued_by(&self, next: &Extent) -> bool {
+        let is_plain = !self.is_packed() && !next.is_packed();
+        is_plain && self.end() == next.logical && self.run().end() == next.physical
+    }
+
     /// What of it lies within the blocks `[from, to)`: all of it if it is compressed and touched.
     pub(crate) fn clip(&self, from: u64, to: u64) -> Option<Extent> {
         let (start, end) = (self.logical.max(from), self.end().min(to));
