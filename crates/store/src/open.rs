@@ -49,7 +49,7 @@ impl Store {
         check_identifiers(&metadata, &records)?;
         let packed_in = PackedIn::default();
         let accounts = accounts(&metadata, &geometry, &records, &packed_in)?;
-        metadata.measure()?;
+        metadata.opened();
         Ok(Store::assemble(Parts {
             device,
             geometry,
