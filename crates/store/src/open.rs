@@ -76,7 +76,7 @@ fn recover(
     let inlined = Inlined::default();
     let mut transaction = metadata.begin()?;
     let replayed = replay(&**device, geometry, log_key, before, |changes, mark| {
-        let effects = transaction.apply(&changes, mark)?;
+        let effects = metadata.replay(&mut transaction, &changes, mark)?;
         for (run, contents) in &effects.inlined {
             inlined.insert(*run, contents);
         }

@@ -3,6 +3,7 @@
 //! changed by one [`Transaction`] at a time. Transactions are not durable by themselves: what they
 //! change is in the log before. A checkpoint makes all of them durable.
 
+mod ahead;
 mod apply;
 pub(crate) mod capacity;
 mod page;

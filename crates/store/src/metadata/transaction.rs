@@ -39,7 +39,17 @@ impl<'a> Transaction<'a> {
         changes: &[Change],
         mark: LogMark,
     ) -> Result<Effects, TreeError> {
-        let effects = apply::apply(&self.transaction, self.data_blocks, changes, mark)?;
+        self.apply_noting(changes, mark, &mut |_| ())
+    }
+
+    /// The same, and tells `note` before each change how many are applied.
+    pub(super) fn apply_noting(
+        &mut self,
+        changes: &[Change],
+        mark: LogMark,
+        note: &mut dyn FnMut(usize),
+    ) -> Result<Effects, TreeError> {
+        let effects = apply::apply(&self.transaction, self.data_blocks, changes, mark, note)?;
         self.added += effects.added.saturating_sub(effects.removed);
         Ok(effects)
     }
