@@ -1,6 +1,8 @@
-//! Replaying an entry of the log: the pages that its changes need are read before they are needed, by
-//! several threads. A drive that crashed after changes of objects all over its tree would otherwise
-//! wait for one page at a time.
+//! Replaying an entry of the log, which may change objects all over the tree.
+//!
+//! The pages that its changes need are read before they are needed, by several threads: else the drive
+//! waited for one page at a time. And it is committed in parts, none of them durable, whose pages fit
+//! the tree's cache: a commit reads again what it has changed and the cache does not have any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,12 +14,15 @@ use redb::{ReadTransaction, ReadableDatabase};
 use super::apply::Effects;
 use super::record::{self, ExtentKey, LogMark, groups};
 use super::tables::{EXTENTS, OBJECTS, SMALL, SUMS};
-use super::{Metadata, Transaction, TreeError};
+use super::{Metadata, TreeError};
 use crate::free_map::Run;
 use crate::log::Change;
 
 /// Changes that are looked ahead at: what they need fits the smallest cache.
 const WINDOW: usize = 1024;
+
+/// Changes that are committed together.
+const COMMITTED: usize = 1024;
 
 /// Changes that a thread takes at a time.
 const PART: usize = 16;
@@ -59,41 +64,51 @@ impl Drop for Over<'_> {
 }
 
 impl Metadata {
-    /// Applies the changes of an entry of the log, as [`Transaction::apply`] does.
+    /// Applies the changes of an entry of the log, and gives what each part of them did to `took`. A
+    /// checkpoint has to follow.
     pub(crate) fn replay(
         &self,
-        transaction: &mut Transaction<'_>,
         changes: &[Change],
         mark: LogMark,
-    ) -> Result<Effects, TreeError> {
+        took: &mut dyn FnMut(Effects),
+    ) -> Result<(), TreeError> {
         let (progress, next) = (Progress::default(), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..THREADS.min(changes.len() / PART) {
-                let ahead = || {
-                    let parts = changes.len().div_ceil(PART);
-                    loop {
-                        let part = next.fetch_add(1, Ordering::Relaxed);
-                        if part >= parts {
-                            return;
-                        }
-                        progress.wait_for(part * PART);
-                        let end = changes.len().min((part + 1) * PART);
-                        // Whoever applies the changes fails where this did.
-                        if self.touch(&changes[part * PART..end]).is_err() {
-                            return;
-                        }
-                    }
-                };
+                let ahead = || self.touch_parts(changes, &next, &progress);
                 // Without them it only takes longer.
                 let _ = thread::Builder::new().spawn_scoped(scope, ahead);
             }
             let _over = Over(&progress);
-            transaction.apply_noting(changes, mark, &mut |applied| {
-                if applied.is_multiple_of(PART) {
-                    progress.set(applied);
-                }
-            })
+            for (number, part) in changes.chunks(COMMITTED).enumerate() {
+                let mut transaction = self.begin()?;
+                let effects = transaction.apply_noting(part, mark, &mut |applied| {
+                    if applied.is_multiple_of(PART) {
+                        progress.set(number * COMMITTED + applied);
+                    }
+                })?;
+                transaction.commit()?;
+                took(effects);
+            }
+            Ok(())
         })
+    }
+
+    /// Touches parts of the changes that no other thread does, until there are none.
+    fn touch_parts(&self, changes: &[Change], next: &AtomicUsize, progress: &Progress) {
+        let parts = changes.len().div_ceil(PART);
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= parts {
+                return;
+            }
+            progress.wait_for(part * PART);
+            let end = changes.len().min((part + 1) * PART);
+            // Whoever applies the changes fails where this did.
+            if self.touch(&changes[part * PART..end]).is_err() {
+                return;
+            }
+        }
     }
 
     /// Reads what changes need, so that its pages are in the tree's cache.

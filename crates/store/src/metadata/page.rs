@@ -153,6 +153,11 @@ impl<'a> Page<'a> {
         (xxh3_128(bytes.get(..end)?).to_le_bytes() == sum).then_some(page)
     }
 
+    /// Whether nothing is below.
+    pub(super) fn is_leaf(&self) -> bool {
+        self.is_leaf
+    }
+
     /// Links to the pages below; a leaf has none.
     pub(super) fn children(&self) -> impl Iterator<Item = Option<Link>> {
         let count = if self.is_leaf { 0 } else { self.count + 1 };

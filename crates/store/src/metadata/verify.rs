@@ -3,8 +3,8 @@
 //! The tree's own way to do so follows its links, one page at a time, and does it twice; with two
 //! million objects that takes a quarter of a minute. Here a level of all tables is read at a time, in
 //! the order in which its pages lie on the device, in large pieces and by several threads; so it goes
-//! as fast as the device reads. The same walk counts the pages for `capacity`, and keeps those of
-//! the extents, which are read next.
+//! as fast as the device reads. The same walk counts the pages for `capacity`, and keeps those that are
+//! needed next: all of the extents', and the branches that lead to what the log changes.
 //!
 //! What the tree opens afterwards is what was verified: its last durable state was committed in two
 //! phases, so its header leaves no choice, and the state of its allocator is in pages of that state.
@@ -39,8 +39,9 @@ const PAGES_FOR_THREADS: usize = 1024;
 /// Pages that are sorted and read at a time; 32 bytes of memory each.
 const WAVE_PAGES: usize = 1 << 20;
 
-/// Most bytes of pages that are kept.
+/// Most bytes of pages that are kept of a table that is, and of the branches of all tables.
 const KEPT_BYTES: usize = 64 << 20;
+const KEPT_BRANCH_BYTES: usize = 32 << 20;
 
 /// The table of the tree's own that has roots of further states.
 const SAVEPOINTS: &str = "persistent_savepoints";
@@ -50,7 +51,7 @@ const SAVEPOINTS: &str = "persistent_savepoints";
 pub(super) struct Verified {
     /// Pages of the tables that `capacity` counts.
     pub(super) counted: u64,
-    /// The first pages of the table of extents, by their number within the region.
+    /// Branches, and pages of the table of extents, by their number within the region.
     pub(super) kept: HashMap<u64, Box<[u8]>>,
 }
 
@@ -126,18 +127,19 @@ struct Walk<'a> {
     /// Pages seen: more than the region has, and their links go in circles.
     seen: u64,
     kept_bytes: AtomicUsize,
+    kept_branch_bytes: AtomicUsize,
     verified: Verified,
 }
 
 impl<'a> Walk<'a> {
     fn new(region: &'a Region, header: &'a Header) -> Walk<'a> {
-        let kept_bytes = AtomicUsize::new(0);
         Walk {
             region,
             header,
             tables: Vec::new(),
             seen: 0,
-            kept_bytes,
+            kept_bytes: AtomicUsize::new(0),
+            kept_branch_bytes: AtomicUsize::new(0),
             verified: Verified::default(),
         }
     }
@@ -365,8 +367,12 @@ impl<'a> Walk<'a> {
             found.below.push(Wanted { link, table: wanted.table });
         }
         found.counted += u64::from(table.counted);
-        if table.kept
-            && self.kept_bytes.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() <= KEPT_BYTES
+        let (kept, most) = match table.kept {
+            true => (&self.kept_bytes, KEPT_BYTES),
+            false => (&self.kept_branch_bytes, KEPT_BRANCH_BYTES),
+        };
+        if (table.kept || !page.is_leaf())
+            && kept.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() <= most
         {
             found.kept.push((place.offset / BLOCK_BYTES as u64, bytes.into()));
         }
