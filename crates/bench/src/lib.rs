@@ -13,6 +13,6 @@ mod workload;
 
 pub use error::BenchError;
 pub use limits::{disk_read, disk_write, tcp_loopback};
-pub use row::Row;
+pub use row::{Memory, Row};
 pub use rows::{ROW_NAMES, measure};
-pub use workload::{Restart, Target};
+pub use workload::{OpenFilled, PeakMemory, Restart, Target};

@@ -11,7 +11,7 @@ pub struct Row {
     pub name: String,
     /// What was measured, in `unit`: the median of several runs.
     pub value: f64,
-    /// `MB/s` (10^6 bytes a second), `1/s`, or `us`.
+    /// `MB/s` (10^6 bytes a second), `1/s`, `us`, `ms`, or `s`.
     pub unit: &'static str,
     /// What the machine could do, in the same unit, measured in the same run; `None` where the
     /// program that measures it is missing.
@@ -20,6 +20,24 @@ pub struct Row {
     pub limit_name: String,
     /// `value / limit`.
     pub ratio: Option<f64>,
+    /// What the drive's process took for it, where the system tells.
+    pub memory: Option<Memory>,
+}
+
+/// Memory of the drive's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// The most that was resident at any time of the row, in bytes.
+    pub peak_bytes: u64,
+    /// What of it may be the cache: the size that the drive was started with.
+    pub cache_bytes: u64,
+}
+
+impl Memory {
+    /// The peak without the cache, as if the cache had been full; negative where it was not.
+    pub fn beyond_cache(&self) -> i64 {
+        self.peak_bytes.cast_signed() - self.cache_bytes.cast_signed()
+    }
 }
 
 impl Row {
@@ -33,12 +51,28 @@ impl Row {
     ) -> Self {
         let ratio = (limit > 0.0).then(|| value / limit);
         let limit_name = limit_name.into();
-        Row { name: name.to_owned(), value, unit, limit: Some(limit), limit_name, ratio }
+        Row {
+            name: name.to_owned(),
+            value,
+            unit,
+            limit: Some(limit),
+            limit_name,
+            ratio,
+            memory: None,
+        }
     }
 
     /// A row whose limit can't be measured here; the error says what is missing.
     pub fn without_limit(name: &str, value: f64, unit: &'static str, error: &BenchError) -> Self {
         let limit_name = error.to_string();
-        Row { name: name.to_owned(), value, unit, limit: None, limit_name, ratio: None }
+        Row {
+            name: name.to_owned(),
+            value,
+            unit,
+            limit: None,
+            limit_name,
+            ratio: None,
+            memory: None,
+        }
     }
 }

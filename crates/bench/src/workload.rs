@@ -10,7 +10,7 @@ use nasd_protocol::manager::IssuedCapability;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{DriveId, ObjectName, Protection};
 
-use crate::BenchError;
+use crate::{BenchError, Memory};
 
 /// Length of the object that rows read and write, in bytes.
 pub(crate) const OBJECT_BYTES: u64 = 1 << 30;
@@ -18,6 +18,13 @@ pub(crate) const MIB: usize = 1 << 20;
 
 /// Starts the drive again, with an empty cache.
 pub type Restart = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The most memory that the drive's process had since this was asked last, and the size of its cache.
+pub type PeakMemory = Box<dyn Fn() -> Option<Memory> + Send + Sync>;
+
+/// Fills another drive with so many objects, kills it and starts it again so many times; the seconds of
+/// each start. What it takes counts for `PeakMemory` too.
+pub type OpenFilled = Box<dyn Fn(u64, usize) -> Result<Vec<f64>, String> + Send + Sync>;
 
 /// The drive that is measured, and an object of it that the capability allows to read and write.
 pub struct Target {
@@ -29,10 +36,16 @@ pub struct Target {
     pub object: ObjectName,
     /// Allows reading, writing and flushing it with any protection.
     pub capability: IssuedCapability,
+    /// May do anything with the objects of its partition.
+    pub manager: Authority,
     /// A directory on the disk that holds the drive's device.
     pub directory: PathBuf,
     /// Starts the drive again, with an empty cache, at the same address.
     pub restart: Restart,
+    /// Tells what memory a row took.
+    pub peak_memory: PeakMemory,
+    /// Opens a drive with many objects.
+    pub open_filled: OpenFilled,
 }
 
 /// How an object is read.

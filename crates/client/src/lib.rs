@@ -26,7 +26,10 @@ mod retry;
 
 pub use authority::Authority;
 pub use connector::{Connector, TcpConnector, TlsConnector};
-pub use drive::{ClockSettings, ConnectOptions, DriveClient, Objects, PendingRead, ReadOutcome};
+pub use drive::{
+    ClockSettings, ConnectOptions, DriveClient, Objects, PendingCreate, PendingRead, PendingRemove,
+    ReadOutcome,
+};
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};
 pub use manager::{Caller, ManagerClient};

@@ -125,6 +125,21 @@ impl Supervisor {
         }
     }
 
+    /// The process numbers of the members that run.
+    pub fn processes(&self) -> Vec<u32> {
+        self.members.iter().filter_map(|member| Some(member.child.as_ref()?.id())).collect()
+    }
+
+    /// Kills the members, as a power cut would, and forgets them.
+    pub fn kill(&mut self) {
+        for mut member in self.members.drain(..) {
+            if let Some(child) = &mut member.child {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+
     /// Stops the members, last started first, and waits for each. Returns what went wrong.
     pub fn stop(&mut self) -> Vec<String> {
         let mut problems = Vec::new();

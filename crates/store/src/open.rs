@@ -49,7 +49,7 @@ impl Store {
         check_identifiers(&metadata, &records)?;
         let packed_in = PackedIn::default();
         let accounts = accounts(&metadata, &geometry, &records, &packed_in)?;
-        metadata.measure()?;
+        metadata.opened();
         Ok(Store::assemble(Parts {
             device,
             geometry,
@@ -74,14 +74,13 @@ fn recover(
 ) -> Result<(), OpenError> {
     let before = metadata.drive()?.mark;
     let inlined = Inlined::default();
-    let mut transaction = metadata.begin()?;
     let replayed = replay(&**device, geometry, log_key, before, |changes, mark| {
-        let effects = transaction.apply(changes.iter(), mark)?;
-        for (run, contents) in &effects.inlined {
-            inlined.insert(*run, contents);
-        }
-        inlined.forget(&effects.freed);
-        Ok::<(), TreeError>(())
+        metadata.replay(&changes, mark, &mut |effects| {
+            for (run, contents) in &effects.inlined {
+                inlined.insert(*run, contents);
+            }
+            inlined.forget(&effects.freed);
+        })
     });
     let mark = match replayed {
         Ok(mark) => mark,
@@ -99,7 +98,7 @@ fn recover(
     }
     tracing::info!(entries = mark.applied - before.applied, "the log was replayed");
     inlined.bring_home(&**device, geometry)?;
-    Ok(transaction.checkpoint(mark)?)
+    Ok(metadata.begin()?.checkpoint(mark)?)
 }
 
 impl From<TreeError> for OpenError {

@@ -144,6 +144,33 @@ fn flipped_bits_in_metadata_are_found_when_the_store_opens() {
     assert!(found > 5, "only {found} of {} pages mattered", pages.len());
 }
 
+/// The tree's header says where everything is. A wrong bit is found, or it means nothing.
+#[test]
+fn flipped_bits_in_the_header_of_metadata_are_found_when_the_store_opens() {
+    let (device, store) = faulty_store(16 * MIB, &small_cache(64));
+    let object = create(&store, P1);
+    write(&store, object, 0, &[7; 5000]).unwrap();
+    store.flush_all().unwrap();
+    let crashed = device.live();
+    store.close().unwrap();
+    for (good, name) in [(crashed, "crashed"), (device.live(), "closed")] {
+        let mut opened = 0;
+        for bit in (0..8 * 320u32).step_by(3) {
+            let device = Arc::new(FaultyDevice::over(good.clone(), FaultPlan::default()));
+            device.flip_bit(MIB + MIB / 4 + u64::from(bit / 8), bit % 8);
+            match Store::open(device, &small_cache(64)) {
+                Err(OpenError::Damaged(_)) => (),
+                Err(error) => panic!("{name}, bit {bit}: {error}"),
+                Ok(store) => {
+                    assert_eq!(contents(&store, object).unwrap(), [7; 5000], "{name}, bit {bit}");
+                    opened += 1;
+                }
+            }
+        }
+        assert!((30..700).contains(&opened), "{name}: {opened} bits mean nothing");
+    }
+}
+
 #[test]
 fn a_second_open_of_a_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();

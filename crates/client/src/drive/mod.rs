@@ -1,6 +1,7 @@
 //! One drive, as a client sees it.
 
 mod administration;
+mod begun;
 mod connection;
 mod contents;
 mod exchange;
@@ -22,6 +23,7 @@ use crate::retry::Server;
 use crate::{ClientError, Connector, Host, RetryPolicy, SystemHost, TcpConnector};
 
 pub use administration::ClockSettings;
+pub use begun::{PendingCreate, PendingRemove};
 use connection::DriveConnection;
 pub use contents::Objects;
 use exchange::Failure;

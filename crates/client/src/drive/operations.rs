@@ -16,6 +16,7 @@ use nasd_types::{
 };
 
 use super::DriveClient;
+use super::begun::removed;
 use super::exchange::{Failure, Request};
 use crate::retry::Tries;
 use crate::{Authority, ClientError, TransportError};
@@ -74,13 +75,7 @@ impl DriveClient {
         durable: bool,
     ) -> Result<(), ClientError> {
         let request = Request::plain::<Remove>(&RemoveArguments { name, durable });
-        match self.call::<Remove>(authority, &request, &mut []) {
-            Ok(_) => Ok(()),
-            Err(failure) => match failure.error {
-                ClientError::Drive(Status::NoSuchObject) if failure.ran_before => Ok(()),
-                error => Err(error),
-            },
-        }
+        removed(self.call::<Remove>(authority, &request, &mut []))
     }
 
     /// Reads the attributes.

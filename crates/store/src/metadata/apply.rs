@@ -70,12 +70,14 @@ fn damaged<T>(what: String) -> Result<T, TreeError> {
     Err(TreeError::Damaged(what))
 }
 
-/// Applies changes in their order, and notes up to where the log is in the tree.
+/// Applies changes in their order, and notes up to where the log is in the tree. Tells `note` before
+/// each how many are applied.
 pub(super) fn apply<'c>(
     transaction: &WriteTransaction,
     data_blocks: u64,
     changes: impl IntoIterator<Item = &'c Change>,
     mark: LogMark,
+    note: &mut dyn FnMut(usize),
 ) -> Result<Effects, TreeError> {
     let mut applier = Applier {
         tables: Tables::new(transaction),
@@ -86,7 +88,8 @@ pub(super) fn apply<'c>(
         by_place: None,
         effects: Effects::default(),
     };
-    for change in changes {
+    for (applied, change) in changes.into_iter().enumerate() {
+        note(applied);
         if !matches!(change, Change::Move { .. }) {
             applier.by_place = None;
         }

@@ -3,8 +3,10 @@
 //! changed by one [`Transaction`] at a time. Transactions are not durable by themselves: what they
 //! change is in the log before. A checkpoint makes all of them durable.
 
+mod ahead;
 mod apply;
 pub(crate) mod capacity;
+mod page;
 mod recent;
 pub(crate) mod record;
 pub(crate) mod region;
@@ -13,8 +15,11 @@ mod tables;
 mod tests;
 mod transaction;
 mod tree;
+mod verify;
 mod walk;
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_device::BlockDevice;
@@ -39,6 +44,7 @@ use tables::{
     BALLAST, DRIVE, EXTENTS, FAMILIES, MEMBERS, OBJECTS, PARTITIONS, SHARES, SMALL, SUMS,
 };
 use tree::{Current, Reading};
+use verify::Verified;
 
 /// Ballast records: each fills a page of the tree.
 const BALLAST_RECORDS: u32 = 8;
@@ -192,27 +198,38 @@ impl Metadata {
     }
 
     /// Opens the tree of a formatted device: at the last checkpoint, after a crash. Every page is
-    /// verified.
+    /// verified. Some that were read for that are kept until [`Metadata::opened`].
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         geometry: &Geometry,
         cache_bytes: usize,
     ) -> Result<Metadata, TreeError> {
         let region = Region::existing(device, geometry);
+        let verified = verify::verify(&region)?;
         let reading_ahead = region.read_ahead();
         let backend = RegionBackend(region.clone());
         let recent_bytes = cache_bytes / RECENT_SHARE;
+        let repaired = Arc::new(AtomicBool::new(false));
+        let noted = repaired.clone();
         let database = Database::builder()
             .set_cache_size(cache_bytes - recent_bytes)
-            .set_check_integrity_on_open(true)
+            .set_check_integrity_on_open(verified.is_none())
+            .set_repair_callback(move |_| noted.store(true, Ordering::Relaxed))
             .create_with_backend(backend.clone())?;
+        if repaired.load(Ordering::Relaxed) {
+            // The repair left no state of the allocator, without which the next open repairs too.
+            tracing::warn!("the metadata tree was repaired");
+            let mut transaction = database.begin_write()?;
+            transaction.set_quick_repair(true);
+            transaction.commit()?;
+        }
         if let Some(failure) = region.failure() {
             return Err(TreeError::Io(std::io::Error::other(failure.to_owned())));
         }
         check_ballast(&backend)?;
         let capacity = Capacity::new(region.pages(), geometry.data_blocks);
         drop(reading_ahead);
-        Ok(Metadata {
+        let metadata = Metadata {
             severing: SeverOnDrop(region.clone()),
             current: Current::default(),
             recent: Recent::new(recent_bytes),
@@ -221,7 +238,20 @@ impl Metadata {
             region,
             data_blocks: geometry.data_blocks,
             capacity,
-        })
+        };
+        match verified {
+            Some(Verified { counted, kept }) => {
+                metadata.capacity.measured(counted);
+                metadata.region.keep(kept);
+            }
+            None => metadata.measure()?,
+        }
+        Ok(metadata)
+    }
+
+    /// Gives up what was kept for opening the store.
+    pub(crate) fn opened(&self) {
+        self.region.keep(HashMap::new());
     }
 
     /// Closes the tree in order, so that nothing has to be repaired at the next open.

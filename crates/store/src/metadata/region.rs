@@ -16,7 +16,7 @@
 //!   that is consistent, and the store, which asks for [`Region::failure`] after each commit,
 //!   accepts no more changes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,6 +77,8 @@ pub(crate) struct Region {
     pending: RwLock<BTreeMap<u64, Arc<AlignedBuffer>>>,
     failure: OnceLock<String>,
     ahead: Mutex<Ahead>,
+    /// Pages that were read when the tree was verified, and are what the device has, by number.
+    kept: RwLock<HashMap<u64, Box<[u8]>>>,
 }
 
 /// What the tree is opened with: a handle on the region.
@@ -103,7 +105,29 @@ impl Region {
             pending: RwLock::new(BTreeMap::new()),
             failure: OnceLock::new(),
             ahead: Mutex::default(),
+            kept: RwLock::default(),
         })
+    }
+
+    /// The device that it is on.
+    pub(super) fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    /// Its first byte on the device.
+    pub(super) fn offset(&self) -> u64 {
+        self.start
+    }
+
+    /// Its length.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keeps pages that were read, by number, instead of those that are kept now.
+    pub(super) fn keep(&self, mut pages: HashMap<u64, Box<[u8]>>) {
+        pages.retain(|_, page| page.len() == BLOCK_BYTES);
+        *self.kept.write().unwrap_or_else(PoisonError::into_inner) = pages;
     }
 
     /// Pages of the region.
@@ -192,7 +216,20 @@ impl Region {
         Some(chunk)
     }
 
+    /// Copies pages that are kept; whether they are.
+    fn copy_kept(&self, first: u64, into: &mut [u8]) -> bool {
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let page = kept.get(&first).filter(|page| page.len() == into.len());
+        page.is_some_and(|page| {
+            into.copy_from_slice(page);
+            true
+        })
+    }
+
     fn read_pages(&self, first: u64, into: &mut AlignedBuffer) -> io::Result<()> {
+        if self.copy_kept(first, into) {
+            return Ok(());
+        }
         if self.copy_ahead(first, into) {
             return Ok(());
         }
@@ -286,6 +323,10 @@ impl Region {
             let mut ahead = self.ahead();
             ahead.changes += 1;
             ahead.chunks.clear();
+            let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+            if !kept.is_empty() {
+                snapshot.iter().for_each(|(page, _)| drop(kept.remove(page)));
+            }
         }
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
         for (page, written) in &snapshot {

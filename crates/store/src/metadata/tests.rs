@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nasd_device::{BlockDevice, MemoryDevice};
+use nasd_device::{BlockDevice, FaultPlan, FaultyDevice, MemoryDevice};
 use nasd_types::{ObjectId, ObjectName, PartitionId};
 use proptest::prelude::*;
+use redb::ReadableTableMetadata;
 
 use super::record::{Codec, Extent, LOGICAL_BLOCKS_MAX, PartitionRecord};
 use super::*;
@@ -155,6 +156,89 @@ fn a_region_of_whole_tree_regions_grows_and_shrinks() {
             metadata.close().unwrap();
         }
     }
+}
+
+/// A tree whose leaves are so many that threads verify them.
+fn large() -> (Arc<MemoryDevice>, Geometry) {
+    let (device, geometry) = create(256 << 20, Some(96 << 20));
+    let metadata = open(&device, &geometry);
+    for batch in 0..15u64 {
+        let objects = 1000 * batch..1000 * (batch + 1);
+        let changes: Vec<Change> =
+            objects.flat_map(|i| [put(i + 1), map(i + 1, 0, 2 * i, 1)]).collect();
+        apply(&metadata, &changes, batch % 4 == 3);
+    }
+    apply(&metadata, &[put(1)], true);
+    (device, geometry)
+}
+
+#[test]
+fn an_open_counts_the_pages_that_it_verifies_and_keeps_those_of_extents() {
+    let (device, geometry) = large();
+    let metadata = open(&device, &geometry);
+    let at_open = format!("{:?}", metadata.capacity);
+    metadata.measure().unwrap();
+    assert_eq!(format!("{:?}", metadata.capacity), at_open);
+    let reader: Arc<dyn BlockDevice> = device.clone();
+    let verified = verify::verify(&Region::existing(reader, &geometry)).unwrap().unwrap();
+    assert!(verified.counted > 1500, "{} pages", verified.counted);
+    let read = metadata.database.begin_read().unwrap();
+    let extents = pages_of(&read.open_table(EXTENTS).unwrap()).unwrap();
+    let objects = read.open_table(OBJECTS).unwrap().stats().unwrap();
+    let kept = verified.kept.len() as u64;
+    assert!(kept >= extents + objects.branch_pages(), "{kept} pages");
+    assert!(kept < extents + objects.leaf_pages() / 2, "{kept} pages");
+    drop(read);
+    // What is kept gives way to what is written.
+    let changes: Vec<Change> = (0..15_000u64).map(|i| map(i + 1, 0, 2 * i + 1, 1)).collect();
+    apply(&metadata, &changes, true);
+    let mut next = 0;
+    let mut check = |name: ObjectName, extent: &Extent| {
+        assert_eq!((name.object.0, extent.physical), (next + 1, 2 * next + 1));
+        next += 1;
+        Ok(())
+    };
+    metadata.scan_extents(&mut check).unwrap();
+    assert_eq!(next, 15_000);
+    metadata.opened();
+}
+
+#[test]
+fn a_page_that_rotted_is_named_when_the_tree_is_opened() {
+    let (device, geometry) = large();
+    let reader: Arc<dyn BlockDevice> = device.clone();
+    let region = Region::existing(reader, &geometry);
+    let kept = verify::verify(&region).unwrap().unwrap().kept;
+    let mut pages: Vec<u64> = kept.into_keys().collect();
+    pages.sort_unstable();
+    // Which of them is told depends on their levels.
+    let rotten = [pages[pages.len() / 2], pages[pages.len() - 1]];
+    for page in rotten {
+        let at = region.offset() + page * 4096;
+        let byte = device.peek(at + 50, 1)[0];
+        device.poke(at + 50, &[byte ^ 4]);
+    }
+    let reader: Arc<dyn BlockDevice> = device.clone();
+    let error = Metadata::open(reader, &geometry, 8 << 20).err().unwrap();
+    let told = rotten.map(|page| format!("byte {} of the metadata", region.offset() + page * 4096));
+    assert!(told.iter().any(|told| error.to_string().contains(told)), "{error}");
+}
+
+/// Without the mark of a commit in two phases the tree repairs itself, and the next open need not.
+#[test]
+fn a_tree_that_repairs_itself_does_so_once() {
+    let (device, geometry) = large();
+    let flags = geometry.metadata_offset + 9;
+    let byte = device.peek(flags, 1)[0];
+    device.poke(flags, &[byte & !4]);
+    let reader: Arc<dyn BlockDevice> = device.clone();
+    assert!(verify::verify(&Region::existing(reader, &geometry)).unwrap().is_none());
+    drop(open(&device, &geometry));
+    let faulty = Arc::new(FaultyDevice::new(device.image(), FaultPlan::default()));
+    let metadata = Metadata::open(faulty.clone(), &geometry, 8 << 20).unwrap();
+    // A page is read once, in large pieces; the tree's own walk takes thousands of reads.
+    assert!(faulty.reads() < 500, "{} reads", faulty.reads());
+    assert!(metadata.object(name(15_000)).unwrap().is_some());
 }
 
 #[derive(Clone, Debug)]

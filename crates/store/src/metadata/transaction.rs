@@ -30,8 +30,18 @@ impl<'a> Transaction<'a> {
         changes: impl Iterator<Item = &'c Change> + Clone,
         mark: LogMark,
     ) -> Result<Effects, TreeError> {
+        self.apply_noting(changes, mark, &mut |_| ())
+    }
+
+    /// The same, and tells `note` before each change how many are applied.
+    pub(super) fn apply_noting<'c>(
+        &mut self,
+        changes: impl Iterator<Item = &'c Change> + Clone,
+        mark: LogMark,
+        note: &mut dyn FnMut(usize),
+    ) -> Result<Effects, TreeError> {
         let data_blocks = self.metadata.data_blocks;
-        let effects = apply::apply(&self.transaction, data_blocks, changes.clone(), mark)?;
+        let effects = apply::apply(&self.transaction, data_blocks, changes.clone(), mark, note)?;
         self.touched.extend(touched(changes));
         self.added += effects.added.saturating_sub(effects.removed);
         Ok(effects)

@@ -1,0 +1,259 @@
+//! `nasd bench`: starts a drive of its own on the disk to be measured, and measures rows on it.
+
+mod filled;
+
+use super::Outcome;
+use crate::arguments::BenchArguments;
+use crate::cell::DriveKeys;
+use crate::supervisor::{MemberSpec, StartError, Supervisor};
+use nasd_bench::{Memory, Row, Target, measure};
+use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_client::{Authority, ConnectOptions, DriveClient};
+use nasd_device::{BlockDevice, FileDevice, FileOptions};
+use nasd_protocol::manager::IssuedCapability;
+use nasd_store::{FormatOptions, PartitionFormat, Store, StoredKey};
+use nasd_types::{
+    AuditId, ByteRange, CellId, DriveId, ObjectName, PartitionId, Protection, Rights,
+    SetAttributes, Timestamp,
+};
+use std::error::Error;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The measured object is 1 GiB and is overwritten whole; the rest is the metadata region's.
+const DEVICE_BYTES: u64 = 4 << 30;
+/// The cache holds the whole object.
+const CACHE_BYTES: u64 = 1536 << 20;
+const PARTITION: PartitionId = PartitionId(1);
+
+/// Measures the rows and prints each beside its limit.
+///
+/// # Errors
+/// An unknown row, a missing program, no room for the device file, or a failed request.
+pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
+    let parent = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let directory = Scratch::create(&parent)?;
+    let target = start_drive(&directory.0)?;
+    if !json {
+        println!(
+            "{:<25}{:>10}{:>10}{:>8}{:>10}  {:<6}limit; memory is MiB of the drive beyond its cache",
+            "row", "value", "limit", "ratio", "memory", "unit"
+        );
+    }
+    let rows = measure(&target, &arguments.rows, |row| {
+        if !json {
+            print_row(row);
+        }
+    })?;
+    if json {
+        println!("{}", serde_json::json!({ "rows": rows }));
+    }
+    Ok(())
+}
+
+fn print_row(row: &Row) {
+    let Row { name, value, limit, ratio, unit, limit_name, memory } = row;
+    // Times need their decimals.
+    let decimals = if unit.ends_with('s') && !unit.ends_with("/s") { 2 } else { 0 };
+    let or_dash = |number: &Option<f64>, decimals: usize| match number {
+        Some(number) => format!("{number:.decimals$}"),
+        None => "-".to_owned(),
+    };
+    let (limit, ratio) = (or_dash(limit, decimals), or_dash(ratio, 2));
+    let memory = memory.map_or("-".to_owned(), |memory| (memory.beyond_cache() >> 20).to_string());
+    let numbers = format!("{value:>10.decimals$}{limit:>10}{ratio:>8}{memory:>10}");
+    println!("{name:<25}{numbers}  {unit:<6}{limit_name}");
+}
+
+/// A directory that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create(parent: &Path) -> Result<Self, Box<dyn Error>> {
+        let path = parent.join(format!("nasd-bench-{}", std::process::id()));
+        std::fs::create_dir(&path)
+            .map_err(|error| format!("can't create {}: {error}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A drive process, stopped when the target is dropped, and an object to work on.
+fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
+    let drive = BenchDrive::create(directory, "drive", DEVICE_BYTES, CACHE_BYTES, None)?;
+    let drive = Arc::new(Mutex::new(drive));
+    let others_peak = Arc::new(Mutex::new(None));
+    let mut started = lock(&drive);
+    started.start()?;
+    let manager = started.manager();
+    let (address, name) = (started.address.clone(), started.name);
+    let client = DriveClient::tcp(&address, Some(name), &ConnectOptions::default());
+    let created = client.create(&manager, PARTITION, &SetAttributes::default(), true)?;
+    let capability = Capability {
+        drive: name,
+        partition: PARTITION,
+        object: created.object,
+        region: ByteRange::ALL,
+        rights: Rights::READ | Rights::WRITE | Rights::GETATTR | Rights::FLUSH,
+        expires: Timestamp::MAX,
+        audit_id: AuditId(0),
+        minimum_protection: Protection::NONE,
+        key_epoch: started.keys.working_key_epoch,
+    };
+    let version = created.attributes.access_control_version;
+    let working = SecretKey::new(started.keys.working_key);
+    let key = capability_key(&working, &capability, version);
+    drop(started);
+    let (restarted, measured, filled) = (drive.clone(), drive, directory.to_owned());
+    let (theirs, peak) = (others_peak.clone(), others_peak);
+    Ok(Target {
+        address,
+        drive: name,
+        object: ObjectName { partition: PARTITION, object: created.object },
+        capability: IssuedCapability { capability, key },
+        manager,
+        directory: directory.to_owned(),
+        restart: Box::new(move || lock(&restarted).restart()),
+        peak_memory: Box::new(move || lock(&peak).take().or_else(|| lock(&measured).peak_memory())),
+        open_filled: Box::new(move |objects, times| {
+            let (seconds, memory) =
+                filled::open_filled(&filled, objects, times).map_err(|error| error.to_string())?;
+            *lock(&theirs) = memory;
+            Ok(seconds)
+        }),
+    })
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A drive of a bench and its process.
+struct BenchDrive {
+    name: DriveId,
+    keys: DriveKeys,
+    address: String,
+    path: PathBuf,
+    cache_bytes: u64,
+    member: MemberSpec,
+    supervisor: Supervisor,
+    /// The most memory of processes that are gone.
+    peak_bytes: u64,
+}
+
+impl BenchDrive {
+    /// Formats a device file for a drive that can be started.
+    fn create(
+        directory: &Path,
+        file: &str,
+        device_bytes: u64,
+        cache_bytes: u64,
+        metadata_bytes: Option<u64>,
+    ) -> Result<BenchDrive, Box<dyn Error>> {
+        let (name, keys) = (DriveId(u64::from_be_bytes(*b"nasdtest")), DriveKeys::generate()?);
+        let path = directory.join(format!("{file}.img"));
+        let device = FileDevice::create(&path, device_bytes, FileOptions::default())?;
+        format(Arc::new(device), name, &keys, metadata_bytes)?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let member = MemberSpec {
+            name: file.to_owned(),
+            arguments: vec![
+                "drive".into(),
+                "serve".into(),
+                path.clone().into(),
+                "--listen".into(),
+                address.clone().into(),
+                "--cache".into(),
+                cache_bytes.to_string().into(),
+                // So that the cost of protection can be measured against none at all.
+                "--minimum-protection".into(),
+                "none".into(),
+            ],
+            log: directory.join(format!("{file}.log")),
+            may_end: false,
+        };
+        let supervisor = Supervisor::default();
+        Ok(BenchDrive { name, keys, address, path, cache_bytes, member, supervisor, peak_bytes: 0 })
+    }
+
+    /// May do anything with the partition's objects.
+    fn manager(&self) -> Authority {
+        let working = SecretKey::new(self.keys.working_key);
+        Authority::working_key(PARTITION, working, Protection::INTEGRITY_ARGS)
+    }
+
+    fn start(&mut self) -> Result<(), StartError> {
+        self.supervisor.start(vec![self.member.clone()])
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        self.note_peak();
+        let problems = self.supervisor.stop();
+        if !problems.is_empty() {
+            return Err(problems.join("; "));
+        }
+        self.start().map_err(|error| error.to_string())
+    }
+
+    /// Ends the process as a power cut would.
+    fn kill(&mut self) {
+        self.note_peak();
+        self.supervisor.kill();
+    }
+
+    fn note_peak(&mut self) {
+        let peaks = self.supervisor.processes().into_iter().filter_map(peak_bytes);
+        self.peak_bytes = peaks.fold(self.peak_bytes, u64::max);
+    }
+
+    /// The most memory since this was asked last.
+    fn peak_memory(&mut self) -> Option<Memory> {
+        self.note_peak();
+        for process in self.supervisor.processes() {
+            // 5 is the peak of memory; where that may not be written, it goes on being the process's.
+            let _ = std::fs::write(format!("/proc/{process}/clear_refs"), "5");
+        }
+        let peak_bytes = std::mem::take(&mut self.peak_bytes);
+        (peak_bytes > 0).then_some(Memory { peak_bytes, cache_bytes: self.cache_bytes })
+    }
+}
+
+/// The most memory that a process had, from the line `VmHWM:  1234 kB`.
+fn peak_bytes(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+fn format(
+    device: Arc<dyn BlockDevice>,
+    drive: DriveId,
+    keys: &DriveKeys,
+    metadata_bytes: Option<u64>,
+) -> Outcome {
+    let partition = PartitionFormat {
+        id: PARTITION,
+        quota_bytes: u64::MAX,
+        partition_key: StoredKey::new(keys.partition_key),
+        working_key: StoredKey::new(keys.working_key),
+        key_epoch: keys.working_key_epoch,
+    };
+    let options = FormatOptions {
+        drive,
+        cell: CellId::default(),
+        master_key: None,
+        log_key: 0x6c6f_676b,
+        drive_key: StoredKey::new(keys.drive_key),
+        partitions: vec![partition],
+        metadata_bytes,
+        now: Timestamp(0),
+    };
+    Ok(Store::format(device, &options)?)
+}
