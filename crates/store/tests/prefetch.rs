@@ -21,7 +21,9 @@ fn fill(store: &Store, random: &mut Random, lengths: &[usize]) -> Vec<(ObjectNam
     let filled = lengths.iter().map(|&length| {
         let object = create(store, P1);
         let bytes = random.bytes(length);
-        write(store, object, 0, &bytes).unwrap();
+        for (chunk, part) in (0..).zip(bytes.chunks(500_000)) {
+            write(store, object, chunk * 500_000, part).unwrap();
+        }
         (object, bytes)
     });
     let filled = filled.collect();
