@@ -244,8 +244,15 @@ impl Applier<'_> {
 
     /// Drops the current object's blocks `[from, to)`.
     fn clear(&mut self, from: u64, to: u64) -> Result<(), TreeError> {
+        self.clear_but(from, to, None).map(drop)
+    }
+
+    /// The same, but for the record of the extent that begins with block `but`, if there is one and
+    /// nothing of it stays: whether there is, for whoever replaces it.
+    fn clear_but(&mut self, from: u64, to: u64, but: Option<u64>) -> Result<bool, TreeError> {
+        let mut kept = false;
         let Some(name) = self.current.as_ref().map(|current| current.name) else {
-            return Ok(());
+            return Ok(kept);
         };
         let found = overlapping(self.tables.extents()?, name, from, to, self.data_blocks)?;
         for old in found {
@@ -254,9 +261,10 @@ impl Applier<'_> {
             };
             let left = if gone.is_packed() { None } else { old.clip(old.logical, from) };
             // A left part takes the place of the old record under the same key.
-            if left.is_none() {
-                self.tables.extents()?.remove(&record::extent_key(name, old.logical))?;
-                self.effects.removed += capacity::RECORD;
+            if left.is_none() && but == Some(old.logical) {
+                kept = true;
+            } else if left.is_none() {
+                self.remove_extent(name, old.logical)?;
             }
             let right = if gone.is_packed() { None } else { old.clip(to, old.end()) };
             for part in [left, right].into_iter().flatten() {
@@ -264,6 +272,12 @@ impl Applier<'_> {
             }
             self.release(gone.run())?;
         }
+        Ok(kept)
+    }
+
+    fn remove_extent(&mut self, name: ObjectName, logical: u64) -> Result<(), TreeError> {
+        self.tables.extents()?.remove(&record::extent_key(name, logical))?;
+        self.effects.removed += capacity::RECORD;
         Ok(())
     }
 
@@ -282,7 +296,7 @@ impl Applier<'_> {
         if !fits || sums.len() as u64 != run.blocks {
             return damaged("an extent of a change reaches behind the device".to_owned());
         }
-        self.clear(extent.logical, extent.end())?;
+        let kept = self.clear_but(extent.logical, extent.end(), Some(extent.logical))?;
         self.put_sums(run, sums)?;
         self.effects.claimed.push(run);
         let Some(current) = &mut self.current else {
@@ -291,6 +305,9 @@ impl Applier<'_> {
         current.record.blocks_used += run.blocks;
         let name = current.name;
         let joined = self.joined(name, extent)?;
+        if kept && joined.logical != extent.logical {
+            self.remove_extent(name, extent.logical)?;
+        }
         self.put_extent(name, &joined)
     }
 
