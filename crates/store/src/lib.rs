@@ -39,6 +39,8 @@ mod store;
 mod superblock;
 mod table;
 mod tally;
+#[cfg(test)]
+mod testing;
 mod write;
 
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};

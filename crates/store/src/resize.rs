@@ -331,44 +331,15 @@ fn write_geometry(device: &dyn BlockDevice, geometry: Geometry) -> Result<(), Re
 #[cfg(test)]
 mod tests {
     use nasd_device::{FaultPlan, FaultyDevice};
-    use nasd_types::{ByteRange, Compression, ObjectName, PartitionId, SetAttributes, Timestamp};
+    use nasd_types::{ByteRange, Compression, ObjectName, SetAttributes, Timestamp};
 
     use super::*;
     use crate::compress::Packer;
     use crate::metadata::record::{Codec, Extent};
-    use crate::{FormatOptions, PartitionFormat, ScrubCursor, ScrubFault, StoredKey};
+    use crate::testing::{PARTITION, formatted, open};
+    use crate::{ScrubCursor, ScrubFault};
 
-    const PARTITION: PartitionId = PartitionId(1);
     const BLOCKS: usize = 16;
-
-    fn formatted() -> Arc<FaultyDevice> {
-        let key = StoredKey::new([1; 32]);
-        let partition = PartitionFormat {
-            id: PARTITION,
-            quota_bytes: u64::MAX,
-            partition_key: key.clone(),
-            working_key: key.clone(),
-            key_epoch: 1,
-        };
-        let options = FormatOptions {
-            drive: nasd_types::DriveId(1),
-            cell: nasd_types::CellId([1; 16]),
-            master_key: None,
-            log_key: 7,
-            drive_key: key,
-            partitions: vec![partition],
-            metadata_bytes: None,
-            now: Timestamp(1),
-        };
-        let device = Arc::new(FaultyDevice::zeroed(16 << 20));
-        Store::format(device.clone(), &options).unwrap();
-        device
-    }
-
-    fn open(device: &Arc<FaultyDevice>) -> Store {
-        let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
-        Store::open(device.clone(), &options).unwrap()
-    }
 
     /// Half noise and half zeros.
     fn contents() -> Vec<u8> {

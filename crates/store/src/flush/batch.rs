@@ -465,38 +465,16 @@ fn changes_of(one: &Taken, placed: Vec<Placed>, changes: &mut Vec<Change>) {
 #[cfg(test)]
 mod tests {
     use nasd_device::{FaultPlan, FaultyDevice};
-    use nasd_types::{ByteRange, PartitionId, SetAttributes, Timestamp};
+    use nasd_types::{ByteRange, SetAttributes, Timestamp};
 
     use super::*;
-    use crate::{
-        FormatOptions, OpenOptions, PartitionFormat, PartitionSettings, StoredKey, WriteData,
-    };
-
-    const PARTITION: PartitionId = PartitionId(1);
+    use crate::testing::{PARTITION, formatted, open};
+    use crate::{PartitionSettings, WriteData};
 
     fn store() -> (Arc<FaultyDevice>, Store) {
-        let key = StoredKey::new([1; 32]);
-        let partition = PartitionFormat {
-            id: PARTITION,
-            quota_bytes: u64::MAX,
-            partition_key: key.clone(),
-            working_key: key.clone(),
-            key_epoch: 1,
-        };
-        let options = FormatOptions {
-            drive: nasd_types::DriveId(1),
-            cell: nasd_types::CellId([1; 16]),
-            master_key: None,
-            log_key: 7,
-            drive_key: key,
-            partitions: vec![partition],
-            metadata_bytes: None,
-            now: Timestamp(1),
-        };
-        let device = Arc::new(FaultyDevice::zeroed(16 << 20));
-        Store::format(device.clone(), &options).unwrap();
-        let open = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
-        (device.clone(), Store::open(device, &open).unwrap())
+        let device = formatted();
+        let store = open(&device);
+        (device, store)
     }
 
     fn create(store: &Store) -> ObjectName {
