@@ -132,6 +132,8 @@ fn what_version_2_wrote_opens_with_what_it_had() {
         assert_eq!((copy.copied_object, copy.create_time), (ObjectId(FIRST + 1), Timestamp(88)));
         let settings = store.partition_settings(P2).unwrap();
         assert_eq!(settings.compression, Compression::Lz4);
+        let compressed = store.getattr(name(P2, FIRST + 4)).unwrap();
+        assert!(compressed.blocks_used < 70_000 / BLOCK, "{} blocks", compressed.blocks_used);
         check_space(&store);
         let step = store.scrub(&mut ScrubCursor::default(), u64::MAX).unwrap();
         assert!(step.finished && step.findings.is_empty() && step.read_bytes > 0);
