@@ -1,12 +1,13 @@
-//! Reads that are begun, and waited for later: what they bring, and what happens when they fail.
+//! Calls that are begun, and waited for later: what they bring, and what happens when they fail.
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nasd_client::{ClientError, ConnectOptions, DriveClient};
 use nasd_protocol::Status;
-use nasd_types::{ObjectId, ObjectName, Protection};
+use nasd_types::{ObjectId, ObjectName, Protection, SetAttributes};
 use support::drive::{FakeDrive, OBJECT, PARTITION, manager};
 use support::{FakeHost, Fault};
 
@@ -78,4 +79,42 @@ fn an_error_gives_the_buffer_back() {
     drive.script.then(&[Fault::ResultsAltered]);
     let (outcome, _) = client.begin_read(&authority, OBJECT, 0, vec![0; 4]).wait();
     assert!(matches!(outcome, Err(ClientError::BadReplyDigest { .. })), "{outcome:?}");
+}
+
+#[test]
+fn objects_are_made_and_removed_by_calls_that_are_waited_for_later() {
+    let (drive, client) = setup();
+    let authority = manager(ARGS);
+    let initial = SetAttributes::default();
+    let begun: Vec<_> =
+        (0..20).map(|_| client.begin_create(&authority, PARTITION, &initial, false)).collect();
+    let made: BTreeSet<ObjectId> =
+        begun.into_iter().rev().map(|create| create.wait().expect("made").object).collect();
+    assert_eq!(made.len(), 20);
+    let name = |&object: &ObjectId| ObjectName { partition: PARTITION, object };
+    let begun: Vec<_> =
+        made.iter().map(|object| client.begin_remove(&authority, name(object), false)).collect();
+    begun.into_iter().for_each(|remove| remove.wait().expect("removed"));
+    for object in &made {
+        let error = client.begin_remove(&authority, name(object), false).wait().unwrap_err();
+        assert!(matches!(error, ClientError::Drive(Status::NoSuchObject)), "{error}");
+    }
+    // A new nonce, and another connection.
+    drive.restart();
+    client.begin_create(&authority, PARTITION, &initial, true).wait().expect("made");
+    drive.script.then(&[Fault::Lost]);
+    client.begin_create(&authority, PARTITION, &initial, true).wait().expect("made");
+    drive.script.then(&[Fault::ResultsAltered]);
+    let error = client.begin_create(&authority, PARTITION, &initial, true).wait().unwrap_err();
+    assert!(matches!(error, ClientError::BadReplyDigest { .. }), "{error}");
+}
+
+#[test]
+fn an_object_that_a_begun_try_removed_counts_as_removed() {
+    let (drive, client) = setup();
+    let authority = manager(ARGS);
+    client.inquiry().expect("connected");
+    drive.script.then(&[Fault::ReplyLost]);
+    client.begin_remove(&authority, OBJECT, true).wait().expect("removed");
+    assert!(client.begin_remove(&authority, OBJECT, true).wait().is_err());
 }

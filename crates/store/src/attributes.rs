@@ -21,7 +21,7 @@ use crate::{NoSpace, Store, StoreError};
 /// Small records that an object's record is worth, as far as room for them goes.
 pub(crate) const RECORDS_PER_OBJECT: u64 = 8;
 
-/// Dirty objects from which on a create helps to write back.
+/// Dirty objects from which on those who create, change or remove one help to write back.
 const DIRTY_OBJECTS_MAX: usize = 8192;
 
 /// How often a change makes room and tries again.
@@ -54,9 +54,7 @@ impl Store {
         self.partitions.get(partition)?;
         self.writable()?;
         check_sizes(initial)?;
-        if self.table.dirty_count() >= DIRTY_OBJECTS_MAX {
-            self.write_back(self.cache.dirty_limit() / 4)?;
-        }
+        self.bound_dirty_objects()?;
         let record = initial_record(initial, now);
         let charge = record.blocks_reserved;
         self.promise_create(partition, charge)?;
@@ -84,6 +82,15 @@ impl Store {
             self.accounts().charge(partition, charge, 0);
         }
         Ok((identifier, created?))
+    }
+
+    /// Helps to write back when very many objects are dirty, which takes memory that the cache does not
+    /// count. No object may be locked.
+    fn bound_dirty_objects(&self) -> Result<(), StoreError> {
+        if self.table.dirty_count() >= DIRTY_OBJECTS_MAX {
+            self.write_back(self.cache.dirty_limit() / 4)?;
+        }
+        Ok(())
     }
 
     fn promise_create(&self, partition: PartitionId, charge: u64) -> Result<(), StoreError> {
@@ -126,6 +133,7 @@ impl Store {
     /// Removes an object with its data.
     pub fn remove(&self, name: ObjectName) -> Result<(), StoreError> {
         self.writable()?;
+        self.bound_dirty_objects()?;
         let object = self.object(name)?;
         let mut body = object.write();
         if body.removed {
@@ -230,6 +238,7 @@ impl Store {
     ) -> Result<Attributes, StoreError> {
         self.writable()?;
         check_sizes(changes)?;
+        self.bound_dirty_objects()?;
         let object = self.object(name)?;
         for _ in 0..ATTEMPTS {
             // Had before the lock: whoever waits for memory must not hold one.

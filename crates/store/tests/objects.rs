@@ -432,3 +432,24 @@ fn a_scan_leaves_what_is_read_often_in_the_cache() {
     let cached = (0..16).filter(|frame| store.is_cached(hot, ByteRange::new(frame << 16, 1 << 16)));
     assert_eq!(cached.count(), 16);
 }
+
+/// Dirty objects take memory that the cache does not count.
+#[test]
+fn who_changes_or_removes_very_many_objects_helps_to_write_back() {
+    let (_, store) = faulty_store(512 << 20, &small_cache(64));
+    let objects: Vec<_> = (0..10_000).map(|_| create(&store, P1)).collect();
+    store.flush_all().unwrap();
+    let entries = || store.statistics().log_entries;
+    let before = entries();
+    let changes = SetAttributes { fs_data_modify_time: Some(Timestamp(7)), ..Default::default() };
+    for object in &objects {
+        store.setattr(*object, &changes, Timestamp(7)).unwrap();
+    }
+    assert!(entries() > before, "after changes");
+    store.flush_all().unwrap();
+    let before = entries();
+    for object in &objects {
+        store.remove(*object).unwrap();
+    }
+    assert!(entries() > before, "after removals");
+}

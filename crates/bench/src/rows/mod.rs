@@ -4,6 +4,8 @@ mod bulk;
 mod objects;
 mod small;
 
+pub use objects::make_objects;
+
 use nasd_types::Protection;
 
 use crate::workload::Bench;

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use nasd_client::PendingCreate;
-use nasd_types::{ObjectName, Protection, SetAttributes};
+use nasd_client::{Authority, ClientError, DriveClient, PendingCreate, PendingRemove};
+use nasd_types::{ObjectId, ObjectName, PartitionId, Protection, SetAttributes};
 
 use crate::sampling::{Compared, median};
 use crate::workload::Bench;
@@ -71,8 +71,22 @@ pub(super) fn remove(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
 }
 
 fn create_many(bench: &Bench<'_>, count: usize) -> Result<Vec<ObjectName>, BenchError> {
-    let client = bench.connect(1);
-    let (manager, partition) = (&bench.target.manager, bench.target.object.partition);
+    let partition = bench.target.object.partition;
+    let made = make_objects(&bench.connect(1), &bench.target.manager, partition, count)?;
+    Ok(made.into_iter().map(|object| ObjectName { partition, object }).collect())
+}
+
+/// Makes objects, many at a time, and flushes none of them.
+///
+/// # Errors
+///
+/// The first that could not be made.
+pub fn make_objects(
+    client: &DriveClient,
+    manager: &Authority,
+    partition: PartitionId,
+    count: usize,
+) -> Result<Vec<ObjectId>, ClientError> {
     let mut made = Vec::with_capacity(count);
     let mut under_way: VecDeque<PendingCreate<'_>> = VecDeque::with_capacity(DEPTH);
     let initial = SetAttributes::default();
@@ -87,7 +101,7 @@ fn create_many(bench: &Bench<'_>, count: usize) -> Result<Vec<ObjectName>, Bench
     for create in under_way {
         made.push(create.wait()?.object);
     }
-    Ok(made.into_iter().map(|object| ObjectName { partition, object }).collect())
+    Ok(made)
 }
 
 fn remove_many(bench: &Bench<'_>, objects: &[ObjectName]) -> Result<(), BenchError> {
@@ -97,11 +111,11 @@ fn remove_many(bench: &Bench<'_>, objects: &[ObjectName]) -> Result<(), BenchErr
         if under_way.len() == DEPTH
             && let Some(remove) = under_way.pop_front()
         {
-            nasd_client::PendingRemove::wait(remove)?;
+            PendingRemove::wait(remove)?;
         }
         under_way.push_back(client.begin_remove(&bench.target.manager, object, false));
     }
-    Ok(under_way.into_iter().try_for_each(nasd_client::PendingRemove::wait)?)
+    Ok(under_way.into_iter().try_for_each(PendingRemove::wait)?)
 }
 
 /// Copies the object, which is 1 GiB. Each copy is durable when it is answered.

@@ -118,7 +118,22 @@ impl Expected {
     }
 }
 
+/// Parts of the heap that threads take turns with. By default it is eight for each processor, and each
+/// keeps what it ever had at a time: pages of metadata, which any thread may come to handle.
+#[cfg(target_env = "gnu")]
+const HEAP_PARTS: i32 = 2;
+
+/// Keeps the heap from growing far beyond what is in use. Nothing else has threads yet.
+fn bound_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets a number of the allocator, which may be done at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, HEAP_PARTS);
+    }
+}
+
 fn serve(arguments: &DriveServeArguments) -> Outcome {
+    bound_heap();
     let path = &arguments.device;
     let expected = Expected::parse(&arguments.expect_cell, &arguments.expect_drive)?;
     let options = DriveOptions {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nasd_bench::Memory;
-use nasd_client::{ConnectOptions, DriveClient};
+use nasd_bench::{Memory, make_objects};
+use nasd_client::{ClientError, ConnectOptions, DriveClient};
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_store::{OpenOptions, Store, WriteData};
 use nasd_types::{ObjectName, SetAttributes, Timestamp};
@@ -23,10 +23,10 @@ const CACHE_BYTES: u64 = 256 << 20;
 const WITH_BLOCK: u64 = 4;
 /// Objects that are made between two flushes.
 const BATCH: u64 = 20_000;
-/// Objects that are made over the network before each kill, so that there is something to recover.
+/// Objects that are made before each kill, so that there is something to recover.
 const LATEST: usize = 2000;
 
-/// Fills a drive, kills and starts it `times` times; the seconds of each start, and its most memory.
+/// Fills a drive, half of it over the network, kills and starts it `times` times; the seconds of each start, and its most memory.
 pub(super) fn open_filled(
     directory: &Path,
     objects: u64,
@@ -36,25 +36,27 @@ pub(super) fn open_filled(
         BenchDrive::create(directory, "filled", DEVICE_BYTES, CACHE_BYTES, Some(METADATA_BYTES))?;
     let mut drive = Removed(made);
     let path = drive.0.path.clone();
-    fill(Arc::new(FileDevice::open(&path, FileOptions::default())?), objects)?;
+    fill(Arc::new(FileDevice::open(&path, FileOptions::default())?), objects / 2)?;
     let drive = &mut drive.0;
     let mut seconds = Vec::new();
     drive.start()?;
+    make(drive, usize::try_from(objects - objects / 2)?)?;
     for _ in 0..times {
-        let client = DriveClient::tcp(&drive.address, Some(drive.name), &ConnectOptions::default());
-        let manager = drive.manager();
-        let creates: Vec<_> = (0..LATEST)
-            .map(|_| client.begin_create(&manager, PARTITION, &SetAttributes::default(), false))
-            .collect();
-        creates.into_iter().try_for_each(|create| create.wait().map(drop))?;
-        client.flush_partition(&manager, PARTITION)?;
-        drop(client);
+        make(drive, LATEST)?;
         drive.kill();
         let start = Instant::now();
         drive.start()?;
         seconds.push(start.elapsed().as_secs_f64());
     }
     Ok((seconds, drive.peak_memory()))
+}
+
+/// Makes objects over the network, so that the drive's memory for them counts.
+fn make(drive: &BenchDrive, objects: usize) -> Result<(), ClientError> {
+    let client = DriveClient::tcp(&drive.address, Some(drive.name), &ConnectOptions::default());
+    let manager = drive.manager();
+    make_objects(&client, &manager, PARTITION, objects)?;
+    client.flush_partition(&manager, PARTITION).map(drop)
 }
 
 /// Its file is removed when it is dropped: no other row needs the room.
