@@ -118,17 +118,18 @@ impl Expected {
     }
 }
 
-/// Parts of the heap that threads take turns with. By default it is eight for each processor, and each
-/// keeps what it ever had at a time: pages of metadata, which any thread may come to handle.
-#[cfg(target_env = "gnu")]
-const HEAP_PARTS: i32 = 2;
-
-/// Keeps the heap from growing far beyond what is in use. Nothing else has threads yet.
+/// Keeps the heap from growing far beyond what is in use: threads take turns with as many parts of it
+/// as there are processors. By default there are eight for each, and each keeps what it ever had at a
+/// time: pages of metadata, which any thread may come to handle. Nothing else has threads yet.
 fn bound_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: sets a number of the allocator, which may be done at any time.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, HEAP_PARTS);
+    {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let parts = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX);
+        // SAFETY: sets a number of the allocator, which may be done at any time.
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, parts);
+        }
     }
 }
 
