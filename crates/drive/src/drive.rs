@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::incoming::Unverified;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
+use crate::located::DriveNumber;
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
 use crate::{DriveOptions, Environment, ScrubPass};
@@ -36,6 +37,7 @@ pub struct Drive {
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
+    pub(crate) number: DriveNumber,
     /// Held while partitions or keys change.
     administration: Mutex<()>,
 }
@@ -72,6 +74,7 @@ impl Drive {
             scrub: ScrubProgress::default(),
             instance: environment.random(),
             started,
+            number: DriveNumber::next(),
             administration: Mutex::new(()),
             store,
             options,

@@ -16,6 +16,7 @@ mod environment;
 mod incoming;
 mod key_cache;
 mod key_ring;
+mod located;
 mod metrics;
 mod operations;
 mod options;

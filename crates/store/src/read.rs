@@ -39,6 +39,11 @@ impl Located {
         self.0.name
     }
 
+    /// Whether it was removed.
+    pub fn is_removed(&self) -> bool {
+        self.0.access_control_version().is_none()
+    }
+
     /// The attribute that the authority check needs: `None` when the object was removed. Takes no lock
     /// that a transfer holds.
     pub fn access_control_version(&self) -> Option<u64> {
@@ -111,9 +116,15 @@ impl Store {
 
     /// Whether `read` would answer without touching the device, as far as can be told quickly.
     pub fn is_cached(&self, name: ObjectName, range: ByteRange) -> bool {
-        let Ok(object) = self.table.get(name) else {
-            return false;
-        };
+        self.table.get(name).is_ok_and(|object| self.is_object_cached(&object, range))
+    }
+
+    /// The same of an object that was found before.
+    pub fn is_cached_in(&self, found: &Located, range: ByteRange) -> bool {
+        self.is_object_cached(&found.0, range)
+    }
+
+    fn is_object_cached(&self, object: &Object, range: ByteRange) -> bool {
         let Some(body) = object.try_read() else {
             return false;
         };
@@ -122,7 +133,7 @@ impl Store {
             return false;
         }
         let mapped = body.small || range.offset < body.live_end() * BLOCK_BYTES as u64;
-        let frames = self.cache.frames(&object);
+        let frames = self.cache.frames(object);
         frame_parts(range.offset, range.length as usize).all(|part| {
             let wanted = touched(&part.range);
             !mapped || frames.states(part.number).valid & wanted == wanted

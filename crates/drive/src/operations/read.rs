@@ -109,7 +109,7 @@ fn read_synthetic(
 /// Whether a read must wait for the medium.
 pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
     if let Some((name, range)) = single_range(bytes) {
-        return !is_synthetic(name.object) && !drive.store.is_cached(name, range);
+        return !is_synthetic(name.object) && !drive.is_cached(name, range);
     }
     let Ok(arguments) = from_bytes::<ReadArguments>(bytes) else {
         return false;
@@ -117,7 +117,7 @@ pub(super) fn may_block(drive: &Drive, bytes: &[u8]) -> bool {
     if is_synthetic(arguments.name.object) {
         return arguments.name.object == ObjectId::PARTITION_CONTENTS;
     }
-    let is_cached = |range: ByteRange| drive.store.is_cached(arguments.name, range);
+    let is_cached = |range: ByteRange| drive.is_cached(arguments.name, range);
     match arguments.pieces() {
         Ok(pieces) => match pieces.contiguous() {
             Some(range) => !is_cached(range),
