@@ -238,6 +238,21 @@ impl FileDevice {
         )
     }
 
+    /// As most reads of little are: without memory for a list.
+    fn read_single(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let length = into.len() as u64;
+        let mut done = 0;
+        while done < into.len() {
+            match rustix::io::pread(&self.file, &mut into[done..], offset + done as u64) {
+                Ok(0) => return Err(self.medium("read", offset, length, Errno::IO)),
+                Ok(bytes) => done += bytes,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.medium("read", offset, length, e)),
+            }
+        }
+        Ok(())
+    }
+
     fn medium(&self, operation: &'static str, offset: u64, length: u64, e: Errno) -> DeviceError {
         DeviceError::Medium { operation, offset, length, source: e.into() }
     }
@@ -301,6 +316,9 @@ impl BlockDevice for FileDevice {
     fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
         let length = check_alignment(offset, into.iter().map(|piece| &**piece), self.alignment)?;
         check_bounds(offset, length, self.capacity)?;
+        if let [single] = into {
+            return self.read_single(offset, single);
+        }
         let mut pieces: Vec<IoSliceMut<'_>> =
             into.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
         let mut left = &mut pieces[..];

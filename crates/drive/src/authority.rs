@@ -150,7 +150,7 @@ impl Drive {
         let (secret, access_control_version) = match &key {
             CredentialKey::Capability(capability) => {
                 let working = ring.working_key(capability)?;
-                object = self.locate(capability)?;
+                object = self.subject(capability)?;
                 let version = match &object {
                     Some(found) => found.access_control_version(),
                     None if has_version(capability.object) => None,
@@ -181,7 +181,7 @@ impl Drive {
     }
 
     /// The object that a capability is for, if it exists and has a version.
-    fn locate(&self, capability: &Capability) -> Result<Option<Located>, StoreError> {
+    fn subject(&self, capability: &Capability) -> Result<Option<Located>, StoreError> {
         let &Capability { partition, object, .. } = capability;
         if has_version(object) {
             self.store.locate(ObjectName { partition, object })

@@ -1,6 +1,7 @@
 //! Calls that wait for their replies.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A table of the calls in flight on one connection: transaction identifier to whatever the owner
@@ -32,13 +33,14 @@ impl<T> PendingCalls<T> {
         if self.calls.len() >= self.limit || self.calls.len() as u64 > u64::from(u32::MAX) {
             return Err(call);
         }
-        while self.calls.contains_key(&self.next_xid) {
-            self.next_xid = self.next_xid.wrapping_add(1);
+        loop {
+            let xid = self.next_xid;
+            self.next_xid = xid.wrapping_add(1);
+            if let Entry::Vacant(free) = self.calls.entry(xid) {
+                free.insert(call);
+                return Ok(xid);
+            }
         }
-        let xid = self.next_xid;
-        self.next_xid = xid.wrapping_add(1);
-        self.calls.insert(xid, call);
-        Ok(xid)
     }
 
     /// The call with this identifier, if it is in flight.
@@ -55,6 +57,14 @@ impl<T> PendingCalls<T> {
     /// no such call is in flight: a reply that came too late, or a peer that makes things up.
     pub fn remove(&mut self, xid: u32) -> Option<T> {
         self.calls.remove(&xid)
+    }
+
+    /// The same, if `may_go` says so.
+    pub fn remove_if(&mut self, xid: u32, may_go: impl FnOnce(&T) -> bool) -> Option<T> {
+        match self.calls.entry(xid) {
+            Entry::Occupied(call) if may_go(call.get()) => Some(call.remove()),
+            Entry::Occupied(_) | Entry::Vacant(_) => None,
+        }
     }
 
     /// Takes all calls out, in no order: the connection is lost.
@@ -114,7 +124,9 @@ mod tests {
     fn a_late_reply_finds_nobody() {
         let mut calls = PendingCalls::new(5, 10);
         let xid = calls.insert(()).unwrap();
-        assert_eq!(calls.remove(xid), Some(()));
+        assert_eq!(calls.remove_if(xid, |()| false), None);
+        assert_eq!(calls.remove_if(xid, |()| true), Some(()));
+        assert_eq!(calls.remove_if(xid, |()| true), None);
         assert_eq!(calls.remove(xid), None);
         assert_ne!(calls.insert(()), Ok(xid));
     }

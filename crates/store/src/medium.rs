@@ -69,7 +69,7 @@ pub(crate) fn mapped_blocks<'e>(
 /// part lies on the device. Compressed extents are left out.
 fn parts<'p>(base: u64, blocks: BlockSet, pieces: &'p [Piece]) -> Vec<Part<'p>> {
     let first = pieces.partition_point(|piece| piece.extent.end() <= base);
-    let mut found = Vec::new();
+    let mut found = Vec::with_capacity(1);
     for piece in &pieces[first..] {
         let Extent { logical, physical, .. } = piece.extent;
         let end = base + FRAME_BLOCKS as u64;
@@ -151,7 +151,7 @@ impl Store {
     }
 
     fn read_parts(&self, loads: &mut [Load], placed: &[Vec<Part<'_>>]) -> Result<(), StoreError> {
-        let mut requests: Vec<ReadRequest<'_>> = Vec::new();
+        let mut requests: Vec<ReadRequest<'_>> = Vec::with_capacity(loads.len());
         let mut next_physical = None;
         for (load, parts) in loads.iter_mut().zip(placed) {
             let mut rest: &mut [u8] = &mut load.frame[..];
@@ -162,7 +162,7 @@ impl Store {
                 rest = tail;
                 if next_physical != Some(part.physical) || requests.is_empty() {
                     let offset = self.geometry.byte_of(part.physical);
-                    requests.push(ReadRequest { offset, into: Vec::new() });
+                    requests.push(ReadRequest { offset, into: Vec::with_capacity(1) });
                 }
                 if let Some(request) = requests.last_mut() {
                     request.into.push(IoSliceMut::new(piece));

@@ -49,7 +49,8 @@ pub struct OpenOptions {
     /// Memory for data: cache, and transfers under way. A transfer may take a quarter of it, so
     /// with less than 17 MiB the largest ones are refused as too large.
     pub cache_bytes: usize,
-    /// Memory for pages of the metadata tree.
+    /// Memory for the metadata tree: three quarters for its pages, the rest for extents and checksums
+    /// that were found in it last.
     pub metadata_cache_bytes: usize,
     /// How long a transfer waits for buffers before it is answered with `Busy`.
     pub buffer_patience: Duration,

@@ -341,7 +341,7 @@ impl Metadata {
         if last - first > 1 {
             return self.extents_in_tree(name, from, to);
         }
-        let mut found: Vec<Extent> = Vec::new();
+        let mut found: Vec<Extent> = Vec::with_capacity(1);
         for stretch in first..=last {
             let Ok(known) = self.stretch(name, stretch) else {
                 // What is damaged there need not be what is asked for.

@@ -328,7 +328,12 @@ impl State {
 
     /// Takes a call out.
     fn remove(&mut self, xid: u32) -> Option<Entry> {
-        let entry = self.calls.remove(xid)?;
+        self.remove_if(xid, |_| true)
+    }
+
+    /// Takes a call out if `may_go` says so.
+    fn remove_if(&mut self, xid: u32, may_go: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let entry = self.calls.remove_if(xid, may_go)?;
         self.waiters -= usize::from(entry.waiter.is_some());
         if !matches!(entry.progress, Progress::Done(_)) {
             self.closed(entry.kind);
@@ -411,15 +416,12 @@ impl<P: Deref<Target = Pending>> Ticket<P> {
 
     /// The outcome, if the call has ended.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
-        let mut state = self.pending.lock();
-        let entry = state.calls.get_mut(self.xid)?;
-        if !matches!(entry.progress, Progress::Done(_)) {
-            return None;
-        }
+        let is_done = |entry: &Entry| matches!(entry.progress, Progress::Done(_));
+        let entry = self.pending.lock().remove_if(self.xid, is_done)?;
         self.ended = true;
-        match state.remove(self.xid)?.progress {
+        match entry.progress {
             Progress::Done(outcome) => Some(outcome),
-            _ => unreachable!("invariant: it was seen a few lines above"),
+            _ => unreachable!("invariant: nothing else is taken out"),
         }
     }
 
