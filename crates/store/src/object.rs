@@ -99,6 +99,11 @@ impl Writing {
         youngest
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.flushes.is_empty()
+    }
+
     /// Whether any of the flushes may compress blocks.
     pub(crate) fn is_packing(&self) -> bool {
         self.flushes.iter().any(|flush| flush.packing)

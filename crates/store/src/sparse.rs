@@ -184,7 +184,13 @@ impl Store {
         let object = self.object(name)?;
         let compresses =
             self.partitions.get(name.partition)?.settings.compression != Compression::None;
-        let body = object.read();
+        let mut body = object.read();
+        if !body.writing.is_empty() {
+            // What was flushed counts as what the object has.
+            drop(body);
+            self.settle_accounts();
+            body = object.read();
+        }
         if body.removed {
             return Err(StoreError::NoSuchObject(name));
         }
