@@ -6,9 +6,12 @@
 //!
 //! A frame that is handed out keeps whatever its last user left in it: whoever fills one only in
 //! part has to clear the rest.
+//!
+//! The system gives the memory when it is first touched, and clears it before. That takes longer than
+//! a small transfer, so a background thread may do it ahead of use (`prepare`).
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,12 +43,31 @@ struct Slab {
     free: Mutex<FreeList>,
     /// Told when a frame comes back while somebody waits for one.
     returned: Condvar,
+    /// Told when many frames have been used for the first time since `prepare` looked.
+    used_up: Condvar,
 }
 
 #[derive(Default)]
 struct FreeList {
     indices: Vec<u32>,
     waiting: usize,
+    /// Frames from this index on were never handed out.
+    unused: usize,
+    /// Frames below this index have memory.
+    prepared: usize,
+    /// With so many frames unused and prepared, or fewer, `prepare` wants to know.
+    low: usize,
+}
+
+impl FreeList {
+    fn note_use(&mut self, index: u32) -> bool {
+        let index = index as usize;
+        if index < self.unused {
+            return false;
+        }
+        self.unused = index + 1;
+        self.unused + self.low == self.prepared
+    }
 }
 
 // SAFETY: the slab's memory is handed out one frame at a time: a frame's index is either in the
@@ -66,8 +88,10 @@ impl FramePool {
         let frames = frames.clamp(1, u32::MAX as usize);
         let start = map(frames * FRAME_BYTES)?;
         // The lowest index last, so that it is handed out first and the slab fills from its start.
-        let free = FreeList { indices: (0..frames as u32).rev().collect(), waiting: 0 };
-        let slab = Slab { start, frames, free: Mutex::new(free), returned: Condvar::new() };
+        let indices = (0..frames as u32).rev().collect();
+        let free = Mutex::new(FreeList { indices, ..FreeList::default() });
+        let (returned, used_up) = (Condvar::new(), Condvar::new());
+        let slab = Slab { start, frames, free, returned, used_up };
         Ok(FramePool { slab: Arc::new(slab) })
     }
 
@@ -83,16 +107,44 @@ impl FramePool {
 
     /// A frame, or `None` when all are in use. Its contents are whatever its last user left.
     pub fn allocate(&self) -> Option<Frame> {
-        let index = self.slab.free().indices.pop()?;
-        Some(Frame { slab: self.slab.clone(), index })
+        self.allocate_many(1)?.pop()
     }
 
     /// `count` frames or none at all, so that two who want many never hold half each.
     pub fn allocate_many(&self, count: usize) -> Option<Vec<Frame>> {
         let mut free = self.slab.free();
         let rest = free.indices.len().checked_sub(count)?;
-        let taken = free.indices.drain(rest..).rev();
+        let taken = free.indices.split_off(rest);
+        let low = taken.iter().rev().fold(false, |low, &index| free.note_use(index) | low);
+        drop(free);
+        if low {
+            self.slab.used_up.notify_all();
+        }
+        let taken = taken.into_iter().rev();
         Some(taken.map(|index| Frame { slab: self.slab.clone(), index }).collect())
+    }
+
+    /// For a background thread: has memory ready for `ahead` frames beyond those that were ever used,
+    /// as far as there are so many. Waits until half of that is used up, at most for `patience`.
+    pub fn prepare(&self, ahead: usize, patience: Duration) {
+        let mut free = self.slab.free();
+        free.low = ahead / 2;
+        let is_enough = |free: &mut FreeList| {
+            free.prepared == self.slab.frames || free.unused + ahead / 2 < free.prepared
+        };
+        let waited = self.slab.used_up.wait_timeout_while(free, patience, is_enough);
+        let (mut free, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return;
+        }
+        let from = free.prepared.max(free.unused).min(self.slab.frames);
+        let to = (free.unused + ahead).min(self.slab.frames);
+        free.prepared = to;
+        drop(free);
+        if from < to && !self.slab.populate(from..to) {
+            // The system (before Linux 5.14) has no such call, or no memory: it is not asked again.
+            self.slab.free().prepared = self.slab.frames;
+        }
     }
 
     /// Waits until `count` frames are free at once, or until `patience` is over.
@@ -134,6 +186,17 @@ impl Slab {
     fn free(&self) -> MutexGuard<'_, FreeList> {
         // The list is whole after every statement, so a panic elsewhere leaves it usable.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the system give memory to frames, whatever is in them.
+    fn populate(&self, frames: Range<usize>) -> bool {
+        let bytes = frames.len() * FRAME_BYTES;
+        // SAFETY: the frames lie within the mapping. What is in them stays as it is, so whoever has
+        // one of them does not notice.
+        unsafe {
+            let start = self.start.as_ptr().add(frames.start * FRAME_BYTES);
+            libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) == 0
+        }
     }
 
     fn frame(&self, index: u32) -> *mut u8 {
@@ -233,6 +296,41 @@ mod tests {
             drop(three);
         });
         assert_eq!(pool.allocate_many(4).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn memory_is_prepared_ahead_of_use_and_what_is_in_frames_stays() {
+        let pool = FramePool::new(100).unwrap();
+        let resident = |index: usize| {
+            let mut pages = [0u8; FRAME_BYTES / 4096];
+            // SAFETY: the frame lies within the mapping, and the array has a byte for each page.
+            unsafe {
+                let start = pool.slab.start.as_ptr().add(index * FRAME_BYTES);
+                assert_eq!(libc::mincore(start.cast(), FRAME_BYTES, pages.as_mut_ptr()), 0);
+            }
+            pages.iter().all(|page| page & 1 == 1)
+        };
+        let mut first = pool.allocate().unwrap();
+        first.fill(5);
+        pool.prepare(10, Duration::ZERO);
+        assert!((0..11).all(resident));
+        // Enough is left, so it waits in vain.
+        let few = pool.allocate_many(4).unwrap();
+        pool.prepare(10, Duration::from_millis(1));
+        assert_eq!(pool.slab.free().prepared, 11);
+        std::thread::scope(|scope| {
+            scope.spawn(|| pool.prepare(10, Duration::from_secs(60)));
+            std::thread::sleep(Duration::from_millis(20));
+            drop(pool.allocate_many(3).unwrap());
+        });
+        assert_eq!(pool.slab.free().prepared, 18);
+        assert!((0..18).all(resident));
+        let all = pool.allocate_many(95).unwrap();
+        pool.prepare(10, Duration::from_secs(60));
+        assert_eq!(pool.slab.free().prepared, 100);
+        pool.prepare(10, Duration::ZERO);
+        assert!(first.iter().all(|&byte| byte == 5));
+        drop((few, all));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A drive that is being served: its sockets, and its threads that write back, settle and scrub.
+//! A drive that is being served: its sockets, and its threads in the background.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -26,6 +26,7 @@ pub struct DriveServer {
     server: Option<Server>,
     write_back: Option<JoinHandle<()>>,
     settle: Option<JoinHandle<()>>,
+    prepare: Option<JoinHandle<()>>,
     scrub: Option<JoinHandle<()>>,
     stopping: Arc<Stopping>,
     address: SocketAddr,
@@ -78,6 +79,8 @@ impl DriveServer {
         let write_back = start_write_back(Arc::clone(&drive), Arc::clone(&stopping))?;
         let settle = start_settle(Arc::clone(&drive), Arc::clone(&stopping));
         let settle = settle.inspect_err(|_| stopping.stop())?;
+        let prepare = start_prepare(Arc::clone(&drive), Arc::clone(&stopping));
+        let prepare = prepare.inspect_err(|_| stopping.stop())?;
         let scrub = scrub::start(Arc::clone(&drive), Arc::clone(&stopping));
         let scrub = scrub.inspect_err(|_| stopping.stop())?;
         let address = server.address();
@@ -88,6 +91,7 @@ impl DriveServer {
             server: Some(server),
             write_back: Some(write_back),
             settle: Some(settle),
+            prepare: Some(prepare),
             scrub,
             stopping,
             address,
@@ -141,6 +145,7 @@ impl DriveServer {
         let threads = [
             (&mut self.write_back, "writes back"),
             (&mut self.settle, "settles"),
+            (&mut self.prepare, "prepares the cache"),
             (&mut self.scrub, "scrubs"),
         ];
         for (thread, does) in threads {
@@ -198,6 +203,15 @@ fn start_settle(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<JoinHa
                 tracing::error!(%error, "cannot bring the log into the tree");
                 thread::sleep(FAILURE_PAUSE);
             }
+        }
+    })
+}
+
+/// Has memory ready before the cache needs it.
+fn start_prepare(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("nasd-cache".to_owned()).spawn(move || {
+        while !stopping.is_now() {
+            drive.store.prepare_cache(drive.options.write_back_patience);
         }
     })
 }

@@ -20,6 +20,10 @@ const DIRTY_SHARE: usize = 2;
 const BACKGROUND_SHARE: usize = 8;
 const BACKGROUND_FRAMES: usize = 512;
 
+/// Frames that have memory before they are first used: one in this many, or so many (64 MiB).
+const PREPARED_SHARE: usize = 8;
+const PREPARED_FRAMES: usize = 1024;
+
 /// A transfer may take one frame in this many.
 const TRANSFER_SHARE: usize = 4;
 
@@ -91,6 +95,11 @@ impl Cache {
     pub(crate) fn wake_background(&self) {
         *self.background.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.dirtied.notify_all();
+    }
+
+    /// Has memory ready for some frames ahead of their first use; see `FramePool::prepare`.
+    pub(crate) fn prepare(&self, patience: Duration) {
+        self.pool.prepare((self.pool.frames() / PREPARED_SHARE).min(PREPARED_FRAMES), patience);
     }
 
     /// All frames that there are.

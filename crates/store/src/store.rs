@@ -198,6 +198,12 @@ impl Store {
         }
     }
 
+    /// For a background thread: has the system give the cache memory ahead of its use, which takes longer
+    /// than a small read. Waits until there is something to do, at most for `patience`.
+    pub fn prepare_cache(&self, patience: Duration) {
+        self.cache.prepare(patience);
+    }
+
     /// Empties the log when nothing was appended to it since this was called last, so that the next
     /// open is quick.
     fn checkpoint_when_idle(&self) {

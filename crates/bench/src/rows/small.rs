@@ -34,7 +34,7 @@ const ROUND_TRIPS: usize = 10_000;
 /// Scattered reads in flight.
 const COLD_DEPTH: usize = 32;
 /// A drive executes eight slow requests of a connection at a time.
-const COLD_CONNECTIONS: usize = 4;
+const COLD_CONNECTIONS: usize = 1;
 /// Bytes that small durable writes are scattered over.
 const WRITE_SPAN: u64 = 256 << 20;
 /// Clients of the row with many.
