@@ -204,7 +204,7 @@ fn overlapped(device: &FileDevice) -> Result<(), Box<dyn Error>> {
             repeat(1, || Ok(device.write_batch(&write_requests(memory, 64 << 10, &mut at))?))?;
         let both = repeat(1, || {
             let requests = write_requests(memory, 64 << 10, &mut at);
-            Ok(device.write_batch_with(&requests, &mut || compute())?)
+            Ok(device.write_batch_with(&requests, &mut |_| compute())?)
         })?;
         println!(
             "    {count} writes of 64 KiB take {:.0} us, with 100 us of computing {:.0} us",

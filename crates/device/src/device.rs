@@ -21,6 +21,9 @@ pub struct WriteRequest<'a> {
     pub from: Vec<IoSlice<'a>>,
 }
 
+/// What is to be done while writes are under way. It is given what keeps them so.
+pub type Meanwhile<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
+
 /// A medium of fixed size that is read and written in aligned pieces.
 ///
 /// Offsets, lengths and memory of every transfer are multiples of [`alignment`](Self::alignment);
@@ -52,14 +55,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// As [`write_batch`](Self::write_batch), and runs `meanwhile` on the calling thread, exactly
     /// once and whatever becomes of the writes: while they are under way, where the device can
-    /// do that. When `meanwhile` panics, the panic goes on once no write is under way any more;
+    /// do that. A device that takes only so many at a time gets others whenever `meanwhile` calls
+    /// what it is given, which it should do every millisecond or more often. When `meanwhile` panics, the panic goes on once no write is under way any more;
     /// any part may have been written.
     fn write_batch_with(
         &self,
         requests: &[WriteRequest<'_>],
-        meanwhile: &mut dyn FnMut(),
+        meanwhile: Meanwhile<'_>,
     ) -> Result<(), DeviceError> {
-        meanwhile();
+        meanwhile(&mut || ());
         self.write_batch(requests)
     }
 

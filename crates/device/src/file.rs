@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::device::{check_alignment, check_bounds};
 use crate::ring::{Lease, RingPool};
 use crate::transfer::{Batch, Direction, Failure, MAX_PIECES};
-use crate::{BlockDevice, DeviceError, ReadRequest, SECTOR_BYTES, WriteRequest};
+use crate::{BlockDevice, DeviceError, Meanwhile, ReadRequest, SECTOR_BYTES, WriteRequest};
 
 /// Fewest requests of a batch for which a ring beats plain calls one after the other. Measured with
 /// the example `queue`, 4 KiB at random places: a single request takes up to 1.2 (read) or 1.5 (write)
@@ -227,7 +227,7 @@ impl FileDevice {
         &self,
         ring: Lease<'_>,
         mut batch: Batch<'_>,
-        meanwhile: Option<&mut dyn FnMut()>,
+        meanwhile: Option<Meanwhile<'_>>,
     ) -> Result<(), DeviceError> {
         let operation = match batch.direction() {
             Direction::Read => "read",
@@ -378,7 +378,7 @@ impl BlockDevice for FileDevice {
     fn write_batch_with(
         &self,
         requests: &[WriteRequest<'_>],
-        meanwhile: &mut dyn FnMut(),
+        meanwhile: Meanwhile<'_>,
     ) -> Result<(), DeviceError> {
         let checked = self.check_writes(requests);
         // Even one write is worth a ring here: the thread has something else to do.
@@ -386,7 +386,7 @@ impl BlockDevice for FileDevice {
         match ring {
             Some(ring) => self.serve(ring, Batch::writes(requests), Some(meanwhile)),
             None => {
-                meanwhile();
+                meanwhile(&mut || ());
                 checked?;
                 requests.iter().try_for_each(|each| self.write(each.offset, &each.from))
             }

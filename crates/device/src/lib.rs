@@ -18,7 +18,7 @@ mod seeking;
 mod transfer;
 
 pub use align::AlignedBuffer;
-pub use device::{BlockDevice, ReadRequest, WriteRequest};
+pub use device::{BlockDevice, Meanwhile, ReadRequest, WriteRequest};
 pub use error::DeviceError;
 pub use faulty::{FailedSync, FaultPlan, FaultyDevice, Tearing};
 pub use file::{FileDevice, FileOptions, Queue};

@@ -21,6 +21,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
+use crate::Meanwhile;
 use crate::transfer::{Batch, Direction, Failure};
 
 /// Most transfers that one call keeps in flight.
@@ -137,19 +138,24 @@ impl Drop for Lease<'_> {
 
 impl Lease<'_> {
     /// Serves the whole batch on `fd`. As soon as its first transfers are on their way,
-    /// `meanwhile` runs once on this thread; should it panic, the batch is still completed first.
+    /// `meanwhile` runs once on this thread, and may start others; should it panic, the batch is still completed first.
     pub(crate) fn serve(
         mut self,
         fd: BorrowedFd<'_>,
         batch: &mut Batch<'_>,
-        meanwhile: Option<&mut dyn FnMut()>,
+        meanwhile: Option<Meanwhile<'_>>,
     ) -> Result<(), Failure> {
         let mut panic = None;
         let mut flight = Flight { lease: &mut self, batch, fd, pushed: 0, next: 0, again: vec![] };
         let mut result = Ok(());
         if let Some(meanwhile) = meanwhile {
             result = flight.launch();
-            panic = catch_unwind(AssertUnwindSafe(meanwhile)).err();
+            let mut keep_full = || {
+                if result.is_ok() {
+                    result = flight.top_up();
+                }
+            };
+            panic = catch_unwind(AssertUnwindSafe(|| meanwhile(&mut keep_full))).err();
         }
         if result.is_ok() {
             result = flight.complete();
@@ -196,6 +202,17 @@ impl Flight<'_, '_, '_> {
     fn launch(&mut self) -> Result<(), Trouble> {
         self.fill();
         self.enter(0)
+    }
+
+    /// Starts transfers in place of those that have come back, without waiting for any.
+    fn top_up(&mut self) -> Result<(), Trouble> {
+        if self.next == self.batch.len() {
+            return Ok(());
+        }
+        // Completions are seen after a system call.
+        self.enter(0)?;
+        self.reap()?;
+        if self.pushed + REFILL <= DEPTH { self.launch() } else { Ok(()) }
     }
 
     /// Keeps the ring full until all transfers have come back.

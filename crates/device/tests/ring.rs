@@ -117,7 +117,7 @@ proptest! {
         if order % 2 == 0 {
             ring.write_batch(&requests).unwrap();
         } else {
-            ring.write_batch_with(&requests, &mut || ran += 1).unwrap();
+            ring.write_batch_with(&requests, &mut |_| ran += 1).unwrap();
         }
         prop_assert_eq!(ran, order % 2);
         prop_assert!(whole(&ring)[..] == whole(&plain)[..], "files differ");
@@ -190,7 +190,7 @@ fn a_wrong_request_is_refused_before_anything_is_written() {
         assert!(matches!(error, DeviceError::OutOfBounds { offset, .. } if offset == 16 * SECTOR));
         requests[8].offset = 8 * SECTOR + 1;
         let mut ran = 0;
-        let error = device.write_batch_with(&requests, &mut || ran += 1).unwrap_err();
+        let error = device.write_batch_with(&requests, &mut |_| ran += 1).unwrap_err();
         assert!(matches!(error, DeviceError::Unaligned { .. }));
         assert_eq!(ran, 1, "what is to be done meanwhile is done whatever happens");
         assert!(whole(&device).iter().all(|&byte| byte == 0));
@@ -278,7 +278,7 @@ fn a_panic_meanwhile_goes_on_when_the_writes_are_over() {
         let written = filled(200, round + 1);
         let requests = sector_writes(0, &written);
         let panic = catch_unwind(AssertUnwindSafe(|| {
-            device.write_batch_with(&requests, &mut || panic!("planned"))
+            device.write_batch_with(&requests, &mut |_| panic!("planned"))
         }));
         assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"planned"));
         drop(requests);
@@ -299,8 +299,8 @@ fn the_device_can_be_used_meanwhile() {
     let (below, above) = (filled(200, 3), filled(200, 4));
     let mut inner = Ok(());
     device
-        .write_batch_with(&sector_writes(0, &below), &mut || {
-            inner = device.write_batch_with(&sector_writes(200, &above), &mut || {
+        .write_batch_with(&sector_writes(0, &below), &mut |_| {
+            inner = device.write_batch_with(&sector_writes(200, &above), &mut |_| {
                 read_sectors(&device, 100, 200).unwrap();
             });
         })
@@ -400,7 +400,7 @@ fn a_ring_that_stops_working_loses_nothing() {
     let work = |ran: &mut u32| {
         forbid(&[libc::SYS_io_uring_enter]);
         let written = filled(100, 8);
-        device.write_batch_with(&sector_writes(0, &written), &mut || *ran += 1).unwrap();
+        device.write_batch_with(&sector_writes(0, &written), &mut |_| *ran += 1).unwrap();
         assert!(!device.has_ring(), "it is not tried again");
         assert!(read_sectors(&device, 0, 100).unwrap()[..] == written[..]);
     };
@@ -410,6 +410,27 @@ fn a_ring_that_stops_working_loses_nothing() {
     read_sectors(&device, 0, 100).unwrap();
 }
 
+/// More writes than the ring takes at once are started by whoever computes meanwhile.
+#[test]
+fn a_batch_goes_on_while_something_else_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = device(&folder, "medium", 1000 * SECTOR, Queue::Uring);
+    let written = filled(1000, 9);
+    let (mut steps, mut ran) = (0, 0);
+    device
+        .write_batch_with(&sector_writes(0, &written), &mut |keep_full| {
+            ran += 1;
+            // Long enough for all of them, were they started one by one.
+            while steps < 20_000 {
+                steps += 1;
+                keep_full();
+            }
+        })
+        .unwrap();
+    assert_eq!((steps, ran), (20_000, 1));
+    assert!(read_sectors(&device, 0, 1000).unwrap()[..] == written[..]);
+}
+
 /// Filtered while a batch is under way: what is in flight is waited for, the rest goes plainly.
 #[test]
 fn a_ring_that_stops_working_in_flight_loses_nothing() {
@@ -417,7 +438,7 @@ fn a_ring_that_stops_working_in_flight_loses_nothing() {
     let device = device(&folder, "medium", 300 * SECTOR, Queue::Uring);
     let work = || {
         let written = filled(300, 8);
-        let mut forbidden = || forbid(&[libc::SYS_io_uring_enter]);
+        let mut forbidden = |_: &mut dyn FnMut()| forbid(&[libc::SYS_io_uring_enter]);
         device.write_batch_with(&sector_writes(0, &written), &mut forbidden).unwrap();
         assert!(read_sectors(&device, 0, 300).unwrap()[..] == written[..]);
     };

@@ -321,11 +321,11 @@ impl Store {
         blocks: u64,
         inline: bool,
     ) -> Result<Vec<Vec<Placed>>, Failure> {
-        let place = || -> Vec<Vec<Placed>> {
-            taken.iter().map(|one| extents(&one.parts, &one.pieces, inline)).collect()
+        let place = |step: &mut dyn FnMut()| -> Vec<Vec<Placed>> {
+            taken.iter().map(|one| extents(&one.parts, &one.pieces, inline, step)).collect()
         };
         if inline {
-            return Ok(place());
+            return Ok(place(&mut || ()));
         }
         let requests: Vec<WriteRequest<'_>> = taken
             .iter()
@@ -334,7 +334,7 @@ impl Store {
         self.tally.data_written_bytes.fetch_add(blocks * BLOCK_BYTES as u64, Ordering::Relaxed);
         let mut placed = Vec::new();
         // The checksums are computed while the device writes.
-        let written = self.device.write_batch_with(&requests, &mut || placed = place());
+        let written = self.device.write_batch_with(&requests, &mut |step| placed = place(step));
         written.map_err(|error| Failure::Passing(error.into()))?;
         // A second sync could succeed without what the first one lost.
         self.device.sync().map_err(|error| Failure::Fatal(error.into()))?;

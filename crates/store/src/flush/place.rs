@@ -24,6 +24,9 @@ use crate::metadata::record::{Codec, EXTENT_BLOCKS_MAX, Extent};
 /// its queue.
 const WRITE_BLOCKS_MAX: usize = 256;
 
+/// Pieces, of a frame at most, that are done between two steps: 100 microseconds of checksums.
+const PIECES_PER_STEP: usize = 16;
+
 /// How many blocks were taken.
 pub(crate) fn block_count(claims: &[Claim]) -> u64 {
     claims.iter().map(|claim| u64::from(claim.blocks.count_ones())).sum()
@@ -254,9 +257,18 @@ pub(crate) struct Placed {
 }
 
 /// The extents that dirty blocks become, with their checksums, and contents if they go to the log.
-pub(crate) fn extents(parts: &[Part], pieces: &[Piece], inline: bool) -> Vec<Placed> {
+/// Calls `step` now and then.
+pub(crate) fn extents(
+    parts: &[Part],
+    pieces: &[Piece],
+    inline: bool,
+    step: &mut dyn FnMut(),
+) -> Vec<Placed> {
     let mut found: Vec<(Extent, Vec<u32>, Vec<u8>)> = Vec::new();
-    for piece in pieces {
+    for (number, piece) in pieces.iter().enumerate() {
+        if number % PIECES_PER_STEP == 0 {
+            step();
+        }
         let extent = piece.extent(parts);
         match found.last_mut() {
             Some((last, ..)) if continues(last, &extent) => last.blocks += extent.blocks,
@@ -339,7 +351,7 @@ mod tests {
 
     /// Every block is in one extent, and no data block in two.
     fn check(parts: &[Part], pieces: &[Piece]) -> Vec<Extent> {
-        let placed = extents(parts, pieces, true);
+        let placed = extents(parts, pieces, true, &mut || ());
         let (mut logical, mut physical) = (BTreeSet::new(), BTreeSet::new());
         for Placed { extent, sums, contents } in &placed {
             assert!((extent.logical..extent.end()).all(|block| logical.insert(block)));
