@@ -191,8 +191,9 @@ impl Store {
         for object in self.table.dirty() {
             let dirty = self.cache.frames(&object).dirty_blocks() * BLOCK_BYTES as u64;
             objects.push(object);
-            // An object without dirty data costs a record.
-            left = left.saturating_sub(dirty.max(512));
+            // An object without dirty data costs a record, and as much time as a block: whoever needs the
+            // tree to be complete waits for all of them.
+            left = left.saturating_sub(dirty.max(BLOCK_BYTES as u64));
             if left == 0 {
                 break;
             }
