@@ -21,6 +21,8 @@ const DEPTH: usize = 128;
 const CALLS_A_SECOND: f64 = 20_000.0;
 /// Copies of the object in one round.
 const COPIES: usize = 5;
+/// Requests under way when the object is written anew.
+const WRITES_AT_ONCE: usize = 8;
 /// Milliseconds that a copy takes, at most.
 const COPY_MILLISECONDS: f64 = 20.0;
 /// Objects of the drive that is opened.
@@ -118,11 +120,12 @@ fn remove_many(bench: &Bench<'_>, objects: &[ObjectName]) -> Result<(), BenchErr
     Ok(under_way.into_iter().try_for_each(PendingRemove::wait)?)
 }
 
-/// Copies the object, which is 1 GiB. Each copy is durable when it is answered.
+/// Copies the object, which is 1 GiB, written in sequence. Each copy is durable when it is answered.
 pub(super) fn fastcopy(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let (client, manager) = (bench.connect(1), &bench.target.manager);
     let object = bench.target.object;
-    client.read(&bench.authority(Protection::INTEGRITY_ARGS), object, 0, &mut [0; 1])?;
+    // Other rows have scattered it: a copy takes as long as its extents are many.
+    bench.write_object(Protection::INTEGRITY_ARGS, WRITES_AT_ONCE)?;
     let limit_name = format!("the bar: at most {COPY_MILLISECONDS:.0} ms; durable when answered");
     Compared { name, unit: "ms", limit_name, rounds: ROUNDS }.by_turns(
         || Ok(COPY_MILLISECONDS),
