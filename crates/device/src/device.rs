@@ -56,8 +56,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// As [`write_batch`](Self::write_batch), and runs `meanwhile` on the calling thread, exactly
     /// once and whatever becomes of the writes: while they are under way, where the device can
     /// do that. A device that takes only so many at a time gets others whenever `meanwhile` calls
-    /// what it is given, which it should do every millisecond or more often. When `meanwhile` panics, the panic goes on once no write is under way any more;
-    /// any part may have been written.
+    /// what it is given, which it should do every millisecond or more often. When
+    /// `meanwhile` panics, the panic goes on once no write is under way any more; any part may have
+    /// been written.
     fn write_batch_with(
         &self,
         requests: &[WriteRequest<'_>],

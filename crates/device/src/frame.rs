@@ -127,6 +127,7 @@ impl FramePool {
     /// For a background thread: has memory ready for `ahead` frames beyond those that were ever used,
     /// as far as there are so many. Waits until half of that is used up, at most for `patience`.
     pub fn prepare(&self, ahead: usize, patience: Duration) {
+        let ahead = ahead.max(1);
         let mut free = self.slab.free();
         free.low = ahead / 2;
         let is_enough = |free: &mut FreeList| {

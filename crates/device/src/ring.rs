@@ -138,7 +138,8 @@ impl Drop for Lease<'_> {
 
 impl Lease<'_> {
     /// Serves the whole batch on `fd`. As soon as its first transfers are on their way,
-    /// `meanwhile` runs once on this thread, and may start others; should it panic, the batch is still completed first.
+    /// `meanwhile` runs once on this thread, and may start others; should it panic, the batch is
+    /// still completed first.
     pub(crate) fn serve(
         mut self,
         fd: BorrowedFd<'_>,

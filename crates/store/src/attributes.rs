@@ -95,10 +95,11 @@ impl Store {
 
     fn promise_create(&self, partition: PartitionId, charge: u64) -> Result<(), StoreError> {
         let demand = Demand { charge_before: 0, charge_after: charge, dirty: 0 };
+        let mut settled = self.backlog.settled();
         for _ in 0..ATTEMPTS {
             match self.promise(partition, demand, RECORDS_PER_OBJECT) {
                 Ok(()) => return Ok(()),
-                Err(lacking) => self.make_room(lacking)?,
+                Err(lacking) => self.make_room(lacking, &mut settled)?,
             }
         }
         Err(StoreError::NoSpace(NoSpace::Data))
@@ -178,11 +179,20 @@ impl Store {
         body.charge = charge;
     }
 
+    /// Whether `getattr` need not wait for flushes of the object to be settled, as far as can be told
+    /// quickly.
+    pub fn is_settled(&self, name: ObjectName) -> bool {
+        let Ok(object) = self.table.get(name) else {
+            return true;
+        };
+        object.try_read().is_some_and(|body| !body.writing.frees_blocks())
+    }
+
     /// An object's attributes.
     pub fn getattr(&self, name: ObjectName) -> Result<Attributes, StoreError> {
         let object = self.object(name)?;
         let mut body = object.read();
-        if body.writing.is_packing() || body.writing.clears_any() {
+        if body.writing.frees_blocks() {
             // What was flushed counts for what it is.
             drop(body);
             self.settle_accounts();
@@ -240,6 +250,7 @@ impl Store {
         check_sizes(changes)?;
         self.bound_dirty_objects()?;
         let object = self.object(name)?;
+        let mut settled = self.backlog.settled();
         for _ in 0..ATTEMPTS {
             // Had before the lock: whoever waits for memory must not hold one.
             let spare = self.allocate_frames(2)?;
@@ -251,7 +262,7 @@ impl Store {
                 Ok(attributes) => return Ok(attributes),
                 Err(lacking) => {
                     drop(body);
-                    self.make_room(lacking)?;
+                    self.make_room(lacking, &mut settled)?;
                 }
             }
         }

@@ -39,10 +39,11 @@ impl Store {
 
     fn promise_records(&self, name: ObjectName, records: u64) -> Result<(), StoreError> {
         let nothing = Demand::default();
+        let mut settled = self.backlog.settled();
         match self.promise(name.partition, nothing, records) {
             Ok(()) => Ok(()),
             Err(lacking) => {
-                self.make_room(lacking)?;
+                self.make_room(lacking, &mut settled)?;
                 Ok(self.promise(name.partition, nothing, records)?)
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A frame holds 16 blocks, each of which is valid or not. A valid block is *clean* (as on the
 //! medium), *dirty* (newer), or *being written* (a flush has taken it, and until the tree has what
-//! that took there is nothing that could be read instead). A frame with dirty blocks or blocks being written
-//! is pinned: it is not given up.
+//! that took there is nothing that could be read instead). A frame with dirty blocks or blocks
+//! being written is pinned: it is not given up.
 //!
 //! Frames are shared with whoever reads them. A write changes a frame only when nobody shares it,
 //! and otherwise puts another one in its place. So a reader, a socket, or a flush that holds a frame

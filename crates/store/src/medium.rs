@@ -111,20 +111,20 @@ impl Store {
         Ok(())
     }
 
-    /// The same for frames of several objects, each with its object's name and extents, none of which
-    /// is compressed; which of them are what was written.
+    /// The same for frames of several objects, each with its object's extents, none of which is
+    /// compressed; which of them are what was written.
     pub(crate) fn load_each(
         &self,
-        names: &[ObjectName],
         loads: &mut [Load],
         pieces: &[&[Piece]],
     ) -> Result<Vec<bool>, StoreError> {
         let placed: Vec<Vec<Part<'_>>> =
             loads.iter().zip(pieces).map(|(load, pieces)| load.parts(pieces)).collect();
         let inlined = self.read_placed(loads, &placed)?;
-        let checked = names.iter().zip(loads).zip(&placed).map(|((name, load), parts)| {
+        let checked = loads.iter_mut().zip(&placed).map(|(load, parts)| {
             overlay(load, parts, &inlined);
-            self.verify(*name, load, parts).is_ok()
+            // Whoever reads it tells.
+            bad_block(load, parts).is_none()
         });
         Ok(checked.collect())
     }
@@ -177,15 +177,10 @@ impl Store {
     }
 
     fn verify(&self, name: ObjectName, load: &Load, parts: &[Part<'_>]) -> Result<(), StoreError> {
-        for part in parts {
-            for (within, sum) in part.blocks.clone().zip(part.sums) {
-                if checksum(&load.frame[block_bytes(within)]) != *sum {
-                    let block = load.number * FRAME_BLOCKS as u64 + within as u64;
-                    return Err(self.corrupt(name, block));
-                }
-            }
+        match bad_block(load, parts) {
+            Some(block) => Err(self.corrupt(name, block)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// What to answer when a block is not what was written.
@@ -266,6 +261,14 @@ impl Store {
         found.copy_from_slice(&contents[start..start + BLOCK_BYTES]);
         Ok(Some(found))
     }
+}
+
+/// The first block that is not what its checksum says.
+fn bad_block(load: &Load, parts: &[Part<'_>]) -> Option<u64> {
+    let mut blocks = parts.iter().flat_map(|part| part.blocks.clone().zip(part.sums));
+    let bad = |&(within, sum): &(usize, &u32)| checksum(&load.frame[block_bytes(within)]) != *sum;
+    let (within, _) = blocks.find(bad)?;
+    Some(load.number * FRAME_BLOCKS as u64 + within as u64)
 }
 
 /// Puts what the medium does not have yet in place of what was read.

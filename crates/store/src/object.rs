@@ -109,7 +109,12 @@ impl Writing {
         self.flushes.iter().any(|flush| flush.packing)
     }
 
-    /// Whether any of the flushes frees blocks.
+    /// Whether it is known only when the tree has them what the object holds then.
+    pub(crate) fn frees_blocks(&self) -> bool {
+        self.is_packing() || self.clears_any()
+    }
+
+    /// Whether any of the flushes drops blocks.
     pub(crate) fn clears_any(&self) -> bool {
         self.clears().any(|clears| !clears.is_empty())
     }

@@ -177,9 +177,10 @@ impl Store {
         let _changing = self.partitions.changing();
         let before = self.partitions.get(partition)?.quota_bytes;
         let set = |bytes| self.accounts().set_quota(partition, quota_blocks(bytes));
+        let mut settled = self.backlog.settled();
         if let Err(lacking) = set(bytes) {
             // What was removed and not flushed still counts.
-            self.make_room(lacking)?;
+            self.make_room(lacking, &mut settled)?;
             set(bytes).map_err(StoreError::NoSpace)?;
         }
         let changed = self.change_partition(partition, |record| record.quota_bytes = bytes);

@@ -68,10 +68,8 @@ impl Store {
             Load { number, blocks, frame }
         };
         let mut loads: Vec<Load> = spare.into_iter().zip(&missing).map(load).collect();
-        let names: Vec<ObjectName> =
-            missing.iter().map(|frame| objects[frame.object].0.name).collect();
         let pieces: Vec<&[Piece]> = missing.iter().map(|frame| &frame.pieces[..]).collect();
-        let Ok(loaded) = self.load_each(&names, &mut loads, &pieces) else {
+        let Ok(loaded) = self.load_each(&mut loads, &pieces) else {
             return;
         };
         for ((frame, load), loaded) in missing.into_iter().zip(loads).zip(loaded) {

@@ -30,6 +30,7 @@ impl Store {
     ) -> Result<Attributes, StoreError> {
         self.writable()?;
         let object = self.object(name)?;
+        let mut settled = self.backlog.settled();
         for _ in 0..ATTEMPTS {
             // Had before the lock: whoever waits for memory must not hold one.
             let mut spare = self.allocate_frames(4)?;
@@ -50,7 +51,7 @@ impl Store {
                 }
                 Err(lacking) => {
                     drop(body);
-                    self.make_room(lacking)?;
+                    self.make_room(lacking, &mut settled)?;
                 }
             }
         }

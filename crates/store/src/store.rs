@@ -10,7 +10,8 @@
 //! 2. A shard of the table, or the registry of dirty objects.
 //! 3. The eviction policy.
 //! 4. The frames of one object (`Cache::frames`), the accounts (`Store::accounts`), the identifiers,
-//!    the flush queue: held for a few instructions, never two at a time.
+//!    the flush queue, the backlog: held for a few instructions, never two at a time, but that whoever has
+//!    frames may tell the background thread.
 //!
 //! The flush under way (one at a time, see `flush`) holds no lock while it writes; whoever applies what
 //! flushes left (one at a time, see `flush::settle`) holds none of these while the tree changes.
@@ -294,7 +295,9 @@ impl Store {
     }
 
     /// Tries to make room after a promise was refused. When nothing can help, that is the answer.
-    pub(crate) fn make_room(&self, lacking: NoSpace) -> Result<(), StoreError> {
+    /// `settled` is what the backlog said before the promise was asked for: if something was settled
+    /// since, there may be room already.
+    pub(crate) fn make_room(&self, lacking: NoSpace, settled: &mut u64) -> Result<(), StoreError> {
         let hopeful = match lacking {
             // Only what was cut off or removed in the partition gives something back.
             NoSpace::Quota(partition) => {
@@ -306,15 +309,20 @@ impl Store {
                 }) || self.is_flushing()
             }
             NoSpace::Data => self.table.dirty_count() > 0 || self.is_flushing(),
-            NoSpace::Metadata => self.table.dirty_count() > 0 || !self.metadata.capacity.is_exact(),
+            NoSpace::Metadata => {
+                self.table.dirty_count() > 0
+                    || self.is_flushing()
+                    || !self.metadata.capacity.is_exact()
+            }
         };
-        if !hopeful {
+        if !hopeful && self.backlog.settled() == *settled {
             return Err(StoreError::NoSpace(lacking));
         }
         self.flush_all()?;
         if lacking == NoSpace::Metadata {
             self.metadata.measure()?;
         }
+        *settled = self.backlog.settled();
         Ok(())
     }
 }

@@ -78,6 +78,7 @@ impl Store {
         let mut payloads = self.payloads(offset, data)?;
         self.help_write_back()?;
         let mut lacking = NoSpace::Data;
+        let mut settled = self.backlog.settled();
         let mut spare: Vec<Frame> = Vec::new();
         for _ in 0..ATTEMPTS {
             let mut body = object.write();
@@ -92,7 +93,7 @@ impl Store {
                 }
                 Tried::Lacking(what, payloads) => {
                     lacking = what;
-                    self.make_room(what)?;
+                    self.make_room(what, &mut settled)?;
                     payloads
                 }
             };

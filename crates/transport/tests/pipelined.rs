@@ -109,11 +109,11 @@ fn a_call_that_comes_while_another_waits_is_served() {
     let server = start(ServerOptions::default());
     let channel = Arc::new(connect(&server));
     for procedure in [SLEEP, NAP] {
-        for _ in 0..5 {
-            let slow = begin(&channel, procedure, &300_u32.to_be_bytes(), &[], Vec::new());
+        for pause in [5, 50, 350] {
+            let slow = begin(&channel, procedure, &600_u32.to_be_bytes(), &[], Vec::new());
             // So that it is sent, and nothing else has come when the server begins to wait.
             let sender = std::thread::spawn(move || slow.wait().0.unwrap());
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(pause));
             let began = Instant::now();
             assert_eq!(echo(&*channel, b"quick").unwrap(), b"quick");
             assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());

@@ -3,12 +3,22 @@
 use nasd_capability::Access;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{AttributesReply, Getattr, GetattrArguments};
+use nasd_transport::Waits;
 use nasd_types::Rights;
+use nasd_xdr::from_bytes;
 
 use super::{Context, Perform, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::reply::Done;
 use crate::status::status_of;
+
+/// Only where the last flushes of the object free blocks is it to be waited for what that leaves.
+pub(super) fn waits(drive: &Drive, arguments: &[u8]) -> Waits {
+    match from_bytes::<GetattrArguments>(arguments) {
+        Ok(arguments) if !drive.store.is_settled(arguments.name) => Waits::Alone,
+        _ => Waits::Never,
+    }
+}
 
 impl Perform for Getattr {
     fn access(arguments: &GetattrArguments) -> Access<'_> {

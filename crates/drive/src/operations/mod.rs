@@ -93,7 +93,8 @@ pub(crate) fn execute(
 /// Whether a call of a procedure other than `write` may wait for the medium, or for others who do.
 pub(crate) fn waits(drive: &Drive, procedure: Procedure, arguments: &[u8]) -> Waits {
     match procedure {
-        Procedure::Null | Procedure::Inquiry | Procedure::Getattr => Waits::Never,
+        Procedure::Null | Procedure::Inquiry => Waits::Never,
+        Procedure::Getattr => getattr::waits(drive, arguments),
         Procedure::Read => read::waits(drive, arguments),
         // Changes of metadata wait for the commit of whoever is flushing, and all else that looks
         // beyond an object's attributes for the medium.

@@ -126,7 +126,10 @@ pub(super) fn prefetch<'a>(drive: &Drive, reads: impl Iterator<Item = &'a ReadAr
 /// Whether a read must wait for the medium.
 pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
     if let Some((name, range)) = single_range(bytes) {
-        return if is_synthetic(name.object) || drive.store.is_cached(name, range) {
+        return if is_synthetic(name.object) {
+            // It may tell what is in use, which is known when the last flushes are settled.
+            Waits::Alone
+        } else if drive.store.is_cached(name, range) {
             Waits::Never
         } else if range.length <= SMALL_BYTES {
             Waits::Together
@@ -138,7 +141,7 @@ pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
         return Waits::Never;
     };
     let waits = if is_synthetic(arguments.name.object) {
-        arguments.name.object == ObjectId::PARTITION_CONTENTS
+        true
     } else {
         match arguments.pieces().map(|pieces| pieces.contiguous()) {
             Ok(Some(range)) => !drive.store.is_cached(arguments.name, range),

@@ -3,8 +3,9 @@
 //! 1. *Take* each object, with its body locked: its attributes, its cuts, its dirty blocks. From here
 //!    on changes count for the next flush. Since every write is made with the body locked, the flush
 //!    has each write wholly or not at all.
-//! 2. *Compress* them, in partitions that want it. *Write* them to free places, and sync; or, if they are few, put them into
-//! 3. the *log entry*, which is written and synced. The flush is durable.
+//! 2. *Compress* them, in partitions that want it. *Write* them to free places, and sync; or, if they are
+//!    few, put them into the log entry.
+//! 3. *Log*: the entry is written and synced. The flush is durable.
 //! 4. *Settle* (see `settle`), later: the tree gets what the entry has.
 //!
 //! If step 2 fails to write, what was taken is dirty again and the caller learns why: another try
@@ -277,6 +278,8 @@ impl Store {
         let blocks: u64 = taken.iter().map(Taken::placed_blocks).sum();
         let room = self.log.entry_bytes_max() / 2 / BLOCK_BYTES;
         let inline = blocks <= INLINE_BLOCKS.min(room as u64);
+        // What is being applied may have failed meanwhile.
+        self.writable().map_err(Failure::Passing)?;
         let placed = self.write_blocks(taken, blocks, inline)?;
         for (one, placed) in taken.iter_mut().zip(placed) {
             changes_of(one, placed, &mut changes);

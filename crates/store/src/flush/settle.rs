@@ -8,7 +8,12 @@
 //! An entry that is applied is *let go* of: what its flush took is clean, and what that replaced is
 //! free. Until then an object may be taken by more flushes; what each of them took is let go of in
 //! the order of the log.
+//!
+//! If the tree can't be changed, the store takes no more changes, and the entries stay here for good: they
+//! are durable, so what they took is not dirty again and the places that they name are not free. Reads find
+//! it in the cache, and the next open applies the entries.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +41,8 @@ pub(crate) struct Backlog {
     waiting: Mutex<Waiting>,
     /// The backlog has got its first entry, or many.
     attention: Condvar,
+    /// How often something was applied.
+    settled: AtomicU64,
     /// Held by whoever applies, so that entries are applied in their order.
     applying: Mutex<()>,
 }
@@ -84,6 +91,21 @@ impl Backlog {
         waiting.applying = (!entries.is_empty()).then_some(frames);
         waiting.since = None;
         entries
+    }
+
+    /// Changes whenever something was applied, and what it frees is free.
+    pub(crate) fn settled(&self) -> u64 {
+        self.settled.load(Ordering::SeqCst)
+    }
+
+    /// Keeps for good what could not be applied.
+    fn keep(&self, mut entries: Vec<Durable>) {
+        let mut waiting = self.waiting();
+        entries.append(&mut waiting.entries);
+        waiting.frames += waiting.applying.unwrap_or(0);
+        waiting.entries = entries;
+        // Nobody need look at it again.
+        waiting.since = None;
     }
 
     /// Whether the tree has everything.
@@ -159,7 +181,8 @@ impl Store {
     pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
         let _applying = Applying::begin(self);
         loop {
-            let mut entries = self.backlog.take();
+            self.writable()?;
+            let entries = self.backlog.take();
             let Some(mark) = entries.last().map(|last| last.mark) else {
                 return Ok(());
             };
@@ -168,15 +191,12 @@ impl Store {
                 Ok(effects) => {
                     let taken = entries.into_iter().flat_map(|entry| entry.taken);
                     self.let_go(taken, &effects);
+                    self.backlog.settled.fetch_add(1, Ordering::SeqCst);
                 }
                 Err(error) => {
                     let error = StoreError::from(error);
                     self.latch(&error);
-                    // The youngest first; nothing is taken any more.
-                    entries.extend(self.backlog.take());
-                    for entry in entries.into_iter().rev() {
-                        self.put_back(entry.taken);
-                    }
+                    self.backlog.keep(entries);
                     return Err(error);
                 }
             }

@@ -9,6 +9,10 @@ use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: u64 = BLOCK_BYTES as u64;
 
+/// No page is larger. The largest here are of the allocator's state, half a megabyte for each 4 GiB of the
+/// region.
+const PAGE_BYTES_MAX: u64 = 16 << 20;
+
 const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
 /// What of the header is looked at: a head of 64 bytes and two slots.
 pub(super) const HEADER_BYTES: usize = SLOTS_AT + 2 * SLOT_BYTES;
@@ -105,7 +109,7 @@ impl Header {
         let order = (page >> 59) as u32;
         let index = page & (u64::from(REGION_PAGES - 1) >> order);
         let region = (page >> 20) & u64::from(REGION_PAGES - 1);
-        let bytes = PAGE.checked_shl(order).filter(|bytes| *bytes <= region_bytes)?;
+        let bytes = PAGE.checked_shl(order).filter(|bytes| *bytes <= PAGE_BYTES_MAX)?;
         let start = PAGE + region * u64::from(REGION_PAGES) * PAGE;
         let offset = start.checked_add(index.checked_mul(bytes)?)?;
         let end = offset.checked_add(bytes)?;

@@ -27,6 +27,7 @@ pub struct Server {
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
     watch: Arc<Watch>,
+    watching: Option<JoinHandle<()>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -57,7 +58,7 @@ impl Server {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let registry = Arc::new(Registry::default());
-        let watch = Watch::start(&options.name)?;
+        let (watch, watching) = Watch::start(&options.name)?;
         let acceptor = Acceptor {
             listener: listener.try_clone()?,
             tls,
@@ -70,7 +71,8 @@ impl Server {
         let name = acceptor.options.name.clone();
         let thread = start_thread(&name, move || acceptor.run());
         let acceptor = Mutex::new(Some(thread.inspect_err(|_| watch.stop())?));
-        Ok(Server { address, listener, stopping, registry, watch, acceptor })
+        let watching = Some(watching);
+        Ok(Server { address, listener, stopping, registry, watch, watching, acceptor })
     }
 
     /// Where it listens.
@@ -112,6 +114,11 @@ impl Drop for Server {
         self.registry.drain();
         self.registry.close_all();
         self.watch.stop();
+        if let Some(watching) = self.watching.take()
+            && watching.join().is_err()
+        {
+            tracing::error!("the thread that watches connections had panicked");
+        }
     }
 }
 
@@ -174,9 +181,7 @@ fn serve<S: Service>(
     }
     let peer = Peer { address, identity };
     let idle_ms = Arc::clone(&place.idle_ms);
-    let connection = Connection::new(service, options, peer, wire, idle_ms, Arc::clone(&watch));
-    let watched: std::sync::Weak<Connection<S>> = Arc::downgrade(&connection);
-    watch.add(watched);
+    let connection = Connection::new(service, options, peer, wire, idle_ms, watch);
     connection.run(Arc::new(place));
 }
 

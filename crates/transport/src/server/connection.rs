@@ -28,6 +28,9 @@ use crate::{AcceptStatus, CallHead};
 /// some wait, and some are being answered.
 const GATHERED_MAX: usize = 8;
 
+/// A connection is watched until its turn was found in use so many times in a row.
+const QUIET_LOOKS: u32 = 200;
+
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
 
@@ -68,6 +71,8 @@ struct Turn<S: Service> {
     times: u64,
     /// The same when `relieve` looked last.
     seen: u64,
+    /// How often it has looked since without finding the turn laid down, while it looks at all.
+    looked: Option<u32>,
     threads: usize,
     waiting: usize,
     ended: bool,
@@ -117,6 +122,7 @@ impl<S: Service> Connection<S> {
             laid_down: None,
             times: 0,
             seen: 0,
+            looked: None,
             threads: 1,
             waiting: 0,
             ended: false,
@@ -156,7 +162,8 @@ impl<S: Service> Connection<S> {
         if is_last {
             self.wire.close();
         }
-        // In this order: who waits for the places then finds the service no longer in use.
+        // In this order: who waits for the places then finds the service no longer in use, but for a
+        // moment by the watch.
         drop(self);
         drop(place);
     }
@@ -224,8 +231,13 @@ impl<S: Service> Connection<S> {
         turn.lead = Some(lead);
         turn.laid_down = Some(Arc::clone(place));
         turn.times += 1;
+        let is_watched = turn.looked.replace(0).is_some();
         drop(turn);
-        self.watch.note();
+        if !is_watched {
+            // In two steps, since a `Weak` of a trait's object is made of one of the type.
+            let this: Weak<Self> = Weak::clone(&self.this);
+            self.watch.add(this);
+        }
     }
 
     /// Takes the turn up again, if nobody has it.
@@ -419,20 +431,25 @@ impl<S: Service> Connection<S> {
 }
 
 impl<S: Service> Watched for Connection<S> {
-    fn relieve(&self) {
+    fn relieve(&self) -> bool {
         let Some(this) = self.this.upgrade() else {
-            return;
+            return false;
         };
         let mut turn = self.lock_turn();
         let since_last_time = turn.times == turn.seen;
         turn.seen = turn.times;
-        let Some(place) = turn.laid_down.clone().filter(|_| since_last_time) else {
-            return;
+        let Some(place) = turn.laid_down.clone() else {
+            // It is laid down again before long, most likely.
+            turn.looked =
+                turn.looked.map(|looked| looked + 1).filter(|looked| *looked < QUIET_LOOKS);
+            return turn.looked.is_some();
         };
-        if turn.lead.is_some() && self.wire.has_event() {
+        turn.looked = Some(0);
+        if since_last_time && turn.lead.is_some() && self.wire.has_event() {
             turn.laid_down = None;
             this.call_follower(turn, &place);
         }
+        true
     }
 }
 

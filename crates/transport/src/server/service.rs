@@ -2,8 +2,9 @@
 //!
 //! For each call the connection's leader asks `Service::receive`, as often as `Receive::More` is
 //! answered; then, when the whole record has come, `Service::waits`, and at last
-//! `Service::execute` or, for several calls at once, `Service::execute_together`. A service keeps nothing about a connection: what it must remember from
-//! `receive` to `execute` it puts into its `Payload`.
+//! `Service::execute` or, for several calls at once, `Service::execute_together`. A service keeps
+//! nothing about a connection: what it must remember from `receive` to `execute` it puts into its
+//! `Payload`.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;

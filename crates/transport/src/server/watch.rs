@@ -1,14 +1,15 @@
-//! Leaders that wait and have kept their turn.
+//! Leaders that wait and have laid their turn down.
 //!
 //! Giving the turn to a follower costs more than many a wait, so a leader whose peer has sent nothing
-//! more keeps it until something comes. Nobody but this thread of the server would see that; it looks
-//! at every connection now and then, for as long as there are such leaders.
+//! more lays the turn down, to take it up again. Nobody but this thread of the server would see that
+//! something comes meanwhile; it looks at the connections of such leaders every half millisecond, for
+//! as long as there are any.
 
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::connection::start_thread;
@@ -16,21 +17,18 @@ use super::connection::start_thread;
 /// How long a call may lie unseen behind one that waits, at most twice.
 const TICK: Duration = Duration::from_micros(500);
 
-/// The thread sleeps when for so many ticks no leader has waited.
-const QUIET_TICKS: u32 = 200;
-
 /// A connection, as far as it is watched.
 pub(super) trait Watched: Send + Sync {
-    /// Gives the turn away if its leader has kept it since the last time, and something has come.
-    fn relieve(&self);
+    /// Has a follower take the turn if that has lain since this was called last, and something has
+    /// come. Whether the connection is to be looked at again; if not, it asks for it when it is.
+    fn relieve(&self) -> bool;
 }
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Watch {
     connections: Mutex<Vec<Weak<dyn Watched>>>,
-    /// A leader waits, or has waited since this was last looked at.
-    noted: AtomicBool,
+    /// Whether the thread looks at nothing, since there is nothing.
     asleep: AtomicBool,
     stopping: AtomicBool,
     thread: OnceLock<Thread>,
@@ -43,24 +41,24 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Starts the thread.
-    pub(super) fn start(name: &str) -> io::Result<Arc<Watch>> {
+    /// Starts the thread, which ends after `stop`.
+    pub(super) fn start(name: &str) -> io::Result<(Arc<Watch>, JoinHandle<()>)> {
         let watch = Arc::new(Watch::default());
         let watching = Arc::clone(&watch);
         let handle = start_thread(name, move || watching.run())?;
         // Set once, here.
         let _ = watch.thread.set(handle.thread().clone());
-        Ok(watch)
+        Ok((watch, handle))
     }
 
-    /// One more connection.
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<dyn Watched>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This connection is to be looked at, until it says that it need not be. Its turn may not be
+    /// locked.
     pub(super) fn add(&self, connection: Weak<dyn Watched>) {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-    }
-
-    /// A leader waits and has kept its turn.
-    pub(super) fn note(&self) {
-        self.noted.store(true, Ordering::SeqCst);
+        self.lock().push(connection);
         if self.asleep.load(Ordering::SeqCst) {
             self.wake();
         }
@@ -79,31 +77,27 @@ impl Watch {
     }
 
     fn run(&self) {
-        let mut quiet = 0;
         while !self.stopping.load(Ordering::SeqCst) {
-            quiet = if self.noted.swap(false, Ordering::SeqCst) { 0 } else { quiet + 1 };
-            if quiet <= QUIET_TICKS {
+            if self.relieve_all() {
                 thread::sleep(TICK);
-                self.relieve_all();
                 continue;
             }
             self.asleep.store(true, Ordering::SeqCst);
-            // Asked again: whoever noted before the line above did not wake this thread. What else
+            // Asked again: what was added before the line above did not wake this thread. What else
             // may wake it too early does no harm.
-            if !self.noted.load(Ordering::SeqCst) && !self.stopping.load(Ordering::SeqCst) {
+            if self.lock().is_empty() && !self.stopping.load(Ordering::SeqCst) {
                 thread::park();
             }
             self.asleep.store(false, Ordering::SeqCst);
         }
     }
 
-    fn relieve_all(&self) {
-        let mut present: Vec<Arc<dyn Watched>> = Vec::new();
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).retain(|connection| {
-            let connection = connection.upgrade();
-            present.extend(connection.clone());
-            connection.is_some()
-        });
-        present.iter().for_each(|connection| connection.relieve());
+    /// Looks at every connection; whether there are any.
+    fn relieve_all(&self) -> bool {
+        // Locked all the while: a connection that need not be looked at any more may ask for it anew
+        // as soon as it has said so, and must be added again then.
+        let mut connections = self.lock();
+        connections.retain(|connection| connection.upgrade().is_some_and(|c| c.relieve()));
+        !connections.is_empty()
     }
 }
