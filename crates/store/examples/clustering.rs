@@ -5,15 +5,15 @@
 //! read in its order, with a cold cache. Once the members name the one before them as their
 //! `nearby_object`, once not; all else is the same. The times are those of the simulated disk.
 
+mod support;
+
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_device::{BlockDevice, MemoryDevice, SeekModel, SeekingDevice};
-use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey, WriteData};
-use nasd_types::{
-    ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp,
-};
+use nasd_store::{OpenOptions, Store, WriteData};
+use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 const PARTITION: PartitionId = PartitionId(1);
 const DRIVE_BYTES: u64 = 768 << 20;
@@ -122,23 +122,6 @@ fn make_lists(store: &Store, clustered: bool, random: &mut u64) -> Outcome<Vec<V
 }
 
 fn format(device: &Arc<dyn BlockDevice>) -> Outcome<()> {
-    let key = StoredKey::new([1; 32]);
-    let partition = PartitionFormat {
-        id: PARTITION,
-        quota_bytes: u64::MAX,
-        partition_key: key.clone(),
-        working_key: key.clone(),
-        key_epoch: 1,
-    };
-    let options = FormatOptions {
-        drive: DriveId(1),
-        cell: CellId([1; 16]),
-        master_key: None,
-        log_key: 7,
-        drive_key: key,
-        partitions: vec![partition],
-        metadata_bytes: None,
-        now: Timestamp(1),
-    };
+    let options = support::format_options(PARTITION, 7);
     Ok(Store::format(device.clone(), &options)?)
 }

@@ -5,18 +5,16 @@
 //! object of 128 MiB a MiB at a time and flushes it every 16 MiB, reads it from an empty cache a MiB
 //! at a time, and then 4 KiB here and there from an empty cache.
 
+mod support;
+
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
-use nasd_store::{
-    FormatOptions, OpenOptions, PartitionFormat, PartitionSettings, Store, StoredKey, WriteData,
-};
-use nasd_types::{
-    ByteRange, CellId, Compression, DriveId, ObjectName, PartitionId, SetAttributes, Timestamp,
-};
+use nasd_store::{FormatOptions, OpenOptions, PartitionSettings, Store, WriteData};
+use nasd_types::{ByteRange, Compression, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 512 * MIB;
@@ -83,26 +81,9 @@ fn noise() -> Vec<u8> {
 }
 
 fn format_options() -> Outcome<FormatOptions> {
-    let key = StoredKey::new([7; 32]);
-    let partition = PartitionFormat {
-        id: PARTITION,
-        quota_bytes: u64::MAX,
-        partition_key: key.clone(),
-        working_key: key.clone(),
-        key_epoch: 1,
-    };
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-    Ok(FormatOptions {
-        drive: DriveId(1),
-        cell: CellId([1; 16]),
-        master_key: None,
-        // Entries of the drive that was there before must not look like its own.
-        log_key: since.as_nanos() as u64,
-        drive_key: key,
-        partitions: vec![partition],
-        metadata_bytes: None,
-        now: Timestamp(1),
-    })
+    // Entries of the drive that was there before must not look like its own.
+    Ok(support::format_options(PARTITION, since.as_nanos() as u64))
 }
 
 /// MB/s written and read, microseconds for a small read, blocks used.

@@ -5,14 +5,16 @@
 //! object up, and removes FILE at the end. Prints rates, the time of each open, what a copy of 1 GiB costs,
 //! and the most memory that the process had in each phase.
 
+mod support;
+
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
-use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey, WriteData};
-use nasd_types::{CellId, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
+use nasd_store::{OpenOptions, Store, WriteData};
+use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 const PARTITION: PartitionId = PartitionId(1);
 const FILE_BYTES: u64 = 13 << 30;
@@ -110,24 +112,8 @@ fn scatter(store: &Store, first: ObjectId, objects: u64) -> Outcome<()> {
 }
 
 fn format(device: &Arc<dyn BlockDevice>) -> Outcome<()> {
-    let key = StoredKey::new([1; 32]);
-    let partition = PartitionFormat {
-        id: PARTITION,
-        quota_bytes: u64::MAX,
-        partition_key: key.clone(),
-        working_key: key.clone(),
-        key_epoch: 1,
-    };
-    let options = FormatOptions {
-        drive: DriveId(1),
-        cell: CellId([1; 16]),
-        master_key: None,
-        log_key: 7,
-        drive_key: key,
-        partitions: vec![partition],
-        metadata_bytes: Some((8 << 30) + 4096),
-        now: Timestamp(1),
-    };
+    let mut options = support::format_options(PARTITION, 7);
+    options.metadata_bytes = Some((8 << 30) + 4096);
     Ok(Store::format(device.clone(), &options)?)
 }
 

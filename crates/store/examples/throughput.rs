@@ -6,6 +6,8 @@
 //! between the two, and each row shows the median transfer of both, so that a disk whose speed varies
 //! favours neither.
 
+mod support;
+
 use std::error::Error;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
@@ -13,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nasd_device::{BlockDevice, FileDevice, FileOptions, Frame, FramePool};
-use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey, WriteData};
-use nasd_types::{ByteRange, CellId, DriveId, ObjectName, PartitionId, SetAttributes, Timestamp};
+use nasd_store::{FormatOptions, OpenOptions, Store, WriteData};
+use nasd_types::{ByteRange, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 384 * MIB;
@@ -108,25 +110,7 @@ fn scattered(index: u64) -> u64 {
 }
 
 fn options() -> (FormatOptions, OpenOptions) {
-    let key = StoredKey::new([7; 32]);
-    let partition = PartitionFormat {
-        id: PARTITION,
-        quota_bytes: u64::MAX,
-        partition_key: key.clone(),
-        working_key: key.clone(),
-        key_epoch: 1,
-    };
-    let format = FormatOptions {
-        drive: DriveId(1),
-        cell: CellId([1; 16]),
-        master_key: None,
-        log_key: 0x6c6f_676b,
-        drive_key: key,
-        partitions: vec![partition],
-        metadata_bytes: None,
-        now: Timestamp(1),
-    };
-    (format, OpenOptions::default())
+    (support::format_options(PARTITION, 0x6c6f_676b), OpenOptions::default())
 }
 
 fn create(store: &Store) -> Outcome<ObjectName> {
