@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nasd_client::{Authority, ConnectOptions, DriveClient};
+use nasd_client::{Authority, ConnectOptions, DriveClient, PendingRead};
 use nasd_protocol::manager::IssuedCapability;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{DriveId, ObjectName, Protection};
@@ -197,16 +197,18 @@ impl<'a> Bench<'a> {
                 begun += 1;
                 is_over = until.is_over(start, begun, reading.request);
             }
-            let Some((offset, read)) = under_way.pop_front() else {
+            if under_way.is_empty() {
                 break;
-            };
-            let (outcome, buffer) = read.wait();
-            if outcome?.length != reading.request {
-                return Err(BenchError::WrongData { offset });
             }
-            each(offset, &buffer)?;
-            requests += 1;
-            buffers.push(buffer);
+            for (offset, read) in take_done(&mut under_way) {
+                let (outcome, buffer) = read.wait();
+                if outcome?.length != reading.request {
+                    return Err(BenchError::WrongData { offset });
+                }
+                each(offset, &buffer)?;
+                requests += 1;
+                buffers.push(buffer);
+            }
         }
         let bytes = requests * reading.request as u64;
         Ok(Done { requests, bytes, elapsed: start.elapsed() })
@@ -303,6 +305,32 @@ pub(crate) fn in_parallel(
 
 /// Different requests start at different places of the pattern, so that a mix-up shows.
 const PHASES: usize = 251;
+
+/// Reads under way, with their offsets.
+type UnderWay<'a> = VecDeque<(u64, PendingRead<'a>)>;
+
+/// Takes out reads that are done, at least one of those there are: in order as long as the oldest are
+/// done first, otherwise whichever are.
+fn take_done<'a>(under_way: &mut UnderWay<'a>) -> Vec<(u64, PendingRead<'a>)> {
+    let mut done = Vec::new();
+    while done.is_empty() && !under_way.is_empty() {
+        while under_way.front_mut().is_some_and(|(_, read)| read.is_done()) {
+            done.extend(under_way.pop_front());
+        }
+        let Some((_, oldest)) = under_way.front_mut().filter(|_| done.is_empty()) else {
+            break;
+        };
+        oldest.wait_for_some();
+        if !oldest.is_done() {
+            // Others are, which may be anywhere among them.
+            done.extend(std::iter::from_fn(|| {
+                let index = under_way.iter_mut().position(|(_, read)| read.is_done())?;
+                under_way.swap_remove_back(index)
+            }));
+        }
+    }
+    done
+}
 
 fn pattern() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 
-use crate::DeviceError;
+use crate::read_queue::PlainReads;
+use crate::{DeviceError, ReadQueue};
 
 /// One read of a batch: `into` is filled from `offset` on.
 pub struct ReadRequest<'a> {
@@ -46,6 +47,17 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Serves every request, in any order. On an error, any part may have been read.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
         requests.iter_mut().try_for_each(|request| self.read(request.offset, &mut request.into))
+    }
+
+    /// A queue of reads that go on by themselves, where the device has one; if not, each is done when
+    /// it is begun.
+    fn read_queue(&self) -> Box<dyn ReadQueue + '_> {
+        Box::new(PlainReads::new(self))
+    }
+
+    /// Whether the reads of a queue go on by themselves.
+    fn has_deep_queue(&self) -> bool {
+        false
     }
 
     /// Serves every request, in any order. On an error, any part may have been written.

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,12 @@ use rustix::io::Errno;
 
 use crate::device::{check_alignment, check_bounds};
 use crate::ring::{Lease, RingPool};
+use crate::ring_reads::RingReads;
 use crate::transfer::{Batch, Direction, Failure, MAX_PIECES};
-use crate::{BlockDevice, DeviceError, Meanwhile, ReadRequest, SECTOR_BYTES, WriteRequest};
+use crate::{
+    BlockDevice, DeviceError, Frame, Meanwhile, ReadPart, ReadQueue, ReadRequest, SECTOR_BYTES,
+    WriteRequest,
+};
 
 /// Fewest requests of a batch for which a ring beats plain calls one after the other. Measured with
 /// the example `queue`, 4 KiB at random places: a single request takes up to 1.2 (read) or 1.5 (write)
@@ -223,6 +227,28 @@ impl FileDevice {
         if wanted { self.rings.take() } else { None }
     }
 
+    /// A ring for a queue of reads, if one is to be had.
+    pub(crate) fn lease(&self) -> Option<Lease<'_>> {
+        if self.queue == Queue::Plain { None } else { self.rings.take() }
+    }
+
+    /// What the transfers of rings name.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Refuses a read whose parts are not within the frame and the device, or not aligned.
+    pub(crate) fn check_parts(&self, frame: &Frame, parts: &[ReadPart]) -> Result<(), DeviceError> {
+        parts.iter().try_for_each(|ReadPart { offset, range }| {
+            let Some(memory) = frame.get(range.clone()) else {
+                let (offset, length) = (*offset, range.len() as u64);
+                return Err(DeviceError::OutOfBounds { offset, length, capacity: self.capacity });
+            };
+            let length = check_alignment(*offset, std::iter::once(memory), self.alignment)?;
+            check_bounds(*offset, length, self.capacity)
+        })
+    }
+
     fn serve(
         &self,
         ring: Lease<'_>,
@@ -239,7 +265,7 @@ impl FileDevice {
     }
 
     /// As most reads of little are: without memory for a list.
-    fn read_single(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+    pub(crate) fn read_single(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         let length = into.len() as u64;
         let mut done = 0;
         while done < into.len() {
@@ -365,6 +391,14 @@ impl BlockDevice for FileDevice {
             Some(ring) => self.serve(ring, Batch::reads(requests), None),
             None => requests.iter_mut().try_for_each(|each| self.read(each.offset, &mut each.into)),
         }
+    }
+
+    fn read_queue(&self) -> Box<dyn ReadQueue + '_> {
+        Box::new(RingReads::new(self))
+    }
+
+    fn has_deep_queue(&self) -> bool {
+        self.queue != Queue::Plain && self.rings.is_usable()
     }
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Result<(), DeviceError> {

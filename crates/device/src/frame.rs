@@ -21,6 +21,10 @@ use crate::DeviceError;
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = 64 << 10;
 
+/// Frames that get memory by one call (2 MiB, a huge page): meanwhile nothing else of the process can
+/// get any.
+const POPULATED_FRAMES: usize = 32;
+
 #[repr(align(4096))]
 struct ZeroFrame([u8; FRAME_BYTES]);
 
@@ -142,7 +146,13 @@ impl FramePool {
         let to = (free.unused + ahead).min(self.slab.frames);
         free.prepared = to;
         drop(free);
-        if from < to && !self.slab.populate(from..to) {
+        let populated = || {
+            let parts = (from..to).step_by(POPULATED_FRAMES);
+            parts
+                .map(|start| start..to.min(start + POPULATED_FRAMES))
+                .all(|part| self.slab.populate(part))
+        };
+        if !populated() {
             // The system (before Linux 5.14) has no such call, or no memory: it is not asked again.
             self.slab.free().prepared = self.slab.frames;
         }

@@ -13,7 +13,9 @@ mod file;
 mod frame;
 mod image;
 mod memory;
+mod read_queue;
 mod ring;
+mod ring_reads;
 mod seeking;
 mod transfer;
 
@@ -25,6 +27,7 @@ pub use file::{FileDevice, FileOptions, Queue};
 pub use frame::{FRAME_BYTES, Frame, FramePool, zeros};
 pub use image::Image;
 pub use memory::MemoryDevice;
+pub use read_queue::{FrameRead, ReadEnd, ReadPart, ReadQueue};
 pub use seeking::{SeekModel, SeekStatistics, SeekingDevice};
 
 /// The unit in which media are written, in bytes: every offset and length is a multiple of it.

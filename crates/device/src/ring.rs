@@ -25,14 +25,15 @@ use crate::Meanwhile;
 use crate::transfer::{Batch, Direction, Failure};
 
 /// Most transfers that one call keeps in flight.
-const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 
 /// While more transfers wait for their turn, completions are taken this many at a time: fewer
 /// system calls for a queue that stays nearly full.
 const REFILL: usize = 8;
 
-/// Most rings of a device, hence most calls that have a deep queue at the same time.
-const MAX_RINGS: usize = 8;
+/// Most rings of a device, hence most calls and queues that keep several transfers under way at the
+/// same time.
+const MAX_RINGS: usize = 32;
 
 /// IORING_ENTER_GETEVENTS of io_uring_enter(2): wait for completions.
 const GET_EVENTS: u32 = 1;
@@ -137,6 +138,53 @@ impl Drop for Lease<'_> {
 }
 
 impl Lease<'_> {
+    /// The ring, unless it had to be given up.
+    pub(crate) fn ring(&mut self) -> Option<&mut IoUring> {
+        self.ring.as_mut()
+    }
+
+    /// Gives the kernel what was put into the ring and waits for `want` completions; whether the ring
+    /// works.
+    pub(crate) fn submit_and_wait(&self, want: usize) -> bool {
+        let Some(ring) = &self.ring else { return false };
+        match ring.submit_and_wait(want) {
+            Ok(_) => true,
+            Err(e) if e.raw_os_error() == Some(libc::EINTR) => true,
+            Err(e) => {
+                self.pool.judge(&e);
+                false
+            }
+        }
+    }
+
+    /// Waits until the kernel has none of the `pushed` entries any more whose completions have not
+    /// been seen. Those that it never took name memory that is not to be touched from now on, so
+    /// nobody may submit them: they end with their ring.
+    pub(crate) fn drain(&mut self, mut pushed: usize) {
+        loop {
+            let Some(ring) = &mut self.ring else { return };
+            let in_kernel = pushed - ring.submission().len();
+            if in_kernel == 0 {
+                break;
+            }
+            let seen = ring.completion().count();
+            pushed -= seen;
+            if seen > 0 {
+                continue;
+            }
+            // SAFETY: no argument, so no memory is passed; nothing new is submitted.
+            let waited =
+                unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GET_EVENTS, None) };
+            if waited.is_err_and(|e| e.raw_os_error() != Some(libc::EINTR)) {
+                // Not even waiting works; but what is in flight lands without our help.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if pushed > 0 {
+            self.ring = None;
+        }
+    }
+
     /// Serves the whole batch on `fd`. As soon as its first transfers are on their way,
     /// `meanwhile` runs once on this thread, and may start others; should it panic, the batch is
     /// still completed first.
@@ -259,15 +307,7 @@ impl Flight<'_, '_, '_> {
 
     /// Gives the kernel what was put into the ring and waits for `want` completions.
     fn enter(&mut self, want: usize) -> Result<(), Trouble> {
-        let Some(ring) = &self.lease.ring else { return Err(Trouble::Ring) };
-        match ring.submit_and_wait(want) {
-            Ok(_) => Ok(()),
-            Err(e) if e.raw_os_error() == Some(libc::EINTR) => Ok(()),
-            Err(e) => {
-                self.lease.pool.judge(&e);
-                Err(Trouble::Ring)
-            }
-        }
+        if self.lease.submit_and_wait(want) { Ok(()) } else { Err(Trouble::Ring) }
     }
 
     /// Takes the completions that are there.
@@ -292,36 +332,10 @@ impl Flight<'_, '_, '_> {
         }
         Ok(())
     }
-
-    /// How many entries the kernel has taken and not completed yet.
-    fn in_kernel(&mut self) -> usize {
-        let pushed = self.pushed;
-        self.lease.ring.as_mut().map_or(0, |ring| pushed - ring.submission().len())
-    }
 }
 
 impl Drop for Flight<'_, '_, '_> {
-    /// Waits until the kernel has nothing of this batch any more.
     fn drop(&mut self) {
-        while self.in_kernel() > 0 {
-            let Some(ring) = &mut self.lease.ring else { return };
-            let seen = ring.completion().count();
-            self.pushed -= seen;
-            if seen > 0 {
-                continue;
-            }
-            // SAFETY: no argument, so no memory is passed; nothing new is submitted.
-            let waited =
-                unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GET_EVENTS, None) };
-            if waited.is_err_and(|e| e.raw_os_error() != Some(libc::EINTR)) {
-                // Not even waiting works; but what is in flight lands without our help.
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        if self.pushed > 0 {
-            // Entries that the kernel never took name memory that is not ours from now on, so
-            // nobody may submit them: they end with their ring.
-            self.lease.ring = None;
-        }
+        self.lease.drain(self.pushed);
     }
 }

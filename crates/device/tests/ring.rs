@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nasd_device::{
-    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, Queue, ReadRequest,
-    SECTOR_BYTES, WriteRequest,
+    AlignedBuffer, BlockDevice, DeviceError, FileDevice, FileOptions, FramePool, FrameRead, Queue,
+    ReadPart, ReadRequest, SECTOR_BYTES, WriteRequest,
 };
 use proptest::prelude::*;
 
@@ -441,6 +441,37 @@ fn a_ring_that_stops_working_in_flight_loses_nothing() {
         let mut forbidden = |_: &mut dyn FnMut()| forbid(&[libc::SYS_io_uring_enter]);
         device.write_batch_with(&sector_writes(0, &written), &mut forbidden).unwrap();
         assert!(read_sectors(&device, 0, 300).unwrap()[..] == written[..]);
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+}
+
+/// The same while a queue has reads under way.
+#[test]
+fn a_queue_whose_ring_stops_working_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = device(&folder, "medium", 300 * SECTOR, Queue::Auto);
+    let written = filled(300, 8);
+    write_sectors(&device, 0, &written).unwrap();
+    let pool = FramePool::new(150).unwrap();
+    let work = || {
+        let mut queue = device.read_queue();
+        for tag in 0..150 {
+            let part = |sector: usize, range| ReadPart { offset: sector as u64 * SECTOR, range };
+            let parts = vec![part(2 * tag, 0..4096), part(2 * tag + 1, 8192..12_288)];
+            queue.begin(FrameRead { tag, frame: pool.allocate().unwrap(), parts });
+        }
+        let mut ended = queue.ended(3);
+        forbid(&[libc::SYS_io_uring_enter]);
+        while queue.under_way() > 0 {
+            ended.extend(queue.ended(1));
+        }
+        assert_eq!(ended.len(), 150);
+        for end in ended {
+            end.outcome.unwrap();
+            let expected = &written[2 * end.tag * SECTOR_BYTES..][..2 * SECTOR_BYTES];
+            assert!(end.frame[..4096] == expected[..4096]);
+            assert!(end.frame[8192..12_288] == expected[4096..]);
+        }
     };
     std::thread::scope(|scope| scope.spawn(work).join().unwrap());
 }

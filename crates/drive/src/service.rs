@@ -1,11 +1,13 @@
 //! The drive as a service of the transport: which call goes to which operation.
 
 use nasd_protocol::drive::{PROGRAM, Procedure, VERSION};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service, Waits};
+use nasd_transport::{
+    AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service, Together, Waits,
+};
 
 use crate::Drive;
 use crate::incoming::Incoming;
-use crate::operations::{self, write};
+use crate::operations::{self, Reads, write};
 use crate::reply::ReplyData;
 
 /// None of these is inlined, so that a profile tells the drive's own work from communications; what
@@ -45,14 +47,8 @@ impl Service for Drive {
     }
 
     /// Only reads wait together.
-    #[inline(never)]
-    fn execute_together(&self, calls: Vec<Call<'_, Incoming>>) -> Vec<Answer<ReplyData>> {
-        let begin: Vec<_> = calls.iter().map(|_| self.counters.count_request()).collect();
-        let answers = operations::execute_reads(self, &calls);
-        for (answer, begin) in answers.iter().zip(begin) {
-            self.counters.count_answer(Some(Procedure::Read), answer, begin);
-        }
-        answers
+    fn together(&self) -> Box<dyn Together<Incoming, ReplyData> + '_> {
+        Box::new(Reads::new(self))
     }
 }
 

@@ -89,6 +89,7 @@ pub(crate) struct FrameMap {
     dirty: BTreeSet<u64>,
     /// Frames with dirty blocks or blocks being written.
     pinned: usize,
+    epoch: u64,
 }
 
 /// What the cache has of one frame.
@@ -231,6 +232,12 @@ impl FrameMap {
     /// Frames with dirty blocks or blocks being written.
     pub(crate) fn pinned(&self) -> usize {
         self.pinned
+    }
+
+    /// Counts the changes of blocks on the medium, and of which there are: what was read before the
+    /// last of them may not be what the object holds.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Whether nothing is cached.
@@ -394,6 +401,7 @@ impl FrameMap {
     /// The tree has what a flush took. Blocks that other flushes have taken of the same frame go on
     /// counting as being written until the tree has what the last of those took.
     pub(crate) fn written(&mut self, claims: &[Claim]) {
+        self.epoch += 1;
         for claim in claims {
             if let Some(slot) = taken_slot(&mut self.slots, claim) {
                 self.pinned -= usize::from(slot.is_pinned());
@@ -465,6 +473,7 @@ impl FrameMap {
 
     /// Drops the blocks `[from, to)`.
     pub(crate) fn drop_blocks(&mut self, from: u64, to: u64) -> Dropped {
+        self.epoch += 1;
         let mut dropped = Dropped::default();
         if from >= to {
             return dropped;

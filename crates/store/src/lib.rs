@@ -50,6 +50,7 @@ pub use options::{
     BlocksRequired, ClockState, FormatOptions, Identity, OpenOptions, PartitionFormat,
     PartitionSettings, PartitionSpace, Space, Statistics,
 };
+pub use prefetch::Prefetch;
 pub use read::Located;
 pub use resize::{ResizeError, Resized};
 pub use scrub::{ScrubCursor, ScrubFault, ScrubFinding, ScrubHolder, ScrubStep};

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
-use nasd_device::{AlignedBuffer, FRAME_BYTES, Frame, ReadRequest};
+use nasd_device::{AlignedBuffer, FRAME_BYTES, Frame, ReadPart, ReadRequest};
 use nasd_types::ObjectName;
 use nasd_types::limits::BLOCK_BYTES;
 
 use crate::compress::unpack;
 use crate::frames::{BlockSet, FRAME_BLOCKS, block_bytes, runs, set};
 use crate::free_map::Run;
+use crate::geometry::Geometry;
 use crate::log::InlinedBlock;
 use crate::metadata::record::{Codec, Extent};
 use crate::{Store, StoreError};
@@ -24,6 +25,17 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// Puts what the medium does not have yet in place of what was read, and checks everything; the
+    /// first block of the object that is not what was written.
+    pub(crate) fn complete(
+        &mut self,
+        parts: &[Part<'_>],
+        inlined: &BTreeMap<u64, InlinedBlock>,
+    ) -> Option<u64> {
+        overlay(self, parts, inlined);
+        bad_block(self, parts)
+    }
+
     fn parts<'p>(&self, pieces: &'p [Piece]) -> Vec<Part<'p>> {
         parts(self.number * FRAME_BLOCKS as u64, self.blocks, pieces)
     }
@@ -37,7 +49,7 @@ pub(crate) struct Piece {
 }
 
 /// Blocks of a frame that lie one after the other on the device.
-struct Part<'p> {
+pub(crate) struct Part<'p> {
     /// Within the frame.
     blocks: std::ops::Range<usize>,
     physical: u64,
@@ -67,7 +79,7 @@ pub(crate) fn mapped_blocks<'e>(
 
 /// Cuts a set of blocks of a frame where it goes from one extent to the next, and tells where each
 /// part lies on the device. Compressed extents are left out.
-fn parts<'p>(base: u64, blocks: BlockSet, pieces: &'p [Piece]) -> Vec<Part<'p>> {
+pub(crate) fn parts<'p>(base: u64, blocks: BlockSet, pieces: &'p [Piece]) -> Vec<Part<'p>> {
     let first = pieces.partition_point(|piece| piece.extent.end() <= base);
     let mut found = Vec::with_capacity(1);
     for piece in &pieces[first..] {
@@ -90,6 +102,24 @@ fn parts<'p>(base: u64, blocks: BlockSet, pieces: &'p [Piece]) -> Vec<Part<'p>> 
     found
 }
 
+/// The same as parts of a read into that frame.
+pub(crate) fn read_parts(geometry: &Geometry, parts: &[Part<'_>]) -> Vec<ReadPart> {
+    let mut reads: Vec<ReadPart> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let offset = geometry.byte_of(part.physical);
+        let range = part.blocks.start * BLOCK_BYTES..part.blocks.end * BLOCK_BYTES;
+        match reads.last_mut() {
+            Some(ReadPart { offset: before, range: there })
+                if there.end == range.start && *before + there.len() as u64 == offset =>
+            {
+                there.end = range.end;
+            }
+            _ => reads.push(ReadPart { offset, range }),
+        }
+    }
+    reads
+}
+
 impl Store {
     /// Reads blocks into frames. The extents, in order, have all of them; the object's body is
     /// locked.
@@ -102,31 +132,14 @@ impl Store {
         let placed: Vec<Vec<Part<'_>>> = loads.iter().map(|load| load.parts(pieces)).collect();
         let inlined = self.read_placed(loads, &placed)?;
         for (load, parts) in loads.iter_mut().zip(&placed) {
-            overlay(load, parts, &inlined);
-            self.verify(name, load, parts)?;
+            if let Some(block) = load.complete(parts, &inlined) {
+                return Err(self.corrupt(name, block));
+            }
         }
         for piece in pieces.iter().filter(|piece| piece.extent.is_packed()) {
             self.load_packed(name, loads, piece)?;
         }
         Ok(())
-    }
-
-    /// The same for frames of several objects, each with its object's extents, none of which is
-    /// compressed; which of them are what was written.
-    pub(crate) fn load_each(
-        &self,
-        loads: &mut [Load],
-        pieces: &[&[Piece]],
-    ) -> Result<Vec<bool>, StoreError> {
-        let placed: Vec<Vec<Part<'_>>> =
-            loads.iter().zip(pieces).map(|(load, pieces)| load.parts(pieces)).collect();
-        let inlined = self.read_placed(loads, &placed)?;
-        let checked = loads.iter_mut().zip(&placed).map(|(load, parts)| {
-            overlay(load, parts, &inlined);
-            // Whoever reads it tells.
-            bad_block(load, parts).is_none()
-        });
-        Ok(checked.collect())
     }
 
     /// Reads from the medium; what is not there yet is returned.
@@ -136,16 +149,20 @@ impl Store {
         placed: &[Vec<Part<'_>>],
     ) -> Result<BTreeMap<u64, InlinedBlock>, StoreError> {
         // Before the medium is read: a block that is brought home afterwards is as good from here.
-        let inlined = self.inlined_of(placed);
+        let inlined = self.inlined_of(placed.iter().flatten());
         self.read_parts(loads, placed)?;
         Ok(inlined)
     }
 
-    fn inlined_of(&self, placed: &[Vec<Part<'_>>]) -> BTreeMap<u64, InlinedBlock> {
+    /// What of the parts the medium does not have yet.
+    pub(crate) fn inlined_of<'p>(
+        &self,
+        parts: impl IntoIterator<Item = &'p Part<'p>>,
+    ) -> BTreeMap<u64, InlinedBlock> {
         if self.inlined.count() == 0 {
             return BTreeMap::new();
         }
-        let parts = placed.iter().flatten();
+        let parts = parts.into_iter();
         let runs = parts.map(|part| Run { start: part.physical, blocks: part.sums.len() as u64 });
         runs.flat_map(|run| self.inlined.within(run)).collect()
     }
@@ -174,13 +191,6 @@ impl Store {
             self.device.read_batch(&mut requests)?;
         }
         Ok(())
-    }
-
-    fn verify(&self, name: ObjectName, load: &Load, parts: &[Part<'_>]) -> Result<(), StoreError> {
-        match bad_block(load, parts) {
-            Some(block) => Err(self.corrupt(name, block)),
-            None => Ok(()),
-        }
     }
 
     /// What to answer when a block is not what was written.

@@ -1,132 +1,258 @@
-//! Bringing several pieces of several objects into the cache by one batch of transfers, so that the
-//! device is asked for all of them at once.
+//! Bringing pieces of objects into the cache while the caller does something else.
 //!
-//! It only ever helps: whatever stands in the way (memory, a lock, a medium error) is left for the
-//! read that comes after it, which waits, or tells.
+//! Pieces that are wanted at the same time are read by one batch of transfers, each frame once, and
+//! each piece has come as soon as its own frames have. No lock is held meanwhile: what changes on the
+//! medium under a read makes that read useless, and it is dropped (`FrameMap::epoch`).
+//!
+//! It only ever helps: whatever stands in the way (memory, a lock, a medium error, compression) is
+//! left for the read that comes after it, which waits, or tells.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use nasd_device::Frame;
+use nasd_device::{FrameRead, ReadEnd, ReadQueue};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ByteRange, ObjectName};
+use slab::Slab;
 
 use crate::frames::{BlockSet, FRAME_BLOCKS, View, touched};
-use crate::medium::{Load, Piece, mapped_blocks};
-use crate::object::{Body, Object};
+use crate::log::InlinedBlock;
+use crate::medium::{Load, Part, Piece, mapped_blocks, parts, read_parts};
+use crate::object::Object;
 use crate::read::frame_parts;
-use crate::{Store, StoreError};
+use crate::{Located, Store};
 
-/// The blocks that are wanted of the frames of an object.
-type Wanted = BTreeMap<u64, BlockSet>;
+/// A piece that somebody waits for.
+#[derive(Debug)]
+struct Wanted {
+    tag: usize,
+    /// Frames that it still lacks.
+    frames: usize,
+}
 
-/// A frame that is to be loaded.
-struct Missing {
-    /// Which of the objects.
-    object: usize,
-    /// What the cache has of it.
+/// What is wanted of the frames of an object, and by which of the wanted pieces.
+pub(crate) type ByFrame = BTreeMap<u64, (BlockSet, Vec<usize>)>;
+
+/// A frame that is being read.
+#[derive(Debug)]
+struct Coming {
+    object: Arc<Object>,
+    /// What the cache had of it.
     view: View,
+    /// How often the object's blocks had changed on the medium by then.
+    epoch: u64,
     blocks: BlockSet,
     pieces: Vec<Piece>,
+    inlined: BTreeMap<u64, InlinedBlock>,
+    /// Places of the wanted pieces that lack it.
+    waiters: Vec<usize>,
+}
+
+impl Coming {
+    /// Where the blocks lie.
+    fn parts(&self) -> Vec<Part<'_>> {
+        parts(self.view.number * FRAME_BLOCKS as u64, self.blocks, &self.pieces)
+    }
+}
+
+/// See the module.
+pub struct Prefetch<'s> {
+    store: &'s Store,
+    queue: Box<dyn ReadQueue + 's>,
+    /// What was asked for and not looked for yet.
+    asked: Vec<(usize, Arc<Object>, ByteRange)>,
+    wanted: Slab<Wanted>,
+    coming: Slab<Coming>,
+    /// Pieces for which nothing more can be done.
+    come: Vec<usize>,
 }
 
 impl Store {
-    /// Brings what is wanted into the cache, as far as that is possible without waiting for anything
-    /// but the medium. Nothing is told about what was found: `read` tells.
-    pub fn prefetch(&self, wanted: &[(ObjectName, ByteRange)]) {
-        let mut by_object: BTreeMap<ObjectName, Vec<ByteRange>> = BTreeMap::new();
-        for (name, range) in wanted {
-            by_object.entry(*name).or_default().push(*range);
+    /// Nothing is wanted yet.
+    pub fn prefetch(&self) -> Prefetch<'_> {
+        Prefetch {
+            store: self,
+            queue: self.device.read_queue(),
+            asked: Vec::new(),
+            wanted: Slab::new(),
+            coming: Slab::new(),
+            come: Vec::new(),
         }
-        let objects: Vec<(Arc<Object>, Vec<ByteRange>)> = by_object
-            .into_iter()
-            .filter_map(|(name, ranges)| Some((self.object(name).ok()?, ranges)))
-            .collect();
-        // Locked if that is possible at once: waiting for one with others locked could be for ever.
-        let bodies: Vec<Option<RwLockReadGuard<'_, Body>>> = objects
-            .iter()
-            .map(|(object, _)| object.try_read().filter(|body| !body.removed && !body.small))
-            .collect();
-        let mut missing = Vec::new();
-        for (index, ((object, ranges), body)) in objects.iter().zip(&bodies).enumerate() {
-            let Some(body) = body else {
-                continue;
-            };
-            let lacking = self.lacking(object, body, ranges).into_iter();
-            missing.extend(lacking.filter_map(|(number, blocks)| {
-                let found = self.on_medium(object, body, number, blocks).ok()??;
-                let view = self.cache.frames(object).view(number, 0);
-                let (pieces, blocks) = found;
-                Some(Missing { object: index, view, blocks, pieces })
-            }));
-        }
-        let Some(spare) = self.cache.try_allocate(missing.len()) else {
-            return;
-        };
-        let load = |(frame, missing): (Frame, &Missing)| {
-            let &Missing { blocks, view: View { number, .. }, .. } = missing;
-            Load { number, blocks, frame }
-        };
-        let mut loads: Vec<Load> = spare.into_iter().zip(&missing).map(load).collect();
-        let pieces: Vec<&[Piece]> = missing.iter().map(|frame| &frame.pieces[..]).collect();
-        let Ok(loaded) = self.load_each(&mut loads, &pieces) else {
-            return;
-        };
-        for ((frame, load), loaded) in missing.into_iter().zip(loads).zip(loaded) {
-            if loaded {
-                self.put_loaded(&objects[frame.object].0, frame.view, load);
+    }
+
+    /// Whether it makes sense to [`prefetch`](Self::prefetch) pieces of an object: the device then
+    /// reads while the caller does something else, and the object itself need not be read first.
+    pub fn can_prefetch(&self, name: ObjectName) -> bool {
+        self.device.has_deep_queue() && self.table.get(name).is_ok()
+    }
+}
+
+impl Prefetch<'_> {
+    /// Wants a range of an object, known by `tag` from here on. Nothing is waited for.
+    pub fn want(&mut self, tag: usize, object: &Located, range: ByteRange) {
+        self.asked.push((tag, object.0.clone(), range));
+    }
+
+    /// How many are wanted that have not come.
+    pub fn wanted(&self) -> usize {
+        self.asked.len() + self.wanted.len() + self.come.len()
+    }
+
+    /// What has come, by its tags, in the cache if that was possible; waits until `least` have, or
+    /// all. Nothing is told about what was found: `read` tells.
+    pub fn come(&mut self, least: usize) -> Vec<usize> {
+        self.begin();
+        loop {
+            let lacking = least.saturating_sub(self.come.len());
+            if self.coming.len() > 0 {
+                for end in self.queue.ended(lacking.min(1)) {
+                    self.put(end);
+                }
+            }
+            if self.come.len() >= least || self.coming.len() == 0 {
+                return std::mem::take(&mut self.come);
             }
         }
     }
 
-    /// The blocks of the ranges that the cache lacks.
-    fn lacking(&self, object: &Object, body: &Body, ranges: &[ByteRange]) -> Wanted {
-        let size = body.record.logical_size;
+    /// Begins to read what was asked for.
+    fn begin(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let mut by_object: BTreeMap<ObjectName, (Arc<Object>, Vec<(usize, ByteRange)>)> =
+            BTreeMap::new();
+        for (tag, object, range) in self.asked.drain(..) {
+            let place = self.wanted.insert(Wanted { tag, frames: 0 });
+            let of_object = by_object.entry(object.name).or_insert_with(|| (object, Vec::new()));
+            of_object.1.push((place, range));
+        }
+        let mut places = Vec::new();
+        for (object, ranges) in by_object.into_values() {
+            places.extend(ranges.iter().map(|(place, _)| *place));
+            self.begin_object(&object, &ranges);
+        }
+        for place in places {
+            self.note_frame(place, 0);
+        }
+    }
+
+    /// Begins to read what an object lacks of the ranges.
+    fn begin_object(&mut self, object: &Arc<Object>, ranges: &[(usize, ByteRange)]) {
+        for coming in self.store.coming(object, ranges) {
+            self.begin_frame(coming);
+        }
+    }
+
+    fn begin_frame(&mut self, mut coming: Coming) {
+        let Some(frame) = self.store.cache.try_allocate(1).and_then(|mut frames| frames.pop())
+        else {
+            return;
+        };
+        let placed = coming.parts();
+        let parts = read_parts(&self.store.geometry, &placed);
+        // Before the medium is read: a block that is brought home afterwards is as good from here.
+        let inlined = self.store.inlined_of(&placed);
+        coming.inlined = inlined;
+        for &place in &coming.waiters {
+            if let Some(wanted) = self.wanted.get_mut(place) {
+                wanted.frames += 1;
+            }
+        }
+        let tag = self.coming.insert(coming);
+        self.queue.begin(FrameRead { tag, frame, parts });
+    }
+
+    /// Puts a frame that has come into the cache, where it does not count as used before it is read.
+    fn put(&mut self, end: ReadEnd) {
+        let Some(coming) = self.coming.try_remove(end.tag) else {
+            return;
+        };
+        for &place in &coming.waiters {
+            self.note_frame(place, 1);
+        }
+        if end.outcome.is_err() {
+            return;
+        }
+        let number = coming.view.number;
+        let mut load = Load { number, blocks: coming.blocks, frame: end.frame };
+        if load.complete(&coming.parts(), &coming.inlined).is_some() {
+            // Whoever reads it tells.
+            return;
+        }
+        let Coming { object, view, epoch, blocks, .. } = coming;
+        let stamp = self.store.cache.stamp();
+        let mut frames = self.store.cache.frames(&object);
+        if frames.epoch() != epoch {
+            return;
+        }
+        let (_, new) = frames.fill_more(view, load.frame, (blocks, 0), stamp);
+        drop(frames);
+        let bytes = u64::from(blocks.count_ones()) * BLOCK_BYTES as u64;
+        self.store.tally.cache_miss_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.store.cache.admit(&object, new.as_slice());
+    }
+
+    /// So many of a piece's frames have come, or will not.
+    fn note_frame(&mut self, place: usize, frames: usize) {
+        let Some(wanted) = self.wanted.get_mut(place) else {
+            return;
+        };
+        wanted.frames -= frames;
+        if wanted.frames == 0
+            && let Some(wanted) = self.wanted.try_remove(place)
+        {
+            self.come.push(wanted.tag);
+        }
+    }
+}
+
+impl Store {
+    /// What is to be read of an object so that the cache has the ranges.
+    fn coming(&self, object: &Arc<Object>, ranges: &[(usize, ByteRange)]) -> Vec<Coming> {
+        // Locked if that is possible at once, and not for as long as anything is read.
+        let Some(body) = object.try_read().filter(|body| !body.removed && !body.small) else {
+            return Vec::new();
+        };
+        let (epoch, lacking) = self.lacking(object, body.record.logical_size, ranges);
+        let coming = lacking.into_iter().filter_map(|(number, (blocks, waiters))| {
+            let base = number * FRAME_BLOCKS as u64;
+            let from = base + u64::from(blocks.trailing_zeros());
+            let to = base + FRAME_BLOCKS as u64 - u64::from(blocks.leading_zeros());
+            let end = to.min(body.live_end());
+            let pieces = body.living_pieces(self.metadata.pieces(object.name, from, end).ok()?);
+            let mapped = mapped_blocks(number, pieces.iter().map(|piece| &piece.extent)) & blocks;
+            if mapped == 0 || pieces.iter().any(|piece| piece.extent.is_packed()) {
+                return None;
+            }
+            let view = self.cache.frames(object).view(number, 0);
+            let (object, inlined) = (object.clone(), BTreeMap::new());
+            Some(Coming { object, view, epoch, blocks: mapped, pieces, inlined, waiters })
+        });
+        coming.collect()
+    }
+
+    /// The blocks of the ranges that the cache lacks, and how often those on the medium had changed
+    /// then.
+    fn lacking(&self, object: &Object, size: u64, ranges: &[(usize, ByteRange)]) -> (u64, ByFrame) {
         let limit = self.transfer_limit() as u64;
-        let mut wanted = Wanted::new();
-        for range in ranges {
+        let mut lacking = ByFrame::new();
+        let frames = self.cache.frames(object);
+        for (place, range) in ranges {
             let range = range.intersection(&ByteRange::new(0, size));
             if range.length > limit {
                 continue;
             }
             for part in frame_parts(range.offset, range.length as usize) {
-                *wanted.entry(part.number).or_default() |= touched(&part.range);
+                let blocks = touched(&part.range) & !frames.states(part.number).valid;
+                if blocks != 0 {
+                    let of_frame = lacking.entry(part.number).or_default();
+                    of_frame.0 |= blocks;
+                    of_frame.1.push(*place);
+                }
             }
         }
-        let frames = self.cache.frames(object);
-        for (number, blocks) in &mut wanted {
-            *blocks &= !frames.states(*number).valid;
-        }
-        wanted.retain(|_, blocks| *blocks != 0);
-        wanted
-    }
-
-    /// Where blocks of a frame are, and which of them there are; `None` if none of them is to be had
-    /// as it lies on the medium.
-    fn on_medium(
-        &self,
-        object: &Object,
-        body: &Body,
-        number: u64,
-        blocks: BlockSet,
-    ) -> Result<Option<(Vec<Piece>, BlockSet)>, StoreError> {
-        let base = number * FRAME_BLOCKS as u64;
-        let from = base + u64::from(blocks.trailing_zeros());
-        let to = base + FRAME_BLOCKS as u64 - u64::from(blocks.leading_zeros());
-        let pieces = self.metadata.pieces(object.name, from, to.min(body.live_end()))?;
-        let pieces = body.living_pieces(pieces);
-        let mapped = mapped_blocks(number, pieces.iter().map(|piece| &piece.extent)) & blocks;
-        let packed = pieces.iter().any(|piece| piece.extent.is_packed());
-        Ok((mapped != 0 && !packed).then_some((pieces, mapped)))
-    }
-
-    /// Into the cache, where it does not count as used before it is read.
-    fn put_loaded(&self, object: &Arc<Object>, view: View, load: Load) {
-        let bytes = u64::from(load.blocks.count_ones()) * BLOCK_BYTES as u64;
-        self.tally.cache_miss_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-        let Load { blocks, frame, .. } = load;
-        let stamp = self.cache.stamp();
-        let (_, new) = self.cache.frames(object).fill_more(view, frame, (blocks, 0), stamp);
-        self.cache.admit(object, new.as_slice());
+        (frames.epoch(), lacking)
     }
 }

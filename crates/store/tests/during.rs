@@ -21,13 +21,15 @@ use nasd_types::{ByteRange, Compression, ObjectName, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     Read,
+    /// After it, with what was read not looked at yet.
+    HaveRead,
     Write,
     Sync,
 }
 
 type Hook = Box<dyn FnMut(Event) + Send>;
 
-/// A device that calls back before each transfer, unless it was called from a call-back.
+/// A device that calls back around each transfer, unless it was called from a call-back.
 struct HookDevice {
     inner: Arc<FaultyDevice>,
     hook: Mutex<Option<Hook>>,
@@ -67,7 +69,9 @@ impl BlockDevice for HookDevice {
 
     fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
         self.call(Event::Read);
-        self.inner.read(offset, into)
+        let read = self.inner.read(offset, into);
+        self.call(Event::HaveRead);
+        read
     }
 
     fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
@@ -180,7 +184,7 @@ fn changes_during_flushes(seed: u64, failing: bool) {
         }
         let (in_hook, mut choice) = (shared.clone(), Random(seed ^ round));
         device.set(Some(Box::new(move |event| {
-            if event != Event::Read && choice.below(2) == 0 {
+            if matches!(event, Event::Write | Event::Sync) && choice.below(2) == 0 {
                 (0..1 + choice.below(5)).for_each(|_| in_hook.lock().unwrap().step());
             }
         })));
@@ -256,4 +260,80 @@ fn frames_that_go_while_others_are_read_take_nothing_with_them() {
     }
     device.set(None);
     assert!(contents(&store, object).unwrap() == model);
+}
+
+/// A prefetch holds no lock while it reads. Whatever is done to the object meanwhile, and even if the
+/// blocks that it reads are another object's by then, nobody sees what was there before.
+#[test]
+fn what_a_prefetch_brings_too_late_is_not_taken() {
+    for (event, seed) in [Event::Read, Event::HaveRead].into_iter().zip(1..) {
+        for change in 0..6 {
+            let (device, store) = hooked(16 << 20, 48);
+            let mut random = Random(seed);
+            let object = create(&store, P1);
+            let mut model = random.bytes(20 * 4096);
+            write(&store, object, 0, &model).unwrap();
+            let noise = create(&store, P2);
+            let big = random.bytes(6 << 20);
+            (0..12).for_each(|part| {
+                let bytes = &big[part << 19..][..1 << 19];
+                write(&store, noise, (part << 19) as u64, bytes).unwrap();
+            });
+            store.flush_all().unwrap();
+            let forget = move |store: &Store| {
+                for place in (0..96).chain(0..96) {
+                    store.read(noise, ByteRange::new(place << 16, 1 << 16)).unwrap();
+                }
+            };
+            forget(&store);
+            let newer = random.bytes(20 * 4096);
+            let (weak, bytes) = (Arc::downgrade(&store), newer.clone());
+            let mut done = false;
+            device.set(Some(Box::new(move |now| {
+                let Some(store) = weak.upgrade().filter(|_| now == event && !done) else {
+                    return;
+                };
+                done = true;
+                match change {
+                    0 => write(&store, object, 0, &bytes).map(|_| ()).unwrap(),
+                    1 => _ = store.punch(object, ByteRange::new(0, 1 << 16), Timestamp(9)).unwrap(),
+                    2 => {
+                        set_size(&store, object, 3).unwrap();
+                        set_size(&store, object, 20 * 4096).unwrap();
+                    }
+                    3 => store.remove(object).unwrap(),
+                    4 => write(&store, object, 5 * 4096, &bytes[5 * 4096..][..4096])
+                        .map(|_| ())
+                        .unwrap(),
+                    _ => {}
+                }
+                if change < 5 {
+                    store.flush_all().unwrap();
+                    store.checkpoint().unwrap();
+                }
+                // Into the places that are free now.
+                write(&store, noise, 0, &[7; 1 << 19]).unwrap();
+                store.flush_all().unwrap();
+                forget(&store);
+            })));
+            let located = store.locate(object).unwrap().unwrap();
+            let wanted = ByteRange::new(5 * 4096, 4096);
+            let mut prefetch = store.prefetch();
+            prefetch.want(1, &located, wanted);
+            assert_eq!(prefetch.come(1), [1]);
+            device.set(None);
+            match change {
+                0 => model = newer,
+                1 => model[..1 << 16].fill(0),
+                2 => model[3..].fill(0),
+                4 => model[5 * 4096..6 * 4096].copy_from_slice(&newer[5 * 4096..6 * 4096]),
+                _ => {}
+            }
+            assert_eq!(store.is_cached(object, wanted), change == 5, "{event:?}, change {change}");
+            match store.read(object, ByteRange::new(0, 20 * 4096)) {
+                Ok(read) => assert!(read.to_vec() == model, "{event:?}, change {change}"),
+                Err(error) => assert!(change == 3, "{event:?}, change {change}: {error}"),
+            }
+        }
+    }
 }

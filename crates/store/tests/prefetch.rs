@@ -16,6 +16,31 @@ use nasd_types::{ByteRange, Compression, ObjectName, Timestamp};
 
 const MIB: u64 = 1 << 20;
 
+/// Prefetches, and waits for that.
+fn prefetch(store: &Store, wanted: &[(ObjectName, ByteRange)]) {
+    let mut prefetch = store.prefetch();
+    let located = wanted.iter().map(|(name, range)| (store.locate(*name).unwrap(), *range));
+    let located: Vec<_> = located.collect();
+    let there = (0..)
+        .zip(&located)
+        .filter_map(|(tag, (object, range))| Some((tag, object.as_ref()?, range)));
+    let mut tags: Vec<usize> = Vec::new();
+    for (tag, object, range) in there {
+        prefetch.want(tag, object, *range);
+        tags.push(tag);
+    }
+    assert_eq!(prefetch.wanted(), tags.len());
+    let mut come = Vec::new();
+    while come.len() < tags.len() {
+        let some = prefetch.come(1);
+        assert!(!some.is_empty());
+        come.extend(some);
+    }
+    come.sort_unstable();
+    assert_eq!(come, tags);
+    assert_eq!((prefetch.wanted(), prefetch.come(5)), (0, Vec::new()));
+}
+
 /// Objects of noise, of which each is as long as said, and what they hold.
 fn fill(store: &Store, random: &mut Random, lengths: &[usize]) -> Vec<(ObjectName, Vec<u8>)> {
     let filled = lengths.iter().map(|&length| {
@@ -50,7 +75,7 @@ fn what_was_wanted_is_in_the_cache_as_it_was_written() {
             let range = ByteRange::new(random.below(bytes.len() as u64 + 9000), 4096);
             wanted.push((*object, range));
         }
-        store.prefetch(&wanted);
+        prefetch(&store, &wanted);
         for (object, range) in &wanted {
             let bytes = &objects.iter().find(|(name, _)| name == object).unwrap().1;
             let (start, end) = (range.offset as usize, range.end() as usize);
@@ -90,14 +115,14 @@ fn what_cannot_be_had_is_left_for_the_read() {
         // More than a transfer may have.
         (*other, ByteRange::ALL),
     ];
-    store.prefetch(&wanted);
+    prefetch(&store, &wanted);
     assert!(!store.is_cached(*one, block(5)));
     assert!(store.is_cached(*one, block(40)) && store.is_cached(*other, block(5)));
     let error = store.read(*one, block(5)).unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { object, block: 5 } if object == *one), "{error}");
     // A device that fails fails the reads alone.
     device.set_plan(FaultPlan { unreadable: 0..64 * MIB, ..FaultPlan::default() });
-    store.prefetch(&[(*one, block(80)), (*other, block(80))]);
+    prefetch(&store, &[(*one, block(80)), (*other, block(80))]);
     let failed = store.read(*other, block(80)).map(|read| read.len());
     assert!(matches!(failed, Err(StoreError::Medium(_))), "{failed:?}");
     device.set_plan(FaultPlan::default());
@@ -126,7 +151,7 @@ fn writers_readers_and_those_who_prefetch_do_not_wait_for_one_another_for_ever()
                             (object, ByteRange::new(random.below(100) * 4096, 4096))
                         })
                         .collect();
-                    store.prefetch(&wanted);
+                    prefetch(&store, &wanted);
                     for (object, range) in wanted {
                         let bytes = store.read(object, range).unwrap().to_vec();
                         assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a mix");

@@ -67,6 +67,19 @@ impl From<FrameError> for ReadError {
     }
 }
 
+/// What is to be had of a connection without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// A whole record.
+    Record,
+    /// A part of one, or it can't be told.
+    Part,
+    /// Nothing.
+    Nothing,
+    /// The connection has ended.
+    End,
+}
+
 /// Bytes, and patience: gives up with `ReadError::Idle` or `Slow` when it has waited long enough.
 pub(crate) trait Source {
     /// Receives at least one byte; 0 is the end.
@@ -130,18 +143,61 @@ impl RecordReader {
         })
     }
 
-    /// Whether anything is buffered that was not taken.
-    pub(crate) fn has_buffered(&self) -> bool {
-        self.start < self.end
+    /// Receives what has come, without waiting, behind what is buffered. Only between two records.
+    pub(crate) fn read_ahead(
+        &mut self,
+        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Ahead {
+        if self.has_buffered_record() {
+            return Ahead::Record;
+        }
+        self.leave_record();
+        if self.start == self.end {
+            self.grow_if_full();
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let room = self.end..self.ahead.max(self.end);
+        if room.is_empty() {
+            return Ahead::Part;
+        }
+        match receive(&mut self.buffer[room]) {
+            Ok(count) if count > 0 => {
+                self.end += count;
+                self.is_full = self.end == self.buffer.len();
+                if self.has_buffered_record() { Ahead::Record } else { Ahead::Part }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if self.end == 0 {
+                    Ahead::Nothing
+                } else {
+                    Ahead::Part
+                }
+            }
+            Ok(_) | Err(_) => Ahead::End,
+        }
     }
 
-    /// Waits for the next record. `false` if the connection ends instead, where it may.
-    pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
+    /// Begins anew behind the record that was taken.
+    fn leave_record(&mut self) {
         if !self.parser.is_at_start() {
             let was_bulk = self.parser.announced() >= BULK_RECORD_BYTES;
             self.ahead = if was_bulk { AFTER_BULK_BYTES } else { self.buffer.len() };
             self.parser.restart();
         }
+    }
+
+    fn grow_if_full(&mut self) {
+        if self.is_full && self.buffer.len() < self.most_ahead {
+            // All at once: whoever fills so much once will do so again.
+            self.buffer = vec![0; self.most_ahead].into_boxed_slice();
+            self.ahead = self.most_ahead;
+        }
+    }
+
+    /// Waits for the next record. `false` if the connection ends instead, where it may.
+    pub(crate) fn begin(&mut self, source: &mut impl Source) -> Result<bool, ReadError> {
+        self.leave_record();
         if self.start == self.end && self.fill(source, Stage::Between)? == 0 {
             return Ok(false);
         }
@@ -248,11 +304,7 @@ impl RecordReader {
     /// Receives into the buffer, which must be empty.
     fn fill(&mut self, source: &mut impl Source, stage: Stage) -> Result<usize, ReadError> {
         debug_assert_eq!(self.start, self.end, "bytes would be lost");
-        if self.is_full && self.buffer.len() < self.most_ahead {
-            // All at once: whoever fills so much once will do so again.
-            self.buffer = vec![0; self.most_ahead].into_boxed_slice();
-            self.ahead = self.most_ahead;
-        }
+        self.grow_if_full();
         let mut room = [IoSliceMut::new(&mut self.buffer[..self.ahead])];
         let count = source.receive(stage, &mut room, Amount::Some)?;
         self.start = 0;

@@ -57,6 +57,15 @@ impl Wire {
         }
     }
 
+    /// Receives what has come, without waiting; `WouldBlock` if that is nothing. Not for TLS.
+    pub(crate) fn receive_now(&self, into: &mut [u8]) -> io::Result<usize> {
+        match recv(self.socket(), into, RecvFlags::DONTWAIT) {
+            Ok((bytes, _)) => Ok(bytes),
+            Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Sends all of `slices`. `TimedOut` when the peer has not taken them in time; how much went out
     /// is not known after an error.
     pub(crate) fn send_all(

@@ -313,6 +313,12 @@ pub(super) struct Begun<'a> {
     results: ResultShape,
 }
 
+impl Begun<'_> {
+    pub(super) fn call(&mut self) -> &mut InFlight {
+        &mut self.call
+    }
+}
+
 /// How a try ended, and its buffer.
 pub(super) type Ended<T> = (Result<Result<Answer<T>, Status>, Failure>, Vec<u8>);
 

@@ -58,6 +58,22 @@ impl DriveClient {
 }
 
 impl PendingRead<'_> {
+    /// Whether [`wait`](Self::wait) will most likely not wait. Nothing is received by asking.
+    pub fn is_done(&mut self) -> bool {
+        match &mut self.state {
+            State::Begun(begun) => begun.call().is_done(),
+            State::Failed(..) => true,
+        }
+    }
+
+    /// Waits until this read is done, or some other call of the same connection: with many under way,
+    /// those that are done first can be taken first, and others begun in their place.
+    pub fn wait_for_some(&mut self) {
+        if let State::Begun(begun) = &mut self.state {
+            begun.call().wait_for_some();
+        }
+    }
+
     /// Waits for what the read brought. Where the connection broke, or the drive wanted another
     /// nonce, the read is made again as by [`DriveClient::read`].
     ///

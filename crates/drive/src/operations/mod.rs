@@ -12,6 +12,7 @@ mod initialize;
 mod inquiry;
 mod punch;
 mod read;
+mod reads;
 mod remove;
 mod removepartition;
 mod resizepartition;
@@ -22,18 +23,19 @@ mod setpartition;
 mod setpartitionkey;
 pub(crate) mod write;
 
+pub(crate) use reads::Reads;
+
 use nasd_capability::{Access, KeyKind, KeyKinds, SealedKey, Target};
 use nasd_protocol::drive::{self as wire, Operation, Procedure};
 use nasd_protocol::{CredentialKey, Status};
 use nasd_store::StoredKey;
-use nasd_transport::{AcceptStatus, Answer, Call, CallHead, Waits};
+use nasd_transport::{AcceptStatus, Answer, CallHead, Waits};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, SetAttributes, Timestamp};
 use nasd_xdr::from_bytes;
 
 use crate::Drive;
 use crate::authority::{Claimed, Grant, is_synthetic};
-use crate::incoming::Incoming;
 use crate::reply::{Done, ReplyData};
 
 /// How the drive does an operation that has no bulk data in its request.
@@ -119,19 +121,19 @@ fn run<O: Perform>(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<R
 }
 
 /// A call whose every check has passed.
-struct Permitted<'a, A> {
+struct Permitted<A> {
     arguments: A,
     grant: Grant,
-    claimed: Claimed<'a>,
+    key: CredentialKey,
     now: Timestamp,
 }
 
 /// Makes every check, in the order of `authority`; or answers.
-fn authorize<'a, O: Perform>(
+fn authorize<O: Perform>(
     drive: &Drive,
-    head: &CallHead<'a>,
-    bytes: &'a [u8],
-) -> Result<Permitted<'a, O::Arguments>, Answer<ReplyData>> {
+    head: &CallHead<'_>,
+    bytes: &[u8],
+) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
     let Ok(arguments) = from_bytes::<O::Arguments>(bytes) else {
         return Err(Answer::Rejected(AcceptStatus::GarbageArguments));
     };
@@ -145,33 +147,16 @@ fn authorize<'a, O: Perform>(
         Err(refusal) => return Err(drive.refuse(&claimed, refusal, now)),
     };
     match drive.verify(&claimed, admission, None, now) {
-        Ok(grant) => Ok(Permitted { arguments, grant, claimed, now }),
+        Ok(grant) => Ok(Permitted { arguments, grant, key: claimed.credential.key, now }),
         Err(denied) => Err(drive.deny(&claimed, &denied, now)),
     }
 }
 
-fn finish<O: Perform>(drive: &Drive, permitted: Permitted<'_, O::Arguments>) -> Answer<ReplyData> {
-    let Permitted { arguments, grant, claimed, now } = permitted;
-    let context = Context { grant: &grant, key: &claimed.credential.key, now };
+fn finish<O: Perform>(drive: &Drive, permitted: Permitted<O::Arguments>) -> Answer<ReplyData> {
+    let Permitted { arguments, grant, key, now } = permitted;
+    let context = Context { grant: &grant, key: &key, now };
     let done = O::perform(drive, arguments, &context);
     drive.seal(&grant, done)
-}
-
-/// Executes reads that have come together: what they lack in the cache is read from the medium at
-/// once, when all that may be done for them has been found out.
-pub(crate) fn execute_reads(drive: &Drive, calls: &[Call<'_, Incoming>]) -> Vec<Answer<ReplyData>> {
-    let permitted: Vec<_> = calls
-        .iter()
-        .map(|call| authorize::<wire::Read>(drive, call.head, call.arguments))
-        .collect();
-    read::prefetch(drive, permitted.iter().flatten().map(|each| &each.arguments));
-    permitted
-        .into_iter()
-        .map(|each| match each {
-            Ok(permitted) => finish::<wire::Read>(drive, permitted),
-            Err(answer) => answer,
-        })
-        .collect()
 }
 
 /// What an operation on one object needs.

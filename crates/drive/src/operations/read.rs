@@ -14,8 +14,8 @@ use crate::authority::is_synthetic;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
 
-/// Reads of so many bytes and fewer wait for the medium together; the device is not kept waiting by
-/// larger ones that come one by one.
+/// Reads of so many bytes and fewer wait for the medium together; the device is kept busy by larger
+/// ones that wait in a thread each, and what they bring is checked by several.
 const SMALL_BYTES: u64 = 64 << 10;
 
 impl Perform for Read {
@@ -111,18 +111,6 @@ fn read_synthetic(
     Ok(Found { logical_size, fs_data_modify_time: now, data, data_length })
 }
 
-/// Has what some reads want brought into the cache at once, as far as that is possible.
-pub(super) fn prefetch<'a>(drive: &Drive, reads: impl Iterator<Item = &'a ReadArguments>) {
-    let wanted: Vec<(ObjectName, ByteRange)> = reads
-        .filter(|arguments| !is_synthetic(arguments.name.object))
-        .filter_map(|arguments| {
-            let range = arguments.pieces().ok()?.contiguous()?;
-            Some((arguments.name, range))
-        })
-        .collect();
-    drive.store.prefetch(&wanted);
-}
-
 /// Whether a read must wait for the medium.
 pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
     if let Some((name, range)) = single_range(bytes) {
@@ -131,7 +119,7 @@ pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
             Waits::Alone
         } else if drive.store.is_cached(name, range) {
             Waits::Never
-        } else if range.length <= SMALL_BYTES {
+        } else if range.length <= SMALL_BYTES && drive.store.can_prefetch(name) {
             Waits::Together
         } else {
             Waits::Alone

@@ -209,20 +209,63 @@ impl Connection {
         ticket: &mut Ticket<PendingOf>,
         timeout: Duration,
     ) -> Result<Reply, ChannelError> {
-        let polled = ticket.poll();
-        if let Some(Ok(reply)) = polled {
-            return Ok(reply);
+        if let Some(result) = Connection::poll(ticket, timeout) {
+            return result;
         }
         let connection = Arc::clone(&ticket.holder().0);
-        let outcome = polled.unwrap_or_else(|| {
-            let patience = Patience::from_now(timeout);
-            match connection.flush(&patience) {
-                Ok(()) => connection.wait(ticket, patience.deadline()),
-                Err(error) => Err(connection.send_failed(error)),
-            }
-        });
-        // Whether it was sent is not known here any more.
-        outcome.map_err(|failure| connection.error(failure, Execution::Possible, timeout))
+        let patience = Patience::from_now(timeout);
+        let outcome = match connection.flush(&patience) {
+            Ok(()) => connection.wait(ticket, patience.deadline()),
+            Err(error) => Err(connection.send_failed(error)),
+        };
+        connection.begun_result(outcome, timeout)
+    }
+
+    /// How a call that was begun has ended, if it has.
+    pub(super) fn poll(
+        ticket: &mut Ticket<PendingOf>,
+        timeout: Duration,
+    ) -> Option<Result<Reply, ChannelError>> {
+        let outcome = ticket.poll()?;
+        Some(ticket.holder().0.begun_result(outcome, timeout))
+    }
+
+    /// Waits until some call of the connection has ended; how this one has, if it has.
+    pub(super) fn advance(
+        ticket: &mut Ticket<PendingOf>,
+        timeout: Duration,
+    ) -> Option<Result<Reply, ChannelError>> {
+        let connection = Arc::clone(&ticket.holder().0);
+        let patience = Patience::from_now(timeout);
+        let outcome = match connection.flush(&patience) {
+            Err(error) => Err(connection.send_failed(error)),
+            Ok(()) => match ticket.wait(patience.deadline()) {
+                Turn::Done(outcome) => outcome,
+                Turn::Read => {
+                    let received = connection.receive_some(patience.deadline());
+                    connection.pending.stop_reading();
+                    let turn = match received {
+                        Ok(()) => Turn::Done(ticket.poll()?),
+                        Err(error) if error.kind() == io::ErrorKind::TimedOut => ticket.time_out(),
+                        // The connection is at its end, and so is the call.
+                        Err(_) => ticket.wait(patience.deadline()),
+                    };
+                    match turn {
+                        Turn::Done(outcome) => outcome,
+                        Turn::Read => {
+                            connection.pending.stop_reading();
+                            return None;
+                        }
+                    }
+                }
+            },
+        };
+        Some(connection.begun_result(outcome, timeout))
+    }
+
+    /// Whether a call that was begun has been sent is not known when it ends.
+    fn begun_result(&self, outcome: Outcome, timeout: Duration) -> Result<Reply, ChannelError> {
+        outcome.map_err(|failure| self.error(failure, Execution::Possible, timeout))
     }
 
     /// Receives replies that have begun to come, until there are none for the moment.

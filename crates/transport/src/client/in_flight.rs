@@ -17,7 +17,7 @@ pub struct InFlight {
 
 enum State {
     Sent { ticket: Ticket<PendingOf>, timeout: Duration },
-    Ended(Reply),
+    Ended(Result<Reply, ChannelError>),
 }
 
 impl InFlight {
@@ -28,7 +28,28 @@ impl InFlight {
 
     /// A call that has been answered.
     pub fn ended(reply: Reply, into: Vec<u8>) -> InFlight {
-        InFlight { state: State::Ended(reply), into }
+        InFlight { state: State::Ended(Ok(reply)), into }
+    }
+
+    /// Whether [`wait`](Self::wait) will not wait. Nothing is received by asking.
+    pub fn is_done(&mut self) -> bool {
+        if let State::Sent { ticket, timeout } = &mut self.state
+            && let Some(result) = Connection::poll(ticket, *timeout)
+        {
+            self.state = State::Ended(result);
+        }
+        matches!(self.state, State::Ended(_))
+    }
+
+    /// Waits until the reply has come, or that of some other call on the same connection: who keeps
+    /// many under way need not know which ends first. While another thread receives for this
+    /// connection, the reply itself is waited for.
+    pub fn wait_for_some(&mut self) {
+        if let State::Sent { ticket, timeout } = &mut self.state
+            && let Some(result) = Connection::advance(ticket, *timeout)
+        {
+            self.state = State::Ended(result);
+        }
     }
 
     /// Waits for the reply, and gives the buffer back. Its contents are unspecified after an
@@ -37,7 +58,7 @@ impl InFlight {
         let InFlight { state, into } = self;
         let result = match state {
             State::Sent { mut ticket, timeout } => Connection::finish(&mut ticket, timeout),
-            State::Ended(reply) => Ok(reply),
+            State::Ended(result) => result,
         };
         (result, into)
     }

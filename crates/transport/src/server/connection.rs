@@ -1,11 +1,12 @@
 //! One connection of a server: leader and followers.
 //!
-//! One thread at a time, the leader, has the *turn*: it receives one whole call, and either
-//! executes it at once and goes on, or, when the call may wait and more has come, gives the turn to
-//! a follower first. When nothing more has come it lays the turn down, to take it up again
-//! afterwards; should something come meanwhile, a follower is given it (see `watch`). So a connection
-//! whose calls never wait, or come one by one, has one thread, without any hand-over; followers are
-//! started when they are needed and end when they are not. Replies go out in the order of completion.
+//! One thread at a time, the leader, has the *turn*: it receives one whole call, and executes it at
+//! once and goes on, or begins it if it can wait together with others (see `begun`). When it has to
+//! wait, for a call or for those it has begun, it gives the turn to a follower first if more has come.
+//! When nothing more has come it lays the turn down, to take it up again afterwards; should something
+//! come meanwhile, a follower is given it (see `watch`). So a connection whose calls never wait, or
+//! come one by one, or wait together, has one thread, without any hand-over; followers are started
+//! when they are needed and end when they are not. Replies go out in the order of completion.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,21 +16,23 @@ use std::thread;
 use std::time::Duration;
 
 use super::ServerOptions;
+use super::begun::Begun;
 use super::registry::Place;
 use super::reply::Outbox;
 use super::request::{Received, Request, ServerSource, receive_request};
 use super::service::{Answer, Call, Peer, Service, Waits};
 use super::watch::{Watch, Watched};
-use crate::record::{ReadError, RecordReader};
+use crate::AcceptStatus;
+use crate::record::{Ahead, ReadError, RecordReader};
 use crate::wire::{Patience, Wire};
-use crate::{AcceptStatus, CallHead};
-
-/// Most calls that are executed together: few, so that of many under way some are being received,
-/// some wait, and some are being answered.
-const GATHERED_MAX: usize = 8;
 
 /// A connection is watched until its turn was found in use so many times in a row.
 const QUIET_LOOKS: u32 = 200;
+
+/// The turn may have lain since the same time at so many looks before a follower is given it. Calls
+/// that wait together end one after the other, so that their leader is back before long.
+const LOOKS_ALONE: u32 = 1;
+const LOOKS_TOGETHER: u32 = 4;
 
 /// A follower that has had nothing to do for so long ends.
 const FOLLOWER_IDLE: Duration = Duration::from_secs(10);
@@ -47,17 +50,15 @@ struct Lead<S: Service> {
     outbox: Outbox<S::Segment>,
     /// A vector to receive the next call into.
     spare: Vec<u8>,
-    /// Calls that may wait together, and have not been executed.
-    gathered: Vec<Request<S::Payload>>,
-    /// One that comes after them.
+    /// A call that may wait alone, and has not been executed.
     alone: Option<Request<S::Payload>>,
 }
 
 impl<S: Service> Lead<S> {
-    /// Whether it is time to execute what may wait: nothing can be added to it without waiting.
-    fn has_to_wait(&self) -> bool {
-        let is_full = self.alone.is_some() || self.gathered.len() >= GATHERED_MAX;
-        is_full || (!self.gathered.is_empty() && !self.records.has_buffered_record())
+    /// Whether something has to be seen to before the next call is received: one that waits alone, or
+    /// those that were begun, if there is no other to begin at once.
+    fn cannot_go_on(&self, has_begun: bool) -> bool {
+        self.alone.is_some() || (has_begun && !self.records.has_buffered_record())
     }
 }
 
@@ -67,10 +68,8 @@ struct Turn<S: Service> {
     /// Where the turn was laid down by a leader that will be back: what a follower needs if it is
     /// started. Never while nobody will be back.
     laid_down: Option<Arc<Place>>,
-    /// How often that was done.
-    times: u64,
-    /// The same when `relieve` looked last.
-    seen: u64,
+    /// At how many looks more it must be found so.
+    looks: u32,
     /// How often it has looked since without finding the turn laid down, while it looks at all.
     looked: Option<u32>,
     threads: usize,
@@ -114,14 +113,12 @@ impl<S: Service> Connection<S> {
             records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
             outbox: Outbox::new(),
             spare: Vec::new(),
-            gathered: Vec::new(),
             alone: None,
         };
         let turn = Turn {
             lead: Some(Box::new(lead)),
             laid_down: None,
-            times: 0,
-            seen: 0,
+            looks: 0,
             looked: None,
             threads: 1,
             waiting: 0,
@@ -226,11 +223,11 @@ impl<S: Service> Connection<S> {
     }
 
     /// Lays the turn down while this thread waits; whoever sees that something has come takes it.
-    fn lay_down_turn(&self, lead: Box<Lead<S>>, place: &Arc<Place>) {
+    fn lay_down_turn(&self, lead: Box<Lead<S>>, place: &Arc<Place>, looks: u32) {
         let mut turn = self.lock_turn();
         turn.lead = Some(lead);
         turn.laid_down = Some(Arc::clone(place));
-        turn.times += 1;
+        turn.looks = looks;
         let is_watched = turn.looked.replace(0).is_some();
         drop(turn);
         if !is_watched {
@@ -254,9 +251,10 @@ impl<S: Service> Connection<S> {
 
     /// Receives and executes calls until the turn is given away.
     fn lead(self: &Arc<Self>, mut lead: Box<Lead<S>>, place: &Arc<Place>) -> Step {
+        let mut begun = Begun::new(&*self.service);
         loop {
-            if lead.has_to_wait() {
-                match self.wait(lead, place) {
+            while begun.is_full() || lead.cannot_go_on(!begun.is_empty()) {
+                match self.go_on(lead, &mut begun, place) {
                     Ok(back) => lead = back,
                     Err(step) => return step,
                 }
@@ -265,7 +263,7 @@ impl<S: Service> Connection<S> {
             if must_send && !self.send(&mut lead.outbox) {
                 return Step::End;
             }
-            let mut request = match self.receive(&mut lead) {
+            let request = match self.receive(&mut lead) {
                 Ok(Received::Call(request)) => request,
                 Ok(Received::Refused(reply)) => {
                     lead.outbox.push_head(&reply);
@@ -275,56 +273,118 @@ impl<S: Service> Connection<S> {
                 Err(error) => {
                     self.log(&error);
                     // What was received is answered all the same.
-                    let gathered = std::mem::take(&mut lead.gathered);
-                    self.execute_together(gathered, &mut lead.outbox);
-                    self.send(&mut lead.outbox);
+                    self.answer_all(&mut begun, &mut lead.outbox);
                     return Step::End;
                 }
             };
-            let (head, arguments) = request.parts();
-            match self.service.waits(&head, arguments, request.payload.as_ref()) {
-                Waits::Never => {
-                    let payload = request.payload.take();
-                    let (head, arguments) = request.parts();
-                    self.execute(&head, arguments, payload, &mut lead.outbox);
-                    lead.spare = request.record;
+            self.dispatch(request, &mut lead, &mut begun);
+        }
+    }
+
+    /// Executes a call, or begins it, or leaves it for when somebody else may receive.
+    fn dispatch(
+        &self,
+        mut request: Request<S::Payload>,
+        lead: &mut Lead<S>,
+        begun: &mut Begun<'_, S>,
+    ) {
+        let (head, arguments) = request.parts();
+        let waits = self.service.waits(&head, arguments, request.payload.as_ref());
+        if waits == Waits::Alone {
+            lead.alone = Some(request);
+            return;
+        }
+        let payload = request.payload.take();
+        let (head, arguments) = request.parts();
+        let call = Call { head: &head, arguments, payload, peer: &self.peer };
+        match waits {
+            Waits::Together => begun.begin(call, &mut lead.outbox),
+            Waits::Never | Waits::Alone => self.execute(call, &mut lead.outbox),
+        }
+        lead.spare = request.record;
+    }
+
+    /// With calls under way, or one that waits: sees whether more can be received at once, or waits.
+    /// Returns the turn if it is to be had then.
+    fn go_on(
+        self: &Arc<Self>,
+        mut lead: Box<Lead<S>>,
+        begun: &mut Begun<'_, S>,
+        place: &Arc<Place>,
+    ) -> Result<Box<Lead<S>>, Step> {
+        // What has come through TLS may have been taken from the socket already.
+        let ahead = if self.wire.is_plain() {
+            lead.records.read_ahead(|into| self.wire.receive_now(into))
+        } else {
+            Ahead::Part
+        };
+        match ahead {
+            Ahead::Record if lead.alone.is_none() && !begun.is_full() => {
+                // Those before it are under way first, and those that have come need not wait.
+                begun.answer(0, &mut lead.outbox);
+                Ok(lead)
+            }
+            Ahead::Record | Ahead::Part | Ahead::Nothing => self.wait(lead, begun, place, ahead),
+            Ahead::End => {
+                let mut sent = self.answer_all(begun, &mut lead.outbox);
+                if let Some(request) = lead.alone.take().filter(|_| sent) {
+                    self.execute_request(request, &mut lead.outbox);
+                    sent = self.send(&mut lead.outbox);
                 }
-                Waits::Together => lead.gathered.push(request),
-                Waits::Alone => lead.alone = Some(request),
+                if sent { Ok(lead) } else { Err(Step::End) }
             }
         }
     }
 
-    /// Executes calls that may wait, while somebody else may receive. Returns the turn if it is to be
-    /// had then.
+    /// Waits for calls that were begun, and executes one that waits alone, while somebody else may
+    /// receive if there is something `ahead`, or when there is. Returns the turn if it is to be had then.
     fn wait(
         self: &Arc<Self>,
         mut lead: Box<Lead<S>>,
+        begun: &mut Begun<'_, S>,
         place: &Arc<Place>,
+        ahead: Ahead,
     ) -> Result<Box<Lead<S>>, Step> {
-        let (gathered, alone) = (std::mem::take(&mut lead.gathered), lead.alone.take());
         if !self.send(&mut lead.outbox) {
             return Err(Step::End);
         }
-        // What has come through TLS may have been taken from the socket already.
-        if lead.records.has_buffered() || !self.wire.is_plain() || self.wire.has_event() {
-            self.give_turn(lead, place);
-        } else {
-            self.lay_down_turn(lead, place);
+        let alone = lead.alone.take();
+        match ahead {
+            Ahead::Nothing if alone.is_none() => self.lay_down_turn(lead, place, LOOKS_TOGETHER),
+            Ahead::Nothing => self.lay_down_turn(lead, place, LOOKS_ALONE),
+            _ => self.give_turn(lead, place),
         }
         let mut outbox = Outbox::new();
-        self.execute_together(gathered, &mut outbox);
-        let mut sent = self.send(&mut outbox);
-        if let Some(mut request) = alone.filter(|_| sent) {
-            let payload = request.payload.take();
-            let (head, arguments) = request.parts();
-            self.execute(&head, arguments, payload, &mut outbox);
-            sent = self.send(&mut outbox);
+        let sent = match alone {
+            Some(request) => {
+                self.answer_all(begun, &mut outbox) && {
+                    self.execute_request(request, &mut outbox);
+                    self.send(&mut outbox)
+                }
+            }
+            None => {
+                begun.answer(1, &mut outbox);
+                self.send(&mut outbox)
+            }
+        };
+        match self.take_up_turn() {
+            _ if !sent => Err(Step::End),
+            Some(lead) => Ok(lead),
+            None if self.answer_all(begun, &mut outbox) => Err(Step::Follow),
+            None => Err(Step::End),
         }
-        if !sent {
-            return Err(Step::End);
+    }
+
+    /// Waits for all calls that were begun, and sends each answer as soon as it is there, with what is
+    /// in `outbox`; `false` if the connection is lost.
+    fn answer_all(&self, begun: &mut Begun<'_, S>, outbox: &mut Outbox<S::Segment>) -> bool {
+        while !begun.is_empty() {
+            begun.answer(1, outbox);
+            if !self.send(outbox) {
+                return false;
+            }
         }
-        self.take_up_turn().ok_or(Step::Follow)
+        self.send(outbox)
     }
 
     fn receive(&self, lead: &mut Lead<S>) -> Result<Received<S::Payload>, ReadError> {
@@ -345,42 +405,17 @@ impl<S: Service> Connection<S> {
     }
 
     /// Executes a call and puts the reply into `outbox`.
-    fn execute(
-        &self,
-        head: &CallHead<'_>,
-        arguments: &[u8],
-        payload: Option<S::Payload>,
-        outbox: &mut Outbox<S::Segment>,
-    ) {
-        let call = Call { head, arguments, payload, peer: &self.peer };
+    fn execute(&self, call: Call<'_, S::Payload>, outbox: &mut Outbox<S::Segment>) {
+        let xid = call.head.xid;
         let answer = self.guarded(|| self.service.execute(call));
-        outbox.push(head, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
+        outbox.push(xid, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
     }
 
-    /// Executes calls together and puts the replies into `outbox`.
-    fn execute_together(
-        &self,
-        mut requests: Vec<Request<S::Payload>>,
-        outbox: &mut Outbox<S::Segment>,
-    ) {
-        if requests.is_empty() {
-            return;
-        }
-        let payloads: Vec<_> = requests.iter_mut().map(|request| request.payload.take()).collect();
-        let parts: Vec<_> = requests.iter().map(Request::parts).collect();
-        let calls = parts.iter().zip(payloads).map(|((head, arguments), payload)| Call {
-            head,
-            arguments,
-            payload,
-            peer: &self.peer,
-        });
-        let calls: Vec<_> = calls.collect();
-        let answers = self.guarded(|| self.service.execute_together(calls)).unwrap_or_default();
-        let mut answers = answers.into_iter();
-        for (head, _) in &parts {
-            let answer = answers.next().unwrap_or(Answer::Rejected(AcceptStatus::SystemError));
-            outbox.push(head, answer);
-        }
+    /// The same of one as it was received.
+    fn execute_request(&self, mut request: Request<S::Payload>, outbox: &mut Outbox<S::Segment>) {
+        let payload = request.payload.take();
+        let (head, arguments) = request.parts();
+        self.execute(Call { head: &head, arguments, payload, peer: &self.peer }, outbox);
     }
 
     /// A bug that one call finds must not end the service of the others.
@@ -436,8 +471,6 @@ impl<S: Service> Watched for Connection<S> {
             return false;
         };
         let mut turn = self.lock_turn();
-        let since_last_time = turn.times == turn.seen;
-        turn.seen = turn.times;
         let Some(place) = turn.laid_down.clone() else {
             // It is laid down again before long, most likely.
             turn.looked =
@@ -445,7 +478,9 @@ impl<S: Service> Watched for Connection<S> {
             return turn.looked.is_some();
         };
         turn.looked = Some(0);
-        if since_last_time && turn.lead.is_some() && self.wire.has_event() {
+        if turn.looks > 0 {
+            turn.looks -= 1;
+        } else if turn.lead.is_some() && self.wire.has_event() {
             turn.laid_down = None;
             this.call_follower(turn, &place);
         }

@@ -1,6 +1,7 @@
 //! The server's end: accepts connections and runs a service on them.
 
 mod accept;
+mod begun;
 mod connection;
 mod options;
 mod registry;
@@ -12,5 +13,6 @@ mod watch;
 pub use accept::Server;
 pub use options::ServerOptions;
 pub use service::{
-    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Waits,
+    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Together,
+    Waits,
 };

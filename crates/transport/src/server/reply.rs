@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use nasd_rpc::{CallHead, OpaqueAuth, ReplyHead, seal_record};
+use nasd_rpc::{Denial, OpaqueAuth, ReplyBody, ReplyHead, seal_record};
 use nasd_xdr::{XdrEncode, xdr_pad};
 
 use super::service::Answer;
@@ -40,19 +40,22 @@ impl<S: AsRef<[u8]>> Outbox<S> {
         Outbox { heads: Vec::new(), replies: Vec::new(), bytes: 0 }
     }
 
-    /// Adds an answer.
-    pub(super) fn push(&mut self, call: &CallHead<'_>, answer: Answer<S>) {
+    /// Adds the answer to a call.
+    pub(super) fn push(&mut self, xid: u32, answer: Answer<S>) {
         match answer {
             Answer::Results { verifier, results, data } => {
-                let head = call.accepted(verifier.as_opaque(), AcceptStatus::Success);
-                self.push_results(&head, &results, data);
+                let (verifier, status) = (verifier.as_opaque(), AcceptStatus::Success);
+                let body = ReplyBody::Accepted { verifier, status };
+                self.push_results(&ReplyHead { xid, body }, &results, data);
             }
             Answer::Rejected(status) => {
                 debug_assert_ne!(status, AcceptStatus::Success, "it has results");
-                self.push_head(&call.accepted(OpaqueAuth::NONE, status));
+                let body = ReplyBody::Accepted { verifier: OpaqueAuth::NONE, status };
+                self.push_head(&ReplyHead { xid, body });
             }
             Answer::Denied(status) => {
-                self.push_head(&call.denied(nasd_rpc::Denial::Auth(status)));
+                let body = ReplyBody::Denied(Denial::Auth(status));
+                self.push_head(&ReplyHead { xid, body });
             }
         }
     }
@@ -80,7 +83,7 @@ impl<S: AsRef<[u8]>> Outbox<S> {
             self.heads.truncate(start);
             let verifier = OpaqueAuth::NONE;
             let status = AcceptStatus::SystemError;
-            let body = nasd_rpc::ReplyBody::Accepted { verifier, status };
+            let body = ReplyBody::Accepted { verifier, status };
             return self.push_head(&ReplyHead { xid: head.xid, body });
         }
         let head_end = self.heads.len();

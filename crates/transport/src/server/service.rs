@@ -2,9 +2,8 @@
 //!
 //! For each call the connection's leader asks `Service::receive`, as often as `Receive::More` is
 //! answered; then, when the whole record has come, `Service::waits`, and at last
-//! `Service::execute` or, for several calls at once, `Service::execute_together`. A service keeps
-//! nothing about a connection: what it must remember from `receive` to `execute` it puts into its
-//! `Payload`.
+//! `Service::execute` or, where calls wait together, `Together::begin`. A service keeps nothing about
+//! a connection: what it must remember from `receive` to `execute` it puts into its `Payload`.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -160,11 +159,11 @@ pub enum Waits {
     Never,
     /// A medium, a lock or another server.
     Alone,
-    /// The same; several such calls that have come already wait no longer than one of them.
+    /// The same; but many such calls can be under way at once by one thread.
     Together,
 }
 
-/// One RPC program, or several. `execute` is called from many threads at once.
+/// One RPC program, or several. All of it is called from many threads at once.
 pub trait Service: Send + Sync + 'static {
     /// Where bulk data is received.
     type Payload: Payload;
@@ -188,8 +187,33 @@ pub trait Service: Send + Sync + 'static {
     /// Executes a call.
     fn execute(&self, call: Call<'_, Self::Payload>) -> Answer<Self::Segment>;
 
-    /// Executes calls that may wait together; answers them in their order.
-    fn execute_together(&self, calls: Vec<Call<'_, Self::Payload>>) -> Vec<Answer<Self::Segment>> {
-        calls.into_iter().map(|call| self.execute(call)).collect()
+    /// Nothing yet, of calls that wait together.
+    fn together(&self) -> Box<dyn Together<Self::Payload, Self::Segment> + '_> {
+        Box::new(OneByOne { service: self, answers: Vec::new() })
+    }
+}
+
+/// Calls that are under way at once by one thread. One that is dropped answers no more of them.
+pub trait Together<P, S> {
+    /// Begins a call, known by `tag` from here on. Waits for nothing that takes long.
+    fn begin(&mut self, tag: usize, call: Call<'_, P>);
+
+    /// The answers to calls that are done; waits until `least` are, or all.
+    fn answered(&mut self, least: usize) -> Vec<(usize, Answer<S>)>;
+}
+
+/// Executes each when it is begun.
+struct OneByOne<'s, T: Service + ?Sized> {
+    service: &'s T,
+    answers: Vec<(usize, Answer<T::Segment>)>,
+}
+
+impl<T: Service + ?Sized> Together<T::Payload, T::Segment> for OneByOne<'_, T> {
+    fn begin(&mut self, tag: usize, call: Call<'_, T::Payload>) {
+        self.answers.push((tag, self.service.execute(call)));
+    }
+
+    fn answered(&mut self, _least: usize) -> Vec<(usize, Answer<T::Segment>)> {
+        std::mem::take(&mut self.answers)
     }
 }

@@ -5,12 +5,12 @@
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_transport::{
     AcceptStatus, Answer, Arriving, Call, CallHead, Channel, ChannelError, ClientOptions,
     Connection, OpaqueAuth, OutgoingCall, Payload, Receive, Reply, ReplyVerifier, ResultShape,
-    Server, ServerOptions, Service, Waits,
+    Server, ServerOptions, Service, Together, Waits,
 };
 use nasd_xdr::{Encoder, to_bytes, xdr_pad};
 
@@ -28,9 +28,12 @@ pub const PANIC: u32 = 5;
 pub const DISCARD: u32 = 6;
 /// Results: the peer's identity as text.
 pub const WHO: u32 = 7;
-/// As `SLEEP`, but several that have come wait together, for as long as the first of them says.
-/// Results: the arguments, and how many there were.
+/// As `SLEEP`, but many are under way at once. Results: the arguments, and how many there were when
+/// it was begun.
 pub const NAP: u32 = 8;
+/// A nap that panics when it is begun, and one that does when it should end.
+pub const NO_BEGIN: u32 = 77_001;
+pub const NO_END: u32 = 77_002;
 
 pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
     (0..length as u32).map(|index| (index.wrapping_mul(2_654_435_761) ^ seed) as u8).collect()
@@ -127,18 +130,50 @@ impl Service for TestService {
         Answer::Results { verifier, results, data }
     }
 
-    fn execute_together(&self, calls: Vec<Call<'_, Pieces>>) -> Vec<Answer<Vec<u8>>> {
-        assert!(calls.iter().all(|call| call.head.procedure == NAP));
-        let milliseconds = u64::from(word(calls[0].arguments, 0).unwrap());
-        std::thread::sleep(Duration::from_millis(milliseconds));
-        calls.iter().map(|call| napped(call, calls.len() as u32)).collect()
+    fn together(&self) -> Box<dyn Together<Pieces, Vec<u8>> + '_> {
+        Box::new(Naps(Vec::new()))
     }
 }
 
-fn napped(call: &Call<'_, Pieces>, number: u32) -> Answer<Vec<u8>> {
-    let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
-    let results = [call.arguments, &number.to_be_bytes()].concat();
-    Answer::Results { verifier, results, data: Vec::new() }
+struct Nap {
+    tag: usize,
+    end: Instant,
+    answer: Answer<Vec<u8>>,
+    milliseconds: u32,
+}
+
+/// Naps, each until its own time is over.
+struct Naps(Vec<Nap>);
+
+impl Together<Pieces, Vec<u8>> for Naps {
+    fn begin(&mut self, tag: usize, call: Call<'_, Pieces>) {
+        assert_eq!(call.head.procedure, NAP);
+        let milliseconds = word(call.arguments, 0).unwrap();
+        assert!(milliseconds != NO_BEGIN, "as asked for");
+        let end = Instant::now() + Duration::from_millis(u64::from(milliseconds % 1000));
+        let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
+        let number = self.0.len() as u32 + 1;
+        let results = [call.arguments, &number.to_be_bytes()].concat();
+        let answer = Answer::Results { verifier, results, data: Vec::new() };
+        self.0.push(Nap { tag, end, answer, milliseconds });
+    }
+
+    fn answered(&mut self, least: usize) -> Vec<(usize, Answer<Vec<u8>>)> {
+        assert!(least <= self.0.len(), "there are no more");
+        self.0.sort_by_key(|nap| nap.end);
+        if let Some(last) = least.checked_sub(1).map(|index| &self.0[index]) {
+            std::thread::sleep(last.end.saturating_duration_since(Instant::now()));
+        }
+        let now = Instant::now();
+        let ended = self.0.partition_point(|nap| nap.end <= now);
+        let ended = self.0.drain(..ended);
+        ended
+            .map(|nap| {
+                assert!(nap.milliseconds != NO_END, "as asked for");
+                (nap.tag, nap.answer)
+            })
+            .collect()
+    }
 }
 
 fn to_bytes_of_text(text: &str) -> Vec<u8> {
