@@ -329,7 +329,11 @@ fn what_a_prefetch_brings_too_late_is_not_taken() {
                 4 => model[5 * 4096..6 * 4096].copy_from_slice(&newer[5 * 4096..6 * 4096]),
                 _ => {}
             }
-            assert_eq!(store.is_cached(object, wanted), change == 5, "{event:?}, change {change}");
+            // What was cut off needs no reading.
+            if change != 2 {
+                let is_cached = store.is_cached(object, wanted);
+                assert_eq!(is_cached, change == 5, "{event:?}, change {change}");
+            }
             match store.read(object, ByteRange::new(0, 20 * 4096)) {
                 Ok(read) => assert!(read.to_vec() == model, "{event:?}, change {change}"),
                 Err(error) => assert!(change == 3, "{event:?}, change {change}: {error}"),
