@@ -104,8 +104,12 @@ impl Backlog {
         entries.append(&mut waiting.entries);
         waiting.frames += waiting.applying.unwrap_or(0);
         waiting.entries = entries;
-        // Nobody need look at it again.
         waiting.since = None;
+    }
+
+    /// Nobody need look at it again until something is added.
+    fn rest(&self) {
+        self.waiting().since = None;
     }
 
     /// Whether the tree has everything.
@@ -181,7 +185,7 @@ impl Store {
     pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
         let _applying = Applying::begin(self);
         loop {
-            self.writable()?;
+            self.writable().inspect_err(|_| self.backlog.rest())?;
             let entries = self.backlog.take();
             let Some(mark) = entries.last().map(|last| last.mark) else {
                 return Ok(());
