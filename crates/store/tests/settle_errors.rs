@@ -14,13 +14,13 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use nasd_device::{
     BlockDevice, DeviceError, FailedSync, FaultPlan, FaultyDevice, Image, WriteRequest,
 };
-use nasd_store::{OpenOptions, PartitionFormat, Store, StoreError};
+use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoreError};
 use nasd_types::{ByteRange, Compression, ObjectName, PartitionId, SetAttributes, Timestamp};
 use world::*;
 
@@ -38,7 +38,12 @@ fn options() -> OpenOptions {
 
 /// A drive with objects, some of which share blocks, all of it in the durable tree.
 fn prepared(seed: u64) -> (Image, Histories) {
-    let (image, histories) = formatted(CAPACITY, &format_options());
+    prepared_with(seed, None)
+}
+
+fn prepared_with(seed: u64, metadata_bytes: Option<u64>) -> (Image, Histories) {
+    let format = FormatOptions { metadata_bytes, ..format_options() };
+    let (image, histories) = formatted(CAPACITY, &format);
     let (device, store) = reopen(&image, &small_cache(400));
     let mut world = World::new(histories, seed, MIX);
     (0..400).for_each(|_| world.step(&store).unwrap());
@@ -464,4 +469,224 @@ fn a_flush_under_way_while_settling_fails_is_durable() {
             check_failed(&gate.inner, store, &world, (Tree::Gone, true), seed);
         }
     }
+}
+
+/// A flush that compresses settles itself; what it made durable is there although it says that it failed.
+#[test]
+fn a_flush_that_compresses_and_cannot_settle_loses_nothing() {
+    for seed in seeds(900) {
+        let (image, histories) = prepared(seed);
+        let started = || {
+            let (device, store) = reopen(&image, &options());
+            compress(&store, Compression::Lz4);
+            let mut world = World::new(histories.clone(), seed, MIX);
+            queue_up(&mut world, &store, true);
+            (0..10).for_each(|_| world.write(&store).unwrap());
+            let names = world.histories().living();
+            (device, store, world, names)
+        };
+        let (device, store, _, names) = started();
+        let before = device.reads();
+        store.flush(&names).unwrap();
+        let reads = device.reads() - before;
+        for at in numbers(reads, 5, seed) {
+            println!("seed {seed}, read {at} of {reads}");
+            let (device, store, world, names) = started();
+            let failing_reads = vec![device.reads() + at];
+            device.set_plan(FaultPlan { failing_reads, ..FaultPlan::default() });
+            assert_told(&store.flush(&names).unwrap_err());
+            if store.read_only().is_none() {
+                store.settle_when_due(PATIENCE).unwrap_err();
+            }
+            check_failed(&device, store, &world, (Tree::Gone, false), seed + at);
+        }
+    }
+}
+
+/// What does not fit the log is durable only with the tree.
+#[test]
+fn a_flush_too_large_for_the_log_fails_with_the_tree() {
+    let seed = 1000;
+    let prepared = prepared_with(seed, Some(16 << 20));
+    let begun = || {
+        let (device, store, world) = started(&prepared, seed, true);
+        for _ in 0..1500 {
+            let name = create(&store, P1);
+            world.histories().change(name, Some(Content::empty()));
+        }
+        (device, store, world)
+    };
+    let (device, store, _) = begun();
+    let before = (device.reads(), device.writes(), device.syncs(), store.statistics().log_entries);
+    store.flush_all().unwrap();
+    assert_eq!(store.statistics().log_entries, before.3, "the log has it");
+    let [reads, writes, syncs] =
+        [device.reads() - before.0, device.writes() - before.1, device.syncs() - before.2];
+    let of = |end: u64, kind: usize| numbers(end, 6, seed).map(move |at| (kind, at));
+    for (kind, at) in of(reads, 0).chain(of(writes, 1)).chain(of(syncs, 2)) {
+        println!("{} {at} of {reads}, {writes}, {syncs}", ["read", "write", "sync"][kind]);
+        let (device, store, world) = begun();
+        let fails = |which: usize, done: u64| if kind == which { vec![done + at] } else { vec![] };
+        device.set_plan(FaultPlan {
+            failing_reads: fails(0, device.reads()),
+            failing_writes: fails(1, device.writes()),
+            failing_syncs: fails(2, device.syncs()),
+            failed_sync: FailedSync::Drops,
+            ..FaultPlan::default()
+        });
+        assert_told(&store.flush_all().unwrap_err());
+        if store.read_only().is_none() {
+            store.settle_when_due(PATIENCE).unwrap_err();
+        }
+        let tree = if kind == 0 { Tree::Gone } else { Tree::Readable };
+        check_failed(&device, store, &world, (tree, false), seed + at);
+    }
+}
+
+const WORKERS: u32 = 4;
+
+/// Stops the others, however its owner ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The histories of a worker's own partition.
+fn own(histories: &Histories, partition: PartitionId) -> Histories {
+    let mut own = histories.clone();
+    own.partitions.retain(|id, _| *id == partition);
+    own.objects.retain(|name, _| name.partition == partition);
+    own
+}
+
+/// Works in a partition of its own until the store takes no more changes.
+fn work(store: &Store, histories: Histories, seed: u64) -> Histories {
+    let mut world = World::new(histories, seed, Mix { compare: true, objects: 20, ..MIX });
+    let mut refused = 0;
+    while refused < 20 {
+        match world.step(store) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_told(&error);
+                refused += usize::from(matches!(error, StoreError::ReadOnly(_)));
+            }
+        }
+    }
+    world.histories().clone()
+}
+
+/// Many flush at once, and share flushes, when settling fails.
+fn fail_under_work(image: &Image, histories: &Histories, seed: u64, plan: FaultPlan) {
+    let (device, store) = reopen(image, &options());
+    let stop = AtomicBool::new(false);
+    let kept_tree = plan.unreadable.is_empty();
+    let mut all = histories.clone();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..=WORKERS)
+            .map(|id| {
+                let (own, store) = (own(histories, PartitionId(id)), &store);
+                scope.spawn(move || work(store, own, seed * 10 + u64::from(id)))
+            })
+            .collect();
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // Told to those who want changes.
+                let _ = store.settle_when_due(Duration::from_millis(1));
+                let _ = store.write_back(1 << 20);
+            }
+        });
+        let _ended = Stop(&stop);
+        std::thread::sleep(Duration::from_millis(5 + seed * 7 % 40));
+        let failing_syncs = plan.failing_syncs.iter().map(|at| at + device.syncs()).collect();
+        device.set_plan(FaultPlan { failing_syncs, ..plan });
+        for worker in workers {
+            let one = worker.join().unwrap();
+            all.objects.extend(one.objects);
+            all.copies.extend(one.copies);
+        }
+    });
+    let world = World::new(all, seed, MIX);
+    let tree = if kept_tree { Tree::Readable } else { Tree::Gone };
+    check_failed(&device, store, &world, (tree, false), seed);
+}
+
+#[test]
+fn those_who_flush_at_once_lose_nothing_that_was_answered() {
+    let mut format = format_options();
+    format.partitions = (1..=WORKERS)
+        .map(|id| PartitionFormat { id: PartitionId(id), ..format.partitions[0].clone() })
+        .collect();
+    let (image, histories) = formatted(CAPACITY, &format);
+    let [_, metadata, _] = places(&image);
+    for seed in 0..if long_tests() { 100 } else { 8 } {
+        println!("seed {seed}");
+        let unreadable = metadata.clone();
+        fail_under_work(&image, &histories, seed, FaultPlan { unreadable, ..FaultPlan::default() });
+        let unwritable = metadata.clone();
+        fail_under_work(&image, &histories, seed, FaultPlan { unwritable, ..FaultPlan::default() });
+        let plan = FaultPlan { failing_syncs: vec![seed % 5], seed, ..FaultPlan::default() };
+        let failed_sync = FailedSync::Drops;
+        fail_under_work(&image, &histories, seed, FaultPlan { failed_sync, ..plan });
+    }
+}
+
+/// A drive with very many objects.
+fn crowded() -> (Image, Vec<ObjectName>) {
+    let format = FormatOptions { metadata_bytes: Some(256 << 20), ..format_options() };
+    let (image, _) = formatted(1 << 30, &format);
+    let (device, store) = reopen(&image, &crowded_options());
+    let names: Vec<ObjectName> = (0..60_000).map(|_| create(&store, P1)).collect();
+    store.close().unwrap();
+    (device.live(), names)
+}
+
+fn crowded_options() -> OpenOptions {
+    OpenOptions { metadata_cache_bytes: 1 << 20, ..small_cache(400) }
+}
+
+fn set_version(store: &Store, name: ObjectName, version: u64) {
+    let access_control_version = Some(version);
+    let changes = SetAttributes { access_control_version, ..SetAttributes::default() };
+    store.setattr(name, &changes, Timestamp(6)).unwrap();
+}
+
+fn version(store: &Store, name: ObjectName) -> Option<u64> {
+    store.access_control_version(name).unwrap()
+}
+
+/// So much of the tree changes that some of it leaves memory before a checkpoint. That it can't be
+/// written is told before the log is full of what can't be brought into the tree.
+#[test]
+fn a_tree_that_cannot_leave_memory_takes_no_more_changes() {
+    let (image, names) = crowded();
+    let (device, store) = reopen(&image, &crowded_options());
+    let changed: Vec<ObjectName> = names.iter().copied().step_by(5).collect();
+    for part in changed.chunks(2000) {
+        part.iter().for_each(|name| set_version(&store, *name, 5));
+        store.flush(part).unwrap();
+    }
+    let [_, unwritable, _] = places(&image);
+    let checkpoints = store.statistics().checkpoints;
+    device.set_plan(FaultPlan { unwritable, ..FaultPlan::default() });
+    assert_told(&store.settle_when_due(PATIENCE).unwrap_err());
+    assert_eq!(store.statistics().checkpoints, checkpoints);
+    assert_read_only(store.flush(&names[..1]));
+    assert_read_only(write(&store, names[1], 0, b"x"));
+    let check = |store: &Store| {
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(version(store, *name), Some(if number % 5 == 0 { 5 } else { 0 }), "{name}");
+        }
+    };
+    device.set_plan(FaultPlan::default());
+    let changes = device.changes();
+    check(&store);
+    drop(store);
+    assert_eq!(device.changes(), changes, "nothing is written any more");
+    let image = device.live();
+    assert_clean(&image, "after the tree could not be written");
+    let (_, store) = reopen(&image, &crowded_options());
+    check(&store);
 }

@@ -277,6 +277,14 @@ impl Metadata {
         self.region.sever(reason);
     }
 
+    /// Fails once a write or sync of the tree has failed, so that nothing more becomes durable.
+    pub(crate) fn check_writable(&self) -> Result<(), TreeError> {
+        match self.region.failure() {
+            Some(failure) => Err(TreeError::Io(std::io::Error::other(failure.to_owned()))),
+            None => Ok(()),
+        }
+    }
+
     /// Counts the tree's pages, for `capacity`.
     pub(crate) fn measure(&self) -> Result<(), TreeError> {
         let _ahead = self.region.read_ahead();

@@ -533,6 +533,59 @@ mod tests {
     }
 
     #[test]
+    fn what_a_failed_sync_takes_back_is_read_as_it_was_written() {
+        let (device, backend) = region();
+        let fill = |value: u8| {
+            (0..40).for_each(|page| backend.write(page * 4096, &[value; 4096]).unwrap());
+        };
+        fill(1);
+        backend.sync_data().unwrap();
+        fill(2);
+        let failing_syncs = vec![device.syncs()];
+        let failed_sync = nasd_device::FailedSync::Drops;
+        device.set_plan(FaultPlan { failing_syncs, failed_sync, ..FaultPlan::default() });
+        backend.sync_data().unwrap();
+        assert!(backend.0.failure().is_some());
+        let image = device.live_image();
+        let on_device = |page: u64| image[(backend.0.start + page * 4096) as usize];
+        assert!(
+            (0..40).any(|page| on_device(page) == 1) && (0..40).any(|page| on_device(page) == 2)
+        );
+        assert!((0..40).all(|page| read(&backend, page * 4096, 1) == [2]));
+    }
+
+    #[test]
+    fn pages_that_left_early_are_not_read_after_a_failed_sync() {
+        let capacity = 64 << 20;
+        let device = Arc::new(FaultyDevice::zeroed(capacity));
+        let geometry = Geometry::plan(capacity, Some(32 << 20)).unwrap();
+        let backend = RegionBackend(Region::fresh(device.clone(), &geometry));
+        let pages = backend.0.pages();
+        let fill = |value: u8| {
+            (0..pages).for_each(|page| backend.write(page * 4096, &[value; 4096]).unwrap());
+        };
+        fill(1);
+        backend.sync_data().unwrap();
+        assert!(backend.0.unsynced.lock().unwrap().pages.is_empty());
+        fill(2);
+        assert_eq!(read(&backend, 0, 1), [2]);
+        let failing_syncs = vec![device.syncs()];
+        let failed_sync = nasd_device::FailedSync::Drops;
+        device.set_plan(FaultPlan { failing_syncs, failed_sync, ..FaultPlan::default() });
+        backend.sync_data().unwrap();
+        let (mut right, mut refused) = (0, 0);
+        for page in 0..pages {
+            let mut found = [0; 1];
+            match backend.read(page * 4096, &mut found) {
+                Ok(()) => right += u64::from(found == [2]),
+                Err(_) => refused += 1,
+            }
+        }
+        assert_eq!(right + refused, pages, "old pages are read");
+        assert!(right > 0 && refused > 0, "{right} pages are right, {refused} are refused");
+    }
+
+    #[test]
     fn what_is_read_ahead_is_what_is_there() {
         let (device, backend) = region();
         let pages = backend.0.pages();
