@@ -365,6 +365,49 @@ fn a_flush_that_fails_leaves_what_waits_to_be_settled() {
     }
 }
 
+/// A change that reads the tree for its answer does so before it is made.
+#[test]
+fn a_change_that_says_that_it_failed_was_not_made() {
+    let (image, histories) = prepared(1100);
+    let family: Vec<ObjectName> = histories
+        .living()
+        .into_iter()
+        .filter(|name| {
+            histories.now(*name).copied.0 != 0 && histories.now(*name).bytes.len() > 9000
+        })
+        .collect();
+    let punch = |store: &Store, name| store.punch(name, ByteRange::new(0, 9000), Timestamp(9));
+    let version = SetAttributes { access_control_version: Some(1 << 40), ..Default::default() };
+    let (mut failed, mut made) = (0, 0);
+    for (index, name) in family.iter().copied().enumerate() {
+        for at in [0, 1, 2, 5, 30] {
+            let (device, store) = reopen(&image, &options());
+            // It is in memory, and the tree is not.
+            let before = read_object(&store, name).unwrap().unwrap();
+            let failing_reads = vec![device.reads() + at];
+            device.set_plan(FaultPlan { failing_reads, ..FaultPlan::default() });
+            let outcome = match index % 2 {
+                0 => store.setattr(name, &version, Timestamp(9)),
+                _ => punch(&store, name),
+            };
+            let now = store.access_control_version(name).unwrap();
+            // Holes are looked for in the tree.
+            let data = store.read(name, ByteRange::new(0, 9000)).map(|data| data.to_vec());
+            let data = data.inspect_err(assert_told).ok();
+            if outcome.is_err() {
+                failed += 1;
+                assert_eq!(now, Some(before.version), "{name}");
+                assert!(data.is_none_or(|data| data == before.bytes[..9000]), "{name}");
+            } else {
+                made += 1;
+                let is_set = now == version.access_control_version;
+                assert!(is_set || data.is_none_or(|data| data == [0; 9000]), "{name}");
+            }
+        }
+    }
+    assert!(failed > 0 && made > 0, "{failed} failed, {made} were made");
+}
+
 /// A device whose writes to a place wait there for as long as that is shut.
 #[derive(Debug)]
 struct Gate {

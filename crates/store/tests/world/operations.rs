@@ -359,7 +359,13 @@ impl World {
             let of = living.into_iter().filter(|other| other.partition == name.partition);
             of.map(|other| other.object).collect()
         };
-        assert_eq!(store.list(name.partition, ObjectId(0), usize::MAX)?, expected);
+        let mut listed = store.list(name.partition, ObjectId(0), usize::MAX)?;
+        if !self.histories().copies.is_empty() {
+            // A copy that failed may be there all the same.
+            let objects = &self.histories().objects;
+            listed.retain(|object| objects.contains_key(&ObjectName { object: *object, ..name }));
+        }
+        assert_eq!(listed, expected);
         self.read(store)
     }
 
