@@ -14,7 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_device::{
@@ -365,6 +365,50 @@ fn a_flush_that_fails_leaves_what_waits_to_be_settled() {
     }
 }
 
+/// Has the cache give up whatever it can.
+fn press(store: &Store) {
+    let mut held = Vec::new();
+    loop {
+        match store.frames_for_write(0, 4 << 16) {
+            Ok(frames) => held.push(frames),
+            Err(StoreError::Busy) => break,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(!held.is_empty());
+}
+
+/// Nothing but the cache has what was flushed and can't be settled, so it is read from there however much
+/// else the cache is wanted for.
+#[test]
+fn what_cannot_be_settled_stays_in_the_cache() {
+    for seed in seeds(1200) {
+        let (image, histories) = prepared(seed);
+        let options = OpenOptions { buffer_patience: Duration::from_millis(50), ..options() };
+        let (device, store) = reopen(&image, &options);
+        let mut world = World::new(histories, seed, MIX);
+        queue_up(&mut world, &store, true);
+        let mut names = Vec::new();
+        for number in 0..9 {
+            // On top of each other, and behind what there is.
+            let name = world.histories().living()[number % 4];
+            change(&world, &store, name, number as u8);
+            store.flush(&[name]).unwrap();
+            world.histories().durable(name);
+            names.push(name);
+        }
+        let [_, unreadable, _] = places(&image);
+        device.set_plan(FaultPlan { unreadable, ..FaultPlan::default() });
+        assert_told(&store.settle_when_due(PATIENCE).unwrap_err());
+        press(&store);
+        for name in names {
+            let found = store.read(name, ByteRange::new(0, 5000)).unwrap().to_vec();
+            assert!(found == world.histories().now(name).bytes[..5000], "{name}");
+        }
+        check_failed(&device, store, &world, (Tree::Gone, true), seed);
+    }
+}
+
 /// A change that reads the tree for its answer does so before it is made.
 #[test]
 fn a_change_that_says_that_it_failed_was_not_made() {
@@ -609,7 +653,9 @@ fn own(histories: &Histories, partition: PartitionId) -> Histories {
 fn work(store: &Store, histories: Histories, seed: u64) -> Histories {
     let mut world = World::new(histories, seed, Mix { compare: true, objects: 20, ..MIX });
     let mut refused = 0;
+    let begun = Instant::now();
     while refused < 20 {
+        assert!(begun.elapsed() < 4 * PATIENCE, "the store goes on");
         match world.step(store) {
             Ok(()) => {}
             Err(error) => {
