@@ -277,6 +277,11 @@ impl Metadata {
         self.region.sever(reason);
     }
 
+    /// A sync of the device has failed, whoever asked for it: it may have taken back what the tree wrote.
+    pub(crate) fn note_failed_sync(&self) {
+        self.region.note_failed_sync();
+    }
+
     /// Fails once a write or sync of the tree has failed, so that nothing more becomes durable.
     pub(crate) fn check_writable(&self) -> Result<(), TreeError> {
         match self.region.failure() {

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::ThreadId;
 
@@ -58,14 +58,6 @@ struct Ahead {
 /// Pages by number within the region.
 type Pages = BTreeMap<u64, Arc<AlignedBuffer>>;
 
-/// Pages that left memory for the device before a sync made them durable.
-#[derive(Default)]
-struct Unsynced {
-    pages: BTreeSet<u64>,
-    /// A sync has failed, so nobody knows what the device has of them.
-    lost: bool,
-}
-
 /// Reads ahead for this thread until it is dropped.
 pub(crate) struct ReadingAhead<'r>(Option<&'r Region>);
 
@@ -88,7 +80,10 @@ pub(crate) struct Region {
     length: AtomicU64,
     /// Pages written and not yet durable on the device, by number within the region.
     pending: RwLock<Pages>,
-    unsynced: Mutex<Unsynced>,
+    /// Pages that left memory for the device before a sync made them durable.
+    unsynced: Mutex<BTreeSet<u64>>,
+    /// A sync has failed, so nobody knows what the device has of those.
+    sync_failed: AtomicBool,
     /// Held by whoever writes pages to the device, so that of two versions the newer comes last.
     writing: Mutex<()>,
     failure: OnceLock<String>,
@@ -120,6 +115,7 @@ impl Region {
             length: AtomicU64::new(length),
             pending: RwLock::default(),
             unsynced: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
             writing: Mutex::default(),
             failure: OnceLock::new(),
             ahead: Mutex::default(),
@@ -269,21 +265,26 @@ impl Region {
         found
     }
 
-    fn unsynced(&self) -> MutexGuard<'_, Unsynced> {
+    fn unsynced(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         // What is there is whole after every statement.
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether what the device has of these pages is what was written.
     fn check_unsynced(&self, mut pages: impl Iterator<Item = u64>) -> io::Result<()> {
-        if self.failure.get().is_none() {
+        if !self.sync_failed.load(Ordering::Acquire) {
             return Ok(());
         }
         let unsynced = self.unsynced();
-        match pages.find(|page| unsynced.lost && unsynced.pages.contains(page)) {
+        match pages.find(|page| unsynced.contains(page)) {
             Some(_) => Err(io::Error::other("a page of the metadata may be lost: a sync failed")),
             None => Ok(()),
         }
+    }
+
+    /// A sync of the device has failed, whoever asked for it.
+    pub(super) fn note_failed_sync(&self) {
+        self.sync_failed.store(true, Ordering::Release);
     }
 
     /// The current contents of whole pages.
@@ -337,7 +338,7 @@ impl Region {
         let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(written) = self.write_out() {
             // Before anybody looks for them on the device.
-            self.unsynced().pages.extend(written.keys());
+            self.unsynced().extend(written.keys());
             self.drop_pending(&written);
         }
         drop(writing);
@@ -349,15 +350,14 @@ impl Region {
         let Some(written) = self.write_out() else {
             return;
         };
-        let mut before = std::mem::take(&mut self.unsynced().pages);
+        let mut before = std::mem::take(&mut *self.unsynced());
         drop(writing);
         match self.device.sync() {
             Ok(()) => self.drop_pending(&written),
             Err(error) => {
+                self.unsynced().append(&mut before);
+                self.note_failed_sync();
                 self.fail(&error);
-                let mut unsynced = self.unsynced();
-                unsynced.pages.append(&mut before);
-                unsynced.lost = true;
             }
         }
     }
@@ -566,7 +566,7 @@ mod tests {
         };
         fill(1);
         backend.sync_data().unwrap();
-        assert!(backend.0.unsynced.lock().unwrap().pages.is_empty());
+        assert!(backend.0.unsynced.lock().unwrap().is_empty());
         fill(2);
         assert_eq!(read(&backend, 0, 1), [2]);
         let failing_syncs = vec![device.syncs()];
