@@ -197,12 +197,12 @@ fn check_failed(
     }
     assert_eq!(store.space(), space);
     reads_what_was_written(&store, &histories, tree);
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         device.crash();
     }
     drop(store);
     assert_eq!(device.changes(), changes, "nothing is written any more");
-    let image = if seed % 2 == 0 { device.survivor(seed) } else { device.live() };
+    let image = if seed.is_multiple_of(2) { device.survivor(seed) } else { device.live() };
     survive(&Picture { change: changes, seed, image, histories }, &options(), MIX);
 }
 
