@@ -75,7 +75,7 @@ impl Store {
             self.table.insert_created(object.clone());
             self.table.register(&object, &mut body);
             self.accounts().count_objects(partition, 1);
-            body.attributes()
+            body.attributes(0)
         });
         if created.is_err() {
             self.metadata.capacity.release(RECORDS_PER_OBJECT);
@@ -204,24 +204,22 @@ impl Store {
         self.attributes(name, &body)
     }
 
-    /// The attributes of an object whose body is locked. What a family shares counts for its member
-    /// with the lowest number.
-    pub(crate) fn attributes(
-        &self,
-        name: ObjectName,
-        body: &Body,
-    ) -> Result<Attributes, StoreError> {
-        let mut attributes = body.attributes();
+    /// The attributes of an object whose body is locked.
+    fn attributes(&self, name: ObjectName, body: &Body) -> Result<Attributes, StoreError> {
+        Ok(body.attributes(self.shared_blocks(name, body)?))
+    }
+
+    /// The blocks that an object whose body is locked shares with its family, if they count for it: they
+    /// do for the member with the lowest number. Asked for before a change that tells attributes, so
+    /// that a change that says that it failed was not made.
+    pub(crate) fn shared_blocks(&self, name: ObjectName, body: &Body) -> Result<u64, StoreError> {
         let family = body.record.family;
-        if family != ObjectId(0)
-            && let Some((record, head)) =
-                self.metadata.family(ObjectName { object: family, ..name })?
-            && head == name.object
-        {
-            attributes.blocks_used += record.shared_blocks;
-            attributes.blocks_allocated = attributes.blocks_allocated.max(attributes.blocks_used);
+        if family == ObjectId(0) {
+            return Ok(0);
         }
-        Ok(attributes)
+        let found = self.metadata.family(ObjectName { object: family, ..name })?;
+        let own = found.filter(|(_, head)| *head == name.object);
+        Ok(own.map_or(0, |(record, _)| record.shared_blocks))
     }
 
     /// Finds an object, for [`Located::access_control_version`] and [`Store::read_located`];
@@ -277,6 +275,7 @@ impl Store {
         now: Timestamp,
         mut spare: Vec<nasd_device::Frame>,
     ) -> Result<Result<Attributes, NoSpace>, StoreError> {
+        let shared = self.shared_blocks(object.name, body)?;
         let old_size = body.record.logical_size;
         let new_size = changes.logical_size.unwrap_or(old_size);
         // Only small objects do anything here, so that the frame is left for `truncate`.
@@ -296,10 +295,7 @@ impl Store {
             if !matches!(truncated, Ok(Ok(()))) {
                 // All or nothing: the reservation goes back to what it was, if it still can.
                 let _ = self.reserve(object, body, old_reservation);
-                return truncated.and_then(|outcome| match outcome {
-                    Ok(()) => self.attributes(object.name, body).map(Ok),
-                    Err(lacking) => Ok(Err(lacking)),
-                });
+                return truncated.map(|outcome| outcome.map(|()| body.attributes(shared)));
             }
         }
         let record = &mut body.record;
@@ -324,7 +320,7 @@ impl Store {
         }
         object.publish(body);
         self.table.register(object, body);
-        self.attributes(object.name, body).map(Ok)
+        Ok(Ok(body.attributes(shared)))
     }
 
     fn reserve(&self, object: &Object, body: &mut Body, blocks: u64) -> Result<(), NoSpace> {

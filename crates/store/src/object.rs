@@ -258,18 +258,21 @@ impl Body {
         all.fold(extents, |left, clears| clears.subtract(left))
     }
 
-    /// The attributes as `getattr` tells them, without what is shared in a family.
-    pub(crate) fn attributes(&self) -> Attributes {
+    /// The attributes as `getattr` tells them, of an object for which so many blocks count that it shares
+    /// with its family.
+    pub(crate) fn attributes(&self, shared: u64) -> Attributes {
         let record = &self.record;
         // Contents that go into the tree take no blocks.
         let writing = if self.small { 0 } else { self.writing.fresh };
         let blocks_used = record.blocks_used + self.fresh + writing;
+        let allocated = record.blocks_reserved.max(blocks_used);
+        let blocks_used = blocks_used + shared;
         Attributes {
             access_control_version: record.access_control_version,
             nearby_object: record.nearby_object,
             copied_object: record.copied_object,
             logical_size: record.logical_size,
-            blocks_allocated: record.blocks_reserved.max(blocks_used),
+            blocks_allocated: allocated.max(blocks_used),
             blocks_used,
             block_size: BLOCK_BYTES as u32,
             create_time: record.create_time,

@@ -39,15 +39,16 @@ impl Store {
                 return Err(StoreError::NoSuchObject(name));
             }
             let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
+            let shared = self.shared_blocks(name, &body)?;
             if range.is_empty() {
-                return self.attributes(name, &body);
+                return Ok(body.attributes(shared));
             }
             match self.try_punch(&object, &mut body, range, &mut spare)? {
                 Ok(()) => {
                     body.record.data_modify_time = now;
                     body.record.fs_data_modify_time = now;
                     self.table.register(&object, &mut body);
-                    return self.attributes(name, &body);
+                    return Ok(body.attributes(shared));
                 }
                 Err(lacking) => {
                     drop(body);

@@ -162,6 +162,7 @@ impl Store {
             }
             Err(failure) => {
                 if let Failure::Fatal(error) = &failure {
+                    self.metadata.note_failed_sync();
                     self.latch(error);
                 }
                 self.put_back(taken);

@@ -104,8 +104,12 @@ impl Backlog {
         entries.append(&mut waiting.entries);
         waiting.frames += waiting.applying.unwrap_or(0);
         waiting.entries = entries;
-        // Nobody need look at it again.
         waiting.since = None;
+    }
+
+    /// Nobody need look at it again until something is added.
+    fn rest(&self) {
+        self.waiting().since = None;
     }
 
     /// Whether the tree has everything.
@@ -181,7 +185,7 @@ impl Store {
     pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
         let _applying = Applying::begin(self);
         loop {
-            self.writable()?;
+            self.writable().inspect_err(|_| self.backlog.rest())?;
             let entries = self.backlog.take();
             let Some(mark) = entries.last().map(|last| last.mark) else {
                 return Ok(());
@@ -192,6 +196,12 @@ impl Store {
                     let taken = entries.into_iter().flat_map(|entry| entry.taken);
                     self.let_go(taken, &effects);
                     self.backlog.settled.fetch_add(1, Ordering::SeqCst);
+                    // What is applied is right, and can't become durable any more.
+                    if let Err(error) = self.metadata.check_writable() {
+                        let error = StoreError::from(error);
+                        self.latch(&error);
+                        return Err(error);
+                    }
                 }
                 Err(error) => {
                     let error = StoreError::from(error);
@@ -277,5 +287,76 @@ impl Store {
         }
         let charge = body.charge_with(0);
         self.settle_charge(&one.object, &mut body, charge);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nasd_device::{FaultPlan, FaultyDevice};
+    use nasd_types::{ObjectId, ObjectName, SetAttributes, Timestamp};
+
+    use super::*;
+    use crate::OpenOptions;
+    use crate::object::{Object, initial_record};
+    use crate::testing::{PARTITION, formatted};
+
+    /// More objects than the table keeps when nobody uses them.
+    const MANY: u64 = 100_000;
+
+    /// A store over a tree that has objects, of which it has hardly any in memory.
+    fn store() -> (Arc<FaultyDevice>, Store, Vec<ObjectName>) {
+        let device = formatted();
+        let store = crate::testing::open(&device);
+        let initial = SetAttributes::default();
+        let name = |_| {
+            let (object, _) = store.create(PARTITION, &initial, Timestamp(2)).unwrap();
+            ObjectName { partition: PARTITION, object }
+        };
+        let names = (0..300).map(name).collect();
+        store.close().unwrap();
+        let (cache_bytes, metadata_cache_bytes) = (4 << 20, 32 << 10);
+        let options = OpenOptions { cache_bytes, metadata_cache_bytes, ..OpenOptions::default() };
+        let store = Store::open(device.clone(), &options).unwrap();
+        (device, store, names)
+    }
+
+    fn set_version(store: &Store, name: ObjectName, version: u64) {
+        let changes =
+            SetAttributes { access_control_version: Some(version), ..SetAttributes::default() };
+        store.setattr(name, &changes, Timestamp(3)).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_applied_stays_in_memory_in_its_order() {
+        let (device, store, names) = store();
+        let (removed, changed) = (&names[..20], &names[200..220]);
+        for version in 1..=3 {
+            changed.iter().for_each(|name| set_version(&store, *name, version));
+            store.flush(changed).unwrap();
+        }
+        removed.iter().for_each(|name| store.remove(*name).unwrap());
+        store.flush(removed).unwrap();
+        let metadata = store.geometry.metadata_offset;
+        let unreadable = metadata..metadata + store.geometry.metadata_bytes;
+        device.set_plan(FaultPlan { unreadable, ..FaultPlan::default() });
+        store.settle_when_due(Duration::from_secs(5)).unwrap_err();
+        assert!(store.read_only().is_some());
+        let marks: Vec<u64> =
+            store.backlog.waiting().entries.iter().map(|entry| entry.mark.applied).collect();
+        assert!(marks.len() == 4 && marks.is_sorted(), "{marks:?}");
+        // Other objects come and go.
+        let record = initial_record(&SetAttributes::default(), Timestamp(2));
+        for number in 0..MANY {
+            let name = ObjectName { object: ObjectId((1 << 40) + number), ..names[0] };
+            store.table.insert_created(Arc::new(Object::created(name, record.clone(), 0)));
+        }
+        for name in removed {
+            assert_eq!(store.access_control_version(*name).unwrap(), None, "{name}");
+        }
+        for name in changed {
+            assert_eq!(store.access_control_version(*name).unwrap(), Some(3), "{name}");
+        }
     }
 }

@@ -67,10 +67,11 @@ const RECENT_SHARE: usize = 4;
 /// A failure of the tree.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TreeError {
-    /// The device failed a read, or a record or page is not what was written.
+    /// A record or page is not what was written.
     #[error("{0}")]
     Damaged(String),
-    /// The device failed a transfer.
+    /// The device failed a transfer, now or before: after a read that failed, what is not in memory is
+    /// not read any more until the next open.
     #[error("{0}")]
     Io(std::io::Error),
 }
@@ -79,6 +80,9 @@ impl<E: Into<redb::Error>> From<E> for TreeError {
     fn from(error: E) -> Self {
         match error.into() {
             redb::Error::Io(source) => TreeError::Io(source),
+            redb::Error::PreviousIo => {
+                TreeError::Io(std::io::Error::other("a read of the metadata tree failed before"))
+            }
             other => TreeError::Damaged(other.to_string()),
         }
     }
@@ -271,6 +275,19 @@ impl Metadata {
     /// Writes nothing to the device any more, as after a power cut.
     pub(crate) fn sever(&self, reason: &str) {
         self.region.sever(reason);
+    }
+
+    /// A sync of the device has failed, whoever asked for it: it may have taken back what the tree wrote.
+    pub(crate) fn note_failed_sync(&self) {
+        self.region.note_failed_sync();
+    }
+
+    /// Fails once a write or sync of the tree has failed, so that nothing more becomes durable.
+    pub(crate) fn check_writable(&self) -> Result<(), TreeError> {
+        match self.region.failure() {
+            Some(failure) => Err(TreeError::Io(std::io::Error::other(failure.to_owned()))),
+            None => Ok(()),
+        }
     }
 
     /// Counts the tree's pages, for `capacity`.

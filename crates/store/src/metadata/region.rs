@@ -14,12 +14,14 @@
 //!   go out sorted and in few large pieces. When that fails, the region remembers the failure,
 //!   keeps the pages, and takes no more to the device: the tree goes on serving reads of a state
 //!   that is consistent, and the store, which asks for [`Region::failure`] after each commit,
-//!   accepts no more changes.
+//!   accepts no more changes. A sync that fails may take back what was written before it, so pages
+//!   stay in memory until it has succeeded. Those that are too many for that leave before, and can't
+//!   be read any more if it fails.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::ThreadId;
 
@@ -53,6 +55,9 @@ struct Ahead {
     changes: u64,
 }
 
+/// Pages by number within the region.
+type Pages = BTreeMap<u64, Arc<AlignedBuffer>>;
+
 /// Reads ahead for this thread until it is dropped.
 pub(crate) struct ReadingAhead<'r>(Option<&'r Region>);
 
@@ -73,8 +78,14 @@ pub(crate) struct Region {
     bytes: u64,
     /// Length of the file as the tree knows it; zero until it was made.
     length: AtomicU64,
-    /// Pages written and not yet on the device, by number within the region.
-    pending: RwLock<BTreeMap<u64, Arc<AlignedBuffer>>>,
+    /// Pages written and not yet durable on the device, by number within the region.
+    pending: RwLock<Pages>,
+    /// Pages that left memory for the device before a sync made them durable.
+    unsynced: Mutex<BTreeSet<u64>>,
+    /// A sync has failed, so nobody knows what the device has of those.
+    sync_failed: AtomicBool,
+    /// Held by whoever writes pages to the device, so that of two versions the newer comes last.
+    writing: Mutex<()>,
     failure: OnceLock<String>,
     ahead: Mutex<Ahead>,
     /// Pages that were read when the tree was verified, and are what the device has, by number.
@@ -102,7 +113,10 @@ impl Region {
             start: geometry.metadata_offset,
             bytes: geometry.metadata_bytes,
             length: AtomicU64::new(length),
-            pending: RwLock::new(BTreeMap::new()),
+            pending: RwLock::default(),
+            unsynced: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
+            writing: Mutex::default(),
             failure: OnceLock::new(),
             ahead: Mutex::default(),
             kept: RwLock::default(),
@@ -251,6 +265,28 @@ impl Region {
         found
     }
 
+    fn unsynced(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // What is there is whole after every statement.
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what the device has of these pages is what was written.
+    fn check_unsynced(&self, mut pages: impl Iterator<Item = u64>) -> io::Result<()> {
+        if !self.sync_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let unsynced = self.unsynced();
+        match pages.find(|page| unsynced.contains(page)) {
+            Some(_) => Err(io::Error::other("a page of the metadata may be lost: a sync failed")),
+            None => Ok(()),
+        }
+    }
+
+    /// A sync of the device has failed, whoever asked for it.
+    pub(super) fn note_failed_sync(&self) {
+        self.sync_failed.store(true, Ordering::Release);
+    }
+
     /// The current contents of whole pages.
     fn load(&self, first: u64, pages: u64) -> io::Result<AlignedBuffer> {
         let mut buffer = AlignedBuffer::zeroed((pages * PAGE) as usize);
@@ -262,6 +298,7 @@ impl Region {
         // the device by now, and one that was in memory is as good as what the device has.
         let mut from_device = AlignedBuffer::zeroed((pages * PAGE) as usize);
         self.read_pages(first, &mut from_device)?;
+        self.check_unsynced((first..first + pages).filter(|page| !found.contains(page)))?;
         for page in found {
             let at = ((page - first) * PAGE) as usize;
             from_device[at..at + BLOCK_BYTES].copy_from_slice(&buffer[at..at + BLOCK_BYTES]);
@@ -291,17 +328,44 @@ impl Region {
             pending.len()
         };
         if waiting > PENDING_PAGES_MAX && self.failure.get().is_none() {
-            self.write_out();
+            self.write_early();
         }
         Ok(())
     }
 
-    /// Writes every waiting page to the device; whether that went well.
-    fn write_out(&self) -> bool {
-        let snapshot: Vec<(u64, Arc<AlignedBuffer>)> = {
-            let pending = self.pending.read().unwrap_or_else(PoisonError::into_inner);
-            pending.iter().map(|(&page, bytes)| (page, bytes.clone())).collect()
+    /// Writes every waiting page to the device, and keeps none of them.
+    fn write_early(&self) {
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(written) = self.write_out() {
+            // Before anybody looks for them on the device.
+            self.unsynced().extend(written.keys());
+            self.drop_pending(&written);
+        }
+        drop(writing);
+    }
+
+    /// Writes every waiting page to the device, and makes it durable with all that left before.
+    fn write_and_sync(&self) {
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(written) = self.write_out() else {
+            return;
         };
+        let mut before = std::mem::take(&mut *self.unsynced());
+        drop(writing);
+        match self.device.sync() {
+            Ok(()) => self.drop_pending(&written),
+            Err(error) => {
+                self.unsynced().append(&mut before);
+                self.note_failed_sync();
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Writes every waiting page to the device, by whoever is the only one to; which they are, or
+    /// `None` if that failed.
+    fn write_out(&self) -> Option<Pages> {
+        let snapshot: Pages = self.pending.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut requests: Vec<WriteRequest<'_>> = Vec::new();
         let mut next_page = None;
         for (page, bytes) in &snapshot {
@@ -316,26 +380,28 @@ impl Region {
         }
         if let Err(error) = self.device.write_batch(&requests) {
             self.fail(&error);
-            return false;
+            return None;
         }
-        {
-            // Before anybody looks for these pages on the device.
-            let mut ahead = self.ahead();
-            ahead.changes += 1;
-            ahead.chunks.clear();
-            let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
-            if !kept.is_empty() {
-                snapshot.iter().for_each(|(page, _)| drop(kept.remove(page)));
-            }
+        // Before anybody looks for these pages on the device.
+        let mut ahead = self.ahead();
+        ahead.changes += 1;
+        ahead.chunks.clear();
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        if !kept.is_empty() {
+            snapshot.keys().for_each(|page| drop(kept.remove(page)));
         }
+        Some(snapshot)
+    }
+
+    /// Keeps pages no more that the device has.
+    fn drop_pending(&self, written: &Pages) {
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
-        for (page, written) in &snapshot {
+        for (page, written) in written {
             // A page that was written again meanwhile stays.
             if pending.get(page).is_some_and(|now| Arc::ptr_eq(now, written)) {
                 pending.remove(page);
             }
         }
-        true
     }
 }
 
@@ -368,11 +434,8 @@ impl StorageBackend for RegionBackend {
 
     fn sync_data(&self) -> io::Result<()> {
         let region = &self.0;
-        if region.failure.get().is_some() || !region.write_out() {
-            return Ok(());
-        }
-        if let Err(error) = region.device.sync() {
-            region.fail(&error);
+        if region.failure.get().is_none() {
+            region.write_and_sync();
         }
         Ok(())
     }
@@ -467,6 +530,59 @@ mod tests {
             0,
             "nothing reaches the device any more"
         );
+    }
+
+    #[test]
+    fn what_a_failed_sync_takes_back_is_read_as_it_was_written() {
+        let (device, backend) = region();
+        let fill = |value: u8| {
+            (0..40).for_each(|page| backend.write(page * 4096, &[value; 4096]).unwrap());
+        };
+        fill(1);
+        backend.sync_data().unwrap();
+        fill(2);
+        let failing_syncs = vec![device.syncs()];
+        let failed_sync = nasd_device::FailedSync::Drops;
+        device.set_plan(FaultPlan { failing_syncs, failed_sync, ..FaultPlan::default() });
+        backend.sync_data().unwrap();
+        assert!(backend.0.failure().is_some());
+        let image = device.live_image();
+        let on_device = |page: u64| image[(backend.0.start + page * 4096) as usize];
+        assert!(
+            (0..40).any(|page| on_device(page) == 1) && (0..40).any(|page| on_device(page) == 2)
+        );
+        assert!((0..40).all(|page| read(&backend, page * 4096, 1) == [2]));
+    }
+
+    #[test]
+    fn pages_that_left_early_are_not_read_after_a_failed_sync() {
+        let capacity = 64 << 20;
+        let device = Arc::new(FaultyDevice::zeroed(capacity));
+        let geometry = Geometry::plan(capacity, Some(32 << 20)).unwrap();
+        let backend = RegionBackend(Region::fresh(device.clone(), &geometry));
+        let pages = backend.0.pages();
+        let fill = |value: u8| {
+            (0..pages).for_each(|page| backend.write(page * 4096, &[value; 4096]).unwrap());
+        };
+        fill(1);
+        backend.sync_data().unwrap();
+        assert!(backend.0.unsynced.lock().unwrap().is_empty());
+        fill(2);
+        assert_eq!(read(&backend, 0, 1), [2]);
+        let failing_syncs = vec![device.syncs()];
+        let failed_sync = nasd_device::FailedSync::Drops;
+        device.set_plan(FaultPlan { failing_syncs, failed_sync, ..FaultPlan::default() });
+        backend.sync_data().unwrap();
+        let (mut right, mut refused) = (0, 0);
+        for page in 0..pages {
+            let mut found = [0; 1];
+            match backend.read(page * 4096, &mut found) {
+                Ok(()) => right += u64::from(found == [2]),
+                Err(_) => refused += 1,
+            }
+        }
+        assert_eq!(right + refused, pages, "old pages are read");
+        assert!(right > 0 && refused > 0, "{right} pages are right, {refused} are refused");
     }
 
     #[test]

@@ -58,12 +58,9 @@ impl<'a> Transaction<'a> {
         self.transaction.set_durability(Durability::Immediate)?;
         self.transaction.set_quick_repair(true);
         self.transaction.open_table(DRIVE)?.insert(LOG_MARK, &mark.encode()[..])?;
-        let region = &self.metadata.region;
+        let metadata = self.metadata;
         self.end()?;
-        match region.failure() {
-            Some(failure) => Err(TreeError::Io(std::io::Error::other(failure.to_owned()))),
-            None => Ok(()),
-        }
+        metadata.check_writable()
     }
 
     fn end(self) -> Result<(), TreeError> {
