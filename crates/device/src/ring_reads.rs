@@ -217,17 +217,17 @@ impl ReadQueue for RingReads<'_> {
         loop {
             self.fill();
             let lacking = least.saturating_sub(self.ended.len()).min(self.pushed);
-            if self.slots.len() > 0 && !self.enter(lacking) {
+            if !self.slots.is_empty() && !self.enter(lacking) {
                 self.abandon_ring();
             }
             self.reap();
-            let is_enough = self.ended.len() >= least || self.slots.len() == 0;
+            let is_enough = self.ended.len() >= least || self.slots.is_empty();
             // What is waiting is under way before anything else is done.
             if is_enough && (self.waiting.is_empty() || self.pushed == DEPTH) {
                 break;
             }
         }
-        if self.slots.len() == 0 {
+        if self.slots.is_empty() {
             self.lease = None;
         }
         std::mem::take(&mut self.ended)

@@ -31,8 +31,11 @@ struct Wanted {
     frames: usize,
 }
 
+/// The place of a wanted piece, and its range.
+type Asked = (usize, ByteRange);
+
 /// What is wanted of the frames of an object, and by which of the wanted pieces.
-pub(crate) type ByFrame = BTreeMap<u64, (BlockSet, Vec<usize>)>;
+type ByFrame = BTreeMap<u64, (BlockSet, Vec<usize>)>;
 
 /// A frame that is being read.
 #[derive(Debug)]
@@ -105,12 +108,12 @@ impl Prefetch<'_> {
         self.begin();
         loop {
             let lacking = least.saturating_sub(self.come.len());
-            if self.coming.len() > 0 {
+            if !self.coming.is_empty() {
                 for end in self.queue.ended(lacking.min(1)) {
                     self.put(end);
                 }
             }
-            if self.come.len() >= least || self.coming.len() == 0 {
+            if self.come.len() >= least || self.coming.is_empty() {
                 return std::mem::take(&mut self.come);
             }
         }
@@ -121,27 +124,20 @@ impl Prefetch<'_> {
         if self.asked.is_empty() {
             return;
         }
-        let mut by_object: BTreeMap<ObjectName, (Arc<Object>, Vec<(usize, ByteRange)>)> =
-            BTreeMap::new();
+        let mut by_object: BTreeMap<ObjectName, (Arc<Object>, Vec<Asked>)> = BTreeMap::new();
         for (tag, object, range) in self.asked.drain(..) {
             let place = self.wanted.insert(Wanted { tag, frames: 0 });
             let of_object = by_object.entry(object.name).or_insert_with(|| (object, Vec::new()));
             of_object.1.push((place, range));
         }
-        let mut places = Vec::new();
         for (object, ranges) in by_object.into_values() {
-            places.extend(ranges.iter().map(|(place, _)| *place));
-            self.begin_object(&object, &ranges);
-        }
-        for place in places {
-            self.note_frame(place, 0);
-        }
-    }
-
-    /// Begins to read what an object lacks of the ranges.
-    fn begin_object(&mut self, object: &Arc<Object>, ranges: &[(usize, ByteRange)]) {
-        for coming in self.store.coming(object, ranges) {
-            self.begin_frame(coming);
+            for coming in self.store.coming(&object, &ranges) {
+                self.begin_frame(coming);
+            }
+            for (place, _) in ranges {
+                // One that lacks nothing, or can't be helped.
+                self.note_frames(place, 0);
+            }
         }
     }
 
@@ -170,7 +166,7 @@ impl Prefetch<'_> {
             return;
         };
         for &place in &coming.waiters {
-            self.note_frame(place, 1);
+            self.note_frames(place, 1);
         }
         if end.outcome.is_err() {
             return;
@@ -195,7 +191,7 @@ impl Prefetch<'_> {
     }
 
     /// So many of a piece's frames have come, or will not.
-    fn note_frame(&mut self, place: usize, frames: usize) {
+    fn note_frames(&mut self, place: usize, frames: usize) {
         let Some(wanted) = self.wanted.get_mut(place) else {
             return;
         };
@@ -210,7 +206,7 @@ impl Prefetch<'_> {
 
 impl Store {
     /// What is to be read of an object so that the cache has the ranges.
-    fn coming(&self, object: &Arc<Object>, ranges: &[(usize, ByteRange)]) -> Vec<Coming> {
+    fn coming(&self, object: &Arc<Object>, ranges: &[Asked]) -> Vec<Coming> {
         // Locked if that is possible at once, and not for as long as anything is read.
         let Some(body) = object.try_read().filter(|body| !body.removed && !body.small) else {
             return Vec::new();
@@ -235,7 +231,7 @@ impl Store {
 
     /// The blocks of the ranges that the cache lacks, and how often those on the medium had changed
     /// then.
-    fn lacking(&self, object: &Object, size: u64, ranges: &[(usize, ByteRange)]) -> (u64, ByFrame) {
+    fn lacking(&self, object: &Object, size: u64, ranges: &[Asked]) -> (u64, ByFrame) {
         let limit = self.transfer_limit() as u64;
         let mut lacking = ByFrame::new();
         let frames = self.cache.frames(object);
