@@ -47,7 +47,8 @@ pub trait ReadQueue {
     /// How many reads have been begun and not been given back.
     fn under_way(&self) -> usize;
 
-    /// Gives back reads that have ended; waits until `least` of them have, or all.
+    /// Gives back reads that have ended, perhaps not all of them at once; waits until `least` of them
+    /// have, or all.
     fn ended(&mut self, least: usize) -> Vec<ReadEnd>;
 }
 

@@ -19,6 +19,10 @@ use crate::read_queue::{FrameRead, ReadEnd, ReadPart, ReadQueue, read_plainly};
 use crate::ring::{DEPTH, Lease};
 use crate::{DeviceError, Frame};
 
+/// Most completions that are taken at a time: the caller has work with each, and while it does that
+/// work other reads could be begun.
+const REAPED: usize = 8;
+
 /// A read whose parts are not all done.
 struct Slot {
     tag: usize,
@@ -110,8 +114,11 @@ impl<'d> RingReads<'d> {
     /// Takes the completions that are there.
     fn reap(&mut self) {
         let Some(ring) = self.lease.as_mut().and_then(Lease::ring) else { return };
-        let completions: Vec<(u64, i32)> =
-            ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        let completions: Vec<(u64, i32)> = ring
+            .completion()
+            .take(REAPED)
+            .map(|entry| (entry.user_data(), entry.result()))
+            .collect();
         for (word, result) in completions {
             self.pushed -= 1;
             self.complete(PartOf::of_word(word), result);

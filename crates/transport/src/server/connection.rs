@@ -312,18 +312,23 @@ impl<S: Service> Connection<S> {
         begun: &mut Begun<'_, S>,
         place: &Arc<Place>,
     ) -> Result<Box<Lead<S>>, Step> {
+        // What was received last is on its way first, and what is done is answered, though not so much
+        // at a time that nothing new could be on its way meanwhile.
+        begun.answer(0, &mut lead.outbox);
+        let has_answers = !lead.outbox.is_empty();
+        if !self.send(&mut lead.outbox) {
+            return Err(Step::End);
+        }
         // What has come through TLS may have been taken from the socket already.
         let ahead = if self.wire.is_plain() {
             lead.records.read_ahead(|into| self.wire.receive_now(into))
         } else {
             Ahead::Part
         };
+        let may_receive = lead.alone.is_none() && !begun.is_full();
         match ahead {
-            Ahead::Record if lead.alone.is_none() && !begun.is_full() => {
-                // Those before it are under way first, and those that have come need not wait.
-                begun.answer(0, &mut lead.outbox);
-                Ok(lead)
-            }
+            Ahead::Record if may_receive => Ok(lead),
+            Ahead::Nothing if may_receive && has_answers => Ok(lead),
             Ahead::Record | Ahead::Part | Ahead::Nothing => self.wait(lead, begun, place, ahead),
             Ahead::End => {
                 let mut sent = self.answer_all(begun, &mut lead.outbox);
@@ -345,9 +350,6 @@ impl<S: Service> Connection<S> {
         place: &Arc<Place>,
         ahead: Ahead,
     ) -> Result<Box<Lead<S>>, Step> {
-        if !self.send(&mut lead.outbox) {
-            return Err(Step::End);
-        }
         let alone = lead.alone.take();
         match ahead {
             Ahead::Nothing if alone.is_none() => self.lay_down_turn(lead, place, LOOKS_TOGETHER),
