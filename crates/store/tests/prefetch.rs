@@ -75,7 +75,7 @@ fn what_was_wanted_is_in_the_cache_as_it_was_written() {
             let range = ByteRange::new(random.below(bytes.len() as u64 + 9000), 4096);
             wanted.push((*object, range));
         }
-        prefetch(store, &wanted);
+        prefetch(&store, &wanted);
         for (object, range) in &wanted {
             let bytes = &objects.iter().find(|(name, _)| name == object).unwrap().1;
             let (start, end) = (range.offset as usize, range.end() as usize);
@@ -115,7 +115,7 @@ fn what_cannot_be_had_is_left_for_the_read() {
         // More than a transfer may have.
         (*other, ByteRange::ALL),
     ];
-    prefetch(store, &wanted);
+    prefetch(&store, &wanted);
     assert!(!store.is_cached(*one, block(5)));
     assert!(store.is_cached(*one, block(40)) && store.is_cached(*other, block(5)));
     let error = store.read(*one, block(5)).unwrap_err();

@@ -30,6 +30,10 @@ impl<'s, S: Service> Begun<'s, S> {
         self.xids.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.xids.len()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.xids.len() >= BEGUN_MAX
     }

@@ -313,8 +313,10 @@ impl<S: Service> Connection<S> {
         place: &Arc<Place>,
     ) -> Result<Box<Lead<S>>, Step> {
         // What was received last is on its way first, and what is done is answered, though not so much
-        // at a time that nothing new could be on its way meanwhile.
-        begun.answer(0, &mut lead.outbox);
+        // at a time that nothing new could be on its way meanwhile. One alone is waited for.
+        if begun.len() > 1 {
+            begun.answer(0, &mut lead.outbox);
+        }
         let has_answers = !lead.outbox.is_empty();
         if !self.send(&mut lead.outbox) {
             return Err(Step::End);
