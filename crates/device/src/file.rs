@@ -229,7 +229,7 @@ impl FileDevice {
 
     /// A ring for a queue of reads, if one is to be had.
     pub(crate) fn lease(&self) -> Option<Lease<'_>> {
-        if self.queue == Queue::Plain { None } else { self.rings.take() }
+        if self.queue == Queue::Plain { None } else { self.rings.take_for_queue() }
     }
 
     /// What the transfers of rings name.

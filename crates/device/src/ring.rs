@@ -35,6 +35,9 @@ const REFILL: usize = 8;
 /// same time.
 const MAX_RINGS: usize = 32;
 
+/// Most of them that queues of reads may have: however many there are, batches find rings too.
+const MAX_QUEUE_RINGS: usize = 24;
+
 /// IORING_ENTER_GETEVENTS of io_uring_enter(2): wait for completions.
 const GET_EVENTS: u32 = 1;
 
@@ -86,6 +89,15 @@ impl RingPool {
         if error.raw_os_error().is_some_and(|code| never.contains(&code)) {
             self.rings().refused = true;
         }
+    }
+
+    /// The same for a queue of reads, which may keep it for long.
+    pub(crate) fn take_for_queue(&self) -> Option<Lease<'_>> {
+        let taken = {
+            let rings = self.rings();
+            rings.count - rings.idle.len()
+        };
+        if taken < MAX_QUEUE_RINGS { self.take() } else { None }
     }
 
     /// A ring that nobody else uses, if one is idle or can be made.

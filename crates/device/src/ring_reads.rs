@@ -1,7 +1,7 @@
 //! A queue of reads through a ring.
 //!
-//! The queue takes a ring of its device when it gets its first read, and gives it back when it has
-//! none any more; without one, a read is done by plain calls when it is begun.
+//! The queue takes a ring of its device when it has reads to do, and gives it back when it has none
+//! any more; without one, reads are done by plain calls, one after the other, when they are waited for.
 //!
 //! What makes this sound: a frame of which the kernel may still read a part stays in the queue, and the
 //! queue does not end before the kernel is done.
@@ -87,13 +87,14 @@ impl<'d> RingReads<'d> {
         }
     }
 
-    /// Puts into the ring what waits, as far as there is room.
-    fn fill(&mut self) {
+    /// Puts into the ring what waits, as far as there is room; whether it put anything.
+    fn fill(&mut self) -> bool {
         let RingReads { device, lease, slots, waiting, pushed, .. } = self;
-        let Some(ring) = lease.as_mut().and_then(Lease::ring) else { return };
+        let Some(ring) = lease.as_mut().and_then(Lease::ring) else { return false };
+        let before = *pushed;
         let mut queue = ring.submission();
         while *pushed < DEPTH && !queue.is_full() {
-            let Some(of) = waiting.pop_front() else { return };
+            let Some(of) = waiting.pop_front() else { break };
             let Some(slot) = slots.get_mut(of.slot) else { continue };
             let (offset, memory) = slot.rest(of.part);
             let fd = types::Fd(device.descriptor().as_raw_fd());
@@ -109,6 +110,7 @@ impl<'d> RingReads<'d> {
             debug_assert!(put.is_ok(), "the queue was not full");
             *pushed += 1;
         }
+        *pushed > before
     }
 
     /// Takes the completions that are there.
@@ -119,8 +121,8 @@ impl<'d> RingReads<'d> {
             .take(REAPED)
             .map(|entry| (entry.user_data(), entry.result()))
             .collect();
+        self.pushed -= completions.len();
         for (word, result) in completions {
-            self.pushed -= 1;
             self.complete(PartOf::of_word(word), result);
         }
     }
@@ -162,12 +164,20 @@ impl<'d> RingReads<'d> {
         }
     }
 
-    /// Does by plain calls what is not in the ring.
-    fn serve_waiting_plainly(&mut self) {
-        while let Some(of) = self.waiting.pop_front() {
-            // As an entry that the ring gave back undone.
+    /// Does by plain calls, without a ring, what waits, until `least` reads have ended.
+    fn serve_plainly(&mut self, least: usize) {
+        while self.ended.len() < least
+            && let Some(of) = self.waiting.pop_front()
+        {
+            // As an entry that a ring gave back undone.
             self.complete(of, -Errno::AGAIN.raw_os_error());
         }
+    }
+
+    /// Whether completions are there already.
+    fn has_completions(&mut self) -> bool {
+        let ring = self.lease.as_mut().and_then(Lease::ring);
+        ring.is_some_and(|ring| !ring.completion().is_empty())
     }
 
     /// Gives the kernel what was put into the ring and waits for `want` completions; whether the ring
@@ -206,18 +216,17 @@ impl<'d> RingReads<'d> {
 
 impl ReadQueue for RingReads<'_> {
     fn begin(&mut self, read: FrameRead) {
-        if self.lease.is_none() {
-            self.lease = self.device.lease();
+        let FrameRead { tag, mut frame, mut parts } = read;
+        parts.retain(|part| !part.range.is_empty());
+        let refused = self.device.check_parts(&frame, &parts).err();
+        if refused.is_some() || parts.is_empty() {
+            let outcome = refused.map_or(Ok(()), Err);
+            return self.ended.push(ReadEnd { tag, frame, outcome });
         }
-        let checked = self.device.check_parts(&read.frame, &read.parts);
-        if let Err(error) = checked {
-            let FrameRead { tag, frame, .. } = read;
-            return self.ended.push(ReadEnd { tag, frame, outcome: Err(error) });
+        if parts.windows(2).any(|pair| pair[0].range.end > pair[1].range.start) {
+            // The kernel would write to the same memory twice.
+            return self.ended.push(read_plainly(self.device, FrameRead { tag, frame, parts }));
         }
-        if self.lease.is_none() || read.parts.is_empty() {
-            return self.ended.push(read_plainly(self.device, read));
-        }
-        let FrameRead { tag, mut frame, parts } = read;
         let (memory, count) = (NonNull::from(&mut frame[..]).cast(), parts.len());
         let slot = Slot { tag, frame, memory, parts, left: count, failed: None };
         let index = self.slots.insert(slot);
@@ -229,14 +238,19 @@ impl ReadQueue for RingReads<'_> {
     }
 
     fn ended(&mut self, least: usize) -> Vec<ReadEnd> {
-        if least > 0 && self.pushed == 0 && self.waiting.len() == 1 {
-            // One alone is faster without the ring.
-            self.serve_waiting_plainly();
+        let is_single = self.pushed == 0 && self.waiting.len() == 1;
+        if self.lease.is_none() && !self.waiting.is_empty() && !(is_single && least > 0) {
+            self.lease = self.device.lease();
+        }
+        if self.lease.is_none() {
+            // One alone is faster without a ring; and where there is none, others have a turn in between.
+            self.serve_plainly(least);
+            return std::mem::take(&mut self.ended);
         }
         loop {
-            self.fill();
+            let is_more_to_do = self.fill() || !self.has_completions();
             let lacking = least.saturating_sub(self.ended.len()).min(self.pushed);
-            if !self.slots.is_empty() && !self.enter(lacking) {
+            if is_more_to_do && !self.slots.is_empty() && !self.enter(lacking) {
                 self.abandon_ring();
             }
             self.reap();

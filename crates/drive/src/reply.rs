@@ -103,9 +103,20 @@ impl Drive {
         refusal: Refusal,
         now: Timestamp,
     ) -> Answer<ReplyData> {
+        tracing::debug!(credential = ?claimed.credential, "to be refused");
+        self.refusal(claimed.nonce(), refusal, now)
+    }
+
+    /// The same of a call of which no more is kept than its nonce.
+    pub(crate) fn refusal(
+        &self,
+        nonce: &Nonce,
+        refusal: Refusal,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
         self.counters.count_refusal();
-        tracing::debug!(%refusal, credential = ?claimed.credential, "refused");
-        let timestamp = self.window.clock_for(now, claimed.nonce());
+        tracing::debug!(%refusal, "refused");
+        let timestamp = self.window.clock_for(now, nonce);
         let unique = self.nonces.draw(now).unique;
         let verifier =
             verifier(&Verifier { nonce: Nonce { timestamp, unique }, digest: NO_DIGEST });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
+use nasd_types::{Compression, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 use crate::flush::Request;
 use crate::log::Change;
@@ -106,6 +106,13 @@ impl Store {
         partition: PartitionId,
     ) -> Result<PartitionSettings, StoreError> {
         Ok(self.partitions.get(partition)?.settings)
+    }
+
+    /// Whether new data of a partition may be compressed. Takes no copy of its keys, as the others do.
+    pub(crate) fn compresses(&self, partition: PartitionId) -> bool {
+        let known = self.partitions.read();
+        let found = known.partitions.get(&partition);
+        found.is_some_and(|found| found.settings.compression != Compression::None)
     }
 
     /// The drive's own keys.

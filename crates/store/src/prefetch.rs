@@ -1,7 +1,7 @@
 //! Bringing pieces of objects into the cache while the caller does something else.
 //!
-//! Pieces that are wanted at the same time are read by one batch of transfers, each frame once, and
-//! each piece has come as soon as its own frames have. No lock is held meanwhile: what changes on the
+//! Of pieces that are wanted before they are waited for, each frame is read once, and each piece has
+//! come as soon as its own frames have. No lock is held meanwhile: what changes on the
 //! medium under a read makes that read useless, and it is dropped (`FrameMap::epoch`).
 //!
 //! It only ever helps: whatever stands in the way (memory, a lock, a medium error, compression) is
@@ -84,10 +84,15 @@ impl Store {
         }
     }
 
-    /// Whether it makes sense to [`prefetch`](Self::prefetch) pieces of an object: the device then
-    /// reads while the caller does something else, and the object itself need not be read first.
+    /// Whether it makes sense to [`prefetch`](Self::prefetch) pieces of an object: the device reads
+    /// while the caller does something else, the object itself need not be read first, and what is
+    /// written to it is not compressed.
     pub fn can_prefetch(&self, name: ObjectName) -> bool {
-        self.device.has_deep_queue() && self.table.get(name).is_ok()
+        self.device.has_deep_queue()
+            && !self.compresses(name.partition)
+            && self.table.get(name).is_ok_and(|object| {
+                object.try_read().is_some_and(|body| !body.small && !body.removed)
+            })
     }
 }
 

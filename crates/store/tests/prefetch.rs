@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::*;
-use nasd_device::FaultPlan;
+use nasd_device::{FaultPlan, FileDevice, FileOptions};
 use nasd_store::{Store, StoreError};
 use nasd_types::{ByteRange, Compression, ObjectName, Timestamp};
 
@@ -132,6 +132,18 @@ fn what_cannot_be_had_is_left_for_the_read() {
 #[test]
 fn writers_readers_and_those_who_prefetch_do_not_wait_for_one_another_for_ever() {
     let (_, store) = memory_store(64 * MIB, &small_cache(64));
+    together(store);
+    // Through a queue of the device, if the kernel here has such.
+    let folder = tempfile::tempdir().unwrap();
+    let file = FileOptions { allow_buffered: true, ..FileOptions::default() };
+    let device = FileDevice::create(folder.path().join("medium"), 64 * MIB, file).unwrap();
+    let device = Arc::new(device);
+    Store::format(device.clone(), &format_options()).unwrap();
+    // So few frames that most of what is read was given up before.
+    together(open(device, &small_cache(16)));
+}
+
+fn together(store: Store) {
     let store = Arc::new(store);
     let objects: Vec<ObjectName> = (0..4).map(|_| create(&store, P1)).collect();
     // Every byte of a block is the same.

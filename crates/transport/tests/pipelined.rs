@@ -130,6 +130,50 @@ fn each_of_those_that_wait_together_is_answered_when_it_is_done() {
 }
 
 #[test]
+fn neither_a_stream_of_others_nor_one_that_waits_alone_holds_up_those_that_wait_together() {
+    let server = start(ServerOptions::default());
+    let channel = Arc::new(connect(&server));
+    for count in [1, 5] {
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut calls = std::collections::VecDeque::new();
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    calls.push_back(begin_echo(&channel, &[7; 150]));
+                    if calls.len() >= 200 {
+                        calls.pop_front().unwrap().wait().0.unwrap();
+                    }
+                }
+                calls.into_iter().for_each(|call| drop(call.wait().0.unwrap()));
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let began = Instant::now();
+            let naps: Vec<_> = (0..count).map(|_| begin_nap(&channel, 30)).collect();
+            naps.into_iter().for_each(|nap| drop(nap.wait().0.unwrap()));
+            let taken = began.elapsed();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(taken < Duration::from_millis(400), "{count}: {taken:?}");
+        });
+    }
+    // Nor does either of these wait for the other.
+    for (nap_ms, sleep_ms) in [(600_u32, 20_u32), (20, 600)] {
+        let began = Instant::now();
+        let naps = [nap_ms; 3].map(|time| begin_nap(&channel, time));
+        let arguments = sleep_ms.to_be_bytes();
+        let alone = begin(&channel, SLEEP, &arguments, &[], Vec::new());
+        let naps_first = nap_ms < sleep_ms;
+        let mut naps = Vec::from(naps);
+        if naps_first {
+            naps.drain(..).for_each(|nap| drop(nap.wait().0.unwrap()));
+        } else {
+            alone.wait().0.unwrap();
+        }
+        assert!(began.elapsed() < Duration::from_millis(400), "{nap_ms}: {:?}", began.elapsed());
+        naps.into_iter().for_each(|nap| drop(nap.wait().0.unwrap()));
+    }
+}
+
+#[test]
 fn who_waits_for_some_call_gets_those_first_that_end_first() {
     let server = start(ServerOptions::default());
     let channel = Arc::new(connect(&server));

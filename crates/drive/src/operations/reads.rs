@@ -3,9 +3,11 @@
 //! Only when all is found out that a read may do is anything read for it, and what is in the cache
 //! then is given by the same `read` as always.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
-use nasd_protocol::drive::{Procedure, Read};
+use nasd_capability::Refusal;
+use nasd_protocol::drive::{Procedure, Read, ReadArguments};
 use nasd_store::{Located, Prefetch};
 use nasd_transport::{Answer, Call, Together};
 use nasd_types::ByteRange;
@@ -13,15 +15,25 @@ use slab::Slab;
 
 use super::{Permitted, authorize, finish};
 use crate::Drive;
+use crate::counters::Holder;
 use crate::incoming::Incoming;
 use crate::reply::ReplyData;
 
 /// A read that waits.
 struct Begun {
     tag: usize,
-    permitted: Permitted<nasd_protocol::drive::ReadArguments>,
+    permitted: Permitted<ReadArguments>,
     /// When it began, if its time is taken.
     begin: Option<Instant>,
+    wanted: Option<Wanted>,
+}
+
+/// What is read for it.
+struct Wanted {
+    object: Located,
+    range: ByteRange,
+    /// The object's access control version when the read was authorized.
+    version: Option<u64>,
 }
 
 /// See the module.
@@ -29,13 +41,15 @@ pub(crate) struct Reads<'d> {
     drive: &'d Drive,
     prefetch: Prefetch<'d>,
     begun: Slab<Begun>,
+    /// Those for which nothing could be done in advance, so that they wait for the medium by themselves.
+    left: VecDeque<Begun>,
     answers: Vec<(usize, Answer<ReplyData>)>,
 }
 
 impl<'d> Reads<'d> {
     pub(crate) fn new(drive: &'d Drive) -> Reads<'d> {
         let prefetch = drive.store.prefetch();
-        Reads { drive, prefetch, begun: Slab::new(), answers: Vec::new() }
+        Reads { drive, prefetch, begun: Slab::new(), left: VecDeque::new(), answers: Vec::new() }
     }
 
     fn answer(&mut self, tag: usize, begin: Option<Instant>, answer: Answer<ReplyData>) {
@@ -44,9 +58,28 @@ impl<'d> Reads<'d> {
     }
 
     fn finish(&mut self, begun: Begun) {
-        let Begun { tag, permitted, begin } = begun;
-        let answer = finish::<Read>(self.drive, permitted);
+        let Begun { tag, permitted, begin, wanted } = begun;
+        let is_revoked = permitted.grant.holder == Holder::Capability
+            && wanted.is_some_and(|Wanted { object, version, .. }| {
+                object.access_control_version() != version
+            });
+        let answer = if is_revoked {
+            // It waited for longer than its capability was good for.
+            let now = self.drive.environment.now();
+            self.drive.refusal(permitted.grant.authorized.nonce(), Refusal::Digest, now)
+        } else {
+            finish::<Read>(self.drive, permitted)
+        };
         self.answer(tag, begin, answer);
+    }
+
+    /// Finishes a read whose data have come, if they have.
+    fn come(&mut self, begun: Begun) {
+        let is_there = begun
+            .wanted
+            .as_ref()
+            .is_some_and(|wanted| self.drive.store.is_cached(wanted.object.name(), wanted.range));
+        if is_there { self.finish(begun) } else { self.left.push_back(begun) }
     }
 }
 
@@ -58,32 +91,39 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
             Err(answer) => return self.answer(tag, begin, answer),
         };
         let wanted = wanted(self.drive, &permitted);
-        let begun = Begun { tag, permitted, begin };
-        match wanted {
+        let piece = wanted.as_ref().map(|wanted| (wanted.object.clone(), wanted.range));
+        let begun = Begun { tag, permitted, begin, wanted };
+        match piece {
             Some((object, range)) => {
                 let number = self.begun.insert(begun);
                 self.prefetch.want(number, &object, range);
             }
-            None => self.finish(begun),
+            None => self.left.push_back(begun),
         }
     }
 
     fn answered(&mut self, least: usize) -> Vec<(usize, Answer<ReplyData>)> {
-        let lacking = least.saturating_sub(self.answers.len());
-        for number in self.prefetch.come(lacking) {
-            if let Some(begun) = self.begun.try_remove(number) {
+        loop {
+            let lacking = least.saturating_sub(self.answers.len() + self.left.len());
+            for number in self.prefetch.come(lacking) {
+                if let Some(begun) = self.begun.try_remove(number) {
+                    self.come(begun);
+                }
+            }
+            while self.answers.len() < least
+                && let Some(begun) = self.left.pop_front()
+            {
                 self.finish(begun);
             }
+            if self.answers.len() >= least || self.begun.is_empty() {
+                return std::mem::take(&mut self.answers);
+            }
         }
-        std::mem::take(&mut self.answers)
     }
 }
 
 /// What a read wants of which object; `None` where it must find out by itself.
-fn wanted(
-    drive: &Drive,
-    permitted: &Permitted<nasd_protocol::drive::ReadArguments>,
-) -> Option<(Located, ByteRange)> {
+fn wanted(drive: &Drive, permitted: &Permitted<ReadArguments>) -> Option<Wanted> {
     let arguments = &permitted.arguments;
     let range = arguments.pieces().ok()?.contiguous()?;
     let known = permitted.grant.object.clone().filter(|found| found.name() == arguments.name);
@@ -91,5 +131,6 @@ fn wanted(
         Some(object) => object,
         None => drive.store.locate(arguments.name).ok()??,
     };
-    Some((object, range))
+    let version = object.access_control_version();
+    Some(Wanted { object, range, version })
 }

@@ -12,7 +12,7 @@ use nasd_capability::{
     Capability, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey, Suite,
     capability_key, procedure_bytes,
 };
-use nasd_device::{BlockDevice, MemoryDevice};
+use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_protocol::drive::{
     CreateArguments, Created, PROGRAM, Procedure, READ_RESULT_HEAD_BYTES, VERSION, WriteArguments,
@@ -80,7 +80,11 @@ pub fn owned_device() -> Arc<dyn BlockDevice> {
 }
 
 pub fn formatted(options: &FormatOptions) -> Arc<dyn BlockDevice> {
-    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(192 << 20).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = FileOptions { allow_buffered: true, ..FileOptions::default() };
+    // The file is there for as long as it is open.
+    let device = FileDevice::create(folder.path().join("medium"), 192 << 20, file).unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
     Store::format(Arc::clone(&device), options).unwrap();
     device
 }

@@ -353,6 +353,10 @@ impl Region {
         let mut before = std::mem::take(&mut *self.unsynced());
         drop(writing);
         match self.device.sync() {
+            // After a sync that failed nothing is known to be durable by one that did not.
+            Ok(()) if self.sync_failed.load(Ordering::Acquire) => {
+                self.unsynced().append(&mut before);
+            }
             Ok(()) => self.drop_pending(&written),
             Err(error) => {
                 self.unsynced().append(&mut before);

@@ -289,17 +289,18 @@ impl<S: Service> Connection<S> {
         begun: &mut Begun<'_, S>,
     ) {
         let (head, arguments) = request.parts();
-        let waits = self.service.waits(&head, arguments, request.payload.as_ref());
-        if waits == Waits::Alone {
-            lead.alone = Some(request);
-            return;
-        }
-        let payload = request.payload.take();
-        let (head, arguments) = request.parts();
-        let call = Call { head: &head, arguments, payload, peer: &self.peer };
-        match waits {
-            Waits::Together => begun.begin(call, &mut lead.outbox),
-            Waits::Never | Waits::Alone => self.execute(call, &mut lead.outbox),
+        match self.service.waits(&head, arguments, request.payload.as_ref()) {
+            Waits::Never => self.execute_request(&mut request, &mut lead.outbox),
+            Waits::Together => {
+                let payload = request.payload.take();
+                let (head, arguments) = request.parts();
+                let call = Call { head: &head, arguments, payload, peer: &self.peer };
+                begun.begin(call, &mut lead.outbox);
+            }
+            Waits::Alone => {
+                lead.alone = Some(request);
+                return;
+            }
         }
         lead.spare = request.record;
     }
@@ -313,13 +314,16 @@ impl<S: Service> Connection<S> {
         place: &Arc<Place>,
     ) -> Result<Box<Lead<S>>, Step> {
         // What was received last is on its way first, and what is done is answered, though not so much
-        // at a time that nothing new could be on its way meanwhile. One alone is waited for.
+        // at a time that nothing new could be on its way meanwhile. One alone may be waited for.
         if begun.len() > 1 {
             begun.answer(0, &mut lead.outbox);
         }
         let has_answers = !lead.outbox.is_empty();
         if !self.send(&mut lead.outbox) {
             return Err(Step::End);
+        }
+        if begun.is_empty() && lead.alone.is_none() {
+            return Ok(lead);
         }
         // What has come through TLS may have been taken from the socket already.
         let ahead = if self.wire.is_plain() {
@@ -329,13 +333,19 @@ impl<S: Service> Connection<S> {
         };
         let may_receive = lead.alone.is_none() && !begun.is_full();
         match ahead {
-            Ahead::Record if may_receive => Ok(lead),
+            Ahead::Record if may_receive => {
+                if begun.len() == 1 {
+                    // Not waited for, so it is to be on its way.
+                    begun.answer(0, &mut lead.outbox);
+                }
+                Ok(lead)
+            }
             Ahead::Nothing if may_receive && has_answers => Ok(lead),
             Ahead::Record | Ahead::Part | Ahead::Nothing => self.wait(lead, begun, place, ahead),
             Ahead::End => {
                 let mut sent = self.answer_all(begun, &mut lead.outbox);
-                if let Some(request) = lead.alone.take().filter(|_| sent) {
-                    self.execute_request(request, &mut lead.outbox);
+                if let Some(mut request) = lead.alone.take().filter(|_| sent) {
+                    self.execute_request(&mut request, &mut lead.outbox);
                     sent = self.send(&mut lead.outbox);
                 }
                 if sent { Ok(lead) } else { Err(Step::End) }
@@ -343,8 +353,9 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Waits for calls that were begun, and executes one that waits alone, while somebody else may
-    /// receive if there is something `ahead`, or when there is. Returns the turn if it is to be had then.
+    /// Waits for calls that were begun, or executes one that waits alone, while somebody else may
+    /// receive if there is something `ahead`, or when there is. Returns the turn if it is to be had
+    /// then.
     fn wait(
         self: &Arc<Self>,
         mut lead: Box<Lead<S>>,
@@ -352,27 +363,24 @@ impl<S: Service> Connection<S> {
         place: &Arc<Place>,
         ahead: Ahead,
     ) -> Result<Box<Lead<S>>, Step> {
-        let alone = lead.alone.take();
+        let mut outbox = Outbox::new();
+        // With others begun, one that waits alone is left to the follower: neither waits for the other.
+        let alone = if begun.is_empty() { lead.alone.take() } else { None };
         match ahead {
-            Ahead::Nothing if alone.is_none() => self.lay_down_turn(lead, place, LOOKS_TOGETHER),
-            Ahead::Nothing => self.lay_down_turn(lead, place, LOOKS_ALONE),
+            Ahead::Nothing if alone.is_some() => self.lay_down_turn(lead, place, LOOKS_ALONE),
+            Ahead::Nothing if lead.alone.is_none() => {
+                self.lay_down_turn(lead, place, LOOKS_TOGETHER);
+            }
             _ => self.give_turn(lead, place),
         }
-        let mut outbox = Outbox::new();
-        let sent = match alone {
-            Some(request) => {
-                self.answer_all(begun, &mut outbox) && {
-                    self.execute_request(request, &mut outbox);
-                    self.send(&mut outbox)
-                }
-            }
-            None => {
-                begun.answer(1, &mut outbox);
-                self.send(&mut outbox)
-            }
-        };
+        match alone {
+            Some(mut request) => self.execute_request(&mut request, &mut outbox),
+            None => begun.answer(1, &mut outbox),
+        }
+        if !self.send(&mut outbox) {
+            return Err(Step::End);
+        }
         match self.take_up_turn() {
-            _ if !sent => Err(Step::End),
             Some(lead) => Ok(lead),
             None if self.answer_all(begun, &mut outbox) => Err(Step::Follow),
             None => Err(Step::End),
@@ -409,17 +417,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// Executes a call and puts the reply into `outbox`.
-    fn execute(&self, call: Call<'_, S::Payload>, outbox: &mut Outbox<S::Segment>) {
-        let xid = call.head.xid;
-        let answer = self.guarded(|| self.service.execute(call));
-        outbox.push(xid, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
-    }
-
-    /// The same of one as it was received.
-    fn execute_request(&self, mut request: Request<S::Payload>, outbox: &mut Outbox<S::Segment>) {
+    fn execute_request(&self, request: &mut Request<S::Payload>, outbox: &mut Outbox<S::Segment>) {
         let payload = request.payload.take();
         let (head, arguments) = request.parts();
-        self.execute(Call { head: &head, arguments, payload, peer: &self.peer }, outbox);
+        let xid = head.xid;
+        let call = Call { head: &head, arguments, payload, peer: &self.peer };
+        let answer = self.guarded(|| self.service.execute(call));
+        outbox.push(xid, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
     }
 
     /// A bug that one call finds must not end the service of the others.

@@ -1,0 +1,186 @@
+//! Small reads of what is not in memory, many under way on one connection.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod common;
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use nasd_device::{BlockDevice, DeviceError, FrameRead, ReadEnd, ReadQueue};
+use nasd_drive::DriveOptions;
+use nasd_protocol::Status;
+use nasd_protocol::drive::{FlushpartitionArguments, Procedure, ReadArguments, SetattrArguments};
+use nasd_types::{ObjectName, SetAttributes};
+
+const BYTES: usize = 3 << 20;
+
+/// A device whose queues of reads give nothing back while the gate is shut.
+struct Gated {
+    inner: Arc<dyn BlockDevice>,
+    is_shut: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+}
+
+struct GatedReads<'d> {
+    inner: Mutex<Box<dyn ReadQueue + 'd>>,
+    is_shut: &'d AtomicBool,
+    begun: &'d AtomicUsize,
+}
+
+impl fmt::Debug for Gated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gated")
+    }
+}
+
+impl BlockDevice for Gated {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn read(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), DeviceError> {
+        self.inner.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), DeviceError> {
+        self.inner.write(offset, from)
+    }
+
+    fn read_queue(&self) -> Box<dyn ReadQueue + '_> {
+        let inner = Mutex::new(self.inner.read_queue());
+        Box::new(GatedReads { inner, is_shut: &self.is_shut, begun: &self.begun })
+    }
+
+    fn has_deep_queue(&self) -> bool {
+        true
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+}
+
+impl ReadQueue for GatedReads<'_> {
+    fn begin(&mut self, read: FrameRead) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.inner.get_mut().unwrap().begin(read);
+    }
+
+    fn under_way(&self) -> usize {
+        self.inner.lock().unwrap().under_way()
+    }
+
+    fn ended(&mut self, least: usize) -> Vec<ReadEnd> {
+        while self.is_shut.load(Ordering::SeqCst) {
+            if least == 0 {
+                return Vec::new();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.inner.get_mut().unwrap().ended(least)
+    }
+}
+
+/// A drive that has objects with contents, of which it knows nothing but that they are there.
+fn cold(
+    device: Arc<dyn BlockDevice>,
+    lengths: &[usize],
+) -> (TestDrive, Vec<(ObjectName, Vec<u8>)>) {
+    let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
+    let objects: Vec<_> = (1..)
+        .zip(lengths)
+        .map(|(seed, &length)| {
+            let bytes = pattern(seed, length);
+            (drive.object_with(&bytes), bytes)
+        })
+        .collect();
+    let flush = FlushpartitionArguments { partition: PARTITION };
+    assert!(drive.by(Signer::working(), Procedure::Flushpartition, &flush).status.is_none());
+    drop(drive);
+    let drive = TestDrive::on(device, DriveOptions::default(), START + 3600 * SECOND);
+    (drive, objects)
+}
+
+fn bump(drive: &TestDrive, name: ObjectName) {
+    let changes = SetAttributes { access_control_version: Some(6), ..SetAttributes::default() };
+    let arguments = SetattrArguments { name, changes, durable: false };
+    let answered = drive.by(Signer::working(), Procedure::Setattr, &arguments);
+    assert!(answered.status.is_none() && answered.proved);
+}
+
+#[test]
+fn each_gets_what_it_asked_for_or_is_refused() {
+    let (drive, objects) = cold(new_device(), &[BYTES, 100, 70_000]);
+    std::thread::scope(|scope| {
+        for thread in 0..12_usize {
+            let (drive, objects) = (&drive, &objects);
+            scope.spawn(move || {
+                for round in 0..60_usize {
+                    let number = thread * 7919 + round * 104_729;
+                    let (name, bytes) = &objects[if round % 5 == 0 { number % 3 } else { 0 }];
+                    let offset = number * 4099 % (bytes.len() + 5000);
+                    let arguments = ReadArguments::single(*name, offset as u64, 4096);
+                    let signer = Signer::capability(&drive.capability(*name));
+                    let request = Request::new(Procedure::Read, &arguments, signer);
+                    if round % 7 == 3 {
+                        let tamper = |bytes: &mut Vec<u8>| bytes[20] ^= 1;
+                        let forged = Request { tamper_verifier: Some(&tamper), ..request };
+                        assert_eq!(drive.refused(&forged), Status::RefusedDigest);
+                        continue;
+                    }
+                    let answered = drive.ask(&request).unwrap();
+                    assert!(answered.status.is_none() && answered.proved, "{answered:?}");
+                    let range = offset.min(bytes.len())..(offset + 4096).min(bytes.len());
+                    assert!(answered.data == bytes[range], "{name} at {offset}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_capability_that_is_revoked_while_its_read_waits_gets_nothing() {
+    let (is_shut, begun) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let (inner, gate) = (new_device(), Arc::clone(&is_shut));
+    let device: Arc<dyn BlockDevice> =
+        Arc::new(Gated { inner, is_shut: gate, begun: Arc::clone(&begun) });
+    let (drive, objects) = cold(device, &[BYTES, BYTES]);
+    let read = |name: ObjectName, offset: u64, signer: Signer| {
+        Request::new(Procedure::Read, &ReadArguments::single(name, offset, 4096), signer)
+    };
+    let by_capability = |name| Signer::capability(&drive.capability(name));
+    for (name, _) in &objects {
+        // Known, and cold but for its first frame.
+        drive.ask(&read(*name, 0, by_capability(*name))).unwrap();
+    }
+    let (revoked, other) = (objects[0].0, objects[1].0);
+    is_shut.store(true, Ordering::SeqCst);
+    begun.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let ask = |name, offset, signer| {
+            let drive = &drive;
+            scope.spawn(move || drive.ask(&read(name, offset, signer)).unwrap())
+        };
+        let refused = ask(revoked, 1 << 20, by_capability(revoked));
+        let with_key = ask(revoked, 2 << 20, Signer::working());
+        let untouched = ask(other, 1 << 20, by_capability(other));
+        while begun.load(Ordering::SeqCst) < 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        bump(&drive, revoked);
+        is_shut.store(false, Ordering::SeqCst);
+        let refused = refused.join().unwrap();
+        assert_eq!((refused.status, refused.data.len()), (Some(Status::RefusedDigest), 0));
+        assert!(!refused.proved);
+        assert!(with_key.join().unwrap().data == objects[0].1[2 << 20..][..4096]);
+        assert!(untouched.join().unwrap().data == objects[1].1[1 << 20..][..4096]);
+    });
+}
