@@ -140,7 +140,7 @@ fn writers_readers_and_those_who_prefetch_do_not_wait_for_one_another_for_ever()
     let device = Arc::new(device);
     Store::format(device.clone(), &format_options()).unwrap();
     // So few frames that most of what is read was given up before.
-    together(open(device, &small_cache(16)));
+    together(open(device, &small_cache(32)));
 }
 
 fn together(store: Store) {
