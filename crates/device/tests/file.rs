@@ -146,24 +146,3 @@ fn a_block_device_is_not_resized() {
     let error = FileDevice::resize(node, 1 << 20).unwrap_err();
     assert!(matches!(error, DeviceError::FixedSize { .. }), "{error}");
 }
-
-/// Run with `NASD_TEST_BLOCK_DEVICE=/dev/loop0 cargo test -p nasd-device -- --ignored`; the device's
-/// contents are lost.
-#[test]
-#[ignore = "needs a block device to overwrite, named in NASD_TEST_BLOCK_DEVICE"]
-fn a_block_device_is_held_alone() {
-    let path = std::env::var("NASD_TEST_BLOCK_DEVICE").unwrap();
-    let options = FileOptions::default();
-    let device = FileDevice::open(&path, options).unwrap();
-    assert!(device.is_direct() && device.capacity() > 0);
-    let second = FileDevice::open(&path, options).unwrap_err();
-    assert!(matches!(second, DeviceError::InUse { .. }), "{second}");
-    let mut buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
-    buffer.fill(7);
-    let last = device.capacity() - SECTOR_BYTES as u64;
-    device.write(last, &[IoSlice::new(&buffer)]).unwrap();
-    device.sync().unwrap();
-    buffer.fill(0);
-    device.read(last, &mut [IoSliceMut::new(&mut buffer)]).unwrap();
-    assert!(buffer.iter().all(|&byte| byte == 7));
-}

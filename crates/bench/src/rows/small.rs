@@ -36,7 +36,7 @@ const ROUND_TRIPS: usize = 10_000;
 const COLD_SECONDS: f64 = 3.0;
 /// Scattered reads in flight.
 const COLD_DEPTH: usize = 32;
-/// A drive executes eight slow requests of a connection at a time.
+/// Enough: of one connection, a drive has up to 64 small reads under way at a time.
 const COLD_CONNECTIONS: usize = 1;
 /// Bytes that small durable writes are scattered over.
 const WRITE_SPAN: u64 = 256 << 20;

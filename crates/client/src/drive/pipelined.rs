@@ -58,7 +58,8 @@ impl DriveClient {
 }
 
 impl PendingRead<'_> {
-    /// Whether [`wait`](Self::wait) will most likely not wait. Nothing is received by asking.
+    /// Whether [`wait`](Self::wait) will not wait, unless it has to make the read again. Nothing is
+    /// received by asking.
     pub fn is_done(&mut self) -> bool {
         match &mut self.state {
             State::Begun(begun) => begun.call().is_done(),
@@ -67,7 +68,9 @@ impl PendingRead<'_> {
     }
 
     /// Waits until this read is done, or some other call of the same connection: with many under way,
-    /// those that are done first can be taken first, and others begun in their place.
+    /// those that are done first can be taken first, and others begun in their place. Those that are
+    /// done already have to be taken before, or one more is waited for. Each wait may last as long as
+    /// a call may take.
     pub fn wait_for_some(&mut self) {
         if let State::Begun(begun) = &mut self.state {
             begun.call().wait_for_some();

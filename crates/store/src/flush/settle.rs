@@ -252,8 +252,10 @@ impl Store {
                 self.settle_charge(&object, &mut body, charge);
             }
         }
-        // Whoever had found these blocks in the tree before has read them by now: he held the object's
-        // body, which was locked alone since. So nobody misses what is in them from here on.
+        // A read that had found these blocks in the tree before has ended by now: it held the object's
+        // body, which was locked alone since. A prefetch holds nothing, and drops what it has read of
+        // an object whose blocks have changed meanwhile (`FrameMap::epoch`), as they have by now. So
+        // nobody misses what is in them from here on.
         self.inlined.forget(&effects.freed);
         self.accounts().free(&effects.freed);
         for (&partition, &change) in less {

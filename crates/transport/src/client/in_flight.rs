@@ -42,8 +42,10 @@ impl InFlight {
     }
 
     /// Waits until the reply has come, or that of some other call on the same connection: who keeps
-    /// many under way need not know which ends first. While another thread receives for this
-    /// connection, the reply itself is waited for.
+    /// many under way need not know which ends first. Calls that are done already do not count, and
+    /// have to be taken first ([`is_done`](Self::is_done) tells them), or a further reply is waited
+    /// for. While another thread receives for this connection, the reply itself is waited for. Each
+    /// wait may last as long as the call's whole time-out.
     pub fn wait_for_some(&mut self) {
         if let State::Sent { ticket, timeout } = &mut self.state
             && let Some(result) = Connection::advance(ticket, *timeout)

@@ -14,13 +14,16 @@ use std::time::Duration;
 
 use super::connection::start_thread;
 
-/// How long a call may lie unseen behind one that waits, at most twice.
+/// Between two looks. How many of these a call may lie unseen is one more than the looks at which the
+/// turn may have lain (`LOOKS_ALONE`, `LOOKS_TOGETHER`): two behind a call that waits alone, and five
+/// behind calls that wait together.
 const TICK: Duration = Duration::from_micros(500);
 
 /// A connection, as far as it is watched.
 pub(super) trait Watched: Send + Sync {
-    /// Has a follower take the turn if that has lain since this was called last, and something has
-    /// come. Whether the connection is to be looked at again; if not, it asks for it when it is.
+    /// Has a follower take the turn if something has come and the turn has lain at as many looks
+    /// before as its leader wished, one or more. Whether the connection is to be looked at again; if
+    /// not, it asks for it when it is.
     fn relieve(&self) -> bool;
 }
 
