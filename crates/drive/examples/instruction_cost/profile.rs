@@ -16,8 +16,8 @@ pub struct Profile {
 }
 
 /// How the functions of the service are called in a profile.
-const SERVICE: &str = "nasd_drive::service::";
-const METHODS: [&str; 3] = ["::receive", "::may_block", "::execute"];
+const SERVICE: [&str; 2] = ["nasd_drive::service::", "<nasd_drive::operations::reads::Reads as "];
+const METHODS: [&str; 5] = ["::receive", "::waits", "::execute", "::begin", "::answered"];
 /// What the drive's other thread calls.
 const WRITE_BACK: &str = "::write_back";
 
@@ -75,7 +75,8 @@ fn kind_of<'a>(names: &mut HashMap<&'a str, Kind>, name: &'a str) -> Kind {
     let Some((number, name)) = name.split_once(' ') else {
         return names.get(name).copied().unwrap_or_default();
     };
-    let kind = if name.contains(SERVICE) && METHODS.iter().any(|method| name.contains(method)) {
+    let is_service = SERVICE.iter().any(|service| name.contains(service));
+    let kind = if is_service && METHODS.iter().any(|method| name.ends_with(method)) {
         Kind::Service
     } else if name.ends_with(WRITE_BACK) {
         Kind::WriteBack

@@ -83,7 +83,9 @@ impl<'d> Reads<'d> {
     }
 }
 
+/// Neither of these is inlined, as those of the service are not.
 impl Together<Incoming, ReplyData> for Reads<'_> {
+    #[inline(never)]
     fn begin(&mut self, tag: usize, call: Call<'_, Incoming>) {
         let begin = self.drive.counters.count_request();
         let permitted = match authorize::<Read>(self.drive, call.head, call.arguments) {
@@ -102,6 +104,7 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
         }
     }
 
+    #[inline(never)]
     fn answered(&mut self, least: usize) -> Vec<(usize, Answer<ReplyData>)> {
         loop {
             let lacking = least.saturating_sub(self.answers.len() + self.left.len());
