@@ -262,82 +262,116 @@ fn frames_that_go_while_others_are_read_take_nothing_with_them() {
     assert!(contents(&store, object).unwrap() == model);
 }
 
+/// What is done to an object while a prefetch reads of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    Nothing,
+    Overwrite,
+    OverwriteOneBlock,
+    Punch,
+    CutAndExtend,
+    Remove,
+}
+
+impl Change {
+    /// Makes it durable, and what was there before is free.
+    fn make(self, store: &Store, object: ObjectName, newer: &[u8]) {
+        match self {
+            Change::Nothing => return,
+            Change::Overwrite => _ = write(store, object, 0, newer).unwrap(),
+            Change::OverwriteOneBlock => {
+                write(store, object, 5 * 4096, &newer[5 * 4096..][..4096]).unwrap();
+            }
+            Change::Punch => {
+                store.punch(object, ByteRange::new(0, 1 << 16), Timestamp(9)).unwrap();
+            }
+            Change::CutAndExtend => {
+                set_size(store, object, 3).unwrap();
+                set_size(store, object, 20 * 4096).unwrap();
+            }
+            Change::Remove => store.remove(object).unwrap(),
+        }
+        store.flush_all().unwrap();
+        store.checkpoint().unwrap();
+    }
+
+    fn apply(self, model: &mut [u8], newer: &[u8]) {
+        let block = 5 * 4096..6 * 4096;
+        match self {
+            Change::Nothing | Change::Remove => {}
+            Change::Overwrite => model.copy_from_slice(newer),
+            Change::OverwriteOneBlock => model[block.clone()].copy_from_slice(&newer[block]),
+            Change::Punch => model[..1 << 16].fill(0),
+            Change::CutAndExtend => model[3..].fill(0),
+        }
+    }
+}
+
+/// Pushes everything else out of the cache.
+fn forget(store: &Store, noise: ObjectName) {
+    for place in (0..96).chain(0..96) {
+        store.read(noise, ByteRange::new(place << 16, 1 << 16)).unwrap();
+    }
+}
+
+fn prefetch_during(event: Event, change: Change) {
+    let (device, store) = hooked(16 << 20, 48);
+    let mut random = Random(7);
+    let object = create(&store, P1);
+    let mut model = random.bytes(20 * 4096);
+    write(&store, object, 0, &model).unwrap();
+    let noise = create(&store, P2);
+    for part in 0..12 {
+        write(&store, noise, part << 19, &random.bytes(1 << 19)).unwrap();
+    }
+    store.flush_all().unwrap();
+    forget(&store, noise);
+    let newer = random.bytes(20 * 4096);
+    let (weak, bytes) = (Arc::downgrade(&store), newer.clone());
+    let mut done = false;
+    device.set(Some(Box::new(move |now| {
+        let Some(store) = weak.upgrade().filter(|_| now == event && !done) else {
+            return;
+        };
+        done = true;
+        change.make(&store, object, &bytes);
+        // Into the places that are free now.
+        write(&store, noise, 0, &[7; 1 << 19]).unwrap();
+        store.flush_all().unwrap();
+        forget(&store, noise);
+    })));
+    let located = store.locate(object).unwrap().unwrap();
+    let wanted = ByteRange::new(5 * 4096, 4096);
+    let mut prefetch = store.prefetch();
+    prefetch.want(1, &located, wanted);
+    assert_eq!(prefetch.come(1), [1]);
+    device.set(None);
+    change.apply(&mut model, &newer);
+    // What was cut off needs no reading.
+    if change != Change::CutAndExtend {
+        let is_cached = store.is_cached(object, wanted);
+        assert_eq!(is_cached, change == Change::Nothing, "{event:?}, {change:?}");
+    }
+    match store.read(object, ByteRange::new(0, 20 * 4096)) {
+        Ok(read) => assert!(read.to_vec() == model, "{event:?}, {change:?}"),
+        Err(error) => assert!(change == Change::Remove, "{event:?}, {change:?}: {error}"),
+    }
+}
+
 /// A prefetch holds no lock while it reads. Whatever is done to the object meanwhile, and even if the
 /// blocks that it reads are another object's by then, nobody sees what was there before.
 #[test]
 fn what_a_prefetch_brings_too_late_is_not_taken() {
-    for (event, seed) in [Event::Read, Event::HaveRead].into_iter().zip(1..) {
-        for change in 0..6 {
-            let (device, store) = hooked(16 << 20, 48);
-            let mut random = Random(seed);
-            let object = create(&store, P1);
-            let mut model = random.bytes(20 * 4096);
-            write(&store, object, 0, &model).unwrap();
-            let noise = create(&store, P2);
-            let big = random.bytes(6 << 20);
-            (0..12).for_each(|part| {
-                let bytes = &big[part << 19..][..1 << 19];
-                write(&store, noise, (part << 19) as u64, bytes).unwrap();
-            });
-            store.flush_all().unwrap();
-            let forget = move |store: &Store| {
-                for place in (0..96).chain(0..96) {
-                    store.read(noise, ByteRange::new(place << 16, 1 << 16)).unwrap();
-                }
-            };
-            forget(&store);
-            let newer = random.bytes(20 * 4096);
-            let (weak, bytes) = (Arc::downgrade(&store), newer.clone());
-            let mut done = false;
-            device.set(Some(Box::new(move |now| {
-                let Some(store) = weak.upgrade().filter(|_| now == event && !done) else {
-                    return;
-                };
-                done = true;
-                match change {
-                    0 => write(&store, object, 0, &bytes).map(|_| ()).unwrap(),
-                    1 => _ = store.punch(object, ByteRange::new(0, 1 << 16), Timestamp(9)).unwrap(),
-                    2 => {
-                        set_size(&store, object, 3).unwrap();
-                        set_size(&store, object, 20 * 4096).unwrap();
-                    }
-                    3 => store.remove(object).unwrap(),
-                    4 => write(&store, object, 5 * 4096, &bytes[5 * 4096..][..4096])
-                        .map(|_| ())
-                        .unwrap(),
-                    _ => {}
-                }
-                if change < 5 {
-                    store.flush_all().unwrap();
-                    store.checkpoint().unwrap();
-                }
-                // Into the places that are free now.
-                write(&store, noise, 0, &[7; 1 << 19]).unwrap();
-                store.flush_all().unwrap();
-                forget(&store);
-            })));
-            let located = store.locate(object).unwrap().unwrap();
-            let wanted = ByteRange::new(5 * 4096, 4096);
-            let mut prefetch = store.prefetch();
-            prefetch.want(1, &located, wanted);
-            assert_eq!(prefetch.come(1), [1]);
-            device.set(None);
-            match change {
-                0 => model = newer,
-                1 => model[..1 << 16].fill(0),
-                2 => model[3..].fill(0),
-                4 => model[5 * 4096..6 * 4096].copy_from_slice(&newer[5 * 4096..6 * 4096]),
-                _ => {}
-            }
-            // What was cut off needs no reading.
-            if change != 2 {
-                let is_cached = store.is_cached(object, wanted);
-                assert_eq!(is_cached, change == 5, "{event:?}, change {change}");
-            }
-            match store.read(object, ByteRange::new(0, 20 * 4096)) {
-                Ok(read) => assert!(read.to_vec() == model, "{event:?}, change {change}"),
-                Err(error) => assert!(change == 3, "{event:?}, change {change}: {error}"),
-            }
+    for event in [Event::Read, Event::HaveRead] {
+        for change in [
+            Change::Nothing,
+            Change::Overwrite,
+            Change::OverwriteOneBlock,
+            Change::Punch,
+            Change::CutAndExtend,
+            Change::Remove,
+        ] {
+            prefetch_during(event, change);
         }
     }
 }
