@@ -40,6 +40,8 @@ pub(crate) struct Grant {
     pub(crate) holder: Holder,
     /// The object that a capability is for, as it was found.
     pub(crate) object: Option<Located>,
+    /// Its access control version then, under which the request's digest was right.
+    access_control_version: u64,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
@@ -63,6 +65,17 @@ impl From<Refusal> for Denied {
 impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
         Denied::Failed(error)
+    }
+}
+
+impl Grant {
+    /// Whether the capability was revoked since: a request that has waited, for its data or for the
+    /// medium, is not served any more then.
+    pub(crate) fn is_revoked(&self) -> bool {
+        let object = self.object.as_ref();
+        object.is_some_and(|found| {
+            found.access_control_version() != Some(self.access_control_version)
+        })
     }
 }
 
@@ -137,7 +150,8 @@ impl Drive {
         if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
             self.keys.keep(name, keys);
         }
-        Ok(Grant { authorized, keys: found.keys, holder, object: found.object, received: now })
+        let Found { keys, object, access_control_version, .. } = found;
+        Ok(Grant { authorized, keys, holder, object, access_control_version, received: now })
     }
 
     /// Step 11, and the look-up of step 12.
@@ -161,7 +175,7 @@ impl Drive {
                 };
                 let name = KeyName { key, access_control_version: version, suite };
                 if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found { keys: Some(keys), new_name: None, object });
+                    return Ok(Found::kept(keys, object, version));
                 }
                 secret = capability_key(working, capability, version);
                 (&secret, version)
@@ -170,14 +184,14 @@ impl Drive {
                 let secret = ring.direct_key(direct)?;
                 let name = KeyName { key, access_control_version: 0, suite };
                 if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found { keys: Some(keys), new_name: None, object });
+                    return Ok(Found::kept(keys, object, 0));
                 }
                 (secret, 0)
             }
         };
         let keys = Arc::new(DigestKeys::new(secret, suite));
         let name = KeyName { key, access_control_version, suite };
-        Ok(Found { keys: Some(keys), new_name: Some(name), object })
+        Ok(Found { keys: Some(keys), new_name: Some(name), object, access_control_version })
     }
 
     /// The object that a capability is for, if it exists and has a version.
@@ -211,10 +225,17 @@ struct Found {
     /// Under which name to keep them, if they were not kept already.
     new_name: Option<KeyName>,
     object: Option<Located>,
+    access_control_version: u64,
 }
 
 impl Found {
-    const NONE: Found = Found { keys: None, new_name: None, object: None };
+    const NONE: Found =
+        Found { keys: None, new_name: None, object: None, access_control_version: 0 };
+
+    /// With keys that are kept already.
+    fn kept(keys: Arc<DigestKeys>, object: Option<Located>, access_control_version: u64) -> Found {
+        Found { keys: Some(keys), new_name: None, object, access_control_version }
+    }
 }
 
 /// What a reply's verifier has with NO_PROTECTION and in refusals.

@@ -107,13 +107,12 @@ impl Drive {
         self.refusal(claimed.nonce(), refusal, now)
     }
 
-    /// The same of a call of which no more is kept than its nonce.
-    pub(crate) fn refusal(
-        &self,
-        nonce: &Nonce,
-        refusal: Refusal,
-        now: Timestamp,
-    ) -> Answer<ReplyData> {
+    /// The same of a request that waited for longer than its capability was good for.
+    pub(crate) fn refuse_revoked(&self, grant: &Grant) -> Answer<ReplyData> {
+        self.refusal(grant.authorized.nonce(), Refusal::Digest, self.environment.now())
+    }
+
+    fn refusal(&self, nonce: &Nonce, refusal: Refusal, now: Timestamp) -> Answer<ReplyData> {
         self.counters.count_refusal();
         tracing::debug!(%refusal, "refused");
         let timestamp = self.window.clock_for(now, nonce);

@@ -102,11 +102,6 @@ impl Prefetch<'_> {
         self.asked.push((tag, object.0.clone(), range));
     }
 
-    /// How many are wanted that have not come.
-    pub fn wanted(&self) -> usize {
-        self.asked.len() + self.wanted.len() + self.come.len()
-    }
-
     /// What has come, by its tags, in the cache if that was possible; waits until `least` have, or
     /// all. Nothing is told about what was found: `read` tells.
     pub fn come(&mut self, least: usize) -> Vec<usize> {

@@ -29,7 +29,6 @@ fn prefetch(store: &Store, wanted: &[(ObjectName, ByteRange)]) {
         prefetch.want(tag, object, *range);
         tags.push(tag);
     }
-    assert_eq!(prefetch.wanted(), tags.len());
     let mut come = Vec::new();
     while come.len() < tags.len() {
         let some = prefetch.come(1);
@@ -38,7 +37,7 @@ fn prefetch(store: &Store, wanted: &[(ObjectName, ByteRange)]) {
     }
     come.sort_unstable();
     assert_eq!(come, tags);
-    assert_eq!((prefetch.wanted(), prefetch.come(5)), (0, Vec::new()));
+    assert!(prefetch.come(5).is_empty());
 }
 
 /// Objects of noise, of which each is as long as said, and what they hold.

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use nasd_capability::Refusal;
 use nasd_protocol::drive::{Procedure, Read, ReadArguments};
 use nasd_store::{Located, Prefetch};
 use nasd_transport::{Answer, Call, Together};
@@ -15,7 +14,6 @@ use slab::Slab;
 
 use super::{Permitted, authorize, finish};
 use crate::Drive;
-use crate::counters::Holder;
 use crate::incoming::Incoming;
 use crate::reply::ReplyData;
 
@@ -25,15 +23,8 @@ struct Begun {
     permitted: Permitted<ReadArguments>,
     /// When it began, if its time is taken.
     begin: Option<Instant>,
-    wanted: Option<Wanted>,
-}
-
-/// What is read for it.
-struct Wanted {
-    object: Located,
-    range: ByteRange,
-    /// The object's access control version when the read was authorized.
-    version: Option<u64>,
+    /// What is read for it.
+    wanted: Option<(Located, ByteRange)>,
 }
 
 /// See the module.
@@ -58,15 +49,9 @@ impl<'d> Reads<'d> {
     }
 
     fn finish(&mut self, begun: Begun) {
-        let Begun { tag, permitted, begin, wanted } = begun;
-        let is_revoked = permitted.grant.holder == Holder::Capability
-            && wanted.is_some_and(|Wanted { object, version, .. }| {
-                object.access_control_version() != version
-            });
-        let answer = if is_revoked {
-            // It waited for longer than its capability was good for.
-            let now = self.drive.environment.now();
-            self.drive.refusal(permitted.grant.authorized.nonce(), Refusal::Digest, now)
+        let Begun { tag, permitted, begin, .. } = begun;
+        let answer = if permitted.grant.is_revoked() {
+            self.drive.refuse_revoked(&permitted.grant)
         } else {
             finish::<Read>(self.drive, permitted)
         };
@@ -75,10 +60,9 @@ impl<'d> Reads<'d> {
 
     /// Finishes a read whose data have come, if they have.
     fn come(&mut self, begun: Begun) {
-        let is_there = begun
-            .wanted
-            .as_ref()
-            .is_some_and(|wanted| self.drive.store.is_cached(wanted.object.name(), wanted.range));
+        let wanted = begun.wanted.as_ref();
+        let is_there =
+            wanted.is_some_and(|(object, range)| self.drive.store.is_cached(object.name(), *range));
         if is_there { self.finish(begun) } else { self.left.push_back(begun) }
     }
 }
@@ -93,14 +77,13 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
             Err(answer) => return self.answer(tag, begin, answer),
         };
         let wanted = wanted(self.drive, &permitted);
-        let piece = wanted.as_ref().map(|wanted| (wanted.object.clone(), wanted.range));
         let begun = Begun { tag, permitted, begin, wanted };
-        match piece {
-            Some((object, range)) => {
-                let number = self.begun.insert(begun);
-                self.prefetch.want(number, &object, range);
-            }
-            None => self.left.push_back(begun),
+        if begun.wanted.is_none() {
+            return self.left.push_back(begun);
+        }
+        let number = self.begun.insert(begun);
+        if let Some((object, range)) = &self.begun[number].wanted {
+            self.prefetch.want(number, object, *range);
         }
     }
 
@@ -126,7 +109,7 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
 }
 
 /// What a read wants of which object; `None` where it must find out by itself.
-fn wanted(drive: &Drive, permitted: &Permitted<ReadArguments>) -> Option<Wanted> {
+fn wanted(drive: &Drive, permitted: &Permitted<ReadArguments>) -> Option<(Located, ByteRange)> {
     let arguments = &permitted.arguments;
     let range = arguments.pieces().ok()?.contiguous()?;
     let known = permitted.grant.object.clone().filter(|found| found.name() == arguments.name);
@@ -134,6 +117,5 @@ fn wanted(drive: &Drive, permitted: &Permitted<ReadArguments>) -> Option<Wanted>
         Some(object) => object,
         None => drive.store.locate(arguments.name).ok()??,
     };
-    let version = object.access_control_version();
-    Some(Wanted { object, range, version })
+    Some((object, range))
 }

@@ -111,6 +111,8 @@ fn execute_received(
 ) -> Answer<ReplyData> {
     let Incoming { arguments, buffer, checked } = incoming;
     let grant = match checked {
+        // Its data may have taken their time.
+        Checked::Granted(grant) if grant.is_revoked() => return drive.refuse_revoked(&grant),
         Checked::Granted(grant) => grant,
         Checked::Admitted(admission, room) => {
             let verified = drive.verify(claimed, admission, Some(&buffer.slices()), now);

@@ -2,8 +2,8 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
-use std::io::IoSlice;
-use std::net::TcpListener;
+use std::io::{IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +21,8 @@ use nasd_protocol::drive::{
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
 use nasd_transport::{
-    Channel, ChannelError, ClientOptions, Connection, OpaqueAuth, OutgoingCall, ResultShape,
+    CallHead, Channel, ChannelError, ClientOptions, Connection, OpaqueAuth, OutgoingCall,
+    ResultShape,
 };
 use nasd_types::{
     AuditId, ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
@@ -187,6 +188,47 @@ impl TestDrive {
         });
         let proved = digest == Some(verifier.digest);
         Ok(Answered { status, verifier, proved, results, data: into })
+    }
+
+    /// Sends a request but for the last byte of its data, over a connection of its own; then does
+    /// something else, and sends the rest. The status, and whether there is a digest.
+    pub fn ask_in_two_parts(
+        &self,
+        request: &Request<'_>,
+        between: impl FnOnce(),
+    ) -> (Option<Status>, bool) {
+        let sealed = request.seal(self.fresh_nonce());
+        let opaque = |body| OpaqueAuth { flavor: AUTH_FLAVOR, body };
+        let head = CallHead {
+            xid: 77,
+            program: PROGRAM,
+            version: VERSION,
+            procedure: request.procedure.into(),
+            credential: opaque(&sealed.credential),
+            verifier: opaque(&sealed.verifier),
+        };
+        assert_eq!(sealed.data.len() % 4, 0, "no padding is sent");
+        let message = [to_bytes(&head), sealed.arguments, sealed.data].concat();
+        let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
+        let mut socket = TcpStream::connect(self.server().address()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let (first, last) = message.split_at(message.len() - 1);
+        socket.write_all(&[&mark, first].concat()).unwrap();
+        // So long that what was sent has been looked at.
+        std::thread::sleep(Duration::from_millis(200));
+        between();
+        socket.write_all(last).unwrap();
+        let mut mark = [0; 4];
+        socket.read_exact(&mut mark).unwrap();
+        let mut reply = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
+        socket.read_exact(&mut reply).unwrap();
+        // xid, reply, accepted; then the verifier, the status of the call, and the results.
+        let length = u32::from_be_bytes(reply[16..20].try_into().unwrap()) as usize;
+        let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &reply[20..20 + length] };
+        let verifier = Verifier::from_opaque(&verifier).unwrap();
+        let results = &reply[20 + length + 4..];
+        let status = decode_result::<(), Status>(&mut Decoder::new(results)).unwrap().err();
+        (status, verifier.digest != Digest::ZERO)
     }
 
     /// The status of a request that must be refused, which must prove nothing.
