@@ -8,38 +8,40 @@
 //! | 4 | the capability's minimum meets the drive's and the partition's | `Minimum` | [`admit`] |
 //! | 5 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
 //! | 6 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
-//! | 7 | the capability has not expired | `Expired` | [`admit`] |
-//! | 8 | it names this drive | `Drive` | [`admit`] |
-//! | 9 | it names the partition | `Partition` | [`admit`] |
-//! | 10 | it names the object | `Object` | [`admit`] |
-//! | 11 | it has the rights | `Rights` | [`admit`] |
-//! | 12 | its region has the bytes | `Region` | [`admit`] |
-//! | 13 | the partition has the key | `Key` | the drive |
-//! | 14 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
-//! | 15 | the object exists, and the digest is right | `Digest` | [`Admission::verify`] |
-//! | 16 | the nonce was still not seen; now it is | `Replay` | [`Admission::verify`] |
+//! | 7 | no narrowing of the capability widens it | `Chain` | [`admit`], [`effective`] |
+//! | 8 | the capability, as narrowed, has not expired | `Expired` | [`admit`] |
+//! | 9 | it names this drive | `Drive` | [`admit`] |
+//! | 10 | it names the partition | `Partition` | [`admit`] |
+//! | 11 | it names the object | `Object` | [`admit`] |
+//! | 12 | it has the rights, as narrowed | `Rights` | [`admit`] |
+//! | 13 | its region, as narrowed, has the bytes | `Region` | [`admit`] |
+//! | 14 | the partition has the key | `Key` | the drive |
+//! | 15 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
+//! | 16 | the object exists, and the digest is right | `Digest` | [`Admission::verify`] |
+//! | 17 | the nonce was still not seen; now it is | `Replay` | [`Admission::verify`] |
 //!
-//! Steps 1-12 look at the request and a few constants, so that they come first and before the
-//! payload is received. What they tell, the caller knew. Steps 13 and 14 tell about keys, and
+//! Steps 1-13 look at the request and a few constants, so that they come first and before the
+//! payload is received. What they tell, the caller knew. Steps 14 and 15 tell about keys, and
 //! nothing about objects. The access control version has no status of its own: a capability that it
 //! revoked, one that was forged, and one for an object that does not exist are the same wrong digest,
 //! as anything else would tell strangers which objects there are. The look-up of the access control version is the only one that can find an
 //! object missing; that is answered like a wrong digest, after about the same work (how long the
 //! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
-//! request that passed step 6 at the same time is stopped at step 16, before anything is done.
+//! request that passed step 6 at the same time is stopped at step 17, before anything is done.
 //!
-//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 13 to 16 are left out: it is allowed
+//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 14 to 17 are left out: it is allowed
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
-//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 14 (the operation's
-//! own arguments, which steps 9-12 need, are known only then, so that these move behind it).
+//! A sealed capability (PRIVACY_CAPABILITY) is opened before step 1, which takes the working key, so
+//! that steps 14 and 15 come first then, and a seal that is not right is a wrong digest. PRIVACY_ARGS
+//! would be undone after step 15 (the operation's own arguments, which steps 10-13 need, are known only then, so that these move behind it).
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
 use crate::{
     Capability, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal, SecretKey,
-    Suite,
+    Suite, effective, narrow::Narrowing,
 };
 
 /// What a drive demands of every request.
@@ -67,6 +69,10 @@ pub struct Claim<'a> {
     pub protection: Protection,
     /// Present exactly when `key` is [`KeyKind::Capability`].
     pub capability: Option<&'a Capability>,
+    /// What its holders took away from it, in that order.
+    pub narrowings: &'a [Narrowing],
+    /// Whether it came sealed, so that nobody on the way could read it.
+    pub was_sealed: bool,
 }
 
 /// What an operation is about to touch.
@@ -98,12 +104,13 @@ pub struct Access<'a> {
     pub keys: KeyKinds,
 }
 
-/// A request that has passed all checks but those of its digest (steps 1-12).
+/// A request that has passed all checks but those of its digest (steps 1-13).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request that was admitted is not authorized yet"]
 pub struct Admission {
     protection: Protection,
     nonce: Nonce,
+    region: ByteRange,
 }
 
 /// Proof that a request passed every check. Only this module makes it.
@@ -111,9 +118,10 @@ pub struct Admission {
 pub struct Authorized {
     protection: Protection,
     nonce: Nonce,
+    region: ByteRange,
 }
 
-/// Steps 1-12: every check that needs neither the digest nor a look-up.
+/// Steps 1-13: every check that needs neither the digest nor a look-up.
 pub fn admit(
     rules: &DriveRules<'_>,
     claim: &Claim<'_>,
@@ -129,10 +137,13 @@ pub fn admit(
     if !claim.protection.is_empty() {
         window.check(now, nonce)?;
     }
+    let mut region = ByteRange::ALL;
     if let Some(capability) = claim.capability {
-        check_capability(rules.drive, capability, access, now)?;
+        let allowed = effective(capability, claim.narrowings)?;
+        check_capability(rules.drive, &allowed, access, now)?;
+        region = allowed.region;
     }
-    Ok(Admission { protection: claim.protection, nonce: *nonce })
+    Ok(Admission { protection: claim.protection, nonce: *nonce, region })
 }
 
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
@@ -167,7 +178,10 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
         // Without a digest, anybody could say that he has the key.
         (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
     };
-    let understood = Protection::SUPPORTED.contains(actual) && actual.is_meaningful();
+    let sealed = actual.contains(Protection::PRIVACY_CAPABILITY);
+    let understood = Protection::SUPPORTED.union(Protection::PRIVACY_CAPABILITY).contains(actual)
+        && actual.is_meaningful()
+        && sealed == claim.was_sealed;
     if understood && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
 }
 
@@ -179,7 +193,7 @@ fn check_minimum(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusa
     if claim.capability.is_none_or(is_enough) { Ok(()) } else { Err(Refusal::Minimum) }
 }
 
-/// Steps 7-12, the checks of a capability against the operation.
+/// Steps 8-13, the checks of a capability, as it was narrowed, against the operation.
 pub fn check_capability(
     drive: DriveId,
     capability: &Capability,
@@ -232,6 +246,11 @@ impl Target<'_> {
 }
 
 impl Admission {
+    /// The bytes of the object that may be known of; all of them with a key.
+    pub fn region(&self) -> ByteRange {
+        self.region
+    }
+
     /// Whether the digest must be verified, so that keys have to be looked up.
     pub fn needs_digest(&self) -> bool {
         !self.protection.is_empty()
@@ -242,7 +261,7 @@ impl Admission {
         self.protection.contains(Protection::INTEGRITY_DATA)
     }
 
-    /// Steps 15 and 16. `keys` are those of the key that was claimed; `None` when the object that
+    /// Steps 16 and 17. `keys` are those of the key that was claimed; `None` when the object that
     /// the capability names does not exist. `data` is the bulk data of a request of a kind that
     /// has any; it is used if the protection covers it.
     pub fn verify(
@@ -254,7 +273,8 @@ impl Admission {
         window: &NonceWindow,
         now: Timestamp,
     ) -> Result<Authorized, Refusal> {
-        let authorized = Authorized { protection: self.protection, nonce: self.nonce };
+        let Admission { protection, nonce, region } = self;
+        let authorized = Authorized { protection, nonce, region };
         if !self.needs_digest() {
             return Ok(authorized);
         }
@@ -280,6 +300,11 @@ impl Authorized {
     /// How the reply must be protected.
     pub fn protection(&self) -> Protection {
         self.protection
+    }
+
+    /// The bytes of the object that may be known of; all of them with a key.
+    pub fn region(&self) -> ByteRange {
+        self.region
     }
 
     /// The request's nonce, which the reply's digest covers.

@@ -8,6 +8,7 @@
 //! * [`key`]: the key hierarchy of Table 6 and how keys are derived from each other; [`seal`]: how a
 //!   new key travels.
 //! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
+//! * [`narrow`]: how a holder narrows it and hands it on; [`sealed`]: how it is kept from readers.
 //! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
 //! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
 //! * [`authorize`]: every check of a request, in its one fixed order; [`refusal`]: their outcomes.
@@ -19,9 +20,11 @@ pub mod capability;
 pub mod digest;
 pub mod key;
 pub mod mint;
+pub mod narrow;
 pub mod nonce;
 pub mod refusal;
 pub mod seal;
+pub mod sealed;
 pub mod suite;
 pub mod window;
 
@@ -30,8 +33,12 @@ pub use capability::{CAPABILITY_BYTES, Capability};
 pub use digest::{DIGEST_BYTES, Digest, DigestKeys, procedure_bytes};
 pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKey, WorkingKeys, derive};
 pub use mint::capability_key;
+pub use narrow::{
+    Chain, MAX_NARROWINGS, NARROWING_BYTES, NarrowError, Narrowing, effective, narrowed_key,
+};
 pub use nonce::{NONCE_BYTES, Nonce, NonceSource};
 pub use refusal::Refusal;
 pub use seal::{SALT_BYTES, SealedKey, TAG_BYTES};
+pub use sealed::{SEALED_NONCE_BYTES, SealedCapability, SealingKeys};
 pub use suite::Suite;
 pub use window::{NonceWindow, WindowOptions};

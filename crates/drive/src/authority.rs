@@ -6,18 +6,18 @@
 use std::sync::Arc;
 
 use nasd_capability::{
-    Access, Admission, Authorized, Capability, Digest, DigestKeys, DriveRules, Nonce, Refusal,
-    Suite, admit, capability_key, procedure_bytes,
+    Access, Admission, Authorized, Capability, Claim, Digest, DigestKeys, DriveRules, KeyKind,
+    Nonce, Refusal, SealedCapability, Suite, admit, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
-use nasd_protocol::{Credential, CredentialKey, Verifier};
+use nasd_protocol::{Credential, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
 use nasd_types::{ObjectId, ObjectName, Timestamp};
 
 use crate::Drive;
 use crate::counters::Holder;
-use crate::key_cache::KeyName;
+use crate::key_cache::{Derived, KeyName};
 use crate::key_ring::KeyRing;
 
 /// A call whose security header is understood, and nothing more.
@@ -96,8 +96,8 @@ impl<'a> Claimed<'a> {
     }
 
     fn holder(&self) -> Holder {
-        match self.credential.key {
-            CredentialKey::Capability(_) => Holder::Capability,
+        match self.credential.key.kind() {
+            KeyKind::Capability => Holder::Capability,
             _ => Holder::Key,
         }
     }
@@ -108,7 +108,7 @@ impl<'a> Claimed<'a> {
 }
 
 impl Drive {
-    /// Steps 1-10: what can be told from the request alone.
+    /// Steps 1-13: what can be told from the request alone, if its capability is not sealed.
     pub(crate) fn admit(
         &self,
         claimed: &Claimed<'_>,
@@ -121,11 +121,18 @@ impl Drive {
             minimum_protection: self.options.minimum_protection
                 | self.ring.minimum_protection(access.target.partition()),
         };
-        let claim = claimed.credential.claim();
+        let opened;
+        let claim = match claimed.credential.key.sealed_capability() {
+            None => claimed.credential.claim(),
+            Some(sealed) => {
+                opened = self.open(&self.ring.read(), &claimed.credential, sealed)?;
+                Claim { capability: Some(&opened), ..claimed.credential.claim() }
+            }
+        };
         admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
     }
 
-    /// Steps 11-13. `data` is the bulk data of a write, in order.
+    /// Steps 14-17. `data` is the bulk data of a write, in order.
     pub(crate) fn verify(
         &self,
         claimed: &Claimed<'_>,
@@ -147,51 +154,74 @@ impl Drive {
             &self.window,
             now,
         )?;
-        if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
-            self.keys.keep(name, keys);
+        let Found { keys, is_new, opened, object, access_control_version } = found;
+        if let (true, Some(keys), Some(suite)) = (is_new, &keys, claimed.credential.suite()) {
+            let name = KeyName { key: &claimed.credential.key, suite };
+            self.keys
+                .keep(&name, Derived { access_control_version, opened, keys: Arc::clone(keys) });
         }
-        let Found { keys, object, access_control_version, .. } = found;
         Ok(Grant { authorized, keys, holder, object, access_control_version, received: now })
     }
 
-    /// Step 11, and the look-up of step 12.
+    /// Steps 14 and 15, and the look-up of step 16.
     fn find_keys(&self, ring: &KeyRing, claimed: &Claimed<'_>) -> Result<Found, Denied> {
-        let key = claimed.credential.key;
+        let credential = &claimed.credential;
         // `admit` has checked that the suite is known.
-        let suite = claimed.credential.suite().ok_or(Refusal::Suite)?;
-        let secret;
-        let mut object = None;
-        let (secret, access_control_version) = match &key {
-            CredentialKey::Capability(capability) => {
-                let working = ring.working_key(capability)?;
-                object = self.subject(capability)?;
-                let version = match &object {
-                    Some(found) => found.access_control_version(),
-                    None if has_version(capability.object) => None,
-                    None => Some(0),
-                };
-                let Some(version) = version else {
-                    return Ok(Found::NONE);
-                };
-                let name = KeyName { key, access_control_version: version, suite };
-                if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found::kept(keys, object, version));
-                }
-                secret = capability_key(working, capability, version);
-                (&secret, version)
-            }
-            direct => {
-                let secret = ring.direct_key(direct)?;
-                let name = KeyName { key, access_control_version: 0, suite };
-                if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found::kept(keys, object, 0));
-                }
-                (secret, 0)
-            }
+        let suite = credential.suite().ok_or(Refusal::Suite)?;
+        let name = KeyName { key: &credential.key, suite };
+        if let Some(sealed) = credential.key.sealed_capability() {
+            let opened = self.open(ring, credential, sealed)?;
+            let found = self.find_capability_keys(ring, &name, &opened)?;
+            return Ok(Found { opened: Some(opened), ..found });
+        }
+        if let Some(capability) = credential.key.capability() {
+            return self.find_capability_keys(ring, &name, capability);
+        }
+        let secret = ring.direct_key(&credential.key)?;
+        match self.keys.find(&name, 0) {
+            Some(keys) => Ok(Found::kept(keys, None, 0)),
+            None => Ok(Found::derived(DigestKeys::new(secret, suite), None, 0)),
+        }
+    }
+
+    /// The same for a capability, as it was minted.
+    fn find_capability_keys(
+        &self,
+        ring: &KeyRing,
+        name: &KeyName<'_>,
+        capability: &Capability,
+    ) -> Result<Found, Denied> {
+        let working = ring.working_key(capability)?;
+        let object = self.subject(capability)?;
+        let version = match &object {
+            Some(found) => found.access_control_version(),
+            None if has_version(capability.object) => None,
+            None => Some(0),
         };
-        let keys = Arc::new(DigestKeys::new(secret, suite));
-        let name = KeyName { key, access_control_version, suite };
-        Ok(Found { keys: Some(keys), new_name: Some(name), object, access_control_version })
+        let Some(version) = version else {
+            return Ok(Found::NONE);
+        };
+        if let Some(keys) = self.keys.find(name, version) {
+            return Ok(Found::kept(keys, object, version));
+        }
+        let minted = capability_key(working, capability, version);
+        let secret = narrowed_key(minted, name.key.narrowings());
+        Ok(Found::derived(DigestKeys::new(&secret, name.suite), object, version))
+    }
+
+    /// Opens a sealed capability, unless that was done before.
+    fn open(
+        &self,
+        ring: &KeyRing,
+        credential: &Credential,
+        sealed: &SealedCapability,
+    ) -> Result<Capability, Refusal> {
+        let suite = credential.suite().ok_or(Refusal::Suite)?;
+        let name = KeyName { key: &credential.key, suite };
+        match self.keys.opened(&name) {
+            Some(opened) => Ok(opened),
+            None => ring.open(sealed),
+        }
     }
 
     /// The object that a capability is for, if it exists and has a version.
@@ -222,19 +252,27 @@ pub(crate) fn is_synthetic(object: ObjectId) -> bool {
 struct Found {
     /// `None` when there is no object, so that no digest can be right.
     keys: Option<Arc<DigestKeys>>,
-    /// Under which name to keep them, if they were not kept already.
-    new_name: Option<KeyName>,
+    /// Whether they are not kept yet.
+    is_new: bool,
+    /// What a sealed capability was opened to.
+    opened: Option<Capability>,
     object: Option<Located>,
     access_control_version: u64,
 }
 
 impl Found {
     const NONE: Found =
-        Found { keys: None, new_name: None, object: None, access_control_version: 0 };
+        Found { keys: None, is_new: false, opened: None, object: None, access_control_version: 0 };
 
     /// With keys that are kept already.
     fn kept(keys: Arc<DigestKeys>, object: Option<Located>, access_control_version: u64) -> Found {
-        Found { keys: Some(keys), new_name: None, object, access_control_version }
+        Found { keys: Some(keys), object, access_control_version, ..Found::NONE }
+    }
+
+    /// With keys that were derived just now.
+    fn derived(keys: DigestKeys, object: Option<Located>, access_control_version: u64) -> Found {
+        let is_new = true;
+        Found { is_new, ..Found::kept(Arc::new(keys), object, access_control_version) }
     }
 }
 

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_capability::{Capability, SealingKeys, SecretKey, capability_key};
 use nasd_protocol::manager::{FileHandle, IssuedCapability};
 use nasd_types::{AuditId, ByteRange, DriveId, Protection, Rights, Timestamp};
 
@@ -75,8 +75,12 @@ impl Mint {
             minimum_protection: self.minimum_protection,
             key_epoch: key.key_epoch,
         };
+        let sealed = self
+            .minimum_protection
+            .contains(Protection::PRIVACY_CAPABILITY)
+            .then(|| SealingKeys::new(&key.working_key).seal(&capability));
         let key = capability_key(&key.working_key, &capability, access_control_version);
-        Some(IssuedCapability { capability, key })
+        Some(IssuedCapability { capability, key, sealed })
     }
 
     fn expiry(&self, now: Timestamp) -> Timestamp {

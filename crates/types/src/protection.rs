@@ -25,8 +25,10 @@ impl Protection {
     /// The options that this version understands in requests.
     pub const SUPPORTED: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
 
-    /// Whether the combination has a meaning: data integrity rests on argument integrity.
+    /// Whether the combination has a meaning: integrity of data, and privacy of the capability,
+    /// which its key would otherwise not be bound to, rest on integrity of arguments.
     pub fn is_meaningful(self) -> bool {
-        !self.contains(Protection::INTEGRITY_DATA) || self.contains(Protection::INTEGRITY_ARGS)
+        let resting = Protection::INTEGRITY_DATA.union(Protection::PRIVACY_CAPABILITY);
+        !self.intersects(resting) || self.contains(Protection::INTEGRITY_ARGS)
     }
 }

@@ -1,7 +1,9 @@
 //! One value of every message. Each number is that of its field's name in the specification, so
 //! that a walk over the encoding notices two fields in the wrong order.
 
-use nasd_capability::{Capability, Digest, Nonce, SealedKey, SecretKey, Suite};
+use nasd_capability::{
+    Capability, Chain, Digest, Narrowing, Nonce, SealedCapability, SealedKey, SecretKey, Suite,
+};
 use nasd_protocol::drive::{
     AttributesReply, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
     CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
@@ -115,6 +117,24 @@ fn capability() -> Capability {
     }
 }
 
+fn narrowing() -> Narrowing {
+    Narrowing {
+        rights: Rights::from_bits_retain(n32("rights")),
+        region: ByteRange { offset: n("region_offset"), length: n("region_length") },
+        expires: time("expires"),
+    }
+}
+
+fn sealed_capability() -> SealedCapability {
+    SealedCapability {
+        partition: PartitionId(n32("partition")),
+        key_epoch: n32("key_epoch"),
+        nonce: [4; 16],
+        sealed: [5; 64],
+        tag: [6; 16],
+    }
+}
+
 fn credential(key: CredentialKey) -> Credential {
     Credential { key, suite_number: 1, protection: Protection::from_bits_retain(n32("protection")) }
 }
@@ -123,24 +143,31 @@ fn security() -> Vec<Sample> {
     let partition = PartitionId(n32("key_partition"));
     let with_key = credential(CredentialKey::WorkingPrevious(partition));
     let nonce = Nonce { timestamp: time("timestamp"), unique: n("unique") };
-    // A credential with a capability has 0 for the partition of its key, which the walk does not
-    // expect; its capability is walked over alone.
-    let body = credential(CredentialKey::Capability(capability())).to_body();
-    let again = |bytes: &[u8]| {
-        let credential: Credential =
-            from_bytes(&[&CAPABILITY_PREFIX.map(u32::to_be_bytes).concat(), bytes].concat())?;
-        Ok(credential.to_body()[20..].to_vec())
+    let chain = |count| Chain::new(vec![narrowing(); count]).expect("short enough");
+    let shown = |key: CredentialKey| {
+        // A credential with a capability has 0 for the partition of its key, which the walk does not
+        // expect; what it shows is walked over alone.
+        let bytes = credential(key).to_body()[16..].to_vec();
+        let again = |bytes: &[u8]| {
+            let prefix = CAPABILITY_PREFIX.map(u32::to_be_bytes).concat();
+            let credential: Credential = from_bytes(&[&prefix, bytes].concat())?;
+            Ok(credential.to_body()[16..].to_vec())
+        };
+        Sample { type_name: "nasd_shown_by_holder", head_bytes: bytes.len(), bytes, again }
     };
-    let bytes = body[20..].to_vec();
     vec![
         message("nasd_credential", &with_key),
-        Sample { type_name: "nasd_capability", head_bytes: bytes.len(), bytes, again },
+        shown(CredentialKey::Capability(capability())),
+        shown(CredentialKey::narrowed(capability(), chain(1))),
+        shown(CredentialKey::narrowed(capability(), chain(8))),
+        shown(CredentialKey::sealed(sealed_capability(), chain(0))),
+        shown(CredentialKey::sealed(sealed_capability(), chain(8))),
         message("nasd_verifier", &Verifier { nonce, digest: Digest([7; 16]) }),
     ]
 }
 
-/// Key kind, suite, protection, partition, and that a capability follows.
-const CAPABILITY_PREFIX: [u32; 5] = [6, 0, 1, 0, 1];
+/// Key kind, suite, protection and partition; what is shown follows.
+const CAPABILITY_PREFIX: [u32; 4] = [6, 0, 1, 0];
 
 fn attributes() -> Attributes {
     Attributes {
@@ -368,7 +395,11 @@ fn file() -> File {
             change_time: time("change_time"),
             create_time: time("create_time"),
         },
-        capability: IssuedCapability { capability: capability(), key: SecretKey::new([8; 32]) },
+        capability: IssuedCapability {
+            capability: capability(),
+            key: SecretKey::new([8; 32]),
+            sealed: Some(sealed_capability()),
+        },
     }
 }
 

@@ -116,7 +116,7 @@ fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
         address,
         drive: name,
         object: ObjectName { partition: PARTITION, object: created.object },
-        capability: IssuedCapability { capability, key },
+        capability: IssuedCapability { capability, key, sealed: None },
         manager,
         directory: directory.to_owned(),
         restart: Box::new(move || lock(&restarted).restart()),
