@@ -5,7 +5,7 @@
 //! key of the one before it.
 //!
 //! ```text
-//! key[0]   = the capability's key, see [`crate::mint`]
+//! key[0]   = the capability's key, see [`crate::capability_key`]
 //! key[i+1] = BLAKE3 keyed by key[i] of "nasd-narrowing-1" || narrowing (28 bytes)
 //! ```
 //!
