@@ -9,6 +9,7 @@
 //!   new key travels.
 //! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
 //! * [`narrow`]: how a holder narrows it and hands it on; [`sealed`]: how it is kept from readers.
+//! * [`text`]: capabilities as text and URLs, to be handed over.
 //! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
 //! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
 //! * [`authorize`]: every check of a request, in its one fixed order; [`refusal`]: their outcomes.
@@ -27,6 +28,7 @@ pub mod refusal;
 pub mod seal;
 pub mod sealed;
 pub mod suite;
+pub mod text;
 pub mod window;
 
 pub use authorize::{Access, Admission, Authorized, Claim, DriveRules, Target, admit};
@@ -42,4 +44,5 @@ pub use refusal::Refusal;
 pub use seal::{SALT_BYTES, SealedKey, TAG_BYTES};
 pub use sealed::{SEALED_NONCE_BYTES, SealedCapability, SealingKeys};
 pub use suite::Suite;
+pub use text::{CapabilityUrl, Delegated, TEXT_PREFIX, TextError, URL_PREFIX};
 pub use window::{NonceWindow, WindowOptions};

@@ -27,6 +27,9 @@ pub struct ManagerConfig {
     pub protection: Protection,
     /// How long a capability is good, at least.
     pub capability_lifetime: Duration,
+    /// The longest that a capability to be handed on is good: no longer than a working key is sure
+    /// to live, which is the period of their rotation.
+    pub longest_lifetime: Duration,
     /// The root directory, when the volume is made.
     pub root: RootOptions,
     /// How long a call waits for a drive that is away. Less than clients wait for one answer.
@@ -94,6 +97,7 @@ impl ManagerConfig {
             drives,
             protection: Protection::INTEGRITY_ARGS,
             capability_lifetime: Duration::from_secs(600),
+            longest_lifetime: Duration::from_secs(24 * 3600),
             root: RootOptions::default(),
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Makes the capabilities that ride on answers.
+//! Makes the capabilities that ride on answers, and those that are made to be handed on.
 //!
 //! * Region: all of the object; the rights are those of [`crate::permission::rights`].
 //! * Expiry: the configured lifetime from now on the drive's clock, rounded up to the next eighth
@@ -11,8 +11,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use nasd_capability::{Capability, SealingKeys, SecretKey, capability_key};
-use nasd_protocol::manager::{FileHandle, IssuedCapability};
+use nasd_capability::{Capability, Narrowing, SealingKeys, SecretKey, capability_key};
+use nasd_protocol::manager::{FileHandle, IssuedCapability, MintArguments};
 use nasd_types::{AuditId, ByteRange, DriveId, Protection, Rights, Timestamp};
 
 use crate::caller::Caller;
@@ -33,6 +33,8 @@ pub struct MintKey {
 pub struct MintOptions {
     /// How long a capability is good, at least; at most an eighth longer.
     pub lifetime: Duration,
+    /// The longest that a capability to be handed on is good: the working key must live as long.
+    pub longest_lifetime: Duration,
     /// The weakest protection with which it may be used.
     pub minimum_protection: Protection,
 }
@@ -42,6 +44,7 @@ pub struct MintOptions {
 pub(crate) struct Mint {
     keys: HashMap<DriveId, MintKey>,
     lifetime_ns: u64,
+    longest_ns: u64,
     minimum_protection: Protection,
 }
 
@@ -49,7 +52,8 @@ impl Mint {
     pub(crate) fn new(keys: Vec<MintKey>, options: &MintOptions) -> Self {
         Mint {
             keys: keys.into_iter().map(|key| (key.drive, key)).collect(),
-            lifetime_ns: u64::try_from(options.lifetime.as_nanos()).unwrap_or(u64::MAX),
+            lifetime_ns: nanoseconds(options.lifetime),
+            longest_ns: nanoseconds(options.longest_lifetime),
             minimum_protection: options.minimum_protection,
         }
     }
@@ -63,22 +67,55 @@ impl Mint {
         caller: &Caller,
         drive_time: Timestamp,
     ) -> Option<IssuedCapability> {
+        let allowed =
+            Narrowing { rights, region: ByteRange::ALL, expires: self.expiry(drive_time) };
+        let seals = self.minimum_protection.contains(Protection::PRIVACY_CAPABILITY);
+        self.make(handle, access_control_version, caller, allowed, seals)
+    }
+
+    /// A capability to be handed on: for what was asked, until then and no longer than working keys
+    /// live.
+    pub(crate) fn issue_asked(
+        &self,
+        asked: &MintArguments,
+        access_control_version: u64,
+        caller: &Caller,
+        drive_time: Timestamp,
+    ) -> Option<IssuedCapability> {
+        let expires = drive_time.plus_ns(asked.lifetime.min(self.longest_ns));
+        let allowed = Narrowing { rights: asked.rights, region: asked.region(), expires };
+        let seals =
+            asked.sealed || self.minimum_protection.contains(Protection::PRIVACY_CAPABILITY);
+        self.make(asked.file, access_control_version, caller, allowed, seals)
+    }
+
+    /// The longest lifetime of [`issue_asked`](Self::issue_asked), in nanoseconds.
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.longest_ns
+    }
+
+    fn make(
+        &self,
+        handle: FileHandle,
+        access_control_version: u64,
+        caller: &Caller,
+        allowed: Narrowing,
+        seals: bool,
+    ) -> Option<IssuedCapability> {
+        let Narrowing { rights, region, expires } = allowed;
         let key = self.keys.get(&handle.drive)?;
         let capability = Capability {
             drive: handle.drive,
             partition: handle.partition,
             object: handle.object,
-            region: ByteRange::ALL,
+            region,
             rights,
-            expires: self.expiry(drive_time),
+            expires,
             audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
             minimum_protection: self.minimum_protection,
             key_epoch: key.key_epoch,
         };
-        let sealed = self
-            .minimum_protection
-            .contains(Protection::PRIVACY_CAPABILITY)
-            .then(|| SealingKeys::new(&key.working_key).seal(&capability));
+        let sealed = seals.then(|| SealingKeys::new(&key.working_key).seal(&capability));
         let key = capability_key(&key.working_key, &capability, access_control_version);
         Some(IssuedCapability { capability, key, sealed })
     }
@@ -90,6 +127,10 @@ impl Mint {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +140,7 @@ mod tests {
         let key = MintKey { drive: DriveId(7), working_key: SecretKey::new([9; 32]), key_epoch: 3 };
         let options = MintOptions {
             lifetime: Duration::from_secs(600),
+            longest_lifetime: Duration::from_secs(86_400),
             minimum_protection: Protection::INTEGRITY_ARGS,
         };
         Mint::new(vec![key], &options)
@@ -118,6 +160,31 @@ mod tests {
         assert_eq!(issued.capability.key_epoch, 3);
         assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
         assert!(mint().issue(handle(8), 4, Rights::READ, &caller, now).is_none());
+    }
+
+    #[test]
+    fn what_is_asked_for_is_given_and_no_more() {
+        let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 1 };
+        let now = Timestamp(5_000_000_000_000);
+        let day = 86_400 * Timestamp::SECOND_NS;
+        for (lifetime, given) in [(1, 1), (day, day), (day + 1, day), (u64::MAX, day)] {
+            let asked = MintArguments {
+                file: handle(7),
+                rights: Rights::READ,
+                region_offset: 10,
+                region_length: 20,
+                lifetime,
+                sealed: lifetime == 1,
+            };
+            let issued = mint().issue_asked(&asked, 4, &caller, now).unwrap();
+            assert_eq!(issued.capability.expires, now.plus_ns(given));
+            assert_eq!(issued.capability.region, ByteRange::new(10, 20));
+            assert_eq!(issued.capability.rights, Rights::READ);
+            assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
+            let keys = SealingKeys::new(&SecretKey::new([9; 32]));
+            let opened = issued.sealed.map(|sealed| keys.open(&sealed));
+            assert_eq!(opened, asked.sealed.then_some(Some(issued.capability)));
+        }
     }
 
     #[test]

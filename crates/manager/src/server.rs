@@ -179,6 +179,7 @@ fn namespace_options(config: &ManagerConfig) -> NamespaceOptions {
         keys: config.drives.iter().map(key).collect(),
         mint: MintOptions {
             lifetime: config.capability_lifetime,
+            longest_lifetime: config.longest_lifetime,
             minimum_protection: config.protection,
         },
         directory_cache_bytes: config.directory_cache_bytes,

@@ -1,9 +1,11 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod cap;
 mod check;
 mod object;
 mod partition;
 
+pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, PartitionCommand};
@@ -55,9 +57,9 @@ pub enum Command {
         /// VOLUME:/path.
         path: String,
     },
-    /// Print files.
+    /// Print files. A capability's URL needs no account; `nasd cap` says how to hide it from others.
     Cat {
-        /// VOLUME:/path of each.
+        /// VOLUME:/path of each, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         paths: Vec<String>,
     },
@@ -66,10 +68,10 @@ pub enum Command {
         /// Copy directories with everything in them.
         #[arg(short, long)]
         recursive: bool,
-        /// What to copy: local paths or VOLUME:/path.
+        /// What to copy: local paths, VOLUME:/path, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         sources: Vec<String>,
-        /// Where to: a local path or VOLUME:/path.
+        /// Where to: a local path, VOLUME:/path, or such a URL.
         destination: String,
     },
     /// Remove files.
@@ -107,6 +109,9 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Share single files by capabilities: make, show, narrow and revoke them.
+    #[command(subcommand)]
+    Cap(CapCommand),
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.

@@ -2,6 +2,7 @@
 
 use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME};
 use nasd_clerk::{Caller, Clerk, ClerkOptions, Name};
+use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_transport::{ClientTls, PemFiles};
 use std::error::Error;
 use std::path::Path;
@@ -22,6 +23,19 @@ pub fn connect(cell: &Cell, deadline: Duration) -> Result<Arc<Clerk>, Box<dyn Er
     let mut options = ClerkOptions::new(manager, tls, volume, caller());
     options.settings.deadline = deadline;
     Ok(Arc::new(Clerk::connect(&options)?))
+}
+
+/// The cell's file manager itself.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn manager(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
+    let tls = client_tls(&cell.certificate("host"))?;
+    let options = ConnectOptions {
+        retry: RetryPolicy::within(COMMAND_DEADLINE),
+        ..ConnectOptions::default()
+    };
+    Ok(ManagerClient::tls(cell.config.manager.address.to_string(), tls, &options))
 }
 
 /// The user of this process.

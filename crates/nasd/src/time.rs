@@ -1,8 +1,15 @@
 //! Instants, for people to read.
 
 use nasd_types::Timestamp;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECONDS_OF_A_DAY: u64 = 86_400;
+
+/// This machine's time of day.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
+}
 
 /// An instant in UTC, as RFC 3339 writes it; `never` for the last one there is.
 pub fn utc(time: Timestamp) -> String {

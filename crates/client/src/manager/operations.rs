@@ -4,10 +4,10 @@ use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, File, FileHandle, Getattr, Link,
-    LinkArguments, Lookup, LookupArguments, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments,
-    Rename, RenameArguments, RenameFlags, Rmdir, SetFileArguments, SetFileAttributes, Setattr,
-    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
-    Volume, VolumeOperation,
+    LinkArguments, Lookup, LookupArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments,
+    Name, Readdir, ReaddirArguments, Rename, RenameArguments, RenameFlags, Revoke, Rmdir,
+    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation,
+    Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -166,6 +166,16 @@ impl ManagerClient {
     /// Space of a volume.
     pub fn space(&self, caller: &Caller, volume: &[u8]) -> Result<SpaceInformation, ClientError> {
         self.call::<Space>(caller, &checked(volume)?, Repeated::Harmless)
+    }
+
+    /// A capability for a file that can be handed on: within what the caller may do.
+    pub fn mint(&self, caller: &Caller, asked: &MintArguments) -> Result<Minted, ClientError> {
+        self.call::<Mint>(caller, asked, Repeated::Harmless)
+    }
+
+    /// Makes every capability of a file useless, whoever holds it.
+    pub fn revoke(&self, caller: &Caller, file: FileHandle) -> Result<(), ClientError> {
+        self.call::<Revoke>(caller, &file, Repeated::Harmless)
     }
 
     /// The state of the cell.

@@ -2,6 +2,7 @@
 
 pub mod agree;
 pub mod bench;
+pub mod cap;
 pub mod check;
 pub mod demo;
 pub mod drive;
@@ -36,9 +37,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Mount(mount) => mount::mount(&open()?, &mount),
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
-        Command::Cat { paths } => files::cat(&open()?, &paths),
+        Command::Cat { paths } => files::cat(open, &paths),
         Command::Cp { recursive, sources, destination } => {
-            files::cp(&open()?, &sources, &destination, recursive)
+            files::cp(open, &sources, &destination, recursive)
         }
         Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
@@ -46,6 +47,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
+        Command::Cap(command) => cap::run(open, command, json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Bench(bench) => bench::bench(&bench, json),

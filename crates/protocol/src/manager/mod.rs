@@ -6,10 +6,12 @@ pub mod file;
 pub mod getattr;
 pub mod link;
 pub mod lookup;
+pub mod mint;
 pub mod mkdir;
 pub mod name;
 pub mod readdir;
 pub mod rename;
+pub mod revoke;
 pub mod rmdir;
 pub mod setattr;
 pub mod space;
@@ -26,10 +28,12 @@ pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
 pub use lookup::{Lookup, LookupArguments};
+pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
+pub use revoke::Revoke;
 pub use rmdir::Rmdir;
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
 pub use space::{Space, SpaceInformation};
@@ -77,6 +81,10 @@ xdr_enum! {
         Space = 13,
         /// The state of the cell.
         Status = 14,
+        /// Make a capability that can be handed on.
+        Mint = 16,
+        /// Make every capability of a file useless.
+        Revoke = 17,
     }
 }
 

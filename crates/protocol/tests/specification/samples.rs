@@ -16,9 +16,9 @@ use nasd_protocol::drive::{
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
-    ManagerStatus, MkdirArguments, Name, ReaddirArguments, RenameArguments, RenameFlags,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    Volume,
+    ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments, RenameArguments,
+    RenameFlags, SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments,
+    UnlinkArguments, Volume,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -403,6 +403,15 @@ fn file() -> File {
     }
 }
 
+fn minted() -> Minted {
+    Minted {
+        capability: file().capability,
+        drive: DriveId(n("drive")),
+        address: "host:2049".to_owned(),
+        longest_lifetime: n("longest_lifetime"),
+    }
+}
+
 fn set_file_attributes() -> SetFileAttributes {
     SetFileAttributes {
         mode: Some(n32("mode")),
@@ -432,6 +441,14 @@ fn manager_arguments() -> Vec<Sample> {
         flags: RenameFlags(n32("flags")),
     };
     let link = LinkArguments { file: handle(), directory, name: name("another") };
+    let mint = MintArguments {
+        file: handle(),
+        rights: Rights::from_bits_retain(n32("rights")),
+        region_offset: n("region_offset"),
+        region_length: n("region_length"),
+        lifetime: n("lifetime"),
+        sealed: true,
+    };
     let readdir =
         ReaddirArguments { directory, cookie: n("cookie"), max_entries: n32("max_entries") };
     vec![
@@ -447,6 +464,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_rename_arguments", &rename),
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),
+        message("nasd_mint_arguments", &mint),
     ]
 }
 
@@ -502,6 +520,7 @@ fn manager_results() -> Vec<Sample> {
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
         result::<_, ManagerStatus>("nasd_volume_result", &Ok(volume)),
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
+        result::<_, ManagerStatus>("nasd_mint_result", &Ok(minted())),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
     ]
