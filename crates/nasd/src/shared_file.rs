@@ -194,7 +194,10 @@ impl SharedFile {
     }
 
     /// Tells what the drive would refuse, in better words.
-    fn require(&self, right: Rights, what: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// That the URL does not allow it.
+    pub fn require(&self, right: Rights, what: &str) -> Result<(), String> {
         if self.allowed.rights.contains(right) {
             return Ok(());
         }

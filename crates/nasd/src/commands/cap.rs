@@ -7,7 +7,7 @@ use crate::cell::Cell;
 use crate::cell::CellError;
 use crate::output::{self, say};
 use crate::session::{COMMAND_DEADLINE, caller, connect, manager};
-use crate::shared_file::Given;
+use crate::shared_file::{Given, is_url_argument};
 use crate::time::{now, utc};
 use nasd_capability::{Capability, CapabilityUrl, Chain, Delegated, Narrowing};
 use nasd_protocol::manager::{FileHandle, MintArguments, Minted};
@@ -129,9 +129,10 @@ fn attenuate(
 }
 
 fn revoke(cell: &Cell, target: &str) -> Outcome {
-    let file = match CellPath::parse(target) {
-        Some(_) => file_of(cell, target)?.1,
-        None => {
+    let is_path = !is_url_argument(target) && CellPath::parse(target).is_some();
+    let file = match is_path {
+        true => file_of(cell, target)?.1,
+        false => {
             let Capability { drive, partition, object, .. } =
                 Given::from_argument(target)?.delegated().capability;
             FileHandle { drive, partition, object }

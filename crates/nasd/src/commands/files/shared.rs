@@ -5,6 +5,7 @@ use super::CHUNK_BYTES;
 use super::copy::progress_bar;
 use crate::commands::Outcome;
 use crate::shared_file::SharedFile;
+use nasd_types::Rights;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -127,6 +128,7 @@ pub fn copy_in(source: &Path, argument: &str) -> Outcome {
 /// A capability for writing changes no file's length but upwards, so that what is there must not be
 /// longer than what is written over it.
 fn must_fit(shared: &SharedFile, length: u64, source: &Path) -> Outcome {
+    shared.require(Rights::WRITE, "writing")?;
     let (region, name) = (shared.allowed.region, shared.display_name());
     if length > region.length {
         return Err(format!(
