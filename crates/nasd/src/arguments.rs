@@ -1,12 +1,16 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
 mod check;
+mod key;
+mod member;
 mod object;
 mod partition;
 
 pub use check::CheckArguments;
+pub use key::{KeyArguments, KeyCommand};
+pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
-pub use partition::{DriveArguments, PartitionCommand};
+pub use partition::{DriveArguments, KeyName, PartitionCommand};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -107,6 +111,15 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Show the keys of the cell and its drives, and change them.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Say which people may use the cell.
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Say which machines may use the cell.
+    #[command(subcommand)]
+    Host(HostCommand),
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.

@@ -87,9 +87,12 @@ mod tests {
     #[test]
     fn durations() {
         let second = Duration::from_secs(1);
-        for (text, duration) in
-            [("250ms", second / 4), ("30s", 30 * second), ("2h", 7200 * second), ("0s", 0 * second)]
-        {
+        for (text, duration) in [
+            ("250ms", second / 4),
+            ("30s", 30 * second),
+            ("2h", 7200 * second),
+            ("0s", Duration::ZERO),
+        ] {
             assert_eq!(parse_duration(text), Ok(duration), "{text}");
         }
         for bad in ["", "1", "s", "-1s", "1.5h", "1 h", "1w", "99999999999999999d", "1hh"] {

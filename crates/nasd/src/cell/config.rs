@@ -151,6 +151,11 @@ impl CellConfig {
         Ok(format!("# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"))
     }
 
+    /// What a client needs of it: not which devices there are on other machines.
+    pub fn for_clients(&self) -> CellConfig {
+        CellConfig { drives: Vec::new(), ..self.clone() }
+    }
+
     /// The cell's identifier.
     pub fn cell_id(&self) -> CellId {
         self.id.parse().unwrap_or_default()
