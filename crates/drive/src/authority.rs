@@ -13,9 +13,10 @@ use nasd_protocol::auth::AuthError;
 use nasd_protocol::{Credential, CredentialKey, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
-use nasd_types::{ObjectId, ObjectName, Timestamp};
+use nasd_types::{ObjectId, ObjectName, PartitionId, Timestamp};
 
 use crate::Drive;
+use crate::audit::Subject;
 use crate::counters::Holder;
 use crate::key_cache::KeyName;
 use crate::key_ring::KeyRing;
@@ -26,6 +27,7 @@ pub(crate) struct Claimed<'a> {
     pub(crate) credential: Credential,
     pub(crate) verifier: Verifier,
     procedure: [u8; 12],
+    procedure_number: u32,
     credential_body: &'a [u8],
     /// The arguments without bulk data.
     arguments: &'a [u8],
@@ -38,6 +40,8 @@ pub(crate) struct Grant {
     /// `None` with NO_PROTECTION.
     pub(crate) keys: Option<Arc<DigestKeys>>,
     pub(crate) holder: Holder,
+    /// What the audit trail says of it.
+    pub(crate) subject: Subject,
     /// The object that a capability is for, as it was found.
     pub(crate) object: Option<Located>,
     /// Its access control version then, under which the request's digest was right.
@@ -86,6 +90,7 @@ impl<'a> Claimed<'a> {
             credential: Credential::from_opaque(&head.credential)?,
             verifier: Verifier::from_opaque(&head.verifier)?,
             procedure: procedure_bytes(head.program, head.version, head.procedure),
+            procedure_number: head.procedure,
             credential_body: head.credential.body,
             arguments,
         })
@@ -100,6 +105,10 @@ impl<'a> Claimed<'a> {
             CredentialKey::Capability(_) => Holder::Capability,
             _ => Holder::Key,
         }
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject::new(self.procedure_number, &self.credential, self.arguments)
     }
 
     pub(crate) fn nonce(&self) -> &Nonce {
@@ -118,9 +127,13 @@ impl Drive {
         let rules = DriveRules {
             drive: self.identity.drive,
             suites: Suite::available(),
-            minimum_protection: self.options.minimum_protection
+            minimum_protection: self.minimum_protection()
                 | self.ring.minimum_protection(access.target.partition()),
         };
+        // Of the audit trail's partition there is no key.
+        if access.target.partition() == Some(PartitionId::AUDIT) {
+            return Err(Refusal::Key);
+        }
         let claim = claimed.credential.claim();
         admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
     }
@@ -151,7 +164,9 @@ impl Drive {
             self.keys.keep(name, keys);
         }
         let Found { keys, object, access_control_version, .. } = found;
-        Ok(Grant { authorized, keys, holder, object, access_control_version, received: now })
+        let subject = claimed.subject();
+        let received = now;
+        Ok(Grant { authorized, keys, holder, subject, object, access_control_version, received })
     }
 
     /// Step 11, and the look-up of step 12.
