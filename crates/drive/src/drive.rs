@@ -100,7 +100,7 @@ impl Drive {
     }
 
     /// Makes durable what the audit trail has counted: a server does that every second.
-    pub(crate) fn keep_audit_trail(&self) {
+    pub fn keep_audit_trail(&self) {
         self.audit.keep(&self.store, self.environment.now());
     }
 
