@@ -42,6 +42,7 @@ use aegis::aegis128x2::Aegis128X2Mac;
 use subtle::ConstantTimeEq;
 
 use crate::key::Purpose;
+use crate::lookahead::pieces;
 use crate::nonce::NONCE_BYTES;
 use crate::{Nonce, SecretKey, Suite};
 
@@ -218,7 +219,7 @@ fn joined_length(slices: &[&[u8]]) -> u64 {
 type Message<'a> = [&'a [&'a [u8]]];
 
 /// The slices with something in them.
-fn slices<'a>(message: &'a Message<'a>) -> impl Iterator<Item = &'a [u8]> {
+fn slices<'a>(message: &'a Message<'a>) -> impl Iterator<Item = &'a [u8]> + Clone {
     message.iter().copied().flatten().copied().filter(|slice| !slice.is_empty())
 }
 
@@ -267,8 +268,8 @@ fn aegis_128l_short(
 
 fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128X2Mac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    for slice in slices(message) {
-        mac.update(slice);
+    for piece in pieces(slices(message)) {
+        mac.update(piece);
     }
     mac.finalize()
 }
