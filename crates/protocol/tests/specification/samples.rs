@@ -16,8 +16,8 @@ use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
     ManagerStatus, MkdirArguments, Name, ReaddirArguments, RenameArguments, RenameFlags,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    Volume,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
+    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -465,6 +465,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
         set(SetFileAttributes::default()),
         message("nasd_create_file_arguments", &create),
@@ -496,6 +497,11 @@ fn cell_status() -> CellStatus {
         client_bytes_sent: n("client_bytes_sent"),
         requests: n("requests"),
     }
+}
+
+fn rotation() -> Rotation {
+    let state = WorkingKeyState { drive: DriveId(n("drive")), epoch: n32("epoch"), done: true };
+    Rotation { drives: vec![state, state] }
 }
 
 fn manager_results() -> Vec<Sample> {
@@ -531,5 +537,6 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
+        result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),
     ]
 }
