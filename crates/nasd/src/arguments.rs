@@ -1,9 +1,11 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod audit;
 mod check;
 mod object;
 mod partition;
 
+pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use check::CheckArguments;
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, PartitionCommand};
@@ -107,6 +109,8 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Show who did what on the drives, and who was refused.
+    Audit(AuditTrailArguments),
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.
@@ -208,6 +212,14 @@ pub enum DriveCommand {
     },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
+    /// Set what a running drive demands of all requests.
+    Set {
+        #[command(flatten)]
+        drive: DriveArguments,
+        /// Of capabilities and requests, whatever their partition. Raising it revokes what is weaker.
+        #[arg(long, value_parser = PROTECTIONS)]
+        minimum_protection: String,
+    },
     /// Let a stopped drive use more of its device, or less; a file grows or is cut to that size.
     Resize {
         /// The device of a drive that is not being served.

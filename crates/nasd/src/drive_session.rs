@@ -9,8 +9,7 @@ use nasd_types::{DriveId, PartitionId, Protection};
 use std::error::Error;
 use std::path::Path;
 
-/// What every request by a key is protected with: the most that drives know, so that no minimum is
-/// missed.
+/// What every request by a key is protected with, at least; more where the drive demands it.
 pub const PROTECTION: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
 
 /// A running drive, asked by its drive key.
@@ -48,10 +47,11 @@ impl DriveSession {
             ..ConnectOptions::default()
         };
         let client = DriveClient::tcp(address, expected, &options);
-        let drive = client.inquiry().map_err(|error| failed(&name, "reach", &error))?.drive;
+        let found = client.inquiry().map_err(|error| failed(&name, "reach", &error))?;
+        let drive = found.drive;
         Ok(DriveSession {
             client,
-            authority: Authority::drive_key(key, PROTECTION),
+            authority: Authority::drive_key(key, PROTECTION | found.minimum_protection),
             drive,
             name,
             cell,

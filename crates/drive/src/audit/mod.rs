@@ -169,9 +169,7 @@ impl Keeper {
 
     /// Makes records of what was counted.
     fn collect(&mut self, drained: tally::Drained) {
-        let mut kinds: Vec<(Kind, Count)> = drained.kinds.into_iter().collect();
-        kinds.sort_unstable_by_key(|(_, count)| count.first);
-        for (kind, count) in kinds {
+        for (kind, count) in drained.kinds {
             let class = class(kind.proved);
             if self.waiting[class].len() < WAITING_MAX[class] {
                 let record = self.numbered(record_of(&kind, count));
