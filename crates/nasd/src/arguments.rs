@@ -1,11 +1,13 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod audit;
 mod check;
 mod key;
 mod member;
 mod object;
 mod partition;
 
+pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use check::CheckArguments;
 pub use key::{KeyArguments, KeyCommand};
 pub use member::{HandedArguments, HostCommand, UserCommand};
@@ -120,6 +122,8 @@ pub enum Command {
     /// Say which machines may use the cell.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Show who did what on the drives, and who was refused.
+    Audit(AuditTrailArguments),
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.
@@ -225,6 +229,14 @@ pub enum DriveCommand {
     },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
+    /// Set what a running drive demands of all requests.
+    Set {
+        #[command(flatten)]
+        drive: DriveArguments,
+        /// Of capabilities and requests, whatever their partition. Raising it revokes what is weaker.
+        #[arg(long, value_parser = PROTECTIONS)]
+        minimum_protection: String,
+    },
     /// Let a stopped drive use more of its device, or less; a file grows or is cut to that size.
     Resize {
         /// The device of a drive that is not being served.

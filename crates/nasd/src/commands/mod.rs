@@ -1,6 +1,7 @@
 //! One file a command. A command gets parsed arguments and answers with what went wrong.
 
 pub mod agree;
+pub mod audit;
 pub mod bench;
 pub mod check;
 pub mod demo;
@@ -51,6 +52,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Key(command) => key::run(&directory, command, json),
         Command::User(command) => member::user(&open()?, command, json),
         Command::Host(command) => member::host(&open()?, command, json),
+        Command::Audit(audit) => audit::run(&directory, &audit, json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Bench(bench) => bench::bench(&bench, json),
