@@ -186,8 +186,10 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
         // Without a digest, anybody could say that he has the key.
         (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
     };
-    let understood = Protection::SUPPORTED.contains(actual) && actual.is_meaningful();
-    if understood && actual.contains(minimum) && minimum.contains(rules.minimum_protection) {
+    if actual.is_understood()
+        && actual.contains(minimum)
+        && minimum.contains(rules.minimum_protection)
+    {
         Ok(())
     } else {
         Err(Refusal::Protection)

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
+use nasd_transport::BufferPool;
 use nasd_types::Timestamp;
 
 use crate::clock::Clock;
@@ -15,6 +16,9 @@ use crate::key_ring::{CurrentRing, KeyRing};
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
 use crate::{DriveOptions, Environment, ScrubPass};
+
+/// Most memory for encryption that is kept while nobody uses it.
+const IDLE_BUFFER_BYTES: usize = 16 << 20;
 
 /// A drive: an object store behind the protocol of `specs/nasd.x`. It keeps nothing about clients
 /// but the nonces that it has seen.
@@ -29,6 +33,8 @@ pub struct Drive {
     pub(crate) keys: KeyCache,
     pub(crate) window: NonceWindow,
     pub(crate) nonces: NonceSource,
+    /// For data that are encrypted or decrypted.
+    pub(crate) buffers: BufferPool,
     pub(crate) counters: Counters,
     pub(crate) scrub: ScrubProgress,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
@@ -65,6 +71,7 @@ impl Drive {
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
+            buffers: BufferPool::new(IDLE_BUFFER_BYTES),
             counters: Counters::default(),
             scrub: ScrubProgress::default(),
             instance: environment.random(),

@@ -8,6 +8,7 @@ pub use check::CheckArguments;
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, PartitionCommand};
 
+use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -144,8 +145,9 @@ pub struct UpArguments {
     /// The manager's port in a new cell; drive N gets this plus N.
     #[arg(long, default_value_t = 7300)]
     pub base_port: u16,
-    /// How clients of a new cell protect requests and replies.
-    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    /// How clients of a new cell protect requests and replies: none, integrity-args, integrity-data
+    /// (of the arguments too), privacy-data (and integrity of all), or several joined by `+`.
+    #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub protection: String,
     /// How files are spread over the drives of a new cell.
     #[arg(long, value_enum, default_value_t = Stripe::None)]
@@ -246,7 +248,7 @@ pub struct DriveServeArguments {
     pub cache: u64,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
-    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub minimum_protection: String,
     /// Refuse a drive of another cell.
     #[arg(long, value_name = "CELL-ID")]
@@ -255,9 +257,6 @@ pub struct DriveServeArguments {
     #[arg(long, value_name = "DRIVE-ID")]
     pub expect_drive: Option<String>,
 }
-
-/// Names of protection options.
-const PROTECTIONS: [&str; 3] = ["none", "integrity-args", "integrity-data"];
 
 /// `nasd manager`.
 #[derive(Debug, Subcommand)]

@@ -11,7 +11,8 @@ use std::path::Path;
 
 /// What every request by a key is protected with: the most that drives know, so that no minimum is
 /// missed.
-pub const PROTECTION: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
+pub const PROTECTION: Protection =
+    Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA).union(Protection::PRIVACY_DATA);
 
 /// A running drive, asked by its drive key.
 pub struct DriveSession {

@@ -25,10 +25,7 @@ impl Perform for Setpartition {
     ) -> Result<Done<()>, Status> {
         let SetpartitionArguments { partition, compression, minimum_protection } = arguments;
         // What nobody can meet would lock everybody out.
-        let can_be_met = |protection: &Protection| {
-            Protection::SUPPORTED.contains(*protection) && protection.is_meaningful()
-        };
-        if !minimum_protection.as_ref().is_none_or(can_be_met) {
+        if !minimum_protection.is_none_or(Protection::is_understood) {
             return Err(Status::BadArgument);
         }
         drive.administer(|| {

@@ -19,14 +19,16 @@ mod error;
 mod keyring;
 mod lock;
 mod master_keys;
+mod protection;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME};
-pub use config::{CellConfig, DriveConfig, protection_name_of, protection_named};
+pub use config::{CellConfig, DriveConfig};
 pub use create::{AddedDrive, NewCell, add_drive, create_cell};
 pub use error::CellError;
 pub use keyring::{DriveKeys, Keyring, PartitionKeys, read_key_file};
 pub use lock::CellLock;
 pub use master_keys::master_keys_path;
+pub use protection::{parse_protection, protection_name_of, protection_named};
 
 use std::path::{Path, PathBuf};
 
