@@ -4,34 +4,40 @@
 //! |---|---|---|---|
 //! | 1 | the drive offers the suite | `Suite` | [`admit`] |
 //! | 2 | the kind of key is allowed for the operation, has its capability, and is of the operation's partition | `Key` | [`admit`] |
-//! | 3 | protection: understood, has a meaning, meets the capability's minimum, which meets the drive's; never none with a key | `Protection` | [`admit`] |
-//! | 4 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
-//! | 5 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
-//! | 6 | the capability has not expired | `Expired` | [`admit`] |
-//! | 7 | it names this drive | `Drive` | [`admit`] |
-//! | 8 | it names the partition and object | `Object` | [`admit`] |
-//! | 9 | it has the rights | `Rights` | [`admit`] |
-//! | 10 | its region has the bytes | `Region` | [`admit`] |
-//! | 11 | the key exists: partition known, epoch not gone | `Key` | the drive, [`crate::WorkingKeys::of_epoch`] |
-//! | 12 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
-//! | 13 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
-//! | 14 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
-//! | 15 | of a request that has waited: steps 1-3 and 6-12 still pass | theirs | [`admit_again`] |
+//! | 3 | protection: understood, has a meaning, meets the capability's minimum; by a key, the drive's and the partition's, and never none | `Protection` | [`admit`] |
+//! | 4 | the capability's minimum meets the drive's and the partition's | `Minimum` | [`admit`] |
+//! | 5 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
+//! | 6 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
+//! | 7 | the capability has not expired | `Expired` | [`admit`] |
+//! | 8 | it names this drive | `Drive` | [`admit`] |
+//! | 9 | it names the partition | `Partition` | [`admit`] |
+//! | 10 | it names the object | `Object` | [`admit`] |
+//! | 11 | it has the rights | `Rights` | [`admit`] |
+//! | 12 | its region has the bytes | `Region` | [`admit`] |
+//! | 13 | the partition has the key | `Key` | the drive |
+//! | 14 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
+//! | 15 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
+//! | 16 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
+//! | 17 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
+//! | 18 | of a request that has waited: steps 1-4 and 7-15 still pass | theirs | [`admit_again`] |
 //!
-//! Steps 1-13 come before the payload of a write is received, and step 12 before any room is found
-//! for it; so that there is a moment between 12 and 13, after which nothing may fail but by the
-//! nonce. Steps 1-10 look at the request and a few constants, and so come first. What they tell, the caller knew. Step 11 tells about keys, and nothing
-//! about objects. The look-up of the access control version is the only one that can find an
+//! Steps 1-16 come before the payload of a write is received, and step 15 before any room is found
+//! for it; so that there is a moment between 15 and 16, after which nothing may fail but by the
+//! nonce. Steps 1-12 look at the request and a few constants, and so come first. What they tell, the
+//! caller knew. Steps 13 and 14 tell about keys, and
+//! nothing about objects. The access control version has no status of its own: a capability that it
+//! revoked, one that was forged, and one for an object that does not exist are the same wrong digest,
+//! as anything else would tell strangers which objects there are. The look-up of the access control version is the only one that can find an
 //! object missing; that is answered like a wrong digest, after about the same work (how long the
 //! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
-//! request that passed step 5 at the same time is stopped at step 13, before anything is done.
+//! request that passed step 6 at the same time is stopped at step 16, before anything is done.
 //!
-//! With NO_PROTECTION nothing proves who asks, so that step 12 and 13 are left out: it is allowed
+//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 13 to 17 are left out: it is allowed
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
-//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 11 (the operation's
-//! own arguments, which steps 8-10 need, are known only then, so that these move behind it).
+//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 14 (the operation's
+//! own arguments, which steps 9-12 need, are known only then, so that these move behind it).
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
@@ -96,7 +102,7 @@ pub struct Access<'a> {
     pub keys: KeyKinds,
 }
 
-/// A request that has passed all checks but those of its digest (steps 1-10).
+/// A request that has passed all checks but those of its digest (steps 1-12).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request that was admitted is not authorized yet"]
 pub struct Admission {
@@ -104,7 +110,7 @@ pub struct Admission {
     nonce: Nonce,
 }
 
-/// A request whose digest is right (steps 1-12), and whose nonce is not used up yet.
+/// A request whose digest is right (steps 1-15), and whose nonce is not used up yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the nonce of a request whose digest is right must be recorded"]
 pub struct Proved(Authorized);
@@ -116,7 +122,7 @@ pub struct Authorized {
     nonce: Nonce,
 }
 
-/// Steps 1-10: every check that needs neither the digest nor a look-up.
+/// Steps 1-12: every check that needs neither the digest nor a look-up.
 pub fn admit(
     rules: &DriveRules<'_>,
     claim: &Claim<'_>,
@@ -128,6 +134,7 @@ pub fn admit(
     check_suite(rules, claim)?;
     check_key_kind(claim, access)?;
     check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
     if !claim.protection.is_empty() {
         window.check(now, nonce)?;
     }
@@ -137,7 +144,7 @@ pub fn admit(
     Ok(Admission { protection: claim.protection, nonce: *nonce })
 }
 
-/// Steps 1-3 and 6-10 once more, of a request that was authorized and has waited since: for those
+/// Steps 1-4 and 7-12 once more, of a request that was authorized and has waited since: for those
 /// rules, and what the capability says, at this time.
 pub fn admit_again(
     rules: &DriveRules<'_>,
@@ -148,6 +155,7 @@ pub fn admit_again(
     check_suite(rules, claim)?;
     check_key_kind(claim, access)?;
     check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
     match claim.capability {
         Some(capability) => check_capability(rules.drive, capability, access, now),
         None => Ok(()),
@@ -186,17 +194,22 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
         // Without a digest, anybody could say that he has the key.
         (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
     };
-    if actual.is_understood()
-        && actual.contains(minimum)
-        && minimum.contains(rules.minimum_protection)
-    {
+    if actual.is_understood() && actual.contains(minimum) {
         Ok(())
     } else {
         Err(Refusal::Protection)
     }
 }
 
-/// Steps 6-10, the checks of a capability against the operation.
+/// Step 4. A capability says how it may be used; one that may be used with less than is demanded
+/// here is of no use here, however well this request is protected.
+fn check_minimum(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal> {
+    let is_enough =
+        |capability: &Capability| capability.minimum_protection.contains(rules.minimum_protection);
+    if claim.capability.is_none_or(is_enough) { Ok(()) } else { Err(Refusal::Minimum) }
+}
+
+/// Steps 7-12, the checks of a capability against the operation.
 pub fn check_capability(
     drive: DriveId,
     capability: &Capability,
@@ -208,6 +221,9 @@ pub fn check_capability(
     }
     if capability.drive != drive {
         return Err(Refusal::Drive);
+    }
+    if access.target.partition().is_some_and(|partition| partition != capability.partition) {
+        return Err(Refusal::Partition);
     }
     if !access.target.is_named_by(capability) {
         return Err(Refusal::Object);
@@ -232,16 +248,16 @@ impl Target<'_> {
         }
     }
 
+    /// Whether it is what the capability names, in the partition that it names.
     fn is_named_by(&self, capability: &Capability) -> bool {
-        self.partition() == Some(capability.partition)
-            && match *self {
-                Target::Drive => false,
-                Target::Partition(_) | Target::Objects(_, []) => capability.object == ObjectId(0),
-                Target::Object(_, object) => object == capability.object,
-                Target::Objects(_, objects) => {
-                    objects.iter().all(|object| *object == capability.object)
-                }
+        match *self {
+            Target::Drive => false,
+            Target::Partition(_) | Target::Objects(_, []) => capability.object == ObjectId(0),
+            Target::Object(_, object) => object == capability.object,
+            Target::Objects(_, objects) => {
+                objects.iter().all(|object| *object == capability.object)
             }
+        }
     }
 }
 
@@ -251,7 +267,7 @@ impl Admission {
         !self.protection.is_empty()
     }
 
-    /// Steps 12 and 13: [`prove`](Self::prove) and [`Proved::record`].
+    /// Steps 15 and 16: [`prove`](Self::prove) and [`Proved::record`].
     pub fn verify(
         self,
         keys: Option<&DigestKeys>,
@@ -264,7 +280,7 @@ impl Admission {
         self.prove(keys, covered, data, digest)?.record(window, now)
     }
 
-    /// Step 12. `keys` are those of the key that was claimed; `None` when the object that the
+    /// Step 15. `keys` are those of the key that was claimed; `None` when the object that the
     /// capability names does not exist. `data` is what is announced of the bulk data, exactly when
     /// the request is of a kind that has any and the protection covers it.
     pub fn prove(
@@ -292,7 +308,7 @@ impl Admission {
 }
 
 impl Proved {
-    /// Step 13.
+    /// Step 16.
     pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
         if !self.0.protection.is_empty() {
             window.record(now, &self.0.nonce)?;

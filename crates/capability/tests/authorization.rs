@@ -102,10 +102,11 @@ type Fault = (Refusal, fn(&mut Request, &NonceWindow));
 
 /// In the order of the checks. `Replay` comes after `Skew` here and relies on the timestamp that
 /// it finds, so that both may be there at once.
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 12] = [
     (Refusal::Suite, |request, _| request.suite = Some(Suite::Aegis)),
     (Refusal::Key, |request, _| request.keys = KeyKinds::default()),
     (Refusal::Protection, |request, _| request.protection = Protection::NONE.complement()),
+    (Refusal::Minimum, |request, _| request.minimum_protection = Protection::SUPPORTED),
     (Refusal::Skew, |request, _| request.nonce.timestamp = Timestamp(1)),
     (Refusal::Replay, |request, window| {
         window.record(NOW, &request.nonce).expect("the first use");
@@ -113,6 +114,7 @@ const FAULTS: [Fault; 10] = [
     }),
     (Refusal::Expired, |request, _| request.capability().expires = NOW),
     (Refusal::Drive, |request, _| request.capability().drive = DriveId(1)),
+    (Refusal::Partition, |request, _| request.capability().partition = PartitionId(4)),
     (Refusal::Object, |request, _| request.capability().object = ObjectId(1)),
     (Refusal::Rights, |request, _| request.rights |= Rights::REMOVE),
     (Refusal::Region, |request, _| request.bytes = Some(ByteRange::new(4095, 2))),
@@ -131,7 +133,7 @@ fn of_any_faults_together_the_first_in_order_is_told() {
             }
         }
         let expected = FAULTS.get(faults.trailing_zeros() as usize).map(|(refusal, _)| *refusal);
-        assert_eq!(request.admit(&window).err(), expected, "faults {faults:010b}");
+        assert_eq!(request.admit(&window).err(), expected, "faults {faults:012b}");
     }
 }
 
@@ -150,28 +152,30 @@ fn a_capability_is_good_until_the_instant_of_expiry() {
 fn protection_must_meet_both_minimums() {
     let (args, data) = (Protection::INTEGRITY_ARGS, Protection::INTEGRITY_DATA);
     let none = Protection::NONE;
-    // (the drive's minimum, the capability's, the request's, passes)
+    let (weak, too_low) = (Some(Refusal::Protection), Some(Refusal::Minimum));
+    let unknown = Protection::from_bits_retain(args.bits() | 1 << 31);
+    // (the drive's minimum, the capability's, the request's, refusal)
     let cases = [
-        (none, none, none, true),
-        (none, none, args | data, true),
-        (none, args, none, false),
-        (args, none, none, false),
-        (args, none, args, false), // the capability is too weak for this drive
-        (args, args, args, true),
-        (args, args | data, args, false),
-        (args, args | data, args | data, true),
-        (args | data, args, args | data, false),
-        (none, none, data, false), // data without arguments has no meaning
-        (none, none, args | Protection::PRIVACY_DATA, false), // not understood
-        (none, args | Protection::PRIVACY_ARGS, args, false),
-        (none, none, Protection::from_bits_retain(args.bits() | 1 << 31), false),
+        (none, none, none, None),
+        (none, none, args | data, None),
+        (none, args, none, weak),
+        (args, none, none, too_low),
+        (args, none, args, too_low), // however well the request is protected
+        (args, args, args, None),
+        (args, args | data, args, weak),
+        (args, args | data, args | data, None),
+        (args | data, args, args | data, too_low),
+        (args | data, args, none, weak), // both: the request's own fault is told first
+        (none, none, data, weak),        // data without arguments has no meaning
+        (none, none, unknown, weak),     // not understood
+        (none, unknown, args, weak),
+        (unknown, args, args, too_low),
     ];
-    for (drive, minimum, actual, passes) in cases {
+    for (drive, minimum, actual, expected) in cases {
         let mut request = Request::new();
         request.minimum_protection = drive;
         request.capability().minimum_protection = minimum;
         request.protection = actual;
-        let expected = if passes { None } else { Some(Refusal::Protection) };
         assert_eq!(request.refusal(), expected, "{drive:?} {minimum:?} {actual:?}");
     }
 }
@@ -214,23 +218,23 @@ fn kinds_of_keys_are_kept_to_their_operations() {
 fn a_capability_reaches_its_own_target_only() {
     const OTHER: PartitionId = PartitionId(4);
     let whole = ObjectId(0);
-    let cases: [(Target<'static>, ObjectId, bool); 11] = [
-        (Target::Object(PARTITION, OBJECT), OBJECT, true),
-        (Target::Object(OTHER, OBJECT), OBJECT, false),
-        (Target::Object(PARTITION, ObjectId(78)), OBJECT, false),
-        (Target::Partition(PARTITION), OBJECT, false),
-        (Target::Partition(PARTITION), whole, true),
-        (Target::Partition(OTHER), whole, false),
-        (Target::Objects(PARTITION, &[OBJECT, OBJECT]), OBJECT, true),
-        (Target::Objects(PARTITION, &[OBJECT, ObjectId(78)]), OBJECT, false),
-        (Target::Objects(PARTITION, &[]), OBJECT, false),
-        (Target::Objects(PARTITION, &[]), whole, true),
-        (Target::Drive, OBJECT, false),
+    let (partition, object) = (Some(Refusal::Partition), Some(Refusal::Object));
+    let cases: [(Target<'static>, ObjectId, Option<Refusal>); 11] = [
+        (Target::Object(PARTITION, OBJECT), OBJECT, None),
+        (Target::Object(OTHER, OBJECT), OBJECT, partition),
+        (Target::Object(PARTITION, ObjectId(78)), OBJECT, object),
+        (Target::Partition(PARTITION), OBJECT, object),
+        (Target::Partition(PARTITION), whole, None),
+        (Target::Partition(OTHER), whole, partition),
+        (Target::Objects(PARTITION, &[OBJECT, OBJECT]), OBJECT, None),
+        (Target::Objects(PARTITION, &[OBJECT, ObjectId(78)]), OBJECT, object),
+        (Target::Objects(PARTITION, &[]), OBJECT, object),
+        (Target::Objects(PARTITION, &[]), whole, None),
+        (Target::Drive, OBJECT, object),
     ];
-    for (target, named, passes) in cases {
+    for (target, named, expected) in cases {
         let mut request = Request { target, ..Request::new() };
         request.capability().object = named;
-        let expected = if passes { None } else { Some(Refusal::Object) };
         assert_eq!(request.refusal(), expected, "{target:?} by {named}");
     }
 }

@@ -1,7 +1,7 @@
 //! From the bytes of a call to the proof that it may be executed.
 //!
 //! The order of the checks is that of `nasd_capability::authorize`; this module gives it what it
-//! needs: the decoded header, the clock, the keys (step 11) and the access control version.
+//! needs: the decoded header, the clock, the keys (step 13) and the access control version.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use nasd_protocol::auth::AuthError;
 use nasd_protocol::{Credential, CredentialKey, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
-use nasd_types::{ObjectId, ObjectName, Protection, Timestamp};
+use nasd_types::{ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 
 use crate::Drive;
+use crate::audit::Subject;
 use crate::counters::Holder;
 use crate::key_cache::KeyName;
 use crate::key_ring::KeyRing;
@@ -26,6 +27,7 @@ pub(crate) struct Claimed<'a> {
     pub(crate) credential: Credential,
     pub(crate) verifier: Verifier,
     procedure: [u8; 12],
+    procedure_number: u32,
     credential_body: &'a [u8],
     /// The arguments without bulk data.
     arguments: &'a [u8],
@@ -40,6 +42,8 @@ pub(crate) struct Grant {
     /// `None` with NO_PROTECTION.
     pub(crate) keys: Option<Arc<DigestKeys>>,
     pub(crate) holder: Holder,
+    /// What the audit trail says of it.
+    pub(crate) subject: Subject,
     /// The object that a capability is for, as it was found.
     pub(crate) object: Option<Located>,
     /// Its access control version then, under which the request's digest was right.
@@ -58,6 +62,7 @@ pub(crate) struct Vouched {
     proved: Proved,
     found: Found,
     holder: Holder,
+    subject: Subject,
     generation: u64,
 }
 
@@ -110,6 +115,7 @@ impl<'a> Claimed<'a> {
             credential,
             verifier,
             procedure: procedure_bytes(head.program, head.version, head.procedure),
+            procedure_number: head.procedure,
             credential_body: head.credential.body,
             arguments,
             data: covered.map(|(length, tag)| CoveredData { length: length as u64, tag }),
@@ -127,19 +133,27 @@ impl<'a> Claimed<'a> {
         }
     }
 
+    pub(crate) fn subject(&self) -> Subject {
+        Subject::new(self.procedure_number, &self.credential, self.arguments)
+    }
+
     pub(crate) fn nonce(&self) -> &Nonce {
         &self.verifier.nonce
     }
 }
 
 impl Drive {
-    /// Steps 1-10: what can be told from the request alone.
+    /// Steps 1-12: what can be told from the request alone.
     pub(crate) fn admit(
         &self,
         claimed: &Claimed<'_>,
         access: &Access<'_>,
         now: Timestamp,
     ) -> Result<Admission, Refusal> {
+        // Of the audit trail's partition there is no key.
+        if access.target.partition() == Some(PartitionId::AUDIT) {
+            return Err(Refusal::Key);
+        }
         let claim = claimed.credential.claim();
         admit(&self.rules(access), &claim, access, claimed.nonce(), &self.window, now)
     }
@@ -148,12 +162,12 @@ impl Drive {
         DriveRules {
             drive: self.identity.drive,
             suites: Suite::available(),
-            minimum_protection: self.options.minimum_protection
+            minimum_protection: self.minimum_protection()
                 | self.ring.minimum_protection(access.target.partition()),
         }
     }
 
-    /// Steps 11-13.
+    /// Steps 13-16.
     pub(crate) fn verify(
         &self,
         claimed: &Claimed<'_>,
@@ -164,7 +178,7 @@ impl Drive {
         Ok(self.record(vouched, now)?)
     }
 
-    /// Steps 11 and 12.
+    /// Steps 13-15.
     pub(crate) fn vouch(
         &self,
         claimed: &Claimed<'_>,
@@ -187,18 +201,20 @@ impl Drive {
         if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
             self.keys.keep(name, keys);
         }
-        Ok(Vouched { proved, found, holder, generation })
+        let subject = claimed.subject();
+        Ok(Vouched { proved, found, holder, subject, generation })
     }
 
-    /// Step 13.
+    /// Step 16.
     pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
-        let Vouched { proved, found, holder, generation } = vouched;
+        let Vouched { proved, found, holder, subject, generation } = vouched;
         let authorized = proved.record(&self.window, now)?;
         let Found { keys, object, access_control_version, .. } = found;
         Ok(Grant {
             authorized,
             keys,
             holder,
+            subject,
             object,
             access_control_version,
             generation,
@@ -206,7 +222,7 @@ impl Drive {
         })
     }
 
-    /// Step 15: whether what was granted when the arguments came still is, now that the data have
+    /// Step 18: whether what was granted when the arguments came still is, now that the data have
     /// come, which may have taken their time. A key that has only become the previous one still is
     /// a key.
     pub(crate) fn grant_again(
@@ -230,7 +246,7 @@ impl Drive {
         if digest == claimed.verifier.digest { Ok(()) } else { Err(Refusal::Digest.into()) }
     }
 
-    /// Step 11, and the look-up of step 12.
+    /// Steps 13 and 14, and the look-up of step 15.
     fn find_keys(&self, ring: &KeyRing, claimed: &Claimed<'_>) -> Result<Found, Denied> {
         let key = claimed.credential.key;
         // `admit` has checked that the suite is known.

@@ -7,8 +7,9 @@ use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
 use nasd_transport::BufferPool;
-use nasd_types::Timestamp;
+use nasd_types::{PartitionId, Protection, Timestamp};
 
+use crate::audit::AuditTrail;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::key_cache::KeyCache;
@@ -36,6 +37,7 @@ pub struct Drive {
     /// For data that are encrypted or decrypted.
     pub(crate) buffers: BufferPool,
     pub(crate) counters: Counters,
+    pub(crate) audit: AuditTrail,
     pub(crate) scrub: ScrubProgress,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
@@ -73,6 +75,7 @@ impl Drive {
             nonces: NonceSource::new(environment.random()),
             buffers: BufferPool::new(IDLE_BUFFER_BYTES),
             counters: Counters::default(),
+            audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),
             instance: environment.random(),
             started,
@@ -86,6 +89,23 @@ impl Drive {
     /// The store, for whoever runs in the same process.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The partitions that requests may name, in ascending order: all but the audit trail's.
+    pub fn partitions(&self) -> Vec<PartitionId> {
+        let mut partitions = self.store.partitions();
+        partitions.retain(|partition| *partition != PartitionId::AUDIT);
+        partitions
+    }
+
+    /// The weakest protection that it accepts anywhere: as it was started, and as it was set.
+    pub fn minimum_protection(&self) -> Protection {
+        self.options.minimum_protection | self.ring.drive_minimum()
+    }
+
+    /// Makes durable what the audit trail has counted: a server does that every second.
+    pub fn keep_audit_trail(&self) {
+        self.audit.keep(&self.store, self.environment.now());
     }
 
     /// The last pass of the scrub that ended since the drive was started.

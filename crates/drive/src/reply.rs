@@ -8,6 +8,7 @@ use nasd_types::{Protection, Timestamp};
 use nasd_xdr::{Encoder, XdrEncode};
 
 use crate::Drive;
+use crate::audit::Subject;
 use crate::authority::{Claimed, Denied, Grant, NO_DIGEST};
 use crate::status::status_of;
 
@@ -66,6 +67,8 @@ impl Drive {
             }
         };
         let results = out.into_bytes();
+        let proved = grant.keys.is_some();
+        self.audit.note_reply(&grant.subject, &results, proved, grant.received);
         // What makes it unlike any other is its number; the time only has to be near.
         let nonce = self.nonces.draw(grant.received);
         let (verifier, data) = match &grant.keys {
@@ -118,6 +121,7 @@ impl Drive {
             Denied::Failed(error) => {
                 // The status could not be proved, and so would be taken for an enemy's.
                 let status = status_of(error);
+                self.audit.note_refusal(&claimed.subject(), status.into(), now);
                 tracing::error!(%error, ?status, "no authority could be checked");
                 Answer::Rejected(AcceptStatus::SystemError)
             }
@@ -133,16 +137,24 @@ impl Drive {
         now: Timestamp,
     ) -> Answer<ReplyData> {
         tracing::debug!(credential = ?claimed.credential, "to be refused");
-        self.refusal(claimed.nonce(), refusal, now)
+        self.refusal(&claimed.subject(), claimed.nonce(), refusal, now)
     }
 
     /// The same of a request that waited for longer than its capability was good for.
     pub(crate) fn refuse_revoked(&self, grant: &Grant) -> Answer<ReplyData> {
-        self.refusal(grant.authorized.nonce(), Refusal::Digest, self.environment.now())
+        let now = self.environment.now();
+        self.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now)
     }
 
-    fn refusal(&self, nonce: &Nonce, refusal: Refusal, now: Timestamp) -> Answer<ReplyData> {
+    fn refusal(
+        &self,
+        subject: &Subject,
+        nonce: &Nonce,
+        refusal: Refusal,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
         self.counters.count_refusal();
+        self.audit.note_refusal(subject, refusal.code(), now);
         tracing::debug!(%refusal, "refused");
         let timestamp = self.window.clock_for(now, nonce);
         let unique = self.nonces.draw(now).unique;

@@ -121,7 +121,7 @@ fn administration_is_for_its_own_kind_of_key() {
             assert_eq!(drive.refused(&operation.by(signer)), expected);
         }
     }
-    assert_eq!(drive.server().drive().store().partitions(), [PARTITION, OTHER_PARTITION]);
+    assert_eq!(drive.server().drive().partitions(), [PARTITION, OTHER_PARTITION]);
 }
 
 #[test]

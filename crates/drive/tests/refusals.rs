@@ -54,16 +54,16 @@ fn any_altered_field_of_a_capability_is_refused() {
     };
     let cases = [
         (Capability { drive: DriveId(0xd2), ..good }, Status::RefusedDrive),
-        (Capability { partition: OTHER_PARTITION, ..good }, Status::RefusedObject),
+        (Capability { partition: OTHER_PARTITION, ..good }, Status::RefusedPartition),
         (Capability { object: other.object, ..good }, Status::RefusedObject),
         (Capability { region: ByteRange::new(0, 101), ..good }, Status::RefusedDigest),
         (Capability { region: ByteRange::new(1, 100), ..good }, Status::RefusedRegion),
         (Capability { rights: Rights::all(), ..good }, Status::RefusedDigest),
         (Capability { expires: Timestamp::MAX, ..good }, Status::RefusedDigest),
         (Capability { audit_id: AuditId(1), ..good }, Status::RefusedDigest),
-        (Capability { minimum_protection: Protection::NONE, ..good }, Status::RefusedProtection),
-        (Capability { key_epoch: EPOCH + 1, ..good }, Status::RefusedKey),
-        (Capability { key_epoch: EPOCH - 1, ..good }, Status::RefusedKey),
+        (Capability { minimum_protection: Protection::NONE, ..good }, Status::RefusedMinimum),
+        (Capability { key_epoch: EPOCH + 1, ..good }, Status::RefusedEpoch),
+        (Capability { key_epoch: EPOCH - 1, ..good }, Status::RefusedEpoch),
     ];
     for (shown, expected) in cases {
         let request = read_with(Signer::minted(&shown, &good, 5), name, 0, 8);

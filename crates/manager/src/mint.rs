@@ -8,25 +8,15 @@
 //!   ([`crate::caller::peer_number`]) in the lower 32.
 //! * Minimum protection: as configured.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_capability::{Capability, capability_key};
 use nasd_protocol::manager::{FileHandle, IssuedCapability};
-use nasd_types::{AuditId, ByteRange, DriveId, Protection, Rights, Timestamp};
+use nasd_types::{AuditId, ByteRange, Protection, Rights, Timestamp};
 
 use crate::caller::Caller;
-
-/// What capabilities for one drive's partition are minted with.
-#[derive(Clone, Debug)]
-pub struct MintKey {
-    /// The drive.
-    pub drive: DriveId,
-    /// The partition's current working key.
-    pub working_key: SecretKey,
-    /// Its number.
-    pub key_epoch: u32,
-}
+use crate::keys::WorkingKeys;
 
 /// How capabilities are minted.
 #[derive(Clone, Debug)]
@@ -40,15 +30,15 @@ pub struct MintOptions {
 /// Mints.
 #[derive(Debug)]
 pub(crate) struct Mint {
-    keys: HashMap<DriveId, MintKey>,
+    keys: Arc<WorkingKeys>,
     lifetime_ns: u64,
     minimum_protection: Protection,
 }
 
 impl Mint {
-    pub(crate) fn new(keys: Vec<MintKey>, options: &MintOptions) -> Self {
+    pub(crate) fn new(keys: Arc<WorkingKeys>, options: &MintOptions) -> Self {
         Mint {
-            keys: keys.into_iter().map(|key| (key.drive, key)).collect(),
+            keys,
             lifetime_ns: u64::try_from(options.lifetime.as_nanos()).unwrap_or(u64::MAX),
             minimum_protection: options.minimum_protection,
         }
@@ -63,7 +53,7 @@ impl Mint {
         caller: &Caller,
         drive_time: Timestamp,
     ) -> Option<IssuedCapability> {
-        let key = self.keys.get(&handle.drive)?;
+        let key = self.keys.current(handle.drive)?;
         let capability = Capability {
             drive: handle.drive,
             partition: handle.partition,
@@ -73,9 +63,9 @@ impl Mint {
             expires: self.expiry(drive_time),
             audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
             minimum_protection: self.minimum_protection,
-            key_epoch: key.key_epoch,
+            key_epoch: key.epoch,
         };
-        let key = capability_key(&key.working_key, &capability, access_control_version);
+        let key = capability_key(&key.key, &capability, access_control_version);
         Some(IssuedCapability { capability, key })
     }
 
@@ -89,15 +79,18 @@ impl Mint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_types::{ObjectId, PartitionId};
+    use crate::keys::WorkingKey;
+    use nasd_capability::SecretKey;
+    use nasd_types::{DriveId, ObjectId, PartitionId};
 
     fn mint() -> Mint {
-        let key = MintKey { drive: DriveId(7), working_key: SecretKey::new([9; 32]), key_epoch: 3 };
+        let key = WorkingKey { epoch: 3, key: SecretKey::new([9; 32]) };
+        let keys = Arc::new(WorkingKeys::fixed([(DriveId(7), key)]));
         let options = MintOptions {
             lifetime: Duration::from_secs(600),
             minimum_protection: Protection::INTEGRITY_ARGS,
         };
-        Mint::new(vec![key], &options)
+        Mint::new(keys, &options)
     }
 
     fn handle(drive: u64) -> FileHandle {

@@ -27,7 +27,7 @@ impl Perform for Inquiry {
         context: &Context<'_>,
     ) -> Result<Done<DriveInformation>, Status> {
         let options = &drive.options;
-        let mut partitions = drive.store.partitions();
+        let mut partitions = drive.partitions();
         partitions.truncate(MAX_PARTITIONS);
         Ok(Done::plain(DriveInformation {
             drive: drive.identity.drive,
@@ -39,7 +39,7 @@ impl Perform for Inquiry {
             instance: drive.instance,
             suites: Suite::available().to_vec(),
             protections: Protection::SUPPORTED,
-            minimum_protection: options.minimum_protection,
+            minimum_protection: drive.minimum_protection(),
             max_transfer: MAX_TRANSFER_BYTES as u32,
             partitions,
         }))

@@ -1,22 +1,23 @@
 //! One value of every message. Each number is that of its field's name in the specification, so
 //! that a walk over the encoding notices two fields in the wrong order.
 
-use nasd_capability::{Capability, DataTag, Digest, Nonce, SealedKey, SecretKey, Suite};
+use nasd_capability::{Capability, DataTag, Digest, KeyKind, Nonce, SealedKey, SecretKey, Suite};
 use nasd_protocol::drive::{
-    AttributesReply, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
-    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
-    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
-    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
-    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
-    SeekArguments, SetattrArguments, SetdrivekeyArguments, SetpartitionArguments,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
+    BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
+    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
+    PartitionKey, PartitionState, PartitionSummary, PunchArguments, ReadArguments, ReadData,
+    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
+    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
     SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
     ManagerStatus, MkdirArguments, Name, ReaddirArguments, RenameArguments, RenameFlags,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    Volume,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
+    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -246,6 +247,13 @@ fn administration() -> Vec<Sample> {
     };
     let nothing = SetpartitionArguments { compression: None, minimum_protection: None, ..settings };
     let bytes = n("bytes");
+    let few = AuditArguments {
+        audit_id: None,
+        partition: None,
+        object: None,
+        status: None,
+        ..audit_arguments()
+    };
     let mut samples = vec![
         message("nasd_createpartition_arguments", &CreatepartitionArguments { partition }),
         message("nasd_removepartition_arguments", &RemovepartitionArguments { partition }),
@@ -255,12 +263,49 @@ fn administration() -> Vec<Sample> {
         message("nasd_setpartition_arguments", &nothing),
         message("nasd_initialize_arguments", &initialize),
         message("nasd_setdrivekey_arguments", &SetdrivekeyArguments { value }),
+        message("nasd_setdrive_arguments", &SetdriveArguments { minimum_protection: None }),
+        message(
+            "nasd_setdrive_arguments",
+            &SetdriveArguments { minimum_protection: settings.minimum_protection },
+        ),
+        message("nasd_audit_arguments", &few),
+        message("nasd_audit_arguments", &audit_arguments()),
     ];
     samples.extend(PartitionKey::ALL.iter().map(|&which| {
         let arguments = SetpartitionkeyArguments { partition, which, epoch, value };
         message("nasd_setpartitionkey_arguments", &arguments)
     }));
     samples
+}
+
+fn audit_arguments() -> AuditArguments {
+    AuditArguments {
+        after: n("after"),
+        from: time("from"),
+        to: time("to"),
+        audit_id: Some(AuditId(n("audit_id"))),
+        partition: Some(PartitionId(n32("partition"))),
+        object: Some(ObjectId(n("object"))),
+        status: Some(n32("status")),
+        most: n32("most"),
+    }
+}
+
+fn audit_page() -> AuditPage {
+    let record = AuditRecord {
+        sequence: n("sequence"),
+        first: time("first"),
+        span_ms: n32("span_ms"),
+        count: n32("count"),
+        kind: AuditKind::ClaimedLost,
+        procedure: n32("procedure"),
+        status: n32("status"),
+        key: KeyKind::Capability,
+        partition: PartitionId(n32("partition")),
+        object: ObjectId(n("object")),
+        audit_id: AuditId(n("audit_id")),
+    };
+    AuditPage { records: vec![record; 2], next: n("next"), more: true }
 }
 
 fn summary() -> PartitionSummary {
@@ -354,6 +399,7 @@ fn drive_results() -> Vec<Sample> {
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),
+        result::<_, Status>("nasd_audit_result", &Ok(audit_page())),
         result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
         message("nasd_drive_control", &drive_control()),
         message("nasd_partition_control", &control),
@@ -419,6 +465,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
         set(SetFileAttributes::default()),
         message("nasd_create_file_arguments", &create),
@@ -450,6 +497,11 @@ fn cell_status() -> CellStatus {
         client_bytes_sent: n("client_bytes_sent"),
         requests: n("requests"),
     }
+}
+
+fn rotation() -> Rotation {
+    let state = WorkingKeyState { drive: DriveId(n("drive")), epoch: n32("epoch"), done: true };
+    Rotation { drives: vec![state, state] }
 }
 
 fn manager_results() -> Vec<Sample> {
@@ -485,5 +537,6 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
+        result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),
     ]
 }
