@@ -1,6 +1,6 @@
 //! `nasd partition`, as the user types it; and how any command names a running drive and its key.
 
-use super::PROTECTIONS;
+use crate::cell::parse_protection;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nasd_types::{Compression, PartitionId};
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ pub enum PartitionCommand {
         #[arg(long, value_enum, group = "settings")]
         compression: Option<CompressionName>,
         /// Of capabilities and requests. Raising it revokes what is weaker.
-        #[arg(long, value_parser = PROTECTIONS, group = "settings")]
+        #[arg(long, value_parser = parse_protection, group = "settings")]
         minimum_protection: Option<String>,
     },
 }

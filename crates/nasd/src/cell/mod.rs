@@ -24,9 +24,10 @@ mod lock;
 mod master_keys;
 mod members;
 mod membership;
+mod protection;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
-pub use config::{CellConfig, DriveConfig, protection_name_of, protection_named};
+pub use config::{CellConfig, DriveConfig};
 pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell};
 pub use error::CellError;
 pub use handed::hand_over;
@@ -36,6 +37,7 @@ pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
+pub use protection::{parse_protection, protection_name_of, protection_named};
 
 use nasd_types::Timestamp;
 use std::path::{Path, PathBuf};
