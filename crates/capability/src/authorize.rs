@@ -17,11 +17,15 @@
 //! | 13 | its region, as narrowed, has the bytes | `Region` | [`admit`] |
 //! | 14 | the partition has the key | `Key` | the drive |
 //! | 15 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
-//! | 16 | the object exists, and the digest is right | `Digest` | [`Admission::verify`] |
-//! | 17 | the nonce was still not seen; now it is | `Replay` | [`Admission::verify`] |
+//! | 16 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
+//! | 17 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
+//! | 18 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
+//! | 19 | of a request that has waited: steps 1-4 and 7-16 still pass | theirs | [`admit_again`] |
 //!
-//! Steps 1-13 look at the request and a few constants, so that they come first and before the
-//! payload is received. What they tell, the caller knew. Steps 14 and 15 tell about keys, and
+//! Steps 1-17 come before the payload of a write is received, and step 16 before any room is found
+//! for it; so that there is a moment between 16 and 17, after which nothing may fail but by the
+//! nonce. Steps 1-13 look at the request and a few constants, and so come first. What they tell, the
+//! caller knew. Steps 14 and 15 tell about keys, and
 //! nothing about objects. The access control version has no status of its own: a capability that it
 //! revoked, one that was forged, and one for an object that does not exist are the same wrong digest,
 //! as anything else would tell strangers which objects there are. The look-up of the access control version is the only one that can find an
@@ -29,7 +33,7 @@
 //! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
 //! request that passed step 6 at the same time is stopped at step 17, before anything is done.
 //!
-//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 14 to 17 are left out: it is allowed
+//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 14 to 18 are left out: it is allowed
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
@@ -40,8 +44,8 @@
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
 use crate::{
-    Capability, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal, SecretKey,
-    Suite, effective, narrow::Narrowing,
+    Capability, CoveredData, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal,
+    SecretKey, Suite, effective, narrow::Narrowing,
 };
 
 /// What a drive demands of every request.
@@ -113,6 +117,11 @@ pub struct Admission {
     region: ByteRange,
 }
 
+/// A request whose digest is right (steps 1-16), and whose nonce is not used up yet.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the nonce of a request whose digest is right must be recorded"]
+pub struct Proved(Authorized);
+
 /// Proof that a request passed every check. Only this module makes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorized {
@@ -146,6 +155,27 @@ pub fn admit(
     Ok(Admission { protection: claim.protection, nonce: *nonce, region })
 }
 
+/// Steps 1-4 and 7-13 once more, of a request that was authorized and has waited since: for those
+/// rules, and what the capability says, at this time.
+pub fn admit_again(
+    rules: &DriveRules<'_>,
+    claim: &Claim<'_>,
+    access: &Access<'_>,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    check_suite(rules, claim)?;
+    check_key_kind(claim, access)?;
+    check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
+    match claim.capability {
+        Some(capability) => {
+            let allowed = effective(capability, claim.narrowings)?;
+            check_capability(rules.drive, &allowed, access, now)
+        }
+        None => Ok(()),
+    }
+}
+
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
 fn check_suite(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal> {
     match claim.suite {
@@ -175,14 +205,16 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
             return if actual.is_empty() { Ok(()) } else { Err(Refusal::Protection) };
         }
         (_, Some(capability)) => capability.minimum_protection,
-        // Without a digest, anybody could say that he has the key.
-        (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
+        // Without a digest, anybody could say that he has the key. It shows no capability that
+        // anybody could read.
+        (_, None) => {
+            let readable = rules.minimum_protection - Protection::PRIVACY_CAPABILITY;
+            readable | Protection::INTEGRITY_ARGS
+        }
     };
-    let sealed = actual.contains(Protection::PRIVACY_CAPABILITY);
-    let understood = Protection::SUPPORTED.union(Protection::PRIVACY_CAPABILITY).contains(actual)
-        && actual.is_meaningful()
-        && sealed == claim.was_sealed;
-    if understood && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
+    let is_sealed = actual.contains(Protection::PRIVACY_CAPABILITY);
+    let has_a_meaning = actual.is_understood() && is_sealed == claim.was_sealed;
+    if has_a_meaning && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
 }
 
 /// Step 4. A capability says how it may be used; one that may be used with less than is demanded
@@ -256,29 +288,34 @@ impl Admission {
         !self.protection.is_empty()
     }
 
-    /// Whether the digest must cover the request's bulk data.
-    pub fn covers_data(&self) -> bool {
-        self.protection.contains(Protection::INTEGRITY_DATA)
-    }
-
-    /// Steps 16 and 17. `keys` are those of the key that was claimed; `None` when the object that
-    /// the capability names does not exist. `data` is the bulk data of a request of a kind that
-    /// has any; it is used if the protection covers it.
+    /// Steps 16 and 17: [`prove`](Self::prove) and [`Proved::record`].
     pub fn verify(
         self,
         keys: Option<&DigestKeys>,
         covered: &[&[u8]],
-        data: Option<&[&[u8]]>,
+        data: Option<&CoveredData>,
         digest: &Digest,
         window: &NonceWindow,
         now: Timestamp,
     ) -> Result<Authorized, Refusal> {
+        self.prove(keys, covered, data, digest)?.record(window, now)
+    }
+
+    /// Step 16. `keys` are those of the key that was claimed; `None` when the object that the
+    /// capability names does not exist. `data` is what is announced of the bulk data, exactly when
+    /// the request is of a kind that has any and the protection covers it.
+    pub fn prove(
+        self,
+        keys: Option<&DigestKeys>,
+        covered: &[&[u8]],
+        data: Option<&CoveredData>,
+        digest: &Digest,
+    ) -> Result<Proved, Refusal> {
         let Admission { protection, nonce, region } = self;
         let authorized = Authorized { protection, nonce, region };
         if !self.needs_digest() {
-            return Ok(authorized);
+            return Ok(Proved(authorized));
         }
-        let data = if self.covers_data() { data } else { None };
         let is_right = match keys {
             Some(keys) => keys.request(&self.nonce, covered, data) == *digest,
             None => {
@@ -288,11 +325,17 @@ impl Admission {
                 false
             }
         };
-        if !is_right {
-            return Err(Refusal::Digest);
+        if is_right { Ok(Proved(authorized)) } else { Err(Refusal::Digest) }
+    }
+}
+
+impl Proved {
+    /// Step 16.
+    pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
+        if !self.0.protection.is_empty() {
+            window.record(now, &self.0.nonce)?;
         }
-        window.record(now, &self.nonce)?;
-        Ok(authorized)
+        Ok(self.0)
     }
 }
 

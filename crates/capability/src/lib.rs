@@ -10,7 +10,8 @@
 //! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
 //! * [`narrow`]: how a holder narrows it and hands it on; [`sealed`]: how it is kept from readers.
 //! * [`text`]: capabilities as text and URLs, to be handed over.
-//! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
+//! * [`suite`], [`digest`], [`privacy`]: which algorithms, what exactly a digest covers, and how what
+//!   nobody else may read is encrypted.
 //! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
 //! * [`authorize`]: every check of a request, in its one fixed order; [`refusal`]: their outcomes.
 //!
@@ -20,10 +21,11 @@ pub mod authorize;
 pub mod capability;
 pub mod digest;
 pub mod key;
-pub mod lookahead;
-mod mint;
+mod lookahead;
+pub mod mint;
 pub mod narrow;
 pub mod nonce;
+pub mod privacy;
 pub mod refusal;
 pub mod seal;
 pub mod sealed;
@@ -31,15 +33,18 @@ pub mod suite;
 pub mod text;
 pub mod window;
 
-pub use authorize::{Access, Admission, Authorized, Claim, DriveRules, Target, admit};
+pub use authorize::{
+    Access, Admission, Authorized, Claim, DriveRules, Proved, Target, admit, admit_again,
+};
 pub use capability::{CAPABILITY_BYTES, Capability};
-pub use digest::{DIGEST_BYTES, Digest, DigestKeys, procedure_bytes};
+pub use digest::{CoveredData, DIGEST_BYTES, DataTag, Digest, DigestKeys, Way, procedure_bytes};
 pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKey, WorkingKeys, derive};
 pub use mint::capability_key;
 pub use narrow::{
     Chain, MAX_NARROWINGS, NARROWING_BYTES, NarrowError, Narrowing, effective, narrowed_key,
 };
 pub use nonce::{NONCE_BYTES, Nonce, NonceSource};
+pub use privacy::Altered;
 pub use refusal::Refusal;
 pub use seal::{SALT_BYTES, SealedKey, TAG_BYTES};
 pub use sealed::{SEALED_NONCE_BYTES, SealedCapability, SealingKeys};

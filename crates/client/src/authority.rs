@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use nasd_capability::{
-    Capability, Chain, DigestKeys, NarrowError, Narrowing, SALT_BYTES, SealedKey, SecretKey, Suite,
-    effective, narrowed_key,
+    Capability, Chain, DigestKeys, KeyKind, NarrowError, Narrowing, SALT_BYTES, SealedKey,
+    SecretKey, Suite, effective, narrowed_key,
 };
 use nasd_protocol::manager::IssuedCapability;
 use nasd_protocol::{Credential, CredentialKey};
@@ -38,6 +38,11 @@ impl Authority {
     pub fn new(key: CredentialKey, secret: SecretKey, protection: Protection) -> Self {
         let prepared = [OnceLock::new(), OnceLock::new()];
         let root = key.capability().copied();
+        // A key shows no capability that anybody could read.
+        let protection = match key.kind() {
+            KeyKind::Capability => protection,
+            _ => protection - Protection::PRIVACY_CAPABILITY,
+        };
         Authority { key, root, secret, protection, suite: None, prepared }
     }
 

@@ -1,21 +1,23 @@
 //! From the bytes of a call to the proof that it may be executed.
 //!
 //! The order of the checks is that of `nasd_capability::authorize`; this module gives it what it
-//! needs: the decoded header, the clock, the keys (step 11) and the access control version.
+//! needs: the decoded header, the clock, the keys (step 13) and the access control version.
 
 use std::sync::Arc;
 
 use nasd_capability::{
-    Access, Admission, Authorized, Capability, Claim, Digest, DigestKeys, DriveRules, KeyKind,
-    Nonce, Refusal, SealedCapability, Suite, admit, capability_key, narrowed_key, procedure_bytes,
+    Access, Admission, Authorized, Capability, Claim, CoveredData, Digest, DigestKeys, DriveRules,
+    KeyKind, Nonce, Proved, Refusal, SealedCapability, Suite, admit, admit_again, capability_key,
+    narrowed_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
 use nasd_protocol::{Credential, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
-use nasd_types::{ObjectId, ObjectName, Timestamp};
+use nasd_types::{ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 
 use crate::Drive;
+use crate::audit::Subject;
 use crate::counters::Holder;
 use crate::key_cache::{Derived, KeyName};
 use crate::key_ring::KeyRing;
@@ -26,9 +28,12 @@ pub(crate) struct Claimed<'a> {
     pub(crate) credential: Credential,
     pub(crate) verifier: Verifier,
     procedure: [u8; 12],
+    procedure_number: u32,
     credential_body: &'a [u8],
     /// The arguments without bulk data.
     arguments: &'a [u8],
+    /// What is announced of the bulk data, if the digest covers any.
+    pub(crate) data: Option<CoveredData>,
 }
 
 /// Proof that a call may be executed, and what its reply is sealed with.
@@ -38,13 +43,28 @@ pub(crate) struct Grant {
     /// `None` with NO_PROTECTION.
     pub(crate) keys: Option<Arc<DigestKeys>>,
     pub(crate) holder: Holder,
+    /// What the audit trail says of it.
+    pub(crate) subject: Subject,
     /// The object that a capability is for, as it was found.
     pub(crate) object: Option<Located>,
     /// Its access control version then, under which the request's digest was right.
     access_control_version: u64,
+    /// Which ring of keys was in force then.
+    generation: u64,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
+}
+
+/// A call whose digest is right, and whose nonce is not used up yet.
+#[derive(Debug)]
+#[must_use = "the nonce of a call whose digest is right must be recorded"]
+pub(crate) struct Vouched {
+    proved: Proved,
+    found: Found,
+    holder: Holder,
+    subject: Subject,
+    generation: u64,
 }
 
 /// Why a call may not be executed.
@@ -80,14 +100,26 @@ impl Grant {
 }
 
 impl<'a> Claimed<'a> {
-    /// Decodes the header of a call whose arguments (without bulk data) are `arguments`.
-    pub(crate) fn new(head: &CallHead<'a>, arguments: &'a [u8]) -> Result<Self, AuthError> {
+    /// Decodes the header of a call whose arguments (without bulk data) are `arguments`, and whose
+    /// bulk data, if it is of a kind that has any, are of the length `data`.
+    pub(crate) fn new(
+        head: &CallHead<'a>,
+        arguments: &'a [u8],
+        data: Option<usize>,
+    ) -> Result<Self, AuthError> {
+        let credential = Credential::from_opaque(&head.credential)?;
+        let verifier = Verifier::from_opaque(&head.verifier)?;
+        let covered = data.filter(|_| credential.protection.contains(Protection::INTEGRITY_DATA));
+        verifier.check_data_tag(covered.is_some())?;
+        let covered = covered.zip(verifier.data_tag);
         Ok(Claimed {
-            credential: Credential::from_opaque(&head.credential)?,
-            verifier: Verifier::from_opaque(&head.verifier)?,
+            credential,
+            verifier,
             procedure: procedure_bytes(head.program, head.version, head.procedure),
+            procedure_number: head.procedure,
             credential_body: head.credential.body,
             arguments,
+            data: covered.map(|(length, tag)| CoveredData { length: length as u64, tag }),
         })
     }
 
@@ -95,11 +127,21 @@ impl<'a> Claimed<'a> {
         [&self.procedure, self.credential_body, self.arguments]
     }
 
+    /// What the checks look at; `opened` is what a sealed capability was opened to.
+    fn claim<'c>(&'c self, opened: Option<&'c Capability>) -> Claim<'c> {
+        let claim = self.credential.claim();
+        Claim { capability: claim.capability.or(opened), ..claim }
+    }
+
     fn holder(&self) -> Holder {
         match self.credential.key.kind() {
             KeyKind::Capability => Holder::Capability,
             _ => Holder::Key,
         }
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject::new(self.procedure_number, &self.credential, self.arguments)
     }
 
     pub(crate) fn nonce(&self) -> &Nonce {
@@ -115,52 +157,107 @@ impl Drive {
         access: &Access<'_>,
         now: Timestamp,
     ) -> Result<Admission, Refusal> {
-        let rules = DriveRules {
-            drive: self.identity.drive,
-            suites: Suite::available(),
-            minimum_protection: self.options.minimum_protection
-                | self.ring.minimum_protection(access.target.partition()),
-        };
-        let opened;
-        let claim = match claimed.credential.key.sealed_capability() {
-            None => claimed.credential.claim(),
-            Some(sealed) => {
-                opened = self.open(&self.ring.read(), &claimed.credential, sealed)?;
-                Claim { capability: Some(&opened), ..claimed.credential.claim() }
-            }
-        };
-        admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
+        // Of the audit trail's partition there is no key.
+        if access.target.partition() == Some(PartitionId::AUDIT) {
+            return Err(Refusal::Key);
+        }
+        let opened = self.open_claimed(claimed)?;
+        let claim = claimed.claim(opened.as_ref());
+        admit(&self.rules(access), &claim, access, claimed.nonce(), &self.window, now)
     }
 
-    /// Steps 14-17. `data` is the bulk data of a write, in order.
+    fn rules(&self, access: &Access<'_>) -> DriveRules<'static> {
+        DriveRules {
+            drive: self.identity.drive,
+            suites: Suite::available(),
+            minimum_protection: self.minimum_protection()
+                | self.ring.minimum_protection(access.target.partition()),
+        }
+    }
+
+    /// Steps 14-17.
     pub(crate) fn verify(
         &self,
         claimed: &Claimed<'_>,
         admission: Admission,
-        data: Option<&[&[u8]]>,
         now: Timestamp,
     ) -> Result<Grant, Denied> {
+        let vouched = self.vouch(claimed, admission, now)?;
+        Ok(self.record(vouched, now)?)
+    }
+
+    /// Steps 13-15.
+    pub(crate) fn vouch(
+        &self,
+        claimed: &Claimed<'_>,
+        admission: Admission,
+        now: Timestamp,
+    ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
         self.clock.pass(now, &self.store);
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
+        let generation = ring.generation();
         let found =
             if admission.needs_digest() { self.find_keys(&ring, claimed)? } else { Found::NONE };
-        let authorized = admission.verify(
+        let proved = admission.prove(
             found.keys.as_deref(),
             &claimed.covered(),
-            data,
+            claimed.data.as_ref(),
             &claimed.verifier.digest,
-            &self.window,
-            now,
         )?;
-        let Found { keys, is_new, opened, object, access_control_version } = found;
-        if let (true, Some(keys), Some(suite)) = (is_new, &keys, claimed.credential.suite()) {
+        if let (true, Some(keys), Some(suite)) =
+            (found.is_new, &found.keys, claimed.credential.suite())
+        {
             let name = KeyName { key: &claimed.credential.key, suite };
-            self.keys
-                .keep(&name, Derived { access_control_version, opened, keys: Arc::clone(keys) });
+            let Found { opened, access_control_version, .. } = found;
+            let keys = Arc::clone(keys);
+            self.keys.keep(&name, Derived { access_control_version, opened, keys });
         }
-        Ok(Grant { authorized, keys, holder, object, access_control_version, received: now })
+        let subject = claimed.subject();
+        Ok(Vouched { proved, found, holder, subject, generation })
+    }
+
+    /// Step 17.
+    pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
+        let Vouched { proved, found, holder, subject, generation } = vouched;
+        let authorized = proved.record(&self.window, now)?;
+        let Found { keys, object, access_control_version, .. } = found;
+        Ok(Grant {
+            authorized,
+            keys,
+            holder,
+            subject,
+            object,
+            access_control_version,
+            generation,
+            received: now,
+        })
+    }
+
+    /// Step 19: whether what was granted when the arguments came still is, now that the data have
+    /// come, which may have taken their time. A key that has only become the previous one still is
+    /// a key.
+    pub(crate) fn grant_again(
+        &self,
+        claimed: &Claimed<'_>,
+        access: &Access<'_>,
+        grant: &Grant,
+        now: Timestamp,
+    ) -> Result<(), Denied> {
+        let opened = self.open_claimed(claimed)?;
+        let claim = claimed.claim(opened.as_ref());
+        admit_again(&self.rules(access), &claim, access, now)?;
+        if grant.is_revoked() {
+            return Err(Refusal::Digest.into());
+        }
+        let ring = self.ring.read();
+        if grant.keys.is_none() || ring.generation() == grant.generation {
+            return Ok(());
+        }
+        let keys = self.find_keys(&ring, claimed)?.keys.ok_or(Refusal::Digest)?;
+        let digest = keys.request(claimed.nonce(), &claimed.covered(), claimed.data.as_ref());
+        if digest == claimed.verifier.digest { Ok(()) } else { Err(Refusal::Digest.into()) }
     }
 
     /// Steps 14 and 15, and the look-up of step 16.
@@ -209,6 +306,13 @@ impl Drive {
         Ok(Found::derived(DigestKeys::new(&secret, name.suite), object, version))
     }
 
+    /// The capability of a call that shows it sealed.
+    fn open_claimed(&self, claimed: &Claimed<'_>) -> Result<Option<Capability>, Refusal> {
+        let credential = &claimed.credential;
+        let sealed = credential.key.sealed_capability();
+        sealed.map(|sealed| self.open(&self.ring.read(), credential, sealed)).transpose()
+    }
+
     /// Opens a sealed capability, unless that was done before.
     fn open(
         &self,
@@ -249,6 +353,7 @@ pub(crate) fn is_synthetic(object: ObjectId) -> bool {
     )
 }
 
+#[derive(Debug)]
 struct Found {
     /// `None` when there is no object, so that no digest can be right.
     keys: Option<Arc<DigestKeys>>,

@@ -34,8 +34,12 @@ struct PartitionRing {
 pub(crate) struct KeyRing {
     master: Option<SecretKey>,
     drive: Option<SecretKey>,
+    /// What the drive demands of all requests.
+    minimum_protection: Protection,
     /// Asked for every request; partitions are made by the drive's administrator alone.
     partitions: HashMap<PartitionId, PartitionRing, NameHashing>,
+    /// How many rings were in force before this one.
+    generation: u64,
 }
 
 impl KeyRing {
@@ -49,8 +53,15 @@ impl KeyRing {
         Ok(KeyRing {
             master: keys.master.as_ref().map(secret),
             drive: keys.drive.as_ref().map(secret),
+            minimum_protection: store.minimum_protection(),
             partitions,
+            generation: 0,
         })
+    }
+
+    /// Another number for each ring that comes into force.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
@@ -155,12 +166,15 @@ pub(crate) struct CurrentRing {
     ring: RwLock<KeyRing>,
     /// [`KeyRing::demands`], so that most requests need not look into the ring twice.
     demands: AtomicU32,
+    /// [`KeyRing::minimum_protection`].
+    drive_minimum: AtomicU32,
 }
 
 impl CurrentRing {
     pub(crate) fn new(ring: KeyRing) -> CurrentRing {
         let demands = AtomicU32::new(ring.demands().bits());
-        CurrentRing { ring: RwLock::new(ring), demands }
+        let drive_minimum = AtomicU32::new(ring.minimum_protection.bits());
+        CurrentRing { ring: RwLock::new(ring), demands, drive_minimum }
     }
 
     /// The ring, which stays in force as long as this is held.
@@ -173,8 +187,15 @@ impl CurrentRing {
     pub(crate) fn replace(&self, ring: KeyRing, derived: &KeyCache) {
         let mut current = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         self.demands.store(ring.demands().bits(), Ordering::Relaxed);
-        *current = ring;
+        let generation = current.generation + 1;
+        self.drive_minimum.store(ring.minimum_protection.bits(), Ordering::Relaxed);
+        *current = KeyRing { generation, ..ring };
         derived.clear();
+    }
+
+    /// What the drive demands of all capabilities and requests.
+    pub(crate) fn drive_minimum(&self) -> Protection {
+        Protection::from_bits_retain(self.drive_minimum.load(Ordering::Relaxed))
     }
 
     /// What the partition demands of capabilities and requests.

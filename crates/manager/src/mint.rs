@@ -8,25 +8,15 @@
 //!   ([`crate::caller::peer_number`]) in the lower 32.
 //! * Minimum protection: as configured.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Capability, Narrowing, SealingKeys, SecretKey, capability_key};
+use nasd_capability::{Capability, Narrowing, SealingKeys, capability_key};
 use nasd_protocol::manager::{FileHandle, IssuedCapability, MintArguments};
-use nasd_types::{AuditId, ByteRange, DriveId, Protection, Rights, Timestamp};
+use nasd_types::{AuditId, ByteRange, Protection, Rights, Timestamp};
 
 use crate::caller::Caller;
-
-/// What capabilities for one drive's partition are minted with.
-#[derive(Clone, Debug)]
-pub struct MintKey {
-    /// The drive.
-    pub drive: DriveId,
-    /// The partition's current working key.
-    pub working_key: SecretKey,
-    /// Its number.
-    pub key_epoch: u32,
-}
+use crate::keys::WorkingKeys;
 
 /// How capabilities are minted.
 #[derive(Clone, Debug)]
@@ -42,16 +32,16 @@ pub struct MintOptions {
 /// Mints.
 #[derive(Debug)]
 pub(crate) struct Mint {
-    keys: HashMap<DriveId, MintKey>,
+    keys: Arc<WorkingKeys>,
     lifetime_ns: u64,
     longest_ns: u64,
     minimum_protection: Protection,
 }
 
 impl Mint {
-    pub(crate) fn new(keys: Vec<MintKey>, options: &MintOptions) -> Self {
+    pub(crate) fn new(keys: Arc<WorkingKeys>, options: &MintOptions) -> Self {
         Mint {
-            keys: keys.into_iter().map(|key| (key.drive, key)).collect(),
+            keys,
             lifetime_ns: nanoseconds(options.lifetime),
             longest_ns: nanoseconds(options.longest_lifetime),
             minimum_protection: options.minimum_protection,
@@ -103,7 +93,7 @@ impl Mint {
         seals: bool,
     ) -> Option<IssuedCapability> {
         let Narrowing { rights, region, expires } = allowed;
-        let key = self.keys.get(&handle.drive)?;
+        let key = self.keys.current(handle.drive)?;
         let capability = Capability {
             drive: handle.drive,
             partition: handle.partition,
@@ -113,10 +103,10 @@ impl Mint {
             expires,
             audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
             minimum_protection: self.minimum_protection,
-            key_epoch: key.key_epoch,
+            key_epoch: key.epoch,
         };
-        let sealed = seals.then(|| SealingKeys::new(&key.working_key).seal(&capability));
-        let key = capability_key(&key.working_key, &capability, access_control_version);
+        let sealed = seals.then(|| SealingKeys::new(&key.key).seal(&capability));
+        let key = capability_key(&key.key, &capability, access_control_version);
         Some(IssuedCapability { capability, key, sealed })
     }
 
@@ -134,16 +124,19 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_types::{ObjectId, PartitionId};
+    use crate::keys::WorkingKey;
+    use nasd_capability::SecretKey;
+    use nasd_types::{DriveId, ObjectId, PartitionId};
 
     fn mint() -> Mint {
-        let key = MintKey { drive: DriveId(7), working_key: SecretKey::new([9; 32]), key_epoch: 3 };
+        let key = WorkingKey { epoch: 3, key: SecretKey::new([9; 32]) };
+        let keys = Arc::new(WorkingKeys::fixed([(DriveId(7), key)]));
         let options = MintOptions {
             lifetime: Duration::from_secs(600),
             longest_lifetime: Duration::from_secs(86_400),
             minimum_protection: Protection::INTEGRITY_ARGS,
         };
-        Mint::new(vec![key], &options)
+        Mint::new(keys, &options)
     }
 
     fn handle(drive: u64) -> FileHandle {

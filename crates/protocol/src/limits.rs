@@ -20,6 +20,9 @@ pub const MAX_PARTITIONS: usize = 1024;
 /// Most extensions of a drive.
 pub const MAX_EXTENSIONS: usize = 64;
 
+/// Most records of one answer of `audit`.
+pub const MAX_AUDIT_RECORDS: usize = 1024;
+
 /// Most algorithm suites that a drive lists.
 pub const MAX_SUITES: usize = 16;
 
@@ -34,4 +37,5 @@ pub const MAX_ENTRIES: usize = 1024;
 
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PARTITIONS * 40 < nasd_types::limits::MAX_HEAD_BYTES);

@@ -5,9 +5,10 @@ use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, File, FileHandle, Getattr, Link,
     LinkArguments, Lookup, LookupArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments,
-    Name, Readdir, ReaddirArguments, Rename, RenameArguments, RenameFlags, Revoke, Rmdir,
-    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation,
-    Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
+    Name, Readdir, ReaddirArguments, Reload, ReloadArguments, Rename, RenameArguments, RenameFlags,
+    Revoke, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr,
+    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
+    Volume, VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -176,6 +177,20 @@ impl ManagerClient {
     /// Makes every capability of a file useless, whoever holds it.
     pub fn revoke(&self, caller: &Caller, file: FileHandle) -> Result<(), ClientError> {
         self.call::<Revoke>(caller, &file, Repeated::Harmless)
+    }
+
+    /// Has the working keys of all drives changed; with `at_once` so that no capability given out
+    /// before is good any more. For administrators alone, who speak for no user.
+    pub fn rotate(&self, at_once: bool) -> Result<Rotation, ClientError> {
+        let arguments = RotateArguments { at_once };
+        self.call::<Rotate>(&Caller::ROOT, &arguments, Repeated::Harmless)
+    }
+
+    /// Has the manager read its ledger of members and its certificates anew, and with `revoke` make
+    /// all capabilities given out before worthless. For administrators alone.
+    pub fn reload(&self, revoke: bool) -> Result<Rotation, ClientError> {
+        let arguments = ReloadArguments { revoke };
+        self.call::<Reload>(&Caller::ROOT, &arguments, Repeated::Harmless)
     }
 
     /// The state of the cell.

@@ -33,7 +33,7 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {
     let space = drive.store.space();
     let counters = &drive.counters;
-    let mut partitions = drive.store.partitions();
+    let mut partitions = drive.partitions();
     partitions.truncate(MAX_PARTITIONS);
     let partitions = partitions
         .into_iter()

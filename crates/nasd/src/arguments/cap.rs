@@ -1,6 +1,7 @@
 //! `nasd cap`, as the user types it.
 
 use super::parse_size;
+use crate::time::parse_duration;
 use clap::{Args, Subcommand};
 use nasd_types::ByteRange;
 use std::time::Duration;
@@ -65,20 +66,12 @@ pub struct RightsArguments {
     pub write: bool,
 }
 
-/// `90s`, `10m`, `1h`, `2d`.
+/// As durations are written, but not none at all.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time: write 90s, 10m, 1h or 2d");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds: u64 = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let seconds = number.checked_mul(seconds).filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
-    Ok(Duration::from_secs(seconds))
+    match parse_duration(text)? {
+        Duration::ZERO => Err(format!("`{text}` is over at once: write 90s, 10m, 1h or 2d")),
+        lifetime => Ok(lifetime),
+    }
 }
 
 /// `OFFSET+LENGTH`, with units as sizes have them.

@@ -6,9 +6,9 @@ use crate::arguments::{CapCommand, RightsArguments};
 use crate::cell::Cell;
 use crate::cell::CellError;
 use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, caller, connect, manager};
+use crate::session::{COMMAND_DEADLINE, Connected, connect, manager};
 use crate::shared_file::{Given, is_url_argument};
-use crate::time::{now, utc};
+use crate::time::{now, spoken, utc};
 use nasd_capability::{Capability, CapabilityUrl, Chain, Delegated, Narrowing};
 use nasd_protocol::manager::{FileHandle, MintArguments, Minted};
 use nasd_types::{ByteRange, Protection, Rights, Timestamp};
@@ -74,17 +74,17 @@ fn mint(cell: &Cell, text: &str, wanted: &Wanted) -> Outcome {
         lifetime: u64::try_from(wanted.lifetime.as_nanos()).unwrap_or(u64::MAX),
         sealed: wanted.private,
     };
-    let Minted { capability: issued, address, longest_lifetime, .. } = manager(cell)?
-        .mint(&caller(), &asked)
-        .map_err(|error| format!("can't share {text}: {error}"))?;
+    let (manager, caller) = manager(cell)?;
+    let Minted { capability: issued, address, longest_lifetime, .. } =
+        manager.mint(&caller, &asked).map_err(|error| format!("can't share {text}: {error}"))?;
     if asked.lifetime > longest_lifetime {
         let longest = Duration::from_nanos(longest_lifetime);
         eprintln!(
             "nasd: good until {}, for {} instead of {}: no longer than the cell's working keys \
              are sure to live",
             utc(issued.capability.expires),
-            spoken(longest),
-            spoken(wanted.lifetime)
+            spoken(longest.as_secs()),
+            spoken(wanted.lifetime.as_secs())
         );
     }
     let delegated = Delegated {
@@ -138,8 +138,9 @@ fn revoke(cell: &Cell, target: &str) -> Outcome {
             FileHandle { drive, partition, object }
         }
     };
-    manager(cell)?
-        .revoke(&caller(), file)
+    let (manager, caller) = manager(cell)?;
+    manager
+        .revoke(&caller, file)
         .map_err(|error| format!("can't revoke the capabilities: {error}"))?;
     eprintln!("nasd: no capability that was given out for this file is good any more");
     Ok(())
@@ -191,9 +192,9 @@ fn file_of(cell: &Cell, text: &str) -> Result<(CellPath, FileHandle), Box<dyn Er
     let path = CellPath::parse(text)
         .ok_or_else(|| format!("`{text}` is no path of the cell: write VOLUME:/path"))?
         .of_volume(&cell.config.volume)?;
-    let clerk = connect(cell, COMMAND_DEADLINE)?;
+    let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
     let entry = clerk
-        .resolve(&caller(), path.as_bytes(), true)
+        .resolve(&caller, path.as_bytes(), true)
         .map_err(|error| format!("{path}: {error}"))?;
     Ok((path, entry.handle))
 }
@@ -229,15 +230,4 @@ fn protections(protection: Protection) -> Vec<String> {
         return vec!["none".to_owned()];
     }
     protection.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-")).collect()
-}
-
-/// A time as it is typed.
-fn spoken(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }

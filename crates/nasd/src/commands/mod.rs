@@ -1,13 +1,16 @@
 //! One file a command. A command gets parsed arguments and answers with what went wrong.
 
 pub mod agree;
+pub mod audit;
 pub mod bench;
 pub mod cap;
 pub mod check;
 pub mod demo;
 pub mod drive;
 pub mod files;
+pub mod key;
 pub mod manager;
+pub mod member;
 pub mod mount;
 pub mod object;
 pub mod partition;
@@ -48,6 +51,10 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
         Command::Cap(command) => cap::run(open, command, json),
+        Command::Key(command) => key::run(&directory, command, json),
+        Command::User(command) => member::user(&open()?, command, json),
+        Command::Host(command) => member::host(&open()?, command, json),
+        Command::Audit(audit) => audit::run(&directory, &audit, json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Bench(bench) => bench::bench(&bench, json),

@@ -10,9 +10,11 @@ pub mod mint;
 pub mod mkdir;
 pub mod name;
 pub mod readdir;
+pub mod reload;
 pub mod rename;
 pub mod revoke;
 pub mod rmdir;
+pub mod rotate;
 pub mod setattr;
 pub mod space;
 pub mod status;
@@ -32,9 +34,11 @@ pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
+pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use revoke::Revoke;
 pub use rmdir::Rmdir;
+pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
 pub use space::{Space, SpaceInformation};
 pub use status::ManagerStatus;
@@ -81,10 +85,14 @@ xdr_enum! {
         Space = 13,
         /// The state of the cell.
         Status = 14,
+        /// New working keys at the drives.
+        Rotate = 15,
         /// Make a capability that can be handed on.
         Mint = 16,
         /// Make every capability of a file useless.
         Revoke = 17,
+        /// Read the ledger of members and the certificates anew.
+        Reload = 18,
     }
 }
 

@@ -7,7 +7,7 @@ use nasd_capability::{
     CAPABILITY_BYTES, DIGEST_BYTES, KEY_BYTES, KeyKind, MAX_NARROWINGS, SALT_BYTES,
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
-use nasd_protocol::drive::{Medium, NO_QUOTA, PartitionKey, PartitionState};
+use nasd_protocol::drive::{AuditKind, Medium, NO_QUOTA, PartitionKey, PartitionState};
 use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
@@ -56,6 +56,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
         ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
+        ("NASD_MAX_AUDIT_RECORDS", limits::MAX_AUDIT_RECORDS as u64),
         ("NASD_SALT_BYTES", SALT_BYTES as u64),
         ("NASD_TAG_BYTES", TAG_BYTES as u64),
         ("NASD_NONCE_BYTES", SEALED_NONCE_BYTES as u64),
@@ -117,6 +118,7 @@ fn other_enumerations_are_those_of_the_specification() {
     assert_eq!(enumeration(&spec, "nasd_medium"), numbered("NASD_MEDIUM", Medium::ALL, u32::from));
     for (name, numbers) in [
         ("nasd_partition_key", numbered("NASD_PARTITION", PartitionKey::ALL, u32::from)),
+        ("nasd_audit_kind", numbered("NASD_AUDIT", AuditKind::ALL, u32::from)),
         ("nasd_partition_state", numbered("NASD_PARTITION", PartitionState::ALL, u32::from)),
     ] {
         assert_eq!(enumeration(&spec, name), numbers);
@@ -214,8 +216,8 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
-        Setpartition Initialize Setdrivekey);
+        Setpartition Initialize Setdrivekey Setdrive Audit);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Mint Revoke);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload);
 }

@@ -2,23 +2,25 @@
 //! that a walk over the encoding notices two fields in the wrong order.
 
 use nasd_capability::{
-    Capability, Chain, Digest, Narrowing, Nonce, SealedCapability, SealedKey, SecretKey, Suite,
+    Capability, Chain, DataTag, Digest, KeyKind, Narrowing, Nonce, SealedCapability, SealedKey,
+    SecretKey, Suite,
 };
 use nasd_protocol::drive::{
-    AttributesReply, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
-    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
-    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
-    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
-    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
-    SeekArguments, SetattrArguments, SetdrivekeyArguments, SetpartitionArguments,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
+    BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
+    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
+    PartitionKey, PartitionState, PartitionSummary, PunchArguments, ReadArguments, ReadData,
+    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
+    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
     SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
-    ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments, RenameArguments,
-    RenameFlags, SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments,
-    UnlinkArguments, Volume,
+    ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments, ReloadArguments,
+    RenameArguments, RenameFlags, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
+    SpaceInformation, SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -143,6 +145,7 @@ fn security() -> Vec<Sample> {
     let partition = PartitionId(n32("key_partition"));
     let with_key = credential(CredentialKey::WorkingPrevious(partition));
     let nonce = Nonce { timestamp: time("timestamp"), unique: n("unique") };
+    let plain = Verifier::plain(nonce, Digest([7; 16]));
     let chain = |count| Chain::new(vec![narrowing(); count]).expect("short enough");
     let shown = |key: CredentialKey| {
         // A credential with a capability has 0 for the partition of its key, which the walk does not
@@ -162,8 +165,19 @@ fn security() -> Vec<Sample> {
         shown(CredentialKey::narrowed(capability(), chain(8))),
         shown(CredentialKey::sealed(sealed_capability(), chain(0))),
         shown(CredentialKey::sealed(sealed_capability(), chain(8))),
-        message("nasd_verifier", &Verifier { nonce, digest: Digest([7; 16]) }),
+        message("nasd_verifier", &plain),
+        data_verifier(&Verifier { data_tag: Some(DataTag([8; 16])), ..plain }),
     ]
+}
+
+/// Only its length tells it from the other verifier, so that a part of it is one or none.
+fn data_verifier(verifier: &Verifier) -> Sample {
+    let bytes = to_bytes(verifier);
+    let again = |bytes: &[u8]| match bytes.len() {
+        length @ ..48 => Err(XdrError::Truncated { missing: 48 - length }),
+        _ => from_bytes::<Verifier>(bytes).map(|verifier| to_bytes(&verifier)),
+    };
+    Sample { type_name: "nasd_data_verifier", head_bytes: bytes.len(), bytes, again }
 }
 
 /// Key kind, suite, protection and partition; what is shown follows.
@@ -261,6 +275,13 @@ fn administration() -> Vec<Sample> {
     };
     let nothing = SetpartitionArguments { compression: None, minimum_protection: None, ..settings };
     let bytes = n("bytes");
+    let few = AuditArguments {
+        audit_id: None,
+        partition: None,
+        object: None,
+        status: None,
+        ..audit_arguments()
+    };
     let mut samples = vec![
         message("nasd_createpartition_arguments", &CreatepartitionArguments { partition }),
         message("nasd_removepartition_arguments", &RemovepartitionArguments { partition }),
@@ -270,12 +291,49 @@ fn administration() -> Vec<Sample> {
         message("nasd_setpartition_arguments", &nothing),
         message("nasd_initialize_arguments", &initialize),
         message("nasd_setdrivekey_arguments", &SetdrivekeyArguments { value }),
+        message("nasd_setdrive_arguments", &SetdriveArguments { minimum_protection: None }),
+        message(
+            "nasd_setdrive_arguments",
+            &SetdriveArguments { minimum_protection: settings.minimum_protection },
+        ),
+        message("nasd_audit_arguments", &few),
+        message("nasd_audit_arguments", &audit_arguments()),
     ];
     samples.extend(PartitionKey::ALL.iter().map(|&which| {
         let arguments = SetpartitionkeyArguments { partition, which, epoch, value };
         message("nasd_setpartitionkey_arguments", &arguments)
     }));
     samples
+}
+
+fn audit_arguments() -> AuditArguments {
+    AuditArguments {
+        after: n("after"),
+        from: time("from"),
+        to: time("to"),
+        audit_id: Some(AuditId(n("audit_id"))),
+        partition: Some(PartitionId(n32("partition"))),
+        object: Some(ObjectId(n("object"))),
+        status: Some(n32("status")),
+        most: n32("most"),
+    }
+}
+
+fn audit_page() -> AuditPage {
+    let record = AuditRecord {
+        sequence: n("sequence"),
+        first: time("first"),
+        span_ms: n32("span_ms"),
+        count: n32("count"),
+        kind: AuditKind::ClaimedLost,
+        procedure: n32("procedure"),
+        status: n32("status"),
+        key: KeyKind::Capability,
+        partition: PartitionId(n32("partition")),
+        object: ObjectId(n("object")),
+        audit_id: AuditId(n("audit_id")),
+    };
+    AuditPage { records: vec![record; 2], next: n("next"), more: true }
 }
 
 fn summary() -> PartitionSummary {
@@ -369,6 +427,7 @@ fn drive_results() -> Vec<Sample> {
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),
+        result::<_, Status>("nasd_audit_result", &Ok(audit_page())),
         result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
         message("nasd_drive_control", &drive_control()),
         message("nasd_partition_control", &control),
@@ -455,6 +514,8 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
+        message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
         set(SetFileAttributes::default()),
         message("nasd_create_file_arguments", &create),
@@ -487,6 +548,11 @@ fn cell_status() -> CellStatus {
         client_bytes_sent: n("client_bytes_sent"),
         requests: n("requests"),
     }
+}
+
+fn rotation() -> Rotation {
+    let state = WorkingKeyState { drive: DriveId(n("drive")), epoch: n32("epoch"), done: true };
+    Rotation { drives: vec![state, state] }
 }
 
 fn manager_results() -> Vec<Sample> {
@@ -523,5 +589,6 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_mint_result", &Ok(minted())),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
+        result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),
     ]
 }
