@@ -234,6 +234,15 @@ fn a_capability_is_sealed_exactly_with_its_option() {
     let mut drive_key = Request::with_key(KeyKind::Drive, PartitionId(0));
     drive_key.protection = private;
     assert_eq!(drive_key.refusal(), Some(Refusal::Protection));
+    // So a minimum that demands it does not shut keys out, but capabilities that are not sealed.
+    drive_key.minimum_protection = private;
+    drive_key.protection = Protection::INTEGRITY_ARGS;
+    assert_eq!(drive_key.refusal(), None);
+    let mut sealed = Request { protection: private, was_sealed: true, ..Request::new() };
+    sealed.minimum_protection = private;
+    assert_eq!(sealed.refusal(), Some(Refusal::Minimum));
+    sealed.capability().minimum_protection = private;
+    assert_eq!(sealed.refusal(), None);
 }
 
 #[test]

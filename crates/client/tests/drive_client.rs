@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey, Suite, capability_key};
+use nasd_capability::{Capability, NarrowError, Narrowing, SecretKey, Suite, capability_key};
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::drive::Procedure;
 use nasd_protocol::manager::IssuedCapability;
@@ -145,6 +145,40 @@ fn a_stale_capability_is_told_as_such() {
     let revoked = read(&client, &holder(Rights::READ, 0)).unwrap_err();
     assert!(matches!(revoked, ClientError::Refused(Status::RefusedDigest)));
     assert!(revoked.needs_new_capability() && !revoked.may_have_run());
+}
+
+#[test]
+fn a_capability_is_narrowed_offline_and_not_widened() {
+    let (_, _, client) = setup();
+    let mut authority = holder(Rights::READ | Rights::WRITE, 1);
+    let mut allowed = Narrowing::of(&authority.as_capability().expect("a capability"));
+    for step in 1..=8 {
+        allowed.rights = Rights::READ;
+        allowed.region = ByteRange::new(0, 200 - step);
+        authority = authority.narrowed(allowed).expect("within what there is");
+        assert_eq!(read(&client, &authority).expect("allowed"), CONTENTS, "{step}");
+    }
+    assert_eq!(authority.narrowed(allowed).err(), Some(NarrowError::TooMany));
+    let refused = client.write(&authority, OBJECT, 0, b"x", false).unwrap_err();
+    assert!(matches!(refused, ClientError::Refused(Status::RefusedRights)));
+    let authority = holder(Rights::READ, 1);
+    for wider in [
+        Narrowing { rights: Rights::all(), ..allowed },
+        Narrowing { expires: Timestamp::MAX, ..allowed },
+    ] {
+        assert_eq!(authority.narrowed(wider).err(), Some(NarrowError::Wider));
+    }
+    assert_eq!(manager().narrowed(allowed).err(), Some(NarrowError::NotACapability));
+}
+
+#[test]
+fn what_nobody_sealed_is_not_shown_where_nobody_may_read_it() {
+    let (_, _, client) = setup();
+    let capability = capability(Rights::READ);
+    let key = capability_key(&working_key(), &capability, 1);
+    let issued = IssuedCapability { capability, key, sealed: None };
+    let authority = Authority::capability(&issued, ARGS | Protection::PRIVACY_CAPABILITY);
+    assert!(matches!(read(&client, &authority).unwrap_err(), ClientError::NotSealed));
 }
 
 // ---- clocks and nonces

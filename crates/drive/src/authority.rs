@@ -140,7 +140,7 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    pub(crate) fn subject(&self) -> Subject {
+    fn subject(&self) -> Subject {
         Subject::new(self.procedure_number, &self.credential, self.arguments)
     }
 
@@ -214,7 +214,7 @@ impl Drive {
             let keys = Arc::clone(keys);
             self.keys.keep(&name, Derived { access_control_version, opened, keys });
         }
-        let subject = claimed.subject();
+        let subject = self.subject_of(claimed);
         Ok(Vouched { proved, found, holder, subject, generation })
     }
 
@@ -311,6 +311,16 @@ impl Drive {
         let credential = &claimed.credential;
         let sealed = credential.key.sealed_capability();
         sealed.map(|sealed| self.open(&self.ring.read(), credential, sealed)).transpose()
+    }
+
+    /// What a call is about, for the audit trail; also by whom, if it shows its capability sealed.
+    pub(crate) fn subject_of(&self, claimed: &Claimed<'_>) -> Subject {
+        let subject = claimed.subject();
+        match self.open_claimed(claimed) {
+            Ok(Some(opened)) => Subject { audit_id: opened.audit_id, ..subject },
+            // Not sealed, or sealed by nobody who could say who it is.
+            _ => subject,
+        }
     }
 
     /// Opens a sealed capability, unless that was done before.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nasd_capability::{
     Access, Authorized, CoveredData, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce,
     NonceSource, NonceWindow, SecretKey, Suite, Target, Way, WindowOptions, admit, capability_key,
-    procedure_bytes,
+    narrowed_key, procedure_bytes,
 };
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
 use nasd_protocol::drive::{
@@ -284,7 +284,9 @@ impl State {
         let key = match (credential.key.kind(), credential.key.capability()) {
             (KeyKind::WorkingCurrent, _) => working_key(),
             (_, Some(capability)) => {
-                capability_key(&working_key(), capability, self.access_control_version)
+                let minted =
+                    capability_key(&working_key(), capability, self.access_control_version);
+                narrowed_key(minted, credential.key.narrowings())
             }
             _ => return Err(Status::RefusedKey),
         };
