@@ -16,11 +16,15 @@
 //! | 12 | its region has the bytes | `Region` | [`admit`] |
 //! | 13 | the partition has the key | `Key` | the drive |
 //! | 14 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
-//! | 15 | the object exists, and the digest is right | `Digest` | [`Admission::verify`] |
-//! | 16 | the nonce was still not seen; now it is | `Replay` | [`Admission::verify`] |
+//! | 15 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
+//! | 16 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
+//! | 17 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
+//! | 18 | of a request that has waited: steps 1-4 and 7-15 still pass | theirs | [`admit_again`] |
 //!
-//! Steps 1-12 look at the request and a few constants, so that they come first and before the
-//! payload is received. What they tell, the caller knew. Steps 13 and 14 tell about keys, and
+//! Steps 1-16 come before the payload of a write is received, and step 15 before any room is found
+//! for it; so that there is a moment between 15 and 16, after which nothing may fail but by the
+//! nonce. Steps 1-12 look at the request and a few constants, and so come first. What they tell, the
+//! caller knew. Steps 13 and 14 tell about keys, and
 //! nothing about objects. The access control version has no status of its own: a capability that it
 //! revoked, one that was forged, and one for an object that does not exist are the same wrong digest,
 //! as anything else would tell strangers which objects there are. The look-up of the access control version is the only one that can find an
@@ -28,7 +32,7 @@
 //! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
 //! request that passed step 6 at the same time is stopped at step 16, before anything is done.
 //!
-//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 13 to 16 are left out: it is allowed
+//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 13 to 17 are left out: it is allowed
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
@@ -38,8 +42,8 @@
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
 use crate::{
-    Capability, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal, SecretKey,
-    Suite,
+    Capability, CoveredData, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal,
+    SecretKey, Suite,
 };
 
 /// What a drive demands of every request.
@@ -106,6 +110,11 @@ pub struct Admission {
     nonce: Nonce,
 }
 
+/// A request whose digest is right (steps 1-15), and whose nonce is not used up yet.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the nonce of a request whose digest is right must be recorded"]
+pub struct Proved(Authorized);
+
 /// Proof that a request passed every check. Only this module makes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorized {
@@ -133,6 +142,24 @@ pub fn admit(
         check_capability(rules.drive, capability, access, now)?;
     }
     Ok(Admission { protection: claim.protection, nonce: *nonce })
+}
+
+/// Steps 1-4 and 7-12 once more, of a request that was authorized and has waited since: for those
+/// rules, and what the capability says, at this time.
+pub fn admit_again(
+    rules: &DriveRules<'_>,
+    claim: &Claim<'_>,
+    access: &Access<'_>,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    check_suite(rules, claim)?;
+    check_key_kind(claim, access)?;
+    check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
+    match claim.capability {
+        Some(capability) => check_capability(rules.drive, capability, access, now),
+        None => Ok(()),
+    }
 }
 
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
@@ -237,28 +264,33 @@ impl Admission {
         !self.protection.is_empty()
     }
 
-    /// Whether the digest must cover the request's bulk data.
-    pub fn covers_data(&self) -> bool {
-        self.protection.contains(Protection::INTEGRITY_DATA)
-    }
-
-    /// Steps 15 and 16. `keys` are those of the key that was claimed; `None` when the object that
-    /// the capability names does not exist. `data` is the bulk data of a request of a kind that
-    /// has any; it is used if the protection covers it.
+    /// Steps 15 and 16: [`prove`](Self::prove) and [`Proved::record`].
     pub fn verify(
         self,
         keys: Option<&DigestKeys>,
         covered: &[&[u8]],
-        data: Option<&[&[u8]]>,
+        data: Option<&CoveredData>,
         digest: &Digest,
         window: &NonceWindow,
         now: Timestamp,
     ) -> Result<Authorized, Refusal> {
+        self.prove(keys, covered, data, digest)?.record(window, now)
+    }
+
+    /// Step 15. `keys` are those of the key that was claimed; `None` when the object that the
+    /// capability names does not exist. `data` is what is announced of the bulk data, exactly when
+    /// the request is of a kind that has any and the protection covers it.
+    pub fn prove(
+        self,
+        keys: Option<&DigestKeys>,
+        covered: &[&[u8]],
+        data: Option<&CoveredData>,
+        digest: &Digest,
+    ) -> Result<Proved, Refusal> {
         let authorized = Authorized { protection: self.protection, nonce: self.nonce };
         if !self.needs_digest() {
-            return Ok(authorized);
+            return Ok(Proved(authorized));
         }
-        let data = if self.covers_data() { data } else { None };
         let is_right = match keys {
             Some(keys) => keys.request(&self.nonce, covered, data) == *digest,
             None => {
@@ -268,11 +300,17 @@ impl Admission {
                 false
             }
         };
-        if !is_right {
-            return Err(Refusal::Digest);
+        if is_right { Ok(Proved(authorized)) } else { Err(Refusal::Digest) }
+    }
+}
+
+impl Proved {
+    /// Step 16.
+    pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
+        if !self.0.protection.is_empty() {
+            window.record(now, &self.0.nonce)?;
         }
-        window.record(now, &self.nonce)?;
-        Ok(authorized)
+        Ok(self.0)
     }
 }
 

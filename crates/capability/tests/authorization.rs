@@ -1,8 +1,9 @@
 //! The checks of a request: their order, and what each of them stops.
 
 use nasd_capability::{
-    Access, Admission, Capability, Claim, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce,
-    NonceWindow, Refusal, SecretKey, Suite, Target, WindowOptions, admit, capability_key,
+    Access, Admission, Capability, Claim, CoveredData, Digest, DigestKeys, DriveRules, KeyKind,
+    KeyKinds, Nonce, NonceWindow, Refusal, SecretKey, Suite, Target, Way, WindowOptions, admit,
+    capability_key,
 };
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp,
@@ -270,7 +271,7 @@ fn only_a_right_digest_uses_a_nonce_up() {
     let right = keys.request(&request.nonce, covered, None);
     let verify = |digest: &Digest, keys: Option<&DigestKeys>| {
         let admission = request.admit(&window)?;
-        admission.verify(keys, covered, Some(&[b"data"]), digest, &window, NOW).map(|_| ())
+        admission.verify(keys, covered, None, digest, &window, NOW).map(|_| ())
     };
     let wrong = Digest([7; 16]);
     assert_eq!(verify(&wrong, Some(&keys)), Err(Refusal::Digest));
@@ -294,23 +295,34 @@ fn two_copies_that_were_admitted_together_pass_once() {
 }
 
 #[test]
-fn data_are_covered_exactly_when_asked_for() {
-    let window = window();
-    let keys = keys();
-    let mut request = Request::new();
-    request.protection |= Protection::INTEGRITY_DATA;
-    let digest = keys.request(&request.nonce, &[b"args"], Some(&[b"data"]));
-    let verify = |request: &Request, data: Option<&[&[u8]]>| {
+fn data_are_covered_exactly_when_they_are_announced() {
+    let (window, request, keys) = (window(), Request::new(), keys());
+    let announce = |data: &[&[u8]]| keys.data(Way::Request, &request.nonce, data);
+    let announced = announce(&[b"data"]);
+    let digest = keys.request(&request.nonce, &[b"args"], Some(&announced));
+    let verify = |data: Option<CoveredData>| {
         let admission = request.admit(&window)?;
-        admission.verify(Some(&keys), &[b"args"], data, &digest, &window, NOW)
+        admission.verify(Some(&keys), &[b"args"], data.as_ref(), &digest, &window, NOW)
     };
-    assert_eq!(verify(&request, Some(&[b"dat4"])).err(), Some(Refusal::Digest));
-    assert_eq!(verify(&request, None).err(), Some(Refusal::Digest));
-    let weaker = Request { protection: Protection::INTEGRITY_ARGS, ..request.clone() };
-    assert_eq!(verify(&weaker, Some(&[b"data"])).err(), Some(Refusal::Digest));
-    let authorized = verify(&request, Some(&[b"da", b"ta"])).expect("right");
+    let longer = CoveredData { length: 5, ..announced };
+    let reply = keys.data(Way::Reply, &request.nonce, &[b"data"]);
+    for wrong in [Some(announce(&[b"dat4"])), Some(longer), Some(reply), None] {
+        assert_eq!(verify(wrong).err(), Some(Refusal::Digest), "{wrong:?}");
+    }
+    let authorized = verify(Some(announce(&[b"da", b"ta"]))).expect("right");
     assert_eq!(authorized.protection(), request.protection);
     assert_eq!(authorized.nonce(), &request.nonce);
+}
+
+#[test]
+fn a_right_digest_uses_no_nonce_up_before_it_is_recorded() {
+    let (window, request, keys) = (window(), Request::new(), keys());
+    let digest = keys.request(&request.nonce, &[], None);
+    let prove = || request.admit(&window)?.prove(Some(&keys), &[], None, &digest);
+    let (first, second) = (prove().expect("right"), prove().expect("not recorded yet"));
+    assert!(first.record(&window, NOW).is_ok());
+    assert_eq!(second.record(&window, NOW).err(), Some(Refusal::Replay));
+    assert_eq!(prove().err(), Some(Refusal::Replay));
 }
 
 #[test]

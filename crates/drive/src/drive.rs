@@ -11,7 +11,6 @@ use nasd_types::{PartitionId, Protection, Timestamp};
 use crate::audit::AuditTrail;
 use crate::clock::Clock;
 use crate::counters::Counters;
-use crate::incoming::Unverified;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
 use crate::scrub::ScrubProgress;
@@ -31,7 +30,6 @@ pub struct Drive {
     pub(crate) keys: KeyCache,
     pub(crate) window: NonceWindow,
     pub(crate) nonces: NonceSource,
-    pub(crate) unverified: Unverified,
     pub(crate) counters: Counters,
     pub(crate) audit: AuditTrail,
     pub(crate) scrub: ScrubProgress,
@@ -69,7 +67,6 @@ impl Drive {
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
-            unverified: Unverified::new(options.unverified_bytes),
             counters: Counters::default(),
             audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),

@@ -34,6 +34,8 @@ pub(crate) struct KeyRing {
     minimum_protection: Protection,
     /// Asked for every request; partitions are made by the drive's administrator alone.
     partitions: HashMap<PartitionId, PartitionRing, NameHashing>,
+    /// How many rings were in force before this one.
+    generation: u64,
 }
 
 impl KeyRing {
@@ -49,7 +51,13 @@ impl KeyRing {
             drive: keys.drive.as_ref().map(secret),
             minimum_protection: store.minimum_protection(),
             partitions,
+            generation: 0,
         })
+    }
+
+    /// Another number for each ring that comes into force.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
@@ -159,8 +167,9 @@ impl CurrentRing {
     pub(crate) fn replace(&self, ring: KeyRing, derived: &KeyCache) {
         let mut current = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         self.demands.store(ring.demands().bits(), Ordering::Relaxed);
+        let generation = current.generation + 1;
         self.drive_minimum.store(ring.minimum_protection.bits(), Ordering::Relaxed);
-        *current = ring;
+        *current = KeyRing { generation, ..ring };
         derived.clear();
     }
 

@@ -548,37 +548,3 @@ fn denied(result: Result<Answered, ChannelError>) -> AuthStatus {
         other => panic!("{other:?}"),
     }
 }
-
-/// Where the digest does not cover the data, a write is granted before they come.
-#[test]
-fn a_write_whose_capability_is_revoked_while_its_data_come_changes_nothing() {
-    let drive = TestDrive::new();
-    for length in [4096, 200_000] {
-        let name = drive.object_with(&pattern(1, length));
-        let data = pattern(2, length);
-        let arguments = WriteArguments::single(name, 0, length, false);
-        let signer = Signer::capability(&drive.capability(name));
-        let request = Request::new(Procedure::Write, &arguments, signer);
-        let request = Request { data: &data, ..request };
-        let read = || {
-            let arguments = ReadArguments::single(name, 0, length as u64);
-            drive.by(Signer::working(), Procedure::Read, &arguments).data
-        };
-        let revoke = || {
-            let changes =
-                SetAttributes { access_control_version: Some(6), ..SetAttributes::default() };
-            let arguments = SetattrArguments { name, changes, durable: false };
-            assert!(drive.by(Signer::working(), Procedure::Setattr, &arguments).status.is_none());
-        };
-        let refused = drive.ask_in_two_parts(&request, revoke);
-        assert_eq!(refused, (Some(Status::RefusedDigest), false));
-        assert!(read() == pattern(1, length), "{length} bytes");
-        // As it is, slowness is no fault.
-        let name = drive.object_with(&pattern(1, length));
-        let arguments = WriteArguments::single(name, 0, length, false);
-        let signer = Signer::capability(&drive.capability(name));
-        let request = Request::new(Procedure::Write, &arguments, signer);
-        let request = Request { data: &data, ..request };
-        assert_eq!(drive.ask_in_two_parts(&request, || ()), (None, true));
-    }
-}

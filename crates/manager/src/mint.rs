@@ -6,27 +6,17 @@
 //!   which keeps the keys it derived, need not derive another.
 //! * Audit identifier: the caller's uid in the upper 32 bits, the number of its host's certificate
 //!   ([`crate::caller::peer_number`]) in the lower 32.
-//! * Minimum protection: as configured.
+//! * Minimum protection: as configured, and what drive and partition demand.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_capability::{Capability, capability_key};
 use nasd_protocol::manager::{FileHandle, IssuedCapability};
-use nasd_types::{AuditId, ByteRange, DriveId, Protection, Rights, Timestamp};
+use nasd_types::{AuditId, ByteRange, Protection, Rights, Timestamp};
 
 use crate::caller::Caller;
-
-/// What capabilities for one drive's partition are minted with.
-#[derive(Clone, Debug)]
-pub struct MintKey {
-    /// The drive.
-    pub drive: DriveId,
-    /// The partition's current working key.
-    pub working_key: SecretKey,
-    /// Its number.
-    pub key_epoch: u32,
-}
+use crate::keys::WorkingKeys;
 
 /// How capabilities are minted.
 #[derive(Clone, Debug)]
@@ -37,18 +27,27 @@ pub struct MintOptions {
     pub minimum_protection: Protection,
 }
 
+/// What is known of the drive that a capability is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DriveState {
+    /// The time on its clock.
+    pub(crate) time: Timestamp,
+    /// The weakest protection that it accepts.
+    pub(crate) minimum_protection: Protection,
+}
+
 /// Mints.
 #[derive(Debug)]
 pub(crate) struct Mint {
-    keys: HashMap<DriveId, MintKey>,
+    keys: Arc<WorkingKeys>,
     lifetime_ns: u64,
     minimum_protection: Protection,
 }
 
 impl Mint {
-    pub(crate) fn new(keys: Vec<MintKey>, options: &MintOptions) -> Self {
+    pub(crate) fn new(keys: Arc<WorkingKeys>, options: &MintOptions) -> Self {
         Mint {
-            keys: keys.into_iter().map(|key| (key.drive, key)).collect(),
+            keys,
             lifetime_ns: u64::try_from(options.lifetime.as_nanos()).unwrap_or(u64::MAX),
             minimum_protection: options.minimum_protection,
         }
@@ -61,21 +60,21 @@ impl Mint {
         access_control_version: u64,
         rights: Rights,
         caller: &Caller,
-        drive_time: Timestamp,
+        drive: DriveState,
     ) -> Option<IssuedCapability> {
-        let key = self.keys.get(&handle.drive)?;
+        let key = self.keys.current(handle.drive)?;
         let capability = Capability {
             drive: handle.drive,
             partition: handle.partition,
             object: handle.object,
             region: ByteRange::ALL,
             rights,
-            expires: self.expiry(drive_time),
+            expires: self.expiry(drive.time),
             audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
-            minimum_protection: self.minimum_protection,
-            key_epoch: key.key_epoch,
+            minimum_protection: self.minimum_protection | drive.minimum_protection,
+            key_epoch: key.epoch,
         };
-        let key = capability_key(&key.working_key, &capability, access_control_version);
+        let key = capability_key(&key.key, &capability, access_control_version);
         Some(IssuedCapability { capability, key })
     }
 
@@ -89,15 +88,18 @@ impl Mint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_types::{ObjectId, PartitionId};
+    use crate::keys::WorkingKey;
+    use nasd_capability::SecretKey;
+    use nasd_types::{DriveId, ObjectId, PartitionId};
 
     fn mint() -> Mint {
-        let key = MintKey { drive: DriveId(7), working_key: SecretKey::new([9; 32]), key_epoch: 3 };
+        let key = WorkingKey { epoch: 3, key: SecretKey::new([9; 32]) };
+        let keys = Arc::new(WorkingKeys::fixed([(DriveId(7), key)]));
         let options = MintOptions {
             lifetime: Duration::from_secs(600),
             minimum_protection: Protection::INTEGRITY_ARGS,
         };
-        Mint::new(vec![key], &options)
+        Mint::new(keys, &options)
     }
 
     fn handle(drive: u64) -> FileHandle {
@@ -108,12 +110,17 @@ mod tests {
     fn the_key_is_the_drives() {
         let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 0xaabb_ccdd };
         let now = Timestamp(5_000_000_000_000);
+        let now = DriveState { time: now, minimum_protection: Protection::NONE };
         let issued = mint().issue(handle(7), 4, Rights::READ, &caller, now).unwrap();
         assert_eq!(issued.capability.audit_id, AuditId(0x0000_03e8_aabb_ccdd));
         assert_eq!(issued.capability.region, ByteRange::ALL);
         assert_eq!(issued.capability.key_epoch, 3);
         assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
         assert!(mint().issue(handle(8), 4, Rights::READ, &caller, now).is_none());
+        let demanding = DriveState { minimum_protection: Protection::INTEGRITY_DATA, ..now };
+        let issued = mint().issue(handle(7), 4, Rights::READ, &caller, demanding).unwrap();
+        let both = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+        assert_eq!(issued.capability.minimum_protection, both);
     }
 
     #[test]

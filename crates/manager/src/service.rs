@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mkdir,
-    Name, Operation, PROGRAM, Procedure, Readdir, Rename, Rmdir, Setattr, Space, StatusOperation,
-    Symlink, Unlink, VERSION, Volume, VolumeOperation,
+    Name, Operation, PROGRAM, Procedure, Readdir, Rename, Rmdir, Rotate, Setattr, Space,
+    StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -18,6 +18,7 @@ use nasd_types::limits::MAX_HEAD_BYTES;
 use nasd_types::{CellId, Protection, Timestamp};
 use nasd_xdr::{Encoder, from_bytes, to_bytes};
 
+use crate::administration::Administration;
 use crate::caller::Caller;
 use crate::namespace::{Namespace, Outcome};
 use crate::objects::ObjectStore;
@@ -54,6 +55,7 @@ pub struct ManagerService {
     namespace: Arc<Namespace>,
     objects: Arc<dyn ObjectStore>,
     facts: ServiceFacts,
+    administration: Administration,
     counters: Counters,
 }
 
@@ -65,8 +67,9 @@ impl ManagerService {
         namespace: Arc<Namespace>,
         objects: Arc<dyn ObjectStore>,
         facts: ServiceFacts,
+        administration: Administration,
     ) -> ManagerService {
-        ManagerService { namespace, objects, facts, counters: Counters::default() }
+        ManagerService { namespace, objects, facts, administration, counters: Counters::default() }
     }
 
     fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
@@ -75,17 +78,24 @@ impl ManagerService {
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
         };
-        let caller = match caller_of(head, peer) {
-            Ok(caller) => caller,
-            Err(status) => return Answer::Denied(status),
-        };
-        self.dispatch(procedure, &caller, arguments)
+        match procedure {
+            Procedure::Rotate => {
+                run::<Rotate>(arguments, |how| self.administration.rotate(peer, how))
+            }
+            _ => match caller_of(head, peer) {
+                Ok(caller) => self.dispatch(procedure, &caller, arguments),
+                Err(status) => Answer::Denied(status),
+            },
+        }
     }
 
     fn dispatch(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
         let names = &*self.namespace;
         match procedure {
-            Procedure::Null => results(Vec::new()),
+            // Not the name space's: see `answer`.
+            Procedure::Null | Procedure::Rotate => {
+                Answer::Rejected(AcceptStatus::ProcedureUnavailable)
+            }
             Procedure::Volume => {
                 run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
             }
@@ -235,7 +245,7 @@ fn caller_of(head: &CallHead<'_>, peer: &Peer) -> Result<Caller, AuthStatus> {
     }
     let credential =
         AuthSys::from_body(head.credential.body).map_err(|_| AuthStatus::BadCredential)?;
-    Caller::new(&credential, peer.identity.as_ref()).map_err(|error| {
+    Caller::new(&credential, &peer.identity).map_err(|error| {
         tracing::warn!(peer = %peer.address, %error, "refused a caller");
         AuthStatus::TooWeak
     })

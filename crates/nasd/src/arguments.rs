@@ -151,6 +151,10 @@ pub struct UpArguments {
     /// How clients of a new cell protect requests and replies.
     #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
     pub protection: String,
+    /// How often the manager of a new cell changes the drives' working keys, which nobody notices:
+    /// 12h, 7d, or `never`.
+    #[arg(long, value_name = "INTERVAL", default_value = "1d", value_parser = interval)]
+    pub rotate_keys_every: String,
     /// How files are spread over the drives of a new cell.
     #[arg(long, value_enum, default_value_t = Stripe::None)]
     pub stripe: Stripe,
@@ -300,6 +304,11 @@ pub struct DemoArguments {
     /// Size of the generated file.
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     pub big_file: u64,
+}
+
+/// An interval as `cell.toml` has it.
+fn interval(text: &str) -> Result<String, String> {
+    crate::time::parse_interval(text).map(|_| text.to_owned())
 }
 
 /// Bytes from `512`, `64K`, `10M`, `8G` or `1T` (powers of 1024).

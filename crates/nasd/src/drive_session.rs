@@ -134,6 +134,6 @@ fn key_of(
     };
     let id = drive.drive_id();
     let keys =
-        cell.keyring()?.get(id).ok_or_else(|| CellError::NoKeys(format!("{:016x}", id.0)))?;
+        cell.keyring()?.get(id).ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", id.0)))?;
     Ok(SecretKey::new(keys.drive_key))
 }

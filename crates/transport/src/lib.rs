@@ -20,7 +20,7 @@ pub use server::{
     Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
     ServerOptions, Service, Together, Waits,
 };
-pub use tls::{ClientTls, PeerIdentity, PemFiles, ServerTls, TlsError};
+pub use tls::{Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError};
 
 // Whoever makes a call or runs a service names these.
 pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

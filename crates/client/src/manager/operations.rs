@@ -5,9 +5,9 @@ use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, File, FileHandle, Getattr, Link,
     LinkArguments, Lookup, LookupArguments, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments,
-    Rename, RenameArguments, RenameFlags, Rmdir, SetFileArguments, SetFileAttributes, Setattr,
-    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
-    Volume, VolumeOperation,
+    Rename, RenameArguments, RenameFlags, Rmdir, Rotate, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation,
+    Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -166,6 +166,13 @@ impl ManagerClient {
     /// Space of a volume.
     pub fn space(&self, caller: &Caller, volume: &[u8]) -> Result<SpaceInformation, ClientError> {
         self.call::<Space>(caller, &checked(volume)?, Repeated::Harmless)
+    }
+
+    /// Has the working keys of all drives changed; with `at_once` so that no capability given out
+    /// before is good any more. For administrators alone, who speak for no user.
+    pub fn rotate(&self, at_once: bool) -> Result<Rotation, ClientError> {
+        let arguments = RotateArguments { at_once };
+        self.call::<Rotate>(&Caller::ROOT, &arguments, Repeated::Harmless)
     }
 
     /// The state of the cell.

@@ -6,6 +6,7 @@ use nasd_types::Attributes;
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
+use crate::mint::DriveState;
 use crate::permission;
 
 impl Namespace {
@@ -24,11 +25,12 @@ impl Namespace {
         };
         let rights = permission::rights(record, caller);
         let version = attributes.access_control_version;
-        let drive_time = self.objects.drive_time(handle.drive);
-        let capability = self
-            .mint
-            .issue(handle, version, rights, caller, drive_time)
-            .ok_or(ManagerStatus::Stale)?;
+        let drive = DriveState {
+            time: self.objects.drive_time(handle.drive),
+            minimum_protection: self.objects.minimum_protection(handle.drive),
+        };
+        let capability =
+            self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;
         Ok(File { handle, attributes: file_attributes(record, attributes, links), capability })
     }
 

@@ -1,10 +1,12 @@
 //! `cell.toml`: identifiers, addresses and devices. Nothing in it is secret.
 
 use super::CellError;
+use crate::time::parse_interval;
 use nasd_types::{CellId, DriveId, PartitionId, Protection};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The version of the file that this program reads and writes.
 const VERSION: u32 = 1;
@@ -56,6 +58,13 @@ pub struct CellConfig {
 pub struct ManagerConfig {
     /// Where it listens.
     pub address: SocketAddr,
+    /// How often it changes the drives' working keys: `1d`, `12h`, `30m`, or `never`.
+    #[serde(default = "daily")]
+    pub rotate_keys_every: String,
+}
+
+fn daily() -> String {
+    "1d".to_owned()
 }
 
 /// One drive.
@@ -90,7 +99,7 @@ impl CellConfig {
             id: id.to_string(),
             volume,
             protection: protection.to_owned(),
-            manager: ManagerConfig { address: manager },
+            manager: ManagerConfig { address: manager, rotate_keys_every: daily() },
             drives,
         }
     }
@@ -122,6 +131,7 @@ impl CellConfig {
         if protection_named(&self.protection).is_none() {
             return Err(format!("`{}` is no protection option", self.protection));
         }
+        parse_interval(&self.manager.rotate_keys_every)?;
         for (position, drive) in self.drives.iter().enumerate() {
             u64::from_str_radix(&drive.id, 16)
                 .map_err(|_| format!("`{}` is no drive", drive.id))?;
@@ -149,6 +159,11 @@ impl CellConfig {
     /// What clients protect their requests with.
     pub fn protection(&self) -> Protection {
         protection_named(&self.protection).unwrap_or(Protection::INTEGRITY_ARGS)
+    }
+
+    /// How often working keys are changed; `None` is never.
+    pub fn rotation_interval(&self) -> Option<Duration> {
+        parse_interval(&self.manager.rotate_keys_every).unwrap_or_default()
     }
 
     /// The name of those options.

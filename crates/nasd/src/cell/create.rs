@@ -3,10 +3,10 @@
 use super::config::{CellConfig, DriveConfig};
 use super::keyring::{DriveKeys, Keyring, write_atomic};
 use super::master_keys::MasterKeys;
-use super::{Authority, Cell, CellError, keyring_path};
+use super::{Authority, Cell, CellError, keyring_path, now};
 use nasd_device::{DeviceError, FileDevice, FileOptions};
 use nasd_store::{FormatOptions, PartitionFormat, Store, StoredKey};
-use nasd_types::{CellId, DriveId, PartitionId, Timestamp};
+use nasd_types::{CellId, DriveId, PartitionId};
 use std::fs::DirBuilder;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
@@ -35,6 +35,8 @@ pub struct NewCell {
     pub protection: String,
     /// The name of the volume.
     pub volume: String,
+    /// How often the manager changes working keys: `1d`, or `never`.
+    pub rotate_keys_every: String,
 }
 
 /// Says that the directory holds an attempt at making a cell, and nothing that anybody was told is
@@ -67,7 +69,8 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
     keyring.save(&keyring_path(directory))?;
 
     let manager = SocketAddr::new(new.host, new.base_port);
-    let config = CellConfig::new(id, new.volume.clone(), &new.protection, manager, drives);
+    let mut config = CellConfig::new(id, new.volume.clone(), &new.protection, manager, drives);
+    config.manager.rotate_keys_every = new.rotate_keys_every.clone();
     save_config(directory, &config)?;
     let marker = directory.join(MARKER);
     std::fs::remove_file(&marker).map_err(CellError::io("remove", &marker))?;
@@ -113,6 +116,7 @@ pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellErr
     master_keys.save(directory)?;
     Keyring::update(&keyring_path(directory), |keyring| {
         keyring.insert(drive.drive_id(), &keys);
+        Ok(())
     })?;
     config.drives.push(drive.clone());
     save_config(directory, &config)?;
@@ -218,11 +222,6 @@ fn random_bytes<const N: usize>() -> Result<[u8; N], CellError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(CellError::Random)?;
     Ok(bytes)
-}
-
-fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Timestamp(since.map_or(0, |since| since.as_nanos() as u64))
 }
 
 fn host_name() -> String {

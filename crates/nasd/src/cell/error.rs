@@ -72,7 +72,7 @@ pub enum CellError {
         pid: Option<u32>,
     },
     /// The keyring lacks a drive's keys.
-    #[error("keyring.toml has no keys of drive {0}: restore it from a copy")]
+    #[error("keyring.toml has no keys of {0}: restore it from a copy")]
     NoKeys(String),
 }
 

@@ -16,6 +16,7 @@ mod authority;
 mod config;
 mod create;
 mod error;
+mod keeper;
 mod keyring;
 mod lock;
 mod master_keys;
@@ -24,10 +25,12 @@ pub use authority::{Authority, CertificateFiles, MANAGER_NAME};
 pub use config::{CellConfig, DriveConfig, protection_name_of, protection_named};
 pub use create::{AddedDrive, NewCell, add_drive, create_cell};
 pub use error::CellError;
-pub use keyring::{DriveKeys, Keyring, PartitionKeys, read_key_file};
+pub use keeper::RingKeeper;
+pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file};
 pub use lock::CellLock;
-pub use master_keys::master_keys_path;
+pub use master_keys::{MasterKeys, master_keys_path};
 
+use nasd_types::Timestamp;
 use std::path::{Path, PathBuf};
 
 /// A cell's directory and what its `cell.toml` says.
@@ -91,6 +94,12 @@ impl Cell {
     pub fn lock_path(&self) -> PathBuf {
         self.directory.join("run").join("up.lock")
     }
+}
+
+/// The time of day of this machine.
+pub fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Timestamp(since.map_or(0, |since| since.as_nanos() as u64))
 }
 
 fn keyring_path(directory: &Path) -> PathBuf {

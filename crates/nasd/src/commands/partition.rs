@@ -169,7 +169,7 @@ fn create(
     let made = client.create_partition(authority, partition);
     made.map_err(session.failed(format!("create partition {partition}")))?;
     // Before the drive gets them: keys that only the drive has would be of no use to anybody.
-    Keyring::update(&keyring, |ring| ring.insert_partition(session.drive, partition, &keys))
+    Keyring::update(&keyring, |ring| Ok(ring.insert_partition(session.drive, partition, &keys)))
         .map_err(|error| half_made(partition, &error.to_string()))?;
     set_up(session, partition, quota, &keys).map_err(|error| half_made(partition, &error))?;
     if json {
@@ -243,7 +243,7 @@ fn remove(session: &DriveSession, partition: PartitionId, yes: bool) -> Outcome 
     // Nothing to write is the usual case for a keyring that the user chose.
     if cell.keyring()?.has_partition(session.drive, partition) {
         let drive = session.drive;
-        Keyring::update(&cell.keyring_path(), |ring| ring.remove_partition(drive, partition))?;
+        Keyring::update(&cell.keyring_path(), |ring| Ok(ring.remove_partition(drive, partition)))?;
     }
     Ok(())
 }

@@ -107,6 +107,7 @@ fn open_or_create(
         base_port: arguments.base_port,
         protection: arguments.protection.clone(),
         volume: "main".to_owned(),
+        rotate_keys_every: arguments.rotate_keys_every.clone(),
     };
     let cell = create_cell(directory, &new)?;
     eprintln!("{}", master_keys_note(&cell));

@@ -11,6 +11,7 @@ pub mod name;
 pub mod readdir;
 pub mod rename;
 pub mod rmdir;
+pub mod rotate;
 pub mod setattr;
 pub mod space;
 pub mod status;
@@ -31,6 +32,7 @@ pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use rmdir::Rmdir;
+pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
 pub use space::{Space, SpaceInformation};
 pub use status::ManagerStatus;
@@ -77,6 +79,8 @@ xdr_enum! {
         Space = 13,
         /// The state of the cell.
         Status = 14,
+        /// New working keys at the drives.
+        Rotate = 15,
     }
 }
 

@@ -1,7 +1,7 @@
 //! One value of every message. Each number is that of its field's name in the specification, so
 //! that a walk over the encoding notices two fields in the wrong order.
 
-use nasd_capability::{Capability, Digest, KeyKind, Nonce, SealedKey, SecretKey, Suite};
+use nasd_capability::{Capability, DataTag, Digest, KeyKind, Nonce, SealedKey, SecretKey, Suite};
 use nasd_protocol::drive::{
     AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
     BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
@@ -16,8 +16,8 @@ use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
     ManagerStatus, MkdirArguments, Name, ReaddirArguments, RenameArguments, RenameFlags,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    Volume,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
+    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -124,6 +124,7 @@ fn security() -> Vec<Sample> {
     let partition = PartitionId(n32("key_partition"));
     let with_key = credential(CredentialKey::WorkingPrevious(partition));
     let nonce = Nonce { timestamp: time("timestamp"), unique: n("unique") };
+    let plain = Verifier::plain(nonce, Digest([7; 16]));
     // A credential with a capability has 0 for the partition of its key, which the walk does not
     // expect; its capability is walked over alone.
     let body = credential(CredentialKey::Capability(capability())).to_body();
@@ -136,8 +137,19 @@ fn security() -> Vec<Sample> {
     vec![
         message("nasd_credential", &with_key),
         Sample { type_name: "nasd_capability", head_bytes: bytes.len(), bytes, again },
-        message("nasd_verifier", &Verifier { nonce, digest: Digest([7; 16]) }),
+        message("nasd_verifier", &plain),
+        data_verifier(&Verifier { data_tag: Some(DataTag([8; 16])), ..plain }),
     ]
+}
+
+/// Only its length tells it from the other verifier, so that a part of it is one or none.
+fn data_verifier(verifier: &Verifier) -> Sample {
+    let bytes = to_bytes(verifier);
+    let again = |bytes: &[u8]| match bytes.len() {
+        length @ ..48 => Err(XdrError::Truncated { missing: 48 - length }),
+        _ => from_bytes::<Verifier>(bytes).map(|verifier| to_bytes(&verifier)),
+    };
+    Sample { type_name: "nasd_data_verifier", head_bytes: bytes.len(), bytes, again }
 }
 
 /// Key kind, suite, protection, partition, and that a capability follows.
@@ -327,6 +339,7 @@ fn drive_control() -> DriveControl {
         key_bytes_written: n("key_bytes_written"),
         requests: n("requests"),
         refusals: n("refusals"),
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
         partitions: vec![summary(), summary()],
         extensions: vec![Extension {
             number: n32("number"),
@@ -453,6 +466,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
         set(SetFileAttributes::default()),
         message("nasd_create_file_arguments", &create),
@@ -484,6 +498,11 @@ fn cell_status() -> CellStatus {
         client_bytes_sent: n("client_bytes_sent"),
         requests: n("requests"),
     }
+}
+
+fn rotation() -> Rotation {
+    let state = WorkingKeyState { drive: DriveId(n("drive")), epoch: n32("epoch"), done: true };
+    Rotation { drives: vec![state, state] }
 }
 
 fn manager_results() -> Vec<Sample> {
@@ -519,5 +538,6 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
+        result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),
     ]
 }

@@ -11,9 +11,9 @@ use super::connection::{Connection, start_thread};
 use super::registry::{Place, Registry};
 use super::watch::Watch;
 use super::{Peer, ServerOptions, Service};
-use crate::ServerTls;
 use crate::tls::TlsWire;
 use crate::wire::{Wire, deadline_after, prepare_socket};
+use crate::{Identity, ServerTls};
 
 /// Pause after a failed accept: the usual reason is that there are no descriptors left, and
 /// another try at once would fail as well.
@@ -191,13 +191,13 @@ fn secure(
     address: SocketAddr,
     tls: Option<&ServerTls>,
     options: &ServerOptions,
-) -> Option<(Wire, Option<crate::PeerIdentity>)> {
+) -> Option<(Wire, Identity)> {
     let Some(tls) = tls else {
-        return Some((Wire::Tcp(socket), None));
+        return Some((Wire::Tcp(socket), Identity::Plain));
     };
     let deadline = deadline_after(options.handshake_timeout);
     match TlsWire::accept(socket, tls, deadline) {
-        Ok((wire, identity)) => Some((Wire::Tls(Box::new(wire)), Some(identity))),
+        Ok((wire, identity)) => Some((Wire::Tls(Box::new(wire)), identity)),
         Err(error) => {
             tracing::warn!(peer = %address, %error, "refused");
             None

@@ -10,15 +10,15 @@ use std::net::SocketAddr;
 
 use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
-use crate::PeerIdentity;
+use crate::Identity;
 
 /// Where a call came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The other end of the connection.
     pub address: SocketAddr,
-    /// Whom its certificate names; `None` without TLS.
-    pub identity: Option<PeerIdentity>,
+    /// Who is there, as far as it is proved.
+    pub identity: Identity,
 }
 
 /// What is known of a call before its bulk data was received.
@@ -102,7 +102,7 @@ enum VerifierBody {
     Long(Vec<u8>),
 }
 
-const SHORT_BODY_BYTES: usize = 40;
+const SHORT_BODY_BYTES: usize = 48;
 
 impl Default for VerifierBody {
     fn default() -> Self {

@@ -8,5 +8,5 @@ mod wire;
 pub use config::{ClientTls, PemFiles, ServerTls};
 pub use error::TlsError;
 pub(crate) use error::tls_error_within;
-pub use identity::PeerIdentity;
+pub use identity::{Certified, Identity, PeerIdentity};
 pub(crate) use wire::TlsWire;
