@@ -194,8 +194,11 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
         // Without a digest, anybody could say that he has the key.
         (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
     };
-    let understood = Protection::SUPPORTED.contains(actual) && actual.is_meaningful();
-    if understood && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
+    if actual.is_understood() && actual.contains(minimum) {
+        Ok(())
+    } else {
+        Err(Refusal::Protection)
+    }
 }
 
 /// Step 4. A capability says how it may be used; one that may be used with less than is demanded

@@ -8,7 +8,8 @@
 //! * [`key`]: the key hierarchy of Table 6 and how keys are derived from each other; [`seal`]: how a
 //!   new key travels.
 //! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
-//! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
+//! * [`suite`], [`digest`], [`privacy`]: which algorithms, what exactly a digest covers, and how what
+//!   nobody else may read is encrypted.
 //! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
 //! * [`authorize`]: every check of a request, in its one fixed order; [`refusal`]: their outcomes.
 //!
@@ -18,9 +19,10 @@ pub mod authorize;
 pub mod capability;
 pub mod digest;
 pub mod key;
-pub mod lookahead;
-mod mint;
+mod lookahead;
+pub mod mint;
 pub mod nonce;
+pub mod privacy;
 pub mod refusal;
 pub mod seal;
 pub mod suite;
@@ -34,6 +36,7 @@ pub use digest::{CoveredData, DIGEST_BYTES, DataTag, Digest, DigestKeys, Way, pr
 pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKey, WorkingKeys, derive};
 pub use mint::capability_key;
 pub use nonce::{NONCE_BYTES, Nonce, NonceSource};
+pub use privacy::Altered;
 pub use refusal::Refusal;
 pub use seal::{SALT_BYTES, SealedKey, TAG_BYTES};
 pub use suite::Suite;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mkdir,
-    Name, Operation, PROGRAM, Procedure, Readdir, Rename, Rmdir, Rotate, Setattr, Space,
+    Name, Operation, PROGRAM, Procedure, Readdir, Reload, Rename, Rmdir, Rotate, Setattr, Space,
     StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
@@ -55,7 +55,7 @@ pub struct ManagerService {
     namespace: Arc<Namespace>,
     objects: Arc<dyn ObjectStore>,
     facts: ServiceFacts,
-    administration: Administration,
+    administration: Arc<Administration>,
     counters: Counters,
 }
 
@@ -63,25 +63,29 @@ type Reply = Answer<Vec<u8>>;
 
 impl ManagerService {
     /// A service of a name space over these drives.
-    pub fn new(
+    pub(crate) fn new(
         namespace: Arc<Namespace>,
         objects: Arc<dyn ObjectStore>,
         facts: ServiceFacts,
-        administration: Administration,
+        administration: Arc<Administration>,
     ) -> ManagerService {
         ManagerService { namespace, objects, facts, administration, counters: Counters::default() }
     }
 
     fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
         let procedure = match procedure_of(head) {
-            Ok(Procedure::Null) => return results(Vec::new()),
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
         };
+        if !self.administration.admits(&peer.identity) {
+            tracing::warn!(peer = %peer.address, identity = %peer.identity, "refused: no member");
+            return Answer::Denied(AuthStatus::TooWeak);
+        }
+        let administration = &self.administration;
         match procedure {
-            Procedure::Rotate => {
-                run::<Rotate>(arguments, |how| self.administration.rotate(peer, how))
-            }
+            Procedure::Null => results(Vec::new()),
+            Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
+            Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             _ => match caller_of(head, peer) {
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
@@ -93,7 +97,7 @@ impl ManagerService {
         let names = &*self.namespace;
         match procedure {
             // Not the name space's: see `answer`.
-            Procedure::Null | Procedure::Rotate => {
+            Procedure::Null | Procedure::Rotate | Procedure::Reload => {
                 Answer::Rejected(AcceptStatus::ProcedureUnavailable)
             }
             Procedure::Volume => {

@@ -2,14 +2,19 @@
 
 mod audit;
 mod check;
+mod key;
+mod member;
 mod object;
 mod partition;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use check::CheckArguments;
+pub use key::{KeyArguments, KeyCommand};
+pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
-pub use partition::{DriveArguments, PartitionCommand};
+pub use partition::{DriveArguments, KeyName, PartitionCommand};
 
+use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -109,6 +114,15 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Show the keys of the cell and its drives, and change them.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Say which people may use the cell.
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Say which machines may use the cell.
+    #[command(subcommand)]
+    Host(HostCommand),
     /// Show who did what on the drives, and who was refused.
     Audit(AuditTrailArguments),
     /// Check the device of a drive that is not being served, and repair it.
@@ -148,8 +162,9 @@ pub struct UpArguments {
     /// The manager's port in a new cell; drive N gets this plus N.
     #[arg(long, default_value_t = 7300)]
     pub base_port: u16,
-    /// How clients of a new cell protect requests and replies.
-    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    /// How clients of a new cell protect requests and replies: none, integrity-args, integrity-data
+    /// (of the arguments too), privacy-data (and integrity of all), or several joined by `+`.
+    #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub protection: String,
     /// How often the manager of a new cell changes the drives' working keys, which nobody notices:
     /// 12h, 7d, or `never`.
@@ -221,7 +236,7 @@ pub enum DriveCommand {
         #[command(flatten)]
         drive: DriveArguments,
         /// Of capabilities and requests, whatever their partition. Raising it revokes what is weaker.
-        #[arg(long, value_parser = PROTECTIONS)]
+        #[arg(long, value_parser = parse_protection)]
         minimum_protection: String,
     },
     /// Let a stopped drive use more of its device, or less; a file grows or is cut to that size.
@@ -262,7 +277,7 @@ pub struct DriveServeArguments {
     pub cache: u64,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
-    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub minimum_protection: String,
     /// Refuse a drive of another cell.
     #[arg(long, value_name = "CELL-ID")]
@@ -271,9 +286,6 @@ pub struct DriveServeArguments {
     #[arg(long, value_name = "DRIVE-ID")]
     pub expect_drive: Option<String>,
 }
-
-/// Names of protection options.
-const PROTECTIONS: [&str; 3] = ["none", "integrity-args", "integrity-data"];
 
 /// `nasd manager`.
 #[derive(Debug, Subcommand)]

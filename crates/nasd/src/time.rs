@@ -20,6 +20,52 @@ pub fn utc(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
 }
 
+/// A duration from `250ms`, `30s`, `10m`, `12h` or `7d`.
+///
+/// # Errors
+/// What it should look like.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration: write 30s, 10m, 12h or 7d");
+    let unit = text.find(|character: char| !character.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(unit);
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => SECONDS_OF_A_DAY * 1000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(wrong)
+}
+
+/// How often something is done: a duration above zero, or `None` from `never`.
+///
+/// # Errors
+/// What it should look like.
+pub fn parse_interval(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        "never" => Ok(None),
+        _ => match parse_duration(text).map_err(|error| format!("{error}, or `never`"))? {
+            Duration::ZERO => Err(format!("`{text}` is no interval: write 12h, 7d or `never`")),
+            interval => Ok(Some(interval)),
+        },
+    }
+}
+
+/// A number of seconds in the largest units that fit: `3 d 4 h`, `25 s`.
+pub fn spoken(seconds: u64) -> String {
+    let (days, hours) = (seconds / SECONDS_OF_A_DAY, seconds / 3600 % 24);
+    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
 /// An instant as RFC 3339 writes it in UTC, with seconds or without a time of the day; or how long ago
 /// it was, as in `90s`, `15m`, `2h`, `7d`.
 ///
@@ -72,52 +118,6 @@ fn days_to(year: u64, month: u64, day: u64) -> Option<u64> {
     days.checked_sub(DAYS_TO_1970)
 }
 
-/// A duration from `250ms`, `30s`, `10m`, `12h` or `7d`.
-///
-/// # Errors
-/// What it should look like.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration: write 30s, 10m, 12h or 7d");
-    let unit = text.find(|character: char| !character.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(unit);
-    let milliseconds: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 3600 * 1000,
-        "d" => SECONDS_OF_A_DAY * 1000,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(wrong)
-}
-
-/// How often something is done: a duration above zero, or `None` from `never`.
-///
-/// # Errors
-/// What it should look like.
-pub fn parse_interval(text: &str) -> Result<Option<Duration>, String> {
-    match text {
-        "never" => Ok(None),
-        _ => match parse_duration(text).map_err(|error| format!("{error}, or `never`"))? {
-            Duration::ZERO => Err(format!("`{text}` is no interval: write 12h, 7d or `never`")),
-            interval => Ok(Some(interval)),
-        },
-    }
-}
-
-/// A number of seconds in the largest units that fit: `3 d 4 h`, `25 s`.
-pub fn spoken(seconds: u64) -> String {
-    let (days, hours) = (seconds / SECONDS_OF_A_DAY, seconds / 3600 % 24);
-    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min"),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
-}
-
 /// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
 fn date(days: u64) -> (u64, u64, u64) {
     // Counted from 0000-03-01, so that the leap day is the last of its year; 400 years are an era.
@@ -137,6 +137,26 @@ fn date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations() {
+        let second = Duration::from_secs(1);
+        for (text, duration) in [
+            ("250ms", second / 4),
+            ("30s", 30 * second),
+            ("2h", 7200 * second),
+            ("0s", Duration::ZERO),
+        ] {
+            assert_eq!(parse_duration(text), Ok(duration), "{text}");
+        }
+        for bad in ["", "1", "s", "-1s", "1.5h", "1 h", "1w", "99999999999999999d", "1hh"] {
+            assert!(parse_duration(bad).unwrap_err().contains(bad), "{bad}");
+        }
+        assert_eq!(parse_interval("never"), Ok(None));
+        assert_eq!(parse_interval("1d"), Ok(Some(86_400 * second)));
+        assert!(parse_interval("0s").is_err() && parse_interval("often").is_err());
+        assert_eq!((spoken(59), spoken(90_000)), ("59 s".to_owned(), "1 d 1 h".to_owned()));
+    }
 
     #[test]
     fn times_are_read_as_they_are_written() {
@@ -173,23 +193,6 @@ mod tests {
         ] {
             assert_eq!(parse_at(bad, 1000), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn durations() {
-        let second = Duration::from_secs(1);
-        for (text, duration) in
-            [("250ms", second / 4), ("30s", 30 * second), ("2h", 7200 * second), ("0s", 0 * second)]
-        {
-            assert_eq!(parse_duration(text), Ok(duration), "{text}");
-        }
-        for bad in ["", "1", "s", "-1s", "1.5h", "1 h", "1w", "99999999999999999d", "1hh"] {
-            assert!(parse_duration(bad).unwrap_err().contains(bad), "{bad}");
-        }
-        assert_eq!(parse_interval("never"), Ok(None));
-        assert_eq!(parse_interval("1d"), Ok(Some(86_400 * second)));
-        assert!(parse_interval("0s").is_err() && parse_interval("often").is_err());
-        assert_eq!((spoken(59), spoken(90_000)), ("59 s".to_owned(), "1 d 1 h".to_owned()));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, File, FileHandle, Getattr, Link,
     LinkArguments, Lookup, LookupArguments, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments,
-    Rename, RenameArguments, RenameFlags, Rmdir, Rotate, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation,
-    Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
+    Reload, ReloadArguments, Rename, RenameArguments, RenameFlags, Rmdir, Rotate, RotateArguments,
+    Rotation, SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation,
+    StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -173,6 +173,13 @@ impl ManagerClient {
     pub fn rotate(&self, at_once: bool) -> Result<Rotation, ClientError> {
         let arguments = RotateArguments { at_once };
         self.call::<Rotate>(&Caller::ROOT, &arguments, Repeated::Harmless)
+    }
+
+    /// Has the manager read its ledger of members and its certificates anew, and with `revoke` make
+    /// all capabilities given out before worthless. For administrators alone.
+    pub fn reload(&self, revoke: bool) -> Result<Rotation, ClientError> {
+        let arguments = ReloadArguments { revoke };
+        self.call::<Reload>(&Caller::ROOT, &arguments, Repeated::Harmless)
     }
 
     /// The state of the cell.

@@ -1,6 +1,6 @@
 //! `nasd partition`, as the user types it; and how any command names a running drive and its key.
 
-use super::PROTECTIONS;
+use crate::cell::parse_protection;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nasd_types::{Compression, PartitionId};
 use std::path::PathBuf;
@@ -11,10 +11,24 @@ pub struct DriveArguments {
     /// A drive of the cell by its number or its 16-digit identifier; or HOST:PORT of any drive,
     /// with --key-file.
     pub drive: String,
-    /// A file with the drive's drive key, 64 hexadecimal digits, that nobody else can read. By
-    /// default the key comes from the cell's keyring.
+    /// A file with the key, 64 hexadecimal digits, that nobody else can read. By default the key
+    /// comes from the cell's keyring.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// By which key the drive is asked; a partition's keys are good for its objects alone.
+    #[arg(long, value_enum, default_value_t = KeyName::Drive)]
+    pub key_kind: KeyName,
+}
+
+/// A kind of key by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyName {
+    /// The administrator's: for everything on the drive.
+    Drive,
+    /// The partition's, which sets its working keys.
+    Partition,
+    /// The partition's current working key.
+    Working,
 }
 
 /// `nasd partition`.
@@ -83,7 +97,7 @@ pub enum PartitionCommand {
         #[arg(long, value_enum, group = "settings")]
         compression: Option<CompressionName>,
         /// Of capabilities and requests. Raising it revokes what is weaker.
-        #[arg(long, value_parser = PROTECTIONS, group = "settings")]
+        #[arg(long, value_parser = parse_protection, group = "settings")]
         minimum_protection: Option<String>,
     },
 }

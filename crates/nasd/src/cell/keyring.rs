@@ -474,7 +474,7 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
+pub(super) fn from_hex(text: &str) -> Option<[u8; 32]> {
     if text.len() != 64 || !text.is_ascii() {
         return None;
     }
@@ -517,12 +517,20 @@ mod tests {
             Ok(())
         };
         Keyring::update(&path, change).unwrap();
-        Keyring::update(&path, |ring| Ok(ring.insert_partition(drive, partition, &keys))).unwrap();
+        Keyring::update(&path, |ring| {
+            ring.insert_partition(drive, partition, &keys);
+            Ok(())
+        })
+        .unwrap();
         let loaded = Keyring::load(&path).unwrap();
         assert!(loaded.has_partition(drive, partition) && loaded.get(drive).is_some());
         assert!(!loaded.has_partition(drive, PartitionId(8)));
         assert!(!format!("{loaded:?}").contains(&to_hex(&keys.working_key)), "keys are not shown");
-        Keyring::update(&path, |ring| Ok(ring.remove_partition(drive, partition))).unwrap();
+        Keyring::update(&path, |ring| {
+            ring.remove_partition(drive, partition);
+            Ok(())
+        })
+        .unwrap();
         let loaded = Keyring::load(&path).unwrap();
         assert!(!loaded.has_partition(drive, partition) && loaded.get(drive).is_some());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

@@ -1,10 +1,10 @@
 //! `nasd audit`: who did what on the drives, and who was refused.
 
-mod members;
+mod names;
 
-use self::members::Members;
+use self::names::Names;
 use super::Outcome;
-use crate::arguments::{AuditTrailArguments, DriveArguments, Ending, status_name, words};
+use crate::arguments::{AuditTrailArguments, DriveArguments, Ending, KeyName, status_name, words};
 use crate::cell::Cell;
 use crate::drive_session::DriveSession;
 use crate::output::{self, say};
@@ -26,12 +26,13 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// The command's own.
 pub fn run(cell: &Path, arguments: &AuditTrailArguments, json: bool) -> Outcome {
-    let members = Members::of_cell(cell);
-    let filter = Filter::new(arguments, &members)?;
+    let names = Names::of_cell(cell);
+    let filter = Filter::new(arguments, &names)?;
     let mut trails = Vec::new();
     for drive in drives(cell, arguments)? {
-        let named = DriveArguments { drive, key_file: arguments.key_file.clone() };
-        let session = DriveSession::open(cell, &named)?;
+        let key_file = arguments.key_file.clone();
+        let named = DriveArguments { drive, key_file, key_kind: KeyName::Drive };
+        let session = DriveSession::open(cell, &named, None)?;
         trails.push(Trail { session, wanted: filter.wanted(arguments) });
     }
     if !json {
@@ -41,7 +42,7 @@ pub fn run(cell: &Path, arguments: &AuditTrailArguments, json: bool) -> Outcome 
     loop {
         let mut found = Vec::new();
         for trail in &mut trails {
-            trail.read(&filter, &members, &mut found)?;
+            trail.read(&filter, &names, &mut found)?;
         }
         // Drives number their records by themselves.
         found.sort_by_key(|(record, _)| (record.first, record.sequence));
@@ -84,8 +85,8 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(arguments: &AuditTrailArguments, members: &Members) -> Result<Self, String> {
-        let uid = arguments.user.as_deref().map(|user| members.uid_of(user)).transpose()?;
+    fn new(arguments: &AuditTrailArguments, names: &Names) -> Result<Self, String> {
+        let uid = arguments.user.as_deref().map(|user| names.uid_of(user)).transpose()?;
         let refused = arguments.status == Some(Ending::Refused);
         Ok(Filter { uid, refused, follow: arguments.follow })
     }
@@ -132,7 +133,7 @@ impl Trail {
     fn read(
         &mut self,
         filter: &Filter,
-        members: &Members,
+        names: &Names,
         found: &mut Vec<(AuditRecord, Described)>,
     ) -> Result<(), String> {
         let DriveSession { client, authority, name, .. } = &self.session;
@@ -140,7 +141,7 @@ impl Trail {
             let page = client.audit(authority, &self.wanted);
             let page = page.map_err(self.session.failed("read the audit trail"))?;
             let passing = page.records.iter().filter(|record| filter.passes(record));
-            found.extend(passing.map(|record| (*record, Described::new(name, record, members))));
+            found.extend(passing.map(|record| (*record, Described::new(name, record, names))));
             self.wanted.after = page.next;
             if !page.more {
                 return Ok(());
@@ -183,7 +184,7 @@ struct Described {
 }
 
 impl Described {
-    fn new(drive: &str, record: &AuditRecord, members: &Members) -> Self {
+    fn new(drive: &str, record: &AuditRecord, names: &Names) -> Self {
         let by_capability = record.key == KeyKind::Capability;
         let uid = by_capability.then(|| uid_of(record.audit_id));
         let of_requests = matches!(record.kind, AuditKind::Proved | AuditKind::Claimed);
@@ -209,9 +210,9 @@ impl Described {
             object: named(record.object == ObjectId(0), &record.object),
             audit_id: by_capability.then(|| record.audit_id.to_string()),
             uid,
-            user: uid.and_then(|uid| members.user(uid)).map(str::to_owned),
+            user: uid.and_then(|uid| names.user(uid)).map(str::to_owned),
             peer: by_capability
-                .then(|| members.peer(record.audit_id.0 as u32))
+                .then(|| names.peer(record.audit_id.0 as u32))
                 .flatten()
                 .map(str::to_owned),
         }
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_record_tells_who() {
-        let none = Members::default();
+        let none = Names::default();
         let told = Described::new("1", &record(), &none);
         assert_eq!(told.who(), "uid 1000, a3e80000abcd");
         assert!(told.line().contains("p1/o40"), "{}", told.line());

@@ -78,7 +78,7 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
 fn set(cell: &Path, drive: &DriveArguments, minimum_protection: &str) -> Outcome {
     let minimum = protection_named(minimum_protection)
         .ok_or_else(|| format!("`{minimum_protection}` is no protection"))?;
-    let session = DriveSession::open(cell, drive)?;
+    let session = DriveSession::open(cell, drive, None)?;
     let set = session.client.set_drive(&session.authority, minimum);
     Ok(set.map_err(session.failed("set its minimum protection"))?)
 }

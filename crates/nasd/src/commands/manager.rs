@@ -1,7 +1,7 @@
 //! `nasd manager serve`: the file manager of the cell's volume.
 
 use super::{Outcome, announce_ready};
-use crate::cell::{Cell, CellError, RingKeeper};
+use crate::cell::{Cell, CellError, Ledger, RingKeeper, complete_cell};
 use crate::session::LoadedCertificate;
 use crate::shutdown::Shutdown;
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer, RootOptions};
@@ -22,6 +22,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// answer.
 pub fn serve(cell: &Cell) -> Outcome {
     let mut shutdown = Shutdown::new()?;
+    complete_cell(cell)?;
     let config = configuration(cell)?;
     let address = cell.config.manager.address;
     let listener = TcpListener::bind(address)
@@ -57,6 +58,7 @@ fn configuration(cell: &Cell) -> Result<ManagerConfig, Box<dyn Error>> {
     let mut config = ManagerConfig::new(cell.config.cell_id(), volume, home, drives);
     config.protection = cell.config.protection();
     config.keeper = Some(Arc::new(RingKeeper::new(cell.keyring_path())));
+    config.members = Some(Arc::new(Ledger::open(cell.directory().to_owned())?));
     config.rotation_interval = cell.config.rotation_interval();
     // Whoever makes a cell owns its volume.
     config.root = RootOptions {

@@ -7,7 +7,9 @@ pub mod check;
 pub mod demo;
 pub mod drive;
 pub mod files;
+pub mod key;
 pub mod manager;
+pub mod member;
 pub mod mount;
 pub mod object;
 pub mod partition;
@@ -47,6 +49,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
+        Command::Key(command) => key::run(&directory, command, json),
+        Command::User(command) => member::user(&open()?, command, json),
+        Command::Host(command) => member::host(&open()?, command, json),
         Command::Audit(audit) => audit::run(&directory, &audit, json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),

@@ -9,6 +9,7 @@ pub mod lookup;
 pub mod mkdir;
 pub mod name;
 pub mod readdir;
+pub mod reload;
 pub mod rename;
 pub mod rmdir;
 pub mod rotate;
@@ -30,6 +31,7 @@ pub use lookup::{Lookup, LookupArguments};
 pub use mkdir::{Mkdir, MkdirArguments};
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
+pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
@@ -81,6 +83,8 @@ xdr_enum! {
         Status = 14,
         /// New working keys at the drives.
         Rotate = 15,
+        /// Read the ledger of members and the certificates anew.
+        Reload = 18,
     }
 }
 

@@ -15,8 +15,8 @@ use nasd_protocol::drive::{
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
-    ManagerStatus, MkdirArguments, Name, ReaddirArguments, RenameArguments, RenameFlags,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
+    ManagerStatus, MkdirArguments, Name, ReaddirArguments, ReloadArguments, RenameArguments,
+    RenameFlags, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
     SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
@@ -466,6 +466,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
         message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
         set(SetFileAttributes::default()),

@@ -12,7 +12,8 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::TlsError;
+use super::identity::certified;
+use crate::{PeerIdentity, TlsError};
 
 /// PEM texts of one end: the cell's authority, this end's certificate, and its private key.
 #[derive(Clone, Copy)]
@@ -44,6 +45,7 @@ pub struct ServerTls {
 pub struct ClientTls {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) server_name: ServerName<'static>,
+    identity: Option<PeerIdentity>,
 }
 
 impl ServerTls {
@@ -77,6 +79,7 @@ impl ClientTls {
     pub fn new(files: &PemFiles<'_>, server_name: &str) -> Result<ClientTls, TlsError> {
         let Parsed { roots, chain, key } = Parsed::new(files)?;
         let provider = provider();
+        let identity = chain.first().and_then(|own| certified(own).ok()).map(|own| own.name);
         check_own_certificate(client_verifier(Arc::clone(&roots), &provider)?.as_ref(), &chain)?;
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
             .build()
@@ -89,7 +92,12 @@ impl ClientTls {
             .map_err(|error| wrong("certificate or key", &error))?;
         let server_name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| wrong("name of the server", &format!("{server_name:?} is not a name")))?;
-        Ok(ClientTls { config: Arc::new(config), server_name })
+        Ok(ClientTls { config: Arc::new(config), server_name, identity })
+    }
+
+    /// Whose this end's certificate is, if it says so.
+    pub fn identity(&self) -> Option<&PeerIdentity> {
+        self.identity.as_ref()
     }
 }
 

@@ -12,7 +12,7 @@ pub use remove::rm;
 
 use super::Outcome;
 use crate::cell::Cell;
-use crate::session::{COMMAND_DEADLINE, caller, connect};
+use crate::session::{COMMAND_DEADLINE, Connected, connect};
 use nasd_clerk::{
     Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode,
 };
@@ -37,8 +37,8 @@ pub struct Session {
 impl Session {
     /// Connects to the cell.
     fn open(cell: &Cell) -> Result<Self, Box<dyn Error>> {
-        let clerk = connect(cell, COMMAND_DEADLINE)?;
-        Ok(Session { clerk, caller: caller(), volume: cell.config.volume.clone() })
+        let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
+        Ok(Session { clerk, caller, volume: cell.config.volume.clone() })
     }
 
     /// A path of this volume, from the command line.
