@@ -367,6 +367,7 @@ fn drive_control() -> DriveControl {
         key_bytes_written: n("key_bytes_written"),
         requests: n("requests"),
         refusals: n("refusals"),
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
         partitions: vec![summary(), summary()],
         extensions: vec![Extension {
             number: n32("number"),
