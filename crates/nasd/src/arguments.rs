@@ -120,6 +120,13 @@ pub enum Command {
     /// Say which machines may use the cell.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Become a member of a cell, by the token that its owner has given.
+    Join {
+        /// The word that `nasd host add` or `nasd user add --token` printed.
+        token: String,
+        /// Where the new member's directory goes; default is the cell's usual directory.
+        dir: Option<PathBuf>,
+    },
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.

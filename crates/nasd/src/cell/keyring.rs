@@ -442,7 +442,10 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], CellError> {
 }
 
 /// Writes a file that only its owner may read: beside it, synced, then renamed into place.
-pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
+///
+/// # Errors
+/// `Io` where it can't be written.
+pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
     write_atomic(path, contents, 0o600)
 }
 
