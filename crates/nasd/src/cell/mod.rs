@@ -25,6 +25,7 @@ mod lock;
 mod master_keys;
 mod members;
 mod membership;
+mod sealed;
 mod token;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
@@ -39,6 +40,7 @@ pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
+pub use sealed::Seal;
 pub use token::{Token, hash_of};
 
 use nasd_types::Timestamp;
