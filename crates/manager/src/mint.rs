@@ -6,7 +6,7 @@
 //!   which keeps the keys it derived, need not derive another.
 //! * Audit identifier: the caller's uid in the upper 32 bits, the number of its host's certificate
 //!   ([`crate::caller::peer_number`]) in the lower 32.
-//! * Minimum protection: as configured.
+//! * Minimum protection: as configured, and what drive and partition demand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,15 @@ pub struct MintOptions {
     pub longest_lifetime: Duration,
     /// The weakest protection with which it may be used.
     pub minimum_protection: Protection,
+}
+
+/// What is known of the drive that a capability is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DriveState {
+    /// The time on its clock.
+    pub(crate) time: Timestamp,
+    /// The weakest protection that it accepts.
+    pub(crate) minimum_protection: Protection,
 }
 
 /// Mints.
@@ -55,12 +64,12 @@ impl Mint {
         access_control_version: u64,
         rights: Rights,
         caller: &Caller,
-        drive_time: Timestamp,
+        drive: DriveState,
     ) -> Option<IssuedCapability> {
         let allowed =
-            Narrowing { rights, region: ByteRange::ALL, expires: self.expiry(drive_time) };
-        let seals = self.minimum_protection.contains(Protection::PRIVACY_CAPABILITY);
-        self.make(handle, access_control_version, caller, allowed, seals)
+            Narrowing { rights, region: ByteRange::ALL, expires: self.expiry(drive.time) };
+        let minimum = self.minimum_protection | drive.minimum_protection;
+        self.make(handle, access_control_version, caller, allowed, minimum, false)
     }
 
     /// A capability to be handed on: for what was asked, until then and no longer than working keys
@@ -70,13 +79,12 @@ impl Mint {
         asked: &MintArguments,
         access_control_version: u64,
         caller: &Caller,
-        drive_time: Timestamp,
+        drive: DriveState,
     ) -> Option<IssuedCapability> {
-        let expires = drive_time.plus_ns(asked.lifetime.min(self.longest_ns));
+        let expires = drive.time.plus_ns(asked.lifetime.min(self.longest_ns));
         let allowed = Narrowing { rights: asked.rights, region: asked.region(), expires };
-        let seals =
-            asked.sealed || self.minimum_protection.contains(Protection::PRIVACY_CAPABILITY);
-        self.make(asked.file, access_control_version, caller, allowed, seals)
+        let minimum = self.minimum_protection | drive.minimum_protection;
+        self.make(asked.file, access_control_version, caller, allowed, minimum, asked.sealed)
     }
 
     /// The longest lifetime of [`issue_asked`](Self::issue_asked), in nanoseconds.
@@ -90,7 +98,8 @@ impl Mint {
         access_control_version: u64,
         caller: &Caller,
         allowed: Narrowing,
-        seals: bool,
+        minimum_protection: Protection,
+        sealed: bool,
     ) -> Option<IssuedCapability> {
         let Narrowing { rights, region, expires } = allowed;
         let key = self.keys.current(handle.drive)?;
@@ -102,9 +111,10 @@ impl Mint {
             rights,
             expires,
             audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
-            minimum_protection: self.minimum_protection,
+            minimum_protection,
             key_epoch: key.epoch,
         };
+        let seals = sealed || minimum_protection.contains(Protection::PRIVACY_CAPABILITY);
         let sealed = seals.then(|| SealingKeys::new(&key.key).seal(&capability));
         let key = capability_key(&key.key, &capability, access_control_version);
         Some(IssuedCapability { capability, key, sealed })
@@ -147,18 +157,24 @@ mod tests {
     fn the_key_is_the_drives() {
         let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 0xaabb_ccdd };
         let now = Timestamp(5_000_000_000_000);
+        let now = DriveState { time: now, minimum_protection: Protection::NONE };
         let issued = mint().issue(handle(7), 4, Rights::READ, &caller, now).unwrap();
         assert_eq!(issued.capability.audit_id, AuditId(0x0000_03e8_aabb_ccdd));
         assert_eq!(issued.capability.region, ByteRange::ALL);
         assert_eq!(issued.capability.key_epoch, 3);
         assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
         assert!(mint().issue(handle(8), 4, Rights::READ, &caller, now).is_none());
+        let demanding = DriveState { minimum_protection: Protection::INTEGRITY_DATA, ..now };
+        let issued = mint().issue(handle(7), 4, Rights::READ, &caller, demanding).unwrap();
+        let both = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+        assert_eq!(issued.capability.minimum_protection, both);
     }
 
     #[test]
     fn what_is_asked_for_is_given_and_no_more() {
         let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 1 };
         let now = Timestamp(5_000_000_000_000);
+        let drive = DriveState { time: now, minimum_protection: Protection::NONE };
         let day = 86_400 * Timestamp::SECOND_NS;
         for (lifetime, given) in [(1, 1), (day, day), (day + 1, day), (u64::MAX, day)] {
             let asked = MintArguments {
@@ -169,7 +185,7 @@ mod tests {
                 lifetime,
                 sealed: lifetime == 1,
             };
-            let issued = mint().issue_asked(&asked, 4, &caller, now).unwrap();
+            let issued = mint().issue_asked(&asked, 4, &caller, drive).unwrap();
             assert_eq!(issued.capability.expires, now.plus_ns(given));
             assert_eq!(issued.capability.region, ByteRange::new(10, 20));
             assert_eq!(issued.capability.rights, Rights::READ);

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mint,
-    MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload, Rename,
-    Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink, VERSION, Volume,
-    VolumeOperation,
+    CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
+    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
+    Rename, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink, VERSION,
+    Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -78,6 +78,10 @@ impl ManagerService {
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
         };
+        if procedure == Procedure::Enroll {
+            let administration = &self.administration;
+            return run::<Enroll>(arguments, |who| administration.enroll(peer, &who));
+        }
         if !self.administration.admits(&peer.identity) {
             tracing::warn!(peer = %peer.address, identity = %peer.identity, "refused: no member");
             return Answer::Denied(AuthStatus::TooWeak);
@@ -98,7 +102,7 @@ impl ManagerService {
         let names = &*self.namespace;
         match procedure {
             // Not the name space's: see `answer`.
-            Procedure::Null | Procedure::Rotate | Procedure::Reload => {
+            Procedure::Null | Procedure::Rotate | Procedure::Reload | Procedure::Enroll => {
                 Answer::Rejected(AcceptStatus::ProcedureUnavailable)
             }
             Procedure::Volume => {

@@ -130,6 +130,13 @@ pub enum Command {
     Host(HostCommand),
     /// Show who did what on the drives, and who was refused.
     Audit(AuditTrailArguments),
+    /// Become a member of a cell, by the token that its owner has given.
+    Join {
+        /// The word that `nasd host add` or `nasd user add --token` printed.
+        token: String,
+        /// Where the new member's directory goes; default is the cell's usual directory.
+        dir: Option<PathBuf>,
+    },
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.

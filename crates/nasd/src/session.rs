@@ -124,6 +124,17 @@ impl LoadedCertificate {
         })
     }
 
+    /// The same for a server, which also sends the authority: who joins knows that by its hash alone.
+    ///
+    /// # Errors
+    /// As [`LoadedCertificate::load`].
+    pub fn load_for_server(files: &CertificateFiles) -> Result<Self, CellError> {
+        let mut loaded = Self::load(files)?;
+        let authority = loaded.authority.clone();
+        loaded.certificate.extend_from_slice(&authority);
+        Ok(loaded)
+    }
+
     /// For TLS.
     pub fn pem(&self) -> PemFiles<'_> {
         PemFiles { authority: &self.authority, certificate: &self.certificate, key: &self.key }

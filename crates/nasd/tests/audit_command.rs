@@ -127,3 +127,29 @@ fn refusals_are_found_and_wrong_words_are_told() {
         assert!(text(&output).contains(word), "{line}: {}", text(&output));
     }
 }
+
+/// A minimum that is raised while the cell runs: what is weaker is cut off, and the file manager, its
+/// clients and the administrator go on with more. The drive keeps it over a crash.
+#[test]
+fn a_drive_keeps_its_minimum_protection() {
+    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" });
+    fs::write(cell.path("letter"), b"before").unwrap();
+    let minimum = |cell: &TestCell| {
+        json(cell, "object control 1")["minimum_protection"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(minimum(&cell), "integrity-args");
+    let set = asked(&cell, "drive set 1 --minimum-protection integrity-data");
+    assert!(set.status.success(), "{}", text(&set));
+    for round in 0..2 {
+        assert_eq!(minimum(&cell), "integrity-data", "round {round}");
+        // The mount has had weaker capabilities.
+        assert_eq!(fs::read(cell.path("letter")).unwrap(), b"before");
+        fs::write(cell.path(&format!("new-{round}")), b"after").unwrap();
+        assert_eq!(asked(&cell, "cat main:/letter").stdout, b"before");
+        assert!(!json(&cell, "partition list 1")["partitions"].as_array().unwrap().is_empty());
+        if round == 0 {
+            cell.kill_everything();
+            cell.restart();
+        }
+    }
+}

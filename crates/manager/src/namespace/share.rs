@@ -23,9 +23,9 @@ impl Namespace {
         let _held = self.hold(Wants::new().read(asked.file))?;
         let (record, attributes) = self.fresh(asked.file)?;
         require_shareable(&record, caller, asked)?;
-        let now = self.objects.drive_time(asked.file.drive);
+        let drive = self.drive_state(asked.file.drive);
         let version = attributes.access_control_version;
-        self.mint.issue_asked(asked, version, caller, now).ok_or(ManagerStatus::Stale)
+        self.mint.issue_asked(asked, version, caller, drive).ok_or(ManagerStatus::Stale)
     }
 
     /// The longest lifetime of what [`mint`](Self::mint) gives, in nanoseconds.

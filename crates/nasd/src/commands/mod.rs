@@ -8,6 +8,7 @@ pub mod check;
 pub mod demo;
 pub mod drive;
 pub mod files;
+pub mod join;
 pub mod key;
 pub mod manager;
 pub mod member;
@@ -55,6 +56,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::User(command) => member::user(&open()?, command, json),
         Command::Host(command) => member::host(&open()?, command, json),
         Command::Audit(audit) => audit::run(&directory, &audit, json),
+        Command::Join { token, dir } => join::join(&token, &dir.unwrap_or(directory), json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Bench(bench) => bench::bench(&bench, json),

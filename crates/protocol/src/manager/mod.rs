@@ -2,6 +2,7 @@
 
 pub mod cell_status;
 pub mod create;
+pub mod enroll;
 pub mod file;
 pub mod getattr;
 pub mod link;
@@ -26,6 +27,7 @@ use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use create::{Create, CreateFileArguments};
+pub use enroll::{Enroll, EnrollArguments, Enrolled};
 pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
@@ -93,6 +95,8 @@ xdr_enum! {
         Revoke = 17,
         /// Read the ledger of members and the certificates anew.
         Reload = 18,
+        /// Become a member by a one-time token.
+        Enroll = 19,
     }
 }
 

@@ -82,6 +82,10 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_ADDRESS", limits::MAX_ADDRESS_BYTES as u64),
         ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
+        ("NASD_MAX_TOKEN", limits::MAX_TOKEN_BYTES as u64),
+        ("NASD_MAX_PUBLIC_KEY", limits::MAX_PUBLIC_KEY_BYTES as u64),
+        ("NASD_MAX_CERTIFICATE", limits::MAX_CERTIFICATE_BYTES as u64),
+        ("NASD_MAX_CELL_TEXT", limits::MAX_CELL_TEXT_BYTES as u64),
         ("NASD_RENAME_NO_REPLACE", RenameFlags::NO_REPLACE.0.into()),
     ];
     let rust: BTreeMap<String, u64> =
@@ -219,5 +223,5 @@ fn operations_have_the_types_of_the_specification() {
         Setpartition Initialize Setdrivekey Setdrive Audit);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll);
 }

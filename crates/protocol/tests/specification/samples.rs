@@ -17,10 +17,11 @@ use nasd_protocol::drive::{
 };
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
-    File, FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
-    ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments, ReloadArguments,
-    RenameArguments, RenameFlags, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
-    SpaceInformation, SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
+    EnrollArguments, Enrolled, File, FileAttributes, FileHandle, FileType, IssuedCapability,
+    LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
+    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
+    Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -367,6 +368,7 @@ fn drive_control() -> DriveControl {
         key_bytes_written: n("key_bytes_written"),
         requests: n("requests"),
         refusals: n("refusals"),
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
         partitions: vec![summary(), summary()],
         extensions: vec![Extension {
             number: n32("number"),
@@ -508,12 +510,14 @@ fn manager_arguments() -> Vec<Sample> {
         lifetime: n("lifetime"),
         sealed: true,
     };
+    let enroll = EnrollArguments { secret: vec![1; 16], public_key: vec![4; 65] };
     let readdir =
         ReaddirArguments { directory, cookie: n("cookie"), max_entries: n32("max_entries") };
     vec![
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_enroll_arguments", &enroll),
         message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
         message("nasd_rotate_arguments", &RotateArguments { at_once: true }),
         set(set_file_attributes()),
@@ -547,6 +551,16 @@ fn cell_status() -> CellStatus {
         client_bytes_received: n("client_bytes_received"),
         client_bytes_sent: n("client_bytes_sent"),
         requests: n("requests"),
+    }
+}
+
+fn enrolled() -> Enrolled {
+    let text = |text: &str| text.to_owned();
+    Enrolled {
+        member: text("host"),
+        certificate: text("a certificate"),
+        authority: text("the authority"),
+        cell: text("the cell"),
     }
 }
 
@@ -590,5 +604,6 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
         result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),
+        result::<_, ManagerStatus>("nasd_enroll_result", &Ok(enrolled())),
     ]
 }
