@@ -9,13 +9,14 @@ use nasd_protocol::drive::{
     AuditArguments, BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments,
     FlushpartitionArguments, InitializeArguments, PartitionKey, Procedure, PunchArguments,
     ReadArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
-    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
+    SetpartitionkeyArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_types::limits::MAX_OBJECT_BYTES;
 use nasd_types::{
     ByteRange, Compression, ObjectId, ObjectName, PartitionId, Protection, Rights, SeekTarget,
-    Timestamp,
+    SetAttributes, Timestamp,
 };
 use nasd_xdr::{XdrEncode, to_bytes};
 
@@ -259,6 +260,14 @@ fn regions_hold_for_every_operation() {
     let capability = Capability { region, ..drive.capability(name) };
     let refused = drive.refused(&copy.by(Signer::capability(&capability)));
     assert_eq!(refused, Status::RefusedRegion);
+    // As a new size cuts off, or adds, all behind it.
+    let changes = SetAttributes { logical_size: Some(50), ..SetAttributes::default() };
+    let cut = operation(Procedure::Setattr, &SetattrArguments { name, durable: false, changes });
+    for region in [ByteRange::new(51, MAX_OBJECT_BYTES), ByteRange::new(0, MAX_OBJECT_BYTES - 1)] {
+        let capability = Capability { region, ..drive.capability(name) };
+        let refused = drive.refused(&cut.by(Signer::capability(&capability)));
+        assert_eq!(refused, Status::RefusedRegion, "{region}");
+    }
     // One byte too far.
     for regions in
         [vec![Region::single(10, 21)], vec![Region { offset: 10, length: 1, stride: 20, count: 2 }]]

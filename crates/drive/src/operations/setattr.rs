@@ -3,7 +3,8 @@
 use nasd_capability::Access;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{AttributesReply, Setattr, SetattrArguments};
-use nasd_types::Rights;
+use nasd_types::limits::MAX_OBJECT_BYTES;
+use nasd_types::{ByteRange, Rights};
 
 use super::{Context, Perform, check_settable, on_object, refuse_synthetic};
 use crate::Drive;
@@ -12,7 +13,10 @@ use crate::status::status_of;
 
 impl Perform for Setattr {
     fn access(arguments: &SetattrArguments) -> Access<'_> {
-        on_object(arguments.name, Rights::SETATTR, None)
+        // A new size cuts off, or adds, all that lies behind it.
+        let behind = |size| ByteRange::new(size, MAX_OBJECT_BYTES.saturating_sub(size));
+        let bytes = arguments.changes.logical_size.map(behind);
+        on_object(arguments.name, Rights::SETATTR, bytes)
     }
 
     fn perform(
