@@ -18,7 +18,7 @@ pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
     Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
-    ServerOptions, Service, Together, Waits,
+    ServerOptions, Service, Standing, Together, Waits,
 };
 pub use tls::{ClientTls, PeerIdentity, PemFiles, ServerTls, TlsError};
 
