@@ -28,6 +28,9 @@ pub enum BenchError {
     /// The drive refused or failed a request.
     #[error("the drive failed the measured request: {0}")]
     Drive(#[from] nasd_client::ClientError),
+    /// The system does not tell what the drive's process used.
+    #[error("this system does not tell the processor time of another process")]
+    NoProcessorTime,
     /// What came back is not what was written.
     #[error("the data that was read back differs at byte {offset}")]
     WrongData {

@@ -15,6 +15,6 @@ mod workload;
 pub use crowd::{Crowd, CrowdReport, CrowdSize};
 pub use error::BenchError;
 pub use limits::{disk_read, disk_write, tcp_loopback};
-pub use row::{Memory, Row};
+pub use row::{Cpu, Memory, Row};
 pub use rows::{ROW_NAMES, make_objects, measure};
-pub use workload::{OpenFilled, PeakMemory, Restart, Target};
+pub use workload::{CpuSeconds, Mint, OpenFilled, PeakMemory, Restart, Target};

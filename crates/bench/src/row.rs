@@ -22,6 +22,17 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// What the drive's process took for it, where the system tells.
     pub memory: Option<Memory>,
+    /// Processor time of the drive, in rows that compare it.
+    pub cpu: Option<Cpu>,
+}
+
+/// Processor time of the drive's process, in seconds for a GiB of data.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Cpu {
+    /// With what is measured.
+    pub value: f64,
+    /// With what it is compared to.
+    pub limit: f64,
 }
 
 /// Memory of the drive's process.
@@ -59,6 +70,7 @@ impl Row {
             limit_name,
             ratio,
             memory: None,
+            cpu: None,
         }
     }
 
@@ -73,6 +85,7 @@ impl Row {
             limit_name,
             ratio: None,
             memory: None,
+            cpu: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nasd_client::{Authority, ConnectOptions, DriveClient, PendingRead};
 use nasd_protocol::manager::IssuedCapability;
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{DriveId, ObjectName, Protection};
+use nasd_types::{AuditId, DriveId, ObjectName, Protection};
 
 use crate::{BenchError, Memory};
 
@@ -21,6 +21,12 @@ pub type Restart = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The most memory that the drive's process had since this was asked last, and the size of its cache.
 pub type PeakMemory = Box<dyn Fn() -> Option<Memory> + Send + Sync>;
+
+/// Processor time that the drive's process has taken since it started, in seconds.
+pub type CpuSeconds = Box<dyn Fn() -> Option<f64> + Send + Sync>;
+
+/// Another capability for the object that allows the same, told apart by its audit identifier.
+pub type Mint = Box<dyn Fn(AuditId) -> IssuedCapability + Send + Sync>;
 
 /// Fills another drive with so many objects, kills it and starts it again so many times; the seconds of
 /// each start. What it takes counts for `PeakMemory` too.
@@ -44,6 +50,10 @@ pub struct Target {
     pub restart: Restart,
     /// Tells what memory a row took.
     pub peak_memory: PeakMemory,
+    /// Tells what processor time a row took.
+    pub cpu_seconds: CpuSeconds,
+    /// Makes more capabilities.
+    pub mint: Mint,
     /// Opens a drive with many objects.
     pub open_filled: OpenFilled,
 }
@@ -146,6 +156,10 @@ impl<'a> Bench<'a> {
     /// Starts the drive again, so that nothing is in its cache.
     pub(crate) fn restart(&self) -> Result<(), BenchError> {
         (self.target.restart)().map_err(BenchError::Restart)
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
+        (self.target.cpu_seconds)()
     }
 
     /// What the object holds at `offset`; `length` must not go over the end of a MiB.

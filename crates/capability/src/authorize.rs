@@ -4,37 +4,46 @@
 //! |---|---|---|---|
 //! | 1 | the drive offers the suite | `Suite` | [`admit`] |
 //! | 2 | the kind of key is allowed for the operation, has its capability, and is of the operation's partition | `Key` | [`admit`] |
-//! | 3 | protection: understood, has a meaning, meets the capability's minimum, which meets the drive's; never none with a key | `Protection` | [`admit`] |
-//! | 4 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
-//! | 5 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
-//! | 6 | the capability has not expired | `Expired` | [`admit`] |
-//! | 7 | it names this drive | `Drive` | [`admit`] |
-//! | 8 | it names the partition and object | `Object` | [`admit`] |
-//! | 9 | it has the rights | `Rights` | [`admit`] |
-//! | 10 | its region has the bytes | `Region` | [`admit`] |
-//! | 11 | the key exists: partition known, epoch not gone | `Key` | the drive, [`crate::WorkingKeys::of_epoch`] |
-//! | 12 | the object exists, and the digest is right | `Digest` | [`Admission::verify`] |
-//! | 13 | the nonce was still not seen; now it is | `Replay` | [`Admission::verify`] |
+//! | 3 | protection: understood, has a meaning, meets the capability's minimum; by a key, the drive's and the partition's, and never none | `Protection` | [`admit`] |
+//! | 4 | the capability's minimum meets the drive's and the partition's | `Minimum` | [`admit`] |
+//! | 5 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
+//! | 6 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
+//! | 7 | the capability has not expired | `Expired` | [`admit`] |
+//! | 8 | it names this drive | `Drive` | [`admit`] |
+//! | 9 | it names the partition | `Partition` | [`admit`] |
+//! | 10 | it names the object | `Object` | [`admit`] |
+//! | 11 | it has the rights | `Rights` | [`admit`] |
+//! | 12 | its region has the bytes | `Region` | [`admit`] |
+//! | 13 | the partition has the key | `Key` | the drive |
+//! | 14 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
+//! | 15 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
+//! | 16 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
+//! | 17 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
+//! | 18 | of a request that has waited: steps 1-4 and 7-15 still pass | theirs | [`admit_again`] |
 //!
-//! Steps 1-10 look at the request and a few constants, so that they come first and before the
-//! payload is received. What they tell, the caller knew. Step 11 tells about keys, and nothing
-//! about objects. The look-up of the access control version is the only one that can find an
+//! Steps 1-16 come before the payload of a write is received, and step 15 before any room is found
+//! for it; so that there is a moment between 15 and 16, after which nothing may fail but by the
+//! nonce. Steps 1-12 look at the request and a few constants, and so come first. What they tell, the
+//! caller knew. Steps 13 and 14 tell about keys, and
+//! nothing about objects. The access control version has no status of its own: a capability that it
+//! revoked, one that was forged, and one for an object that does not exist are the same wrong digest,
+//! as anything else would tell strangers which objects there are. The look-up of the access control version is the only one that can find an
 //! object missing; that is answered like a wrong digest, after about the same work (how long the
 //! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
-//! request that passed step 5 at the same time is stopped at step 13, before anything is done.
+//! request that passed step 6 at the same time is stopped at step 16, before anything is done.
 //!
-//! With NO_PROTECTION nothing proves who asks, so that step 12 and 13 are left out: it is allowed
+//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 13 to 17 are left out: it is allowed
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
-//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 11 (the operation's
-//! own arguments, which steps 8-10 need, are known only then, so that these move behind it).
+//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 14 (the operation's
+//! own arguments, which steps 9-12 need, are known only then, so that these move behind it).
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
 use crate::{
-    Capability, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal, SecretKey,
-    Suite,
+    Capability, CoveredData, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal,
+    SecretKey, Suite,
 };
 
 /// What a drive demands of every request.
@@ -93,13 +102,18 @@ pub struct Access<'a> {
     pub keys: KeyKinds,
 }
 
-/// A request that has passed all checks but those of its digest (steps 1-10).
+/// A request that has passed all checks but those of its digest (steps 1-12).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request that was admitted is not authorized yet"]
 pub struct Admission {
     protection: Protection,
     nonce: Nonce,
 }
+
+/// A request whose digest is right (steps 1-15), and whose nonce is not used up yet.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the nonce of a request whose digest is right must be recorded"]
+pub struct Proved(Authorized);
 
 /// Proof that a request passed every check. Only this module makes it.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +122,7 @@ pub struct Authorized {
     nonce: Nonce,
 }
 
-/// Steps 1-10: every check that needs neither the digest nor a look-up.
+/// Steps 1-12: every check that needs neither the digest nor a look-up.
 pub fn admit(
     rules: &DriveRules<'_>,
     claim: &Claim<'_>,
@@ -120,6 +134,7 @@ pub fn admit(
     check_suite(rules, claim)?;
     check_key_kind(claim, access)?;
     check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
     if !claim.protection.is_empty() {
         window.check(now, nonce)?;
     }
@@ -127,6 +142,24 @@ pub fn admit(
         check_capability(rules.drive, capability, access, now)?;
     }
     Ok(Admission { protection: claim.protection, nonce: *nonce })
+}
+
+/// Steps 1-4 and 7-12 once more, of a request that was authorized and has waited since: for those
+/// rules, and what the capability says, at this time.
+pub fn admit_again(
+    rules: &DriveRules<'_>,
+    claim: &Claim<'_>,
+    access: &Access<'_>,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    check_suite(rules, claim)?;
+    check_key_kind(claim, access)?;
+    check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
+    match claim.capability {
+        Some(capability) => check_capability(rules.drive, capability, access, now),
+        None => Ok(()),
+    }
 }
 
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
@@ -162,14 +195,18 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
         (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
     };
     let understood = Protection::SUPPORTED.contains(actual) && actual.is_meaningful();
-    if understood && actual.contains(minimum) && minimum.contains(rules.minimum_protection) {
-        Ok(())
-    } else {
-        Err(Refusal::Protection)
-    }
+    if understood && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
 }
 
-/// Steps 6-10, the checks of a capability against the operation.
+/// Step 4. A capability says how it may be used; one that may be used with less than is demanded
+/// here is of no use here, however well this request is protected.
+fn check_minimum(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal> {
+    let is_enough =
+        |capability: &Capability| capability.minimum_protection.contains(rules.minimum_protection);
+    if claim.capability.is_none_or(is_enough) { Ok(()) } else { Err(Refusal::Minimum) }
+}
+
+/// Steps 7-12, the checks of a capability against the operation.
 pub fn check_capability(
     drive: DriveId,
     capability: &Capability,
@@ -181,6 +218,9 @@ pub fn check_capability(
     }
     if capability.drive != drive {
         return Err(Refusal::Drive);
+    }
+    if access.target.partition().is_some_and(|partition| partition != capability.partition) {
+        return Err(Refusal::Partition);
     }
     if !access.target.is_named_by(capability) {
         return Err(Refusal::Object);
@@ -205,16 +245,16 @@ impl Target<'_> {
         }
     }
 
+    /// Whether it is what the capability names, in the partition that it names.
     fn is_named_by(&self, capability: &Capability) -> bool {
-        self.partition() == Some(capability.partition)
-            && match *self {
-                Target::Drive => false,
-                Target::Partition(_) | Target::Objects(_, []) => capability.object == ObjectId(0),
-                Target::Object(_, object) => object == capability.object,
-                Target::Objects(_, objects) => {
-                    objects.iter().all(|object| *object == capability.object)
-                }
+        match *self {
+            Target::Drive => false,
+            Target::Partition(_) | Target::Objects(_, []) => capability.object == ObjectId(0),
+            Target::Object(_, object) => object == capability.object,
+            Target::Objects(_, objects) => {
+                objects.iter().all(|object| *object == capability.object)
             }
+        }
     }
 }
 
@@ -224,28 +264,33 @@ impl Admission {
         !self.protection.is_empty()
     }
 
-    /// Whether the digest must cover the request's bulk data.
-    pub fn covers_data(&self) -> bool {
-        self.protection.contains(Protection::INTEGRITY_DATA)
-    }
-
-    /// Steps 12 and 13. `keys` are those of the key that was claimed; `None` when the object that
-    /// the capability names does not exist. `data` is the bulk data of a request of a kind that
-    /// has any; it is used if the protection covers it.
+    /// Steps 15 and 16: [`prove`](Self::prove) and [`Proved::record`].
     pub fn verify(
         self,
         keys: Option<&DigestKeys>,
         covered: &[&[u8]],
-        data: Option<&[&[u8]]>,
+        data: Option<&CoveredData>,
         digest: &Digest,
         window: &NonceWindow,
         now: Timestamp,
     ) -> Result<Authorized, Refusal> {
+        self.prove(keys, covered, data, digest)?.record(window, now)
+    }
+
+    /// Step 15. `keys` are those of the key that was claimed; `None` when the object that the
+    /// capability names does not exist. `data` is what is announced of the bulk data, exactly when
+    /// the request is of a kind that has any and the protection covers it.
+    pub fn prove(
+        self,
+        keys: Option<&DigestKeys>,
+        covered: &[&[u8]],
+        data: Option<&CoveredData>,
+        digest: &Digest,
+    ) -> Result<Proved, Refusal> {
         let authorized = Authorized { protection: self.protection, nonce: self.nonce };
         if !self.needs_digest() {
-            return Ok(authorized);
+            return Ok(Proved(authorized));
         }
-        let data = if self.covers_data() { data } else { None };
         let is_right = match keys {
             Some(keys) => keys.request(&self.nonce, covered, data) == *digest,
             None => {
@@ -255,11 +300,17 @@ impl Admission {
                 false
             }
         };
-        if !is_right {
-            return Err(Refusal::Digest);
+        if is_right { Ok(Proved(authorized)) } else { Err(Refusal::Digest) }
+    }
+}
+
+impl Proved {
+    /// Step 16.
+    pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
+        if !self.0.protection.is_empty() {
+            window.record(now, &self.0.nonce)?;
         }
-        window.record(now, &self.nonce)?;
-        Ok(authorized)
+        Ok(self.0)
     }
 }
 

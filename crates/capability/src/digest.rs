@@ -1,9 +1,9 @@
 //! Digests of requests and replies, and the keys that make them.
 //!
-//! From one key (of a capability, or of the hierarchy) four sub-keys are derived for each suite,
-//! with BLAKE3's `derive_key` under the context strings of [`Purposes`]: for arguments and for
-//! data, of requests and of replies. So a reply is never a request, data are never arguments, and
-//! a digest under one suite says nothing about the other.
+//! From one key (of a capability, or of the hierarchy) sub-keys are derived for each suite, with
+//! BLAKE3's `derive_key` under the context strings of [`Purposes`]: for arguments and for data, of
+//! requests and of replies. So a reply is never a request, data are never arguments, and a digest
+//! under one suite says nothing about the other.
 //!
 //! ```text
 //! data tag = MAC-data(data sub-key, nonce, data)
@@ -13,7 +13,9 @@
 //!            ||  covered bytes  ||  data tag (16), when data are covered
 //! ```
 //!
-//! All integers are big-endian. `nonce` is the request's own, or the reply's own fresh one.
+//! All integers are big-endian. `nonce` is the request's own, or the reply's own fresh one. The data
+//! tag travels beside the digest, which covers it: so the digest of a write can be checked before its
+//! data have come, and the data once they have, each against what was announced.
 //!
 //! | suite | MAC-args | MAC-data |
 //! |---|---|---|
@@ -31,17 +33,16 @@
 //!
 //! `data` is `Some`, even if empty, exactly when INTEGRITY_DATA is asked for and the message is of
 //! a kind that carries bulk data: requests of `write`, successful replies of `read`.
-//!
-//! PRIVACY_ARGS and PRIVACY_DATA would come here as two more pairs of sub-keys for AEGIS's (or
-//! suite 0's) authenticated encryption under the same nonces, the digest then covering ciphertext.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use aegis::aegis128l::Aegis128LMac;
 use aegis::aegis128x2::Aegis128X2Mac;
 use subtle::ConstantTimeEq;
 
 use crate::key::Purpose;
+use crate::lookahead::pieces;
 use crate::nonce::NONCE_BYTES;
 use crate::{Nonce, SecretKey, Suite};
 
@@ -52,26 +53,56 @@ pub const DIGEST_BYTES: usize = 16;
 #[derive(Clone, Copy, Default)]
 pub struct Digest(pub [u8; DIGEST_BYTES]);
 
+/// The tag of a message's bulk data, of as many bytes as a digest. Compared in constant time.
+#[derive(Clone, Copy, Default)]
+pub struct DataTag(pub [u8; DIGEST_BYTES]);
+
 impl Digest {
     /// What stands in place of a digest with NO_PROTECTION and in refusals.
     pub const ZERO: Digest = Digest([0; DIGEST_BYTES]);
 }
 
-impl PartialEq for Digest {
-    fn eq(&self, other: &Self) -> bool {
-        // As one number: byte by byte, this would cost as much as a third of the digest.
-        u128::from_be_bytes(self.0).ct_eq(&u128::from_be_bytes(other.0)).into()
-    }
+/// Comparison in constant time, and printing.
+macro_rules! tag {
+    ($name:ident) => {
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                // As one number: byte by byte, this would cost as much as a third of the digest.
+                u128::from_be_bytes(self.0).ct_eq(&u128::from_be_bytes(other.0)).into()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "("))?;
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_str(")")
+            }
+        }
+    };
 }
 
-impl Eq for Digest {}
+tag!(Digest);
+tag!(DataTag);
 
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Digest(")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str(")")
-    }
+/// What a digest covers of a message's bulk data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoveredData {
+    /// How many bytes there are.
+    pub length: u64,
+    /// Their tag.
+    pub tag: DataTag,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the drive.
+    Request,
+    /// From the drive.
+    Reply,
 }
 
 /// The first part of a request's covered bytes.
@@ -85,39 +116,60 @@ pub fn procedure_bytes(program: u32, version: u32, procedure: u32) -> [u8; 12] {
 
 /// What a suite's sub-keys are derived for.
 struct Purposes {
-    request_args: Purpose,
-    request_data: Purpose,
-    reply_args: Purpose,
-    reply_data: Purpose,
+    request: WayPurposes,
+    reply: WayPurposes,
+}
+
+/// The same of messages that go one way.
+struct WayPurposes {
+    args: Purpose,
+    data: Purpose,
 }
 
 static BLAKE3: Purposes = Purposes {
-    request_args: Purpose::new("nasd v1 blake3 request arguments"),
-    request_data: Purpose::new("nasd v1 blake3 request data"),
-    reply_args: Purpose::new("nasd v1 blake3 reply arguments"),
-    reply_data: Purpose::new("nasd v1 blake3 reply data"),
+    request: WayPurposes {
+        args: Purpose::new("nasd v1 blake3 request arguments"),
+        data: Purpose::new("nasd v1 blake3 request data"),
+    },
+    reply: WayPurposes {
+        args: Purpose::new("nasd v1 blake3 reply arguments"),
+        data: Purpose::new("nasd v1 blake3 reply data"),
+    },
 };
 
 static AEGIS: Purposes = Purposes {
-    request_args: Purpose::new("nasd v1 aegis request arguments"),
-    request_data: Purpose::new("nasd v1 aegis request data"),
-    reply_args: Purpose::new("nasd v1 aegis reply arguments"),
-    reply_data: Purpose::new("nasd v1 aegis reply data"),
+    request: WayPurposes {
+        args: Purpose::new("nasd v1 aegis request arguments"),
+        data: Purpose::new("nasd v1 aegis request data"),
+    },
+    reply: WayPurposes {
+        args: Purpose::new("nasd v1 aegis reply arguments"),
+        data: Purpose::new("nasd v1 aegis reply data"),
+    },
 };
 
-/// The sub-keys of one key under one suite. Making them costs about as much as eight short
-/// hashes, so both ends keep them.
+/// The sub-keys of one key under one suite. Making those for arguments costs about as much as four
+/// short hashes, so both ends keep them; the others are made when they are first needed.
 #[derive(Clone)]
 pub struct DigestKeys {
     suite: Suite,
-    request: Direction,
-    reply: Direction,
+    key: SecretKey,
+    request: SubKeys,
+    reply: SubKeys,
 }
 
+/// The sub-keys for messages that go one way.
 #[derive(Clone)]
-struct Direction {
+struct SubKeys {
+    purposes: &'static WayPurposes,
     args: SecretKey,
-    data: SecretKey,
+    data: OnceLock<SecretKey>,
+}
+
+impl SubKeys {
+    fn new(key: &SecretKey, purposes: &'static WayPurposes) -> SubKeys {
+        SubKeys { purposes, args: purposes.args.derive(key, &[]), data: OnceLock::new() }
+    }
 }
 
 impl DigestKeys {
@@ -135,14 +187,9 @@ impl DigestKeys {
         };
         DigestKeys {
             suite,
-            request: Direction {
-                args: purposes.request_args.derive(key, &[]),
-                data: purposes.request_data.derive(key, &[]),
-            },
-            reply: Direction {
-                args: purposes.reply_args.derive(key, &[]),
-                data: purposes.reply_data.derive(key, &[]),
-            },
+            key: key.clone(),
+            request: SubKeys::new(key, &purposes.request),
+            reply: SubKeys::new(key, &purposes.reply),
         }
     }
 
@@ -151,9 +198,9 @@ impl DigestKeys {
         self.suite
     }
 
-    /// The digest of a request; the slices of `covered` and of `data` are taken as joined.
-    pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&[&[u8]]>) -> Digest {
-        self.request.digest(self.suite, &nonce.to_bytes(), None, covered, data)
+    /// The digest of a request; the slices of `covered` are taken as joined.
+    pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&CoveredData>) -> Digest {
+        digest(self.suite, &self.request.args, &nonce.to_bytes(), None, covered, data)
     }
 
     /// The digest of a reply, which also covers the nonce of the request that it answers.
@@ -162,10 +209,30 @@ impl DigestKeys {
         request_nonce: &Nonce,
         reply_nonce: &Nonce,
         covered: &[&[u8]],
-        data: Option<&[&[u8]]>,
+        data: Option<&CoveredData>,
     ) -> Digest {
-        let binding = request_nonce.to_bytes();
-        self.reply.digest(self.suite, &reply_nonce.to_bytes(), Some(&binding), covered, data)
+        let binding = Some(&request_nonce.to_bytes());
+        digest(self.suite, &self.reply.args, &reply_nonce.to_bytes(), binding, covered, data)
+    }
+
+    /// What the digest of a message with that nonce covers of its bulk data: the slices of `data`,
+    /// taken as joined.
+    pub fn data(&self, way: Way, nonce: &Nonce, data: &[&[u8]]) -> CoveredData {
+        let sub_keys = self.sub_keys(way);
+        let key = sub_keys.data.get_or_init(|| sub_keys.purposes.data.derive(&self.key, &[]));
+        let mac = match self.suite {
+            Suite::Blake3 => keyed_blake3,
+            Suite::Aegis => aegis_128x2,
+        };
+        let tag = DataTag(mac(key, &nonce.to_bytes(), &[data]));
+        CoveredData { length: joined_length(data), tag }
+    }
+
+    fn sub_keys(&self, way: Way) -> &SubKeys {
+        match way {
+            Way::Request => &self.request,
+            Way::Reply => &self.reply,
+        }
     }
 }
 
@@ -175,38 +242,28 @@ impl fmt::Debug for DigestKeys {
     }
 }
 
-impl Direction {
-    fn digest(
-        &self,
-        suite: Suite,
-        nonce: &[u8; NONCE_BYTES],
-        binding: Option<&[u8; NONCE_BYTES]>,
-        covered: &[&[u8]],
-        data: Option<&[&[u8]]>,
-    ) -> Digest {
-        // Lengths and binding together: each slice that a MAC is given costs as much as some of
-        // its rounds.
-        let mut front = [0; 16 + NONCE_BYTES];
-        front[..8].copy_from_slice(&joined_length(covered).to_be_bytes());
-        front[8..16].copy_from_slice(&data.map_or(u64::MAX, joined_length).to_be_bytes());
-        let front_length = 16 + binding.map_or(0, |nonce| nonce.len());
-        front[16..].copy_from_slice(binding.unwrap_or(&[0; NONCE_BYTES]));
-        let front = &front[..front_length];
-        if suite == Suite::Aegis && data.is_none() {
-            return Digest(aegis_128l_short(&self.args, nonce, front, covered));
-        }
-        let mac = match suite {
-            Suite::Blake3 => keyed_blake3,
-            Suite::Aegis => aegis_128l,
-        };
-        let mac_data = match suite {
-            Suite::Blake3 => keyed_blake3,
-            Suite::Aegis => aegis_128x2,
-        };
-        let data_tag = data.map(|data| mac_data(&self.data, nonce, &[data]));
-        let tag: &[u8] = data_tag.as_ref().map_or(&[], |tag| tag);
-        Digest(mac(&self.args, nonce, &[&[front], covered, &[tag]]))
-    }
+fn digest(
+    suite: Suite,
+    key: &SecretKey,
+    nonce: &[u8; NONCE_BYTES],
+    binding: Option<&[u8; NONCE_BYTES]>,
+    covered: &[&[u8]],
+    data: Option<&CoveredData>,
+) -> Digest {
+    // Lengths and binding together: each slice that a MAC is given costs as much as some of its
+    // rounds.
+    let mut front = [0; 16 + NONCE_BYTES];
+    front[..8].copy_from_slice(&joined_length(covered).to_be_bytes());
+    front[8..16].copy_from_slice(&data.map_or(u64::MAX, |data| data.length).to_be_bytes());
+    let front_length = 16 + binding.map_or(0, |nonce| nonce.len());
+    front[16..].copy_from_slice(binding.unwrap_or(&[0; NONCE_BYTES]));
+    let front = &front[..front_length];
+    let tag: &[u8] = data.map_or(&[], |data| &data.tag.0);
+    let message: &Message<'_> = &[&[front], covered, &[tag]];
+    Digest(match suite {
+        Suite::Blake3 => keyed_blake3(key, nonce, message),
+        Suite::Aegis => aegis_128l(key, nonce, message),
+    })
 }
 
 /// Saturation can't happen: slices in memory don't add up to 2^64 bytes.
@@ -218,7 +275,7 @@ fn joined_length(slices: &[&[u8]]) -> u64 {
 type Message<'a> = [&'a [&'a [u8]]];
 
 /// The slices with something in them.
-fn slices<'a>(message: &'a Message<'a>) -> impl Iterator<Item = &'a [u8]> {
+fn slices<'a>(message: &'a Message<'a>) -> impl Iterator<Item = &'a [u8]> + Clone {
     message.iter().copied().flatten().copied().filter(|slice| !slice.is_empty())
 }
 
@@ -231,44 +288,34 @@ fn keyed_blake3(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8
     first_half(hasher.finalize().as_bytes())
 }
 
+/// Room for all that the digest of a request or reply covers, in nearly every case.
+const JOINED_BYTES: usize = 256;
+
+/// Little is joined first, as each slice that the MAC is given costs it more than the copy.
 fn aegis_128l(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    for slice in slices(message) {
-        mac.update(slice);
+    let mut joined = [0; JOINED_BYTES];
+    match join(message, &mut joined) {
+        Some(length) => mac.update(&joined[..length]),
+        None => slices(message).for_each(|slice| mac.update(slice)),
     }
     mac.finalize()
 }
 
-/// Room for all that the digest of a request or reply without data covers, in nearly every case.
-const JOINED_BYTES: usize = 256;
-
-/// [`aegis_128l`] of little: joined first, as each slice that the MAC is given costs it more than the
-/// copy.
-fn aegis_128l_short(
-    key: &SecretKey,
-    nonce: &[u8; 16],
-    front: &[u8],
-    covered: &[&[u8]],
-) -> [u8; 16] {
-    let mut joined = [0; JOINED_BYTES];
-    joined[..front.len()].copy_from_slice(front);
-    let mut length = front.len();
-    for slice in covered {
-        let Some(place) = joined.get_mut(length..length + slice.len()) else {
-            return aegis_128l(key, nonce, &[&[front], covered]);
-        };
-        place.copy_from_slice(slice);
+/// Puts the message to the beginning of `joined`, and returns its length, if there is room.
+fn join(message: &Message<'_>, joined: &mut [u8; JOINED_BYTES]) -> Option<usize> {
+    let mut length = 0;
+    for slice in slices(message) {
+        joined.get_mut(length..length + slice.len())?.copy_from_slice(slice);
         length += slice.len();
     }
-    let mut mac = Aegis128LMac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    mac.update(&joined[..length]);
-    mac.finalize()
+    Some(length)
 }
 
 fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8; 16] {
     let mut mac = Aegis128X2Mac::<DIGEST_BYTES>::new_with_nonce(&first_half(key.expose()), nonce);
-    for slice in slices(message) {
-        mac.update(slice);
+    for piece in pieces(slices(message)) {
+        mac.update(piece);
     }
     mac.finalize()
 }

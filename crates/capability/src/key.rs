@@ -196,14 +196,14 @@ pub struct WorkingKeys {
 }
 
 impl WorkingKeys {
-    /// The key with which a capability of that epoch was minted; [`Refusal::Key`] if it is gone.
+    /// The key with which a capability of that epoch was minted; [`Refusal::Epoch`] if it is gone.
     pub fn of_epoch(&self, epoch: u32) -> Result<&SecretKey, Refusal> {
         if epoch == self.current.epoch {
             return Ok(&self.current.key);
         }
         match &self.previous {
             Some(previous) if epoch == previous.epoch => Ok(&previous.key),
-            _ => Err(Refusal::Key),
+            _ => Err(Refusal::Epoch),
         }
     }
 }
@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(keys.of_epoch(5), Ok(&new));
         assert_eq!(keys.of_epoch(3), Ok(&old));
         for gone in [0, 2, 4, 6, u32::MAX] {
-            assert_eq!(keys.of_epoch(gone), Err(Refusal::Key));
+            assert_eq!(keys.of_epoch(gone), Err(Refusal::Epoch));
         }
         keys.previous = None;
-        assert_eq!(keys.of_epoch(3), Err(Refusal::Key));
+        assert_eq!(keys.of_epoch(3), Err(Refusal::Epoch));
     }
 }

@@ -18,16 +18,19 @@ pub mod authorize;
 pub mod capability;
 pub mod digest;
 pub mod key;
-pub mod mint;
+pub mod lookahead;
+mod mint;
 pub mod nonce;
 pub mod refusal;
 pub mod seal;
 pub mod suite;
 pub mod window;
 
-pub use authorize::{Access, Admission, Authorized, Claim, DriveRules, Target, admit};
+pub use authorize::{
+    Access, Admission, Authorized, Claim, DriveRules, Proved, Target, admit, admit_again,
+};
 pub use capability::{CAPABILITY_BYTES, Capability};
-pub use digest::{DIGEST_BYTES, Digest, DigestKeys, procedure_bytes};
+pub use digest::{CoveredData, DIGEST_BYTES, DataTag, Digest, DigestKeys, Way, procedure_bytes};
 pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKey, WorkingKeys, derive};
 pub use mint::capability_key;
 pub use nonce::{NONCE_BYTES, Nonce, NonceSource};

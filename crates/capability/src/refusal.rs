@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u32)]
 pub enum Refusal {
-    /// `NASD_REFUSED_PROTECTION`: weaker than the minimum of the capability or of the drive, or
-    /// options that this version does not understand.
-    #[error("the request's protection is weaker than the capability or the drive demands")]
+    /// `NASD_REFUSED_PROTECTION`: weaker than the capability's minimum, with a key weaker than the
+    /// drive's and the partition's, or options that have no meaning here.
+    #[error("the request's protection is weaker than is demanded, or is not understood")]
     Protection = 100,
     /// `NASD_REFUSED_SKEW`: the nonce's timestamp is outside the window around the drive's clock.
     #[error("the nonce is outside the window around the drive's clock")]
@@ -20,7 +20,7 @@ pub enum Refusal {
     /// `NASD_REFUSED_DRIVE`: the capability names another drive.
     #[error("the capability is for another drive")]
     Drive = 104,
-    /// `NASD_REFUSED_OBJECT`: the capability names another partition or object.
+    /// `NASD_REFUSED_OBJECT`: the capability names another object.
     #[error("the capability is for another object")]
     Object = 105,
     /// `NASD_REFUSED_RIGHTS`: the capability lacks a right that the operation needs.
@@ -32,17 +32,30 @@ pub enum Refusal {
     /// `NASD_REFUSED_DIGEST`: forged, altered, revoked, or there is no such object.
     #[error("the digest does not match: altered, revoked, or no such object")]
     Digest = 108,
-    /// `NASD_REFUSED_KEY`: unknown key, kind not allowed for the operation, or key epoch gone.
-    #[error("the key is unknown, not allowed here, or has been replaced")]
+    /// `NASD_REFUSED_KEY`: unknown key, or a kind that is not allowed for the operation.
+    #[error("the key is unknown, or not allowed here")]
     Key = 109,
     /// `NASD_REFUSED_SUITE`: the drive does not offer the suite of algorithms.
     #[error("the drive does not offer the request's suite of algorithms")]
     Suite = 110,
+    /// `NASD_REFUSED_MINIMUM`: the capability may be used with less protection than the drive or
+    /// the partition demands of capabilities.
+    #[error("the capability's minimum protection is below the drive's or the partition's")]
+    Minimum = 111,
+    /// `NASD_REFUSED_EPOCH`: the working key that the capability was minted with is gone.
+    #[error("the working key that the capability was minted with is gone")]
+    Epoch = 112,
+    /// `NASD_REFUSED_PARTITION`: the capability names another partition.
+    #[error("the capability is for another partition")]
+    Partition = 113,
+    /// `NASD_REFUSED_CHAIN`: a narrowing allows what the one before it does not.
+    #[error("a narrowing of the capability allows more than the one before it")]
+    Chain = 114,
 }
 
 impl Refusal {
     /// Every refusal, in the order of the status numbers.
-    pub const ALL: [Refusal; 11] = [
+    pub const ALL: [Refusal; 15] = [
         Refusal::Protection,
         Refusal::Skew,
         Refusal::Replay,
@@ -54,6 +67,10 @@ impl Refusal {
         Refusal::Digest,
         Refusal::Key,
         Refusal::Suite,
+        Refusal::Minimum,
+        Refusal::Epoch,
+        Refusal::Partition,
+        Refusal::Chain,
     ];
 
     /// The number of the status on the wire.
@@ -84,6 +101,6 @@ mod tests {
             assert_eq!(Refusal::from_code(refusal.code()), Some(refusal));
         }
         assert_eq!(Refusal::from_code(99), None);
-        assert_eq!(Refusal::from_code(111), None);
+        assert_eq!(Refusal::from_code(115), None);
     }
 }

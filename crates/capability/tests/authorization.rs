@@ -1,8 +1,9 @@
 //! The checks of a request: their order, and what each of them stops.
 
 use nasd_capability::{
-    Access, Admission, Capability, Claim, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce,
-    NonceWindow, Refusal, SecretKey, Suite, Target, WindowOptions, admit, capability_key,
+    Access, Admission, Capability, Claim, CoveredData, Digest, DigestKeys, DriveRules, KeyKind,
+    KeyKinds, Nonce, NonceWindow, Refusal, SecretKey, Suite, Target, Way, WindowOptions, admit,
+    capability_key,
 };
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp,
@@ -101,10 +102,11 @@ type Fault = (Refusal, fn(&mut Request, &NonceWindow));
 
 /// In the order of the checks. `Replay` comes after `Skew` here and relies on the timestamp that
 /// it finds, so that both may be there at once.
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 12] = [
     (Refusal::Suite, |request, _| request.suite = Some(Suite::Aegis)),
     (Refusal::Key, |request, _| request.keys = KeyKinds::default()),
     (Refusal::Protection, |request, _| request.protection = Protection::NONE.complement()),
+    (Refusal::Minimum, |request, _| request.minimum_protection = Protection::SUPPORTED),
     (Refusal::Skew, |request, _| request.nonce.timestamp = Timestamp(1)),
     (Refusal::Replay, |request, window| {
         window.record(NOW, &request.nonce).expect("the first use");
@@ -112,6 +114,7 @@ const FAULTS: [Fault; 10] = [
     }),
     (Refusal::Expired, |request, _| request.capability().expires = NOW),
     (Refusal::Drive, |request, _| request.capability().drive = DriveId(1)),
+    (Refusal::Partition, |request, _| request.capability().partition = PartitionId(4)),
     (Refusal::Object, |request, _| request.capability().object = ObjectId(1)),
     (Refusal::Rights, |request, _| request.rights |= Rights::REMOVE),
     (Refusal::Region, |request, _| request.bytes = Some(ByteRange::new(4095, 2))),
@@ -130,7 +133,7 @@ fn of_any_faults_together_the_first_in_order_is_told() {
             }
         }
         let expected = FAULTS.get(faults.trailing_zeros() as usize).map(|(refusal, _)| *refusal);
-        assert_eq!(request.admit(&window).err(), expected, "faults {faults:010b}");
+        assert_eq!(request.admit(&window).err(), expected, "faults {faults:012b}");
     }
 }
 
@@ -149,28 +152,30 @@ fn a_capability_is_good_until_the_instant_of_expiry() {
 fn protection_must_meet_both_minimums() {
     let (args, data) = (Protection::INTEGRITY_ARGS, Protection::INTEGRITY_DATA);
     let none = Protection::NONE;
-    // (the drive's minimum, the capability's, the request's, passes)
+    let (weak, too_low) = (Some(Refusal::Protection), Some(Refusal::Minimum));
+    let unknown = Protection::from_bits_retain(args.bits() | 1 << 31);
+    // (the drive's minimum, the capability's, the request's, refusal)
     let cases = [
-        (none, none, none, true),
-        (none, none, args | data, true),
-        (none, args, none, false),
-        (args, none, none, false),
-        (args, none, args, false), // the capability is too weak for this drive
-        (args, args, args, true),
-        (args, args | data, args, false),
-        (args, args | data, args | data, true),
-        (args | data, args, args | data, false),
-        (none, none, data, false), // data without arguments has no meaning
-        (none, none, args | Protection::PRIVACY_DATA, false), // not understood
-        (none, args | Protection::PRIVACY_ARGS, args, false),
-        (none, none, Protection::from_bits_retain(args.bits() | 1 << 31), false),
+        (none, none, none, None),
+        (none, none, args | data, None),
+        (none, args, none, weak),
+        (args, none, none, too_low),
+        (args, none, args, too_low), // however well the request is protected
+        (args, args, args, None),
+        (args, args | data, args, weak),
+        (args, args | data, args | data, None),
+        (args | data, args, args | data, too_low),
+        (args | data, args, none, weak), // both: the request's own fault is told first
+        (none, none, data, weak),        // data without arguments has no meaning
+        (none, none, unknown, weak),     // not understood
+        (none, unknown, args, weak),
+        (unknown, args, args, too_low),
     ];
-    for (drive, minimum, actual, passes) in cases {
+    for (drive, minimum, actual, expected) in cases {
         let mut request = Request::new();
         request.minimum_protection = drive;
         request.capability().minimum_protection = minimum;
         request.protection = actual;
-        let expected = if passes { None } else { Some(Refusal::Protection) };
         assert_eq!(request.refusal(), expected, "{drive:?} {minimum:?} {actual:?}");
     }
 }
@@ -213,23 +218,23 @@ fn kinds_of_keys_are_kept_to_their_operations() {
 fn a_capability_reaches_its_own_target_only() {
     const OTHER: PartitionId = PartitionId(4);
     let whole = ObjectId(0);
-    let cases: [(Target<'static>, ObjectId, bool); 11] = [
-        (Target::Object(PARTITION, OBJECT), OBJECT, true),
-        (Target::Object(OTHER, OBJECT), OBJECT, false),
-        (Target::Object(PARTITION, ObjectId(78)), OBJECT, false),
-        (Target::Partition(PARTITION), OBJECT, false),
-        (Target::Partition(PARTITION), whole, true),
-        (Target::Partition(OTHER), whole, false),
-        (Target::Objects(PARTITION, &[OBJECT, OBJECT]), OBJECT, true),
-        (Target::Objects(PARTITION, &[OBJECT, ObjectId(78)]), OBJECT, false),
-        (Target::Objects(PARTITION, &[]), OBJECT, false),
-        (Target::Objects(PARTITION, &[]), whole, true),
-        (Target::Drive, OBJECT, false),
+    let (partition, object) = (Some(Refusal::Partition), Some(Refusal::Object));
+    let cases: [(Target<'static>, ObjectId, Option<Refusal>); 11] = [
+        (Target::Object(PARTITION, OBJECT), OBJECT, None),
+        (Target::Object(OTHER, OBJECT), OBJECT, partition),
+        (Target::Object(PARTITION, ObjectId(78)), OBJECT, object),
+        (Target::Partition(PARTITION), OBJECT, object),
+        (Target::Partition(PARTITION), whole, None),
+        (Target::Partition(OTHER), whole, partition),
+        (Target::Objects(PARTITION, &[OBJECT, OBJECT]), OBJECT, None),
+        (Target::Objects(PARTITION, &[OBJECT, ObjectId(78)]), OBJECT, object),
+        (Target::Objects(PARTITION, &[]), OBJECT, object),
+        (Target::Objects(PARTITION, &[]), whole, None),
+        (Target::Drive, OBJECT, object),
     ];
-    for (target, named, passes) in cases {
+    for (target, named, expected) in cases {
         let mut request = Request { target, ..Request::new() };
         request.capability().object = named;
-        let expected = if passes { None } else { Some(Refusal::Object) };
         assert_eq!(request.refusal(), expected, "{target:?} by {named}");
     }
 }
@@ -266,7 +271,7 @@ fn only_a_right_digest_uses_a_nonce_up() {
     let right = keys.request(&request.nonce, covered, None);
     let verify = |digest: &Digest, keys: Option<&DigestKeys>| {
         let admission = request.admit(&window)?;
-        admission.verify(keys, covered, Some(&[b"data"]), digest, &window, NOW).map(|_| ())
+        admission.verify(keys, covered, None, digest, &window, NOW).map(|_| ())
     };
     let wrong = Digest([7; 16]);
     assert_eq!(verify(&wrong, Some(&keys)), Err(Refusal::Digest));
@@ -290,23 +295,34 @@ fn two_copies_that_were_admitted_together_pass_once() {
 }
 
 #[test]
-fn data_are_covered_exactly_when_asked_for() {
-    let window = window();
-    let keys = keys();
-    let mut request = Request::new();
-    request.protection |= Protection::INTEGRITY_DATA;
-    let digest = keys.request(&request.nonce, &[b"args"], Some(&[b"data"]));
-    let verify = |request: &Request, data: Option<&[&[u8]]>| {
+fn data_are_covered_exactly_when_they_are_announced() {
+    let (window, request, keys) = (window(), Request::new(), keys());
+    let announce = |data: &[&[u8]]| keys.data(Way::Request, &request.nonce, data);
+    let announced = announce(&[b"data"]);
+    let digest = keys.request(&request.nonce, &[b"args"], Some(&announced));
+    let verify = |data: Option<CoveredData>| {
         let admission = request.admit(&window)?;
-        admission.verify(Some(&keys), &[b"args"], data, &digest, &window, NOW)
+        admission.verify(Some(&keys), &[b"args"], data.as_ref(), &digest, &window, NOW)
     };
-    assert_eq!(verify(&request, Some(&[b"dat4"])).err(), Some(Refusal::Digest));
-    assert_eq!(verify(&request, None).err(), Some(Refusal::Digest));
-    let weaker = Request { protection: Protection::INTEGRITY_ARGS, ..request.clone() };
-    assert_eq!(verify(&weaker, Some(&[b"data"])).err(), Some(Refusal::Digest));
-    let authorized = verify(&request, Some(&[b"da", b"ta"])).expect("right");
+    let longer = CoveredData { length: 5, ..announced };
+    let reply = keys.data(Way::Reply, &request.nonce, &[b"data"]);
+    for wrong in [Some(announce(&[b"dat4"])), Some(longer), Some(reply), None] {
+        assert_eq!(verify(wrong).err(), Some(Refusal::Digest), "{wrong:?}");
+    }
+    let authorized = verify(Some(announce(&[b"da", b"ta"]))).expect("right");
     assert_eq!(authorized.protection(), request.protection);
     assert_eq!(authorized.nonce(), &request.nonce);
+}
+
+#[test]
+fn a_right_digest_uses_no_nonce_up_before_it_is_recorded() {
+    let (window, request, keys) = (window(), Request::new(), keys());
+    let digest = keys.request(&request.nonce, &[], None);
+    let prove = || request.admit(&window)?.prove(Some(&keys), &[], None, &digest);
+    let (first, second) = (prove().expect("right"), prove().expect("not recorded yet"));
+    assert!(first.record(&window, NOW).is_ok());
+    assert_eq!(second.record(&window, NOW).err(), Some(Refusal::Replay));
+    assert_eq!(prove().err(), Some(Refusal::Replay));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use nasd_capability::{
-    Capability, DigestKeys, Nonce, NonceSource, NonceWindow, SecretKey, Suite, WindowOptions,
+    Capability, DigestKeys, Nonce, NonceSource, NonceWindow, SecretKey, Suite, Way, WindowOptions,
     capability_key,
 };
 use nasd_types::Timestamp;
@@ -42,7 +42,7 @@ fn cost() {
             black_box(keys.request(black_box(&nonce), &covered, None));
         });
         measure(&format!("{suite:?} 64 KiB of data"), || {
-            black_box(keys.request(black_box(&nonce), &covered, Some(&[&page])));
+            black_box(keys.data(Way::Request, black_box(&nonce), &[&page]));
         });
     }
     let start = Timestamp(1_000 * Timestamp::SECOND_NS);

@@ -1,6 +1,8 @@
 //! The values of `golden-vectors.md`, which other implementations check themselves by.
 
-use nasd_capability::{Capability, DigestKeys, Nonce, SecretKey, Suite, capability_key, derive};
+use nasd_capability::{
+    Capability, DigestKeys, Nonce, SecretKey, Suite, Way, capability_key, derive,
+};
 use nasd_types::Timestamp;
 
 const DOCUMENT: &str = include_str!("../golden-vectors.md");
@@ -57,8 +59,14 @@ fn digests() {
             Suite::Aegis => "aegis",
         };
         let (with_data, without): (&[&[u8]], &[&[u8]]) = (&[&data], &[]);
-        let request = |data| keys.request(&asked, &[&covered], data).0.to_vec();
-        let reply = |data| keys.reply(&asked, &answered, &[&covered], data).0.to_vec();
+        let request = |data: Option<&[&[u8]]>| {
+            let data = data.map(|data| keys.data(Way::Request, &asked, data));
+            keys.request(&asked, &[&covered], data.as_ref()).0.to_vec()
+        };
+        let reply = |data: Option<&[&[u8]]>| {
+            let data = data.map(|data| keys.data(Way::Reply, &answered, data));
+            keys.reply(&asked, &answered, &[&covered], data.as_ref()).0.to_vec()
+        };
         assert_eq!(request(None), golden(&format!("{name}-request")));
         assert_eq!(request(Some(with_data)), golden(&format!("{name}-request-with-data")));
         assert_eq!(request(Some(without)), golden(&format!("{name}-request-with-empty-data")));

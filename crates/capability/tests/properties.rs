@@ -1,7 +1,7 @@
 //! Whatever is altered, the key or the digest comes out different.
 
 use nasd_capability::{
-    CAPABILITY_BYTES, Capability, DigestKeys, Nonce, SecretKey, Suite, capability_key,
+    CAPABILITY_BYTES, Capability, DigestKeys, Nonce, SecretKey, Suite, Way, capability_key,
     procedure_bytes,
 };
 use nasd_types::Timestamp;
@@ -78,7 +78,10 @@ proptest! {
         at in any::<usize>(),
     ) {
         let keys = DigestKeys::new(&SecretKey::new(key), suite);
-        let request = |covered: &[u8], data: &[u8]| keys.request(&nonce, &[covered], Some(&[data]));
+        let announce = |data: &[u8]| keys.data(Way::Request, &nonce, &[data]);
+        let request = |covered: &[u8], data: &[u8]| {
+            keys.request(&nonce, &[covered], Some(&announce(data)))
+        };
         let digest = request(&covered, &data);
         let altered = with_bit_flipped(&covered, at % (8 * covered.len()));
         prop_assert!(request(&altered, &data) != digest);
@@ -93,10 +96,13 @@ proptest! {
         prop_assert!(keys.request(&nonce, &[&covered, &data], None) != digest);
 
         let other_nonce = Nonce { unique: nonce.unique ^ 1, ..nonce };
-        prop_assert!(keys.request(&other_nonce, &[&covered], Some(&[&data])) != digest);
+        prop_assert!(keys.request(&other_nonce, &[&covered], Some(&announce(&data))) != digest);
         let other_key = with_bit_flipped(&key, at % 256).try_into().expect("32 bytes");
         let other = DigestKeys::new(&SecretKey::new(other_key), suite);
-        prop_assert!(other.request(&nonce, &[&covered], Some(&[&data])) != digest);
+        prop_assert!(other.request(&nonce, &[&covered], Some(&announce(&data))) != digest);
+        prop_assert!(other.data(Way::Request, &nonce, &[&data]) != announce(&data));
+        prop_assert!(keys.data(Way::Reply, &nonce, &[&data]) != announce(&data));
+        prop_assert!(keys.data(Way::Request, &other_nonce, &[&data]) != announce(&data));
     }
 
     #[test]
@@ -129,10 +135,11 @@ proptest! {
         cuts in vec(any::<usize>(), 0..6),
     ) {
         let keys = DigestKeys::new(&SecretKey::new([3; 32]), suite);
-        let whole = keys.request(&nonce, &[&covered], Some(&[&data]));
+        let announced = keys.data(Way::Request, &nonce, &[&data]);
+        let whole = keys.request(&nonce, &[&covered], Some(&announced));
         let (covered, data) = (cut(&covered, &cuts), cut(&data, &cuts));
-        let pieces = keys.request(&nonce, &borrow(&covered), Some(&borrow(&data)));
-        prop_assert_eq!(pieces, whole);
+        prop_assert_eq!(keys.data(Way::Request, &nonce, &borrow(&data)), announced);
+        prop_assert_eq!(keys.request(&nonce, &borrow(&covered), Some(&announced)), whole);
     }
 }
 
@@ -151,7 +158,8 @@ fn no_data_and_empty_data_differ() {
     for suite in Suite::available() {
         let keys = DigestKeys::new(&SecretKey::new([9; 32]), *suite);
         let nonce = Nonce::default();
-        assert_ne!(keys.request(&nonce, &[], None), keys.request(&nonce, &[], Some(&[])));
+        let nothing = keys.data(Way::Request, &nonce, &[]);
+        assert_ne!(keys.request(&nonce, &[], None), keys.request(&nonce, &[], Some(&nothing)));
     }
 }
 

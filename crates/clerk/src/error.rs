@@ -102,7 +102,11 @@ fn drive_errno(status: Status) -> i32 {
         Status::NoSuchPartition | Status::NoSuchObject => libc::ESTALE,
         Status::NotPermitted => libc::EPERM,
         Status::TooLarge => libc::EFBIG,
-        Status::RefusedRights | Status::RefusedRegion | Status::RefusedProtection => libc::EACCES,
+        Status::RefusedRights
+        | Status::RefusedRegion
+        | Status::RefusedProtection
+        | Status::RefusedMinimum
+        | Status::RefusedChain => libc::EACCES,
         Status::NoSpace => libc::ENOSPC,
         Status::ReadOnly => libc::EROFS,
         Status::BadArgument
@@ -118,6 +122,8 @@ fn drive_errno(status: Status) -> i32 {
         | Status::RefusedDigest
         | Status::RefusedKey
         | Status::RefusedSuite
+        | Status::RefusedEpoch
+        | Status::RefusedPartition
         | Status::Busy
         | Status::DriveFault
         | Status::MediumError

@@ -35,8 +35,10 @@ impl Authority {
         Authority { key, secret, protection, suite: None, prepared }
     }
 
-    /// The authority of a capability.
+    /// The authority of a capability. Requests are protected as the capability demands, and by these
+    /// options besides.
     pub fn capability(issued: &IssuedCapability, protection: Protection) -> Self {
+        let protection = protection | issued.capability.minimum_protection;
         Self::new(CredentialKey::Capability(issued.capability), issued.key.clone(), protection)
     }
 

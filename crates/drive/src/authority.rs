@@ -1,19 +1,19 @@
 //! From the bytes of a call to the proof that it may be executed.
 //!
 //! The order of the checks is that of `nasd_capability::authorize`; this module gives it what it
-//! needs: the decoded header, the clock, the keys (step 11) and the access control version.
+//! needs: the decoded header, the clock, the keys (step 13) and the access control version.
 
 use std::sync::Arc;
 
 use nasd_capability::{
-    Access, Admission, Authorized, Capability, Digest, DigestKeys, DriveRules, Nonce, Refusal,
-    Suite, admit, capability_key, procedure_bytes,
+    Access, Admission, Authorized, Capability, CoveredData, Digest, DigestKeys, DriveRules, Nonce,
+    Proved, Refusal, Suite, admit, admit_again, capability_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
 use nasd_protocol::{Credential, CredentialKey, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
-use nasd_types::{ObjectId, ObjectName, Timestamp};
+use nasd_types::{ObjectId, ObjectName, Protection, Timestamp};
 
 use crate::Drive;
 use crate::counters::Holder;
@@ -29,6 +29,8 @@ pub(crate) struct Claimed<'a> {
     credential_body: &'a [u8],
     /// The arguments without bulk data.
     arguments: &'a [u8],
+    /// What is announced of the bulk data, if the digest covers any.
+    pub(crate) data: Option<CoveredData>,
 }
 
 /// Proof that a call may be executed, and what its reply is sealed with.
@@ -42,9 +44,21 @@ pub(crate) struct Grant {
     pub(crate) object: Option<Located>,
     /// Its access control version then, under which the request's digest was right.
     access_control_version: u64,
+    /// Which ring of keys was in force then.
+    generation: u64,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
+}
+
+/// A call whose digest is right, and whose nonce is not used up yet.
+#[derive(Debug)]
+#[must_use = "the nonce of a call whose digest is right must be recorded"]
+pub(crate) struct Vouched {
+    proved: Proved,
+    found: Found,
+    holder: Holder,
+    generation: u64,
 }
 
 /// Why a call may not be executed.
@@ -80,14 +94,25 @@ impl Grant {
 }
 
 impl<'a> Claimed<'a> {
-    /// Decodes the header of a call whose arguments (without bulk data) are `arguments`.
-    pub(crate) fn new(head: &CallHead<'a>, arguments: &'a [u8]) -> Result<Self, AuthError> {
+    /// Decodes the header of a call whose arguments (without bulk data) are `arguments`, and whose
+    /// bulk data, if it is of a kind that has any, are of the length `data`.
+    pub(crate) fn new(
+        head: &CallHead<'a>,
+        arguments: &'a [u8],
+        data: Option<usize>,
+    ) -> Result<Self, AuthError> {
+        let credential = Credential::from_opaque(&head.credential)?;
+        let verifier = Verifier::from_opaque(&head.verifier)?;
+        let covered = data.filter(|_| credential.protection.contains(Protection::INTEGRITY_DATA));
+        verifier.check_data_tag(covered.is_some())?;
+        let covered = covered.zip(verifier.data_tag);
         Ok(Claimed {
-            credential: Credential::from_opaque(&head.credential)?,
-            verifier: Verifier::from_opaque(&head.verifier)?,
+            credential,
+            verifier,
             procedure: procedure_bytes(head.program, head.version, head.procedure),
             credential_body: head.credential.body,
             arguments,
+            data: covered.map(|(length, tag)| CoveredData { length: length as u64, tag }),
         })
     }
 
@@ -108,53 +133,104 @@ impl<'a> Claimed<'a> {
 }
 
 impl Drive {
-    /// Steps 1-10: what can be told from the request alone.
+    /// Steps 1-12: what can be told from the request alone.
     pub(crate) fn admit(
         &self,
         claimed: &Claimed<'_>,
         access: &Access<'_>,
         now: Timestamp,
     ) -> Result<Admission, Refusal> {
-        let rules = DriveRules {
+        let claim = claimed.credential.claim();
+        admit(&self.rules(access), &claim, access, claimed.nonce(), &self.window, now)
+    }
+
+    fn rules(&self, access: &Access<'_>) -> DriveRules<'static> {
+        DriveRules {
             drive: self.identity.drive,
             suites: Suite::available(),
             minimum_protection: self.options.minimum_protection
                 | self.ring.minimum_protection(access.target.partition()),
-        };
-        let claim = claimed.credential.claim();
-        admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
+        }
     }
 
-    /// Steps 11-13. `data` is the bulk data of a write, in order.
+    /// Steps 13-16.
     pub(crate) fn verify(
         &self,
         claimed: &Claimed<'_>,
         admission: Admission,
-        data: Option<&[&[u8]]>,
         now: Timestamp,
     ) -> Result<Grant, Denied> {
+        let vouched = self.vouch(claimed, admission, now)?;
+        Ok(self.record(vouched, now)?)
+    }
+
+    /// Steps 13-15.
+    pub(crate) fn vouch(
+        &self,
+        claimed: &Claimed<'_>,
+        admission: Admission,
+        now: Timestamp,
+    ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
         self.clock.pass(now, &self.store);
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
+        let generation = ring.generation();
         let found =
             if admission.needs_digest() { self.find_keys(&ring, claimed)? } else { Found::NONE };
-        let authorized = admission.verify(
+        let proved = admission.prove(
             found.keys.as_deref(),
             &claimed.covered(),
-            data,
+            claimed.data.as_ref(),
             &claimed.verifier.digest,
-            &self.window,
-            now,
         )?;
         if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
             self.keys.keep(name, keys);
         }
-        let Found { keys, object, access_control_version, .. } = found;
-        Ok(Grant { authorized, keys, holder, object, access_control_version, received: now })
+        Ok(Vouched { proved, found, holder, generation })
     }
 
-    /// Step 11, and the look-up of step 12.
+    /// Step 16.
+    pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
+        let Vouched { proved, found, holder, generation } = vouched;
+        let authorized = proved.record(&self.window, now)?;
+        let Found { keys, object, access_control_version, .. } = found;
+        Ok(Grant {
+            authorized,
+            keys,
+            holder,
+            object,
+            access_control_version,
+            generation,
+            received: now,
+        })
+    }
+
+    /// Step 18: whether what was granted when the arguments came still is, now that the data have
+    /// come, which may have taken their time. A key that has only become the previous one still is
+    /// a key.
+    pub(crate) fn grant_again(
+        &self,
+        claimed: &Claimed<'_>,
+        access: &Access<'_>,
+        grant: &Grant,
+        now: Timestamp,
+    ) -> Result<(), Denied> {
+        let claim = claimed.credential.claim();
+        admit_again(&self.rules(access), &claim, access, now)?;
+        if grant.is_revoked() {
+            return Err(Refusal::Digest.into());
+        }
+        let ring = self.ring.read();
+        if grant.keys.is_none() || ring.generation() == grant.generation {
+            return Ok(());
+        }
+        let keys = self.find_keys(&ring, claimed)?.keys.ok_or(Refusal::Digest)?;
+        let digest = keys.request(claimed.nonce(), &claimed.covered(), claimed.data.as_ref());
+        if digest == claimed.verifier.digest { Ok(()) } else { Err(Refusal::Digest.into()) }
+    }
+
+    /// Steps 13 and 14, and the look-up of step 15.
     fn find_keys(&self, ring: &KeyRing, claimed: &Claimed<'_>) -> Result<Found, Denied> {
         let key = claimed.credential.key;
         // `admit` has checked that the suite is known.
@@ -219,6 +295,7 @@ pub(crate) fn is_synthetic(object: ObjectId) -> bool {
     )
 }
 
+#[derive(Debug)]
 struct Found {
     /// `None` when there is no object, so that no digest can be right.
     keys: Option<Arc<DigestKeys>>,

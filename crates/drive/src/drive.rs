@@ -10,7 +10,6 @@ use nasd_types::Timestamp;
 
 use crate::clock::Clock;
 use crate::counters::Counters;
-use crate::incoming::Unverified;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
 use crate::scrub::ScrubProgress;
@@ -30,7 +29,6 @@ pub struct Drive {
     pub(crate) keys: KeyCache,
     pub(crate) window: NonceWindow,
     pub(crate) nonces: NonceSource,
-    pub(crate) unverified: Unverified,
     pub(crate) counters: Counters,
     pub(crate) scrub: ScrubProgress,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
@@ -67,7 +65,6 @@ impl Drive {
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
-            unverified: Unverified::new(options.unverified_bytes),
             counters: Counters::default(),
             scrub: ScrubProgress::default(),
             instance: environment.random(),

@@ -32,6 +32,8 @@ pub(crate) struct KeyRing {
     drive: Option<SecretKey>,
     /// Asked for every request; partitions are made by the drive's administrator alone.
     partitions: HashMap<PartitionId, PartitionRing, NameHashing>,
+    /// How many rings were in force before this one.
+    generation: u64,
 }
 
 impl KeyRing {
@@ -46,7 +48,13 @@ impl KeyRing {
             master: keys.master.as_ref().map(secret),
             drive: keys.drive.as_ref().map(secret),
             partitions,
+            generation: 0,
         })
+    }
+
+    /// Another number for each ring that comes into force.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(crate) fn has_partition(&self, partition: PartitionId) -> bool {
@@ -153,7 +161,8 @@ impl CurrentRing {
     pub(crate) fn replace(&self, ring: KeyRing, derived: &KeyCache) {
         let mut current = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         self.demands.store(ring.demands().bits(), Ordering::Relaxed);
-        *current = ring;
+        let generation = current.generation + 1;
+        *current = KeyRing { generation, ..ring };
         derived.clear();
     }
 

@@ -17,10 +17,6 @@ pub struct DriveOptions {
     pub window: WindowOptions,
     /// Most keys that are kept derived: about 400 bytes each.
     pub cached_keys: usize,
-    /// Most bytes of data that are being received, by all connections together, for requests whose
-    /// digest can be checked only when all data has come (INTEGRITY_DATA). It keeps those who have
-    /// no key from using the cache up.
-    pub unverified_bytes: usize,
     /// How much dirty data is written back at a time, in bytes.
     pub write_back_bytes: u64,
     /// How long the thread that writes back waits for dirty data before it looks around.
@@ -48,7 +44,6 @@ impl Default for DriveOptions {
             minimum_protection: Protection::INTEGRITY_ARGS,
             window: WindowOptions::default(),
             cached_keys: 16 << 10,
-            unverified_bytes: 64 << 20,
             write_back_bytes: 16 << 20,
             write_back_patience: Duration::from_millis(500),
             scrub_bytes_per_second: 8 << 20,

@@ -1,6 +1,6 @@
 //! Replies: results behind a verifier that proves where they come from.
 
-use nasd_capability::{Nonce, Refusal};
+use nasd_capability::{Nonce, Refusal, Way};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, encode_result};
 use nasd_store::Segment;
 use nasd_transport::{AcceptStatus, Answer, ReplyVerifier};
@@ -65,15 +65,18 @@ impl Drive {
         let results = out.into_bytes();
         // What makes it unlike any other is its number; the time only has to be near.
         let nonce = self.nonces.draw(grant.received);
-        let digest = match &grant.keys {
+        let verifier = match &grant.keys {
             Some(keys) => {
                 let covers = grant.authorized.protection().contains(Protection::INTEGRITY_DATA);
-                let covered = data.as_ref().filter(|_| covers).map(|data| slices(data));
-                keys.reply(grant.authorized.nonce(), &nonce, &[&results], covered.as_deref())
+                let covered = data.as_ref().filter(|_| covers);
+                let covered = covered.map(|data| keys.data(Way::Reply, &nonce, &slices(data)));
+                let asked = grant.authorized.nonce();
+                let digest = keys.reply(asked, &nonce, &[&results], covered.as_ref());
+                Verifier { nonce, digest, data_tag: covered.map(|covered| covered.tag) }
             }
-            None => NO_DIGEST,
+            None => Verifier::plain(nonce, NO_DIGEST),
         };
-        let verifier = verifier(&Verifier { nonce, digest });
+        let verifier = encoded(&verifier);
         Answer::Results { verifier, results, data: data.unwrap_or_default() }
     }
 
@@ -117,8 +120,7 @@ impl Drive {
         tracing::debug!(%refusal, "refused");
         let timestamp = self.window.clock_for(now, nonce);
         let unique = self.nonces.draw(now).unique;
-        let verifier =
-            verifier(&Verifier { nonce: Nonce { timestamp, unique }, digest: NO_DIGEST });
+        let verifier = encoded(&Verifier::plain(Nonce { timestamp, unique }, NO_DIGEST));
         let mut out = Encoder::with_capacity(4);
         encode_result::<(), Status>(&Err(refusal.into()), &mut out);
         Answer::Results { verifier, results: out.into_bytes(), data: Vec::new() }
@@ -129,6 +131,6 @@ fn slices(data: &[ReplyData]) -> Vec<&[u8]> {
     data.iter().map(AsRef::as_ref).collect()
 }
 
-fn verifier(verifier: &Verifier) -> ReplyVerifier {
+fn encoded(verifier: &Verifier) -> ReplyVerifier {
     ReplyVerifier::new(AUTH_FLAVOR, &verifier.to_body())
 }

@@ -330,3 +330,26 @@ fn links_in_documents_lead_somewhere() {
     }
     report(&problems);
 }
+
+/// A document names a test as `crate/path.rs::name`.
+#[test]
+fn tests_that_documents_name_exist() {
+    let mut problems = Vec::new();
+    let mut named = 0;
+    for file in tracked_files("md") {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        for word in text.split('`').skip(1).step_by(2) {
+            let Some((path, name)) = word.split_once(".rs::") else {
+                continue;
+            };
+            named += 1;
+            let source = root().join("crates").join(format!("{path}.rs"));
+            let source = std::fs::read_to_string(source).unwrap_or_default();
+            if !source.contains(&format!("fn {name}(")) {
+                problems.push(format!("{} names {word}", file.display()));
+            }
+        }
+    }
+    assert!(named > 0, "the security model names tests");
+    report(&problems);
+}

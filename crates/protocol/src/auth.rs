@@ -2,17 +2,18 @@
 //!
 //! The *credential* of a call says by what authority it comes: which key, which algorithms and
 //! protection options, and, if the key is a capability's, the capability. The *verifier* of a call
-//! and of its reply has a nonce and a digest. What the digests cover is told in
+//! and of its reply has a nonce, a digest and, where bulk data are covered, their tag. What the digests cover is told in
 //! `nasd_capability::digest` and `docs/wire-protocol.md`.
 
 use nasd_capability::{
-    CAPABILITY_BYTES, Capability, Claim, DIGEST_BYTES, Digest, KeyKind, NONCE_BYTES, Nonce, Suite,
+    CAPABILITY_BYTES, Capability, Claim, DIGEST_BYTES, DataTag, Digest, KeyKind, NONCE_BYTES,
+    Nonce, Suite,
 };
 use nasd_rpc::{AUTH_NONE, AuthStatus, OpaqueAuth};
 use nasd_types::{PartitionId, Protection};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
-use crate::wire::{Field, message};
+use crate::wire::Field;
 
 /// The flavor of NASD's credentials and verifiers: "NASD" in ASCII. Not registered with IANA.
 pub const AUTH_FLAVOR: u32 = u32::from_be_bytes(*b"NASD");
@@ -20,8 +21,11 @@ pub const AUTH_FLAVOR: u32 = u32::from_be_bytes(*b"NASD");
 /// Longest body of a NASD credential, in bytes: the one with a capability.
 pub const MAX_CREDENTIAL_BYTES: usize = 5 * 4 + CAPABILITY_BYTES;
 
-/// Length of the body of a NASD verifier, in bytes.
+/// Length of the body of a NASD verifier without a data tag, in bytes.
 pub const VERIFIER_BYTES: usize = NONCE_BYTES + DIGEST_BYTES;
+
+/// The same of one with a data tag.
+pub const MAX_VERIFIER_BYTES: usize = VERIFIER_BYTES + DIGEST_BYTES;
 
 /// Which key the digests are made with, and what goes with that kind of key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,14 +184,30 @@ impl XdrDecode for Credential {
     }
 }
 
-message! {
-    /// The proof that goes with a credential, and the drive's in its reply (`nasd_verifier`).
-    #[derive(Copy)]
-    pub struct Verifier {
-        /// Fresh for each message. In a refusal its timestamp is the drive's clock.
-        pub nonce: Nonce,
-        /// Zeros with NO_PROTECTION and in refusals.
-        pub digest: Digest,
+/// The proof that goes with a credential, and the drive's in its reply (`nasd_verifier`, and
+/// `nasd_data_verifier` where bulk data are covered).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verifier {
+    /// Fresh for each message. In a refusal its timestamp is the drive's clock.
+    pub nonce: Nonce,
+    /// Zeros with NO_PROTECTION and in refusals.
+    pub digest: Digest,
+    /// The tag of the bulk data, which the digest covers: there exactly when bulk data are covered.
+    pub data_tag: Option<DataTag>,
+}
+
+/// The body of a verifier, as long as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifierBody {
+    bytes: [u8; MAX_VERIFIER_BYTES],
+    length: usize,
+}
+
+impl std::ops::Deref for VerifierBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
@@ -196,14 +216,27 @@ impl Verifier {
     pub const NONE: Verifier = Verifier {
         nonce: Nonce { timestamp: nasd_types::Timestamp(0), unique: 0 },
         digest: Digest::ZERO,
+        data_tag: None,
     };
 
+    /// Of a message whose bulk data, if it has any, are not covered.
+    pub const fn plain(nonce: Nonce, digest: Digest) -> Verifier {
+        Verifier { nonce, digest, data_tag: None }
+    }
+
     /// The body of the RPC verifier.
-    pub fn to_body(&self) -> [u8; VERIFIER_BYTES] {
-        let mut body = [0; VERIFIER_BYTES];
-        body[..NONCE_BYTES].copy_from_slice(&self.nonce.to_bytes());
-        body[NONCE_BYTES..].copy_from_slice(&self.digest.0);
-        body
+    pub fn to_body(&self) -> VerifierBody {
+        let mut bytes = [0; MAX_VERIFIER_BYTES];
+        bytes[..NONCE_BYTES].copy_from_slice(&self.nonce.to_bytes());
+        bytes[NONCE_BYTES..VERIFIER_BYTES].copy_from_slice(&self.digest.0);
+        let length = match &self.data_tag {
+            Some(tag) => {
+                bytes[VERIFIER_BYTES..].copy_from_slice(&tag.0);
+                MAX_VERIFIER_BYTES
+            }
+            None => VERIFIER_BYTES,
+        };
+        VerifierBody { bytes, length }
     }
 
     /// The verifier of a call or reply. AUTH_NONE is [`Verifier::NONE`].
@@ -217,6 +250,38 @@ impl Verifier {
             AUTH_NONE if verifier.body.is_empty() => Ok(Verifier::NONE),
             flavor => Err(AuthError::Flavor(flavor)),
         }
+    }
+
+    /// Makes sure that there is a data tag exactly when bulk data are covered.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Verifier`] if that is not so.
+    pub fn check_data_tag(&self, is_covered: bool) -> Result<(), AuthError> {
+        const MISMATCH: XdrError =
+            XdrError::Invalid("a data tag is present exactly when bulk data are covered");
+        if self.data_tag.is_some() == is_covered {
+            Ok(())
+        } else {
+            Err(AuthError::Verifier(MISMATCH))
+        }
+    }
+}
+
+impl XdrEncode for Verifier {
+    fn encode(&self, out: &mut Encoder) {
+        out.opaque_fixed(&self.to_body());
+    }
+}
+
+/// Its length says whether there is a data tag.
+impl XdrDecode for Verifier {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let nonce = Field::take(input)?;
+        let digest = Field::take(input)?;
+        let has_tag = input.remaining() >= DIGEST_BYTES;
+        let data_tag = if has_tag { Some(DataTag(input.opaque_fixed()?)) } else { None };
+        Ok(Verifier { nonce, digest, data_tag })
     }
 }
 
@@ -313,13 +378,23 @@ mod tests {
     #[test]
     fn verifiers_survive() {
         let nonce = Nonce { timestamp: Timestamp(1), unique: 2 };
-        let verifier = Verifier { nonce, digest: Digest([3; 16]) };
-        let body = verifier.to_body();
-        assert_eq!(to_bytes(&verifier), body);
-        let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
-        assert_eq!(Verifier::from_opaque(&opaque), Ok(verifier));
-        let short = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body[..28] };
-        let error = Verifier::from_opaque(&short).unwrap_err();
-        assert_eq!(error.auth_status(), AuthStatus::BadVerifier);
+        let plain = Verifier::plain(nonce, Digest([3; 16]));
+        let with_tag = Verifier { data_tag: Some(DataTag([4; 16])), ..plain };
+        for (verifier, length) in [(plain, VERIFIER_BYTES), (with_tag, MAX_VERIFIER_BYTES)] {
+            let body = verifier.to_body();
+            assert_eq!((to_bytes(&verifier), body.len()), (body.to_vec(), length));
+            let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
+            assert_eq!(Verifier::from_opaque(&opaque), Ok(verifier));
+            let is_covered = verifier.data_tag.is_some();
+            assert_eq!(verifier.check_data_tag(is_covered), Ok(()));
+            let error = verifier.check_data_tag(!is_covered).unwrap_err();
+            assert_eq!(error.auth_status(), AuthStatus::BadVerifier);
+        }
+        let body = [&with_tag.to_body()[..], &[0; 4]].concat();
+        for length in [0, 16, 28, 36, 44, 52] {
+            let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body[..length] };
+            let error = Verifier::from_opaque(&opaque).unwrap_err();
+            assert_eq!(error.auth_status(), AuthStatus::BadVerifier, "{length}");
+        }
     }
 }

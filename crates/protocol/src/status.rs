@@ -29,7 +29,7 @@ xdr_enum! {
         /// A sealed key was not sealed under the key that the request was made with.
         BadKey = 9,
 
-        /// The protection is weaker than the capability's or the drive's minimum.
+        /// The protection is weaker than demanded, or not understood.
         RefusedProtection = 100,
         /// The nonce is outside the window; the reply's verifier has the drive's clock.
         RefusedSkew = 101,
@@ -39,7 +39,7 @@ xdr_enum! {
         RefusedExpired = 103,
         /// The capability names another drive.
         RefusedDrive = 104,
-        /// The capability names another partition or object.
+        /// The capability names another object.
         RefusedObject = 105,
         /// The capability lacks a right.
         RefusedRights = 106,
@@ -47,10 +47,18 @@ xdr_enum! {
         RefusedRegion = 107,
         /// Forged, altered, revoked, or no such object.
         RefusedDigest = 108,
-        /// Unknown key, key kind not allowed here, or key epoch gone.
+        /// Unknown key, or key kind not allowed here.
         RefusedKey = 109,
         /// The drive does not offer the algorithm suite.
         RefusedSuite = 110,
+        /// The capability's minimum protection is below the drive's or the partition's.
+        RefusedMinimum = 111,
+        /// The working key that the capability was minted with is gone.
+        RefusedEpoch = 112,
+        /// The capability names another partition.
+        RefusedPartition = 113,
+        /// A narrowing of the capability allows more than the one before it.
+        RefusedChain = 114,
 
         /// The partition's quota is used up, or the drive is full.
         NoSpace = 200,
@@ -98,11 +106,15 @@ impl Status {
     }
 
     /// Whether a new capability from the file manager may help: the old one has expired, was
-    /// revoked, or does not allow what is asked.
+    /// revoked, or does not allow what is asked. It does not help against faults of the caller's
+    /// own making: too little protection, an unknown suite, a chain that widens.
     pub const fn needs_new_capability(self) -> bool {
         matches!(self.blame(), Blame::Authority)
             && !self.needs_fresh_nonce()
-            && !matches!(self, Status::RefusedSuite)
+            && !matches!(
+                self,
+                Status::RefusedProtection | Status::RefusedSuite | Status::RefusedChain
+            )
     }
 
     /// Whether the same request with a fresh nonce may pass; the clock to take it from is in the
@@ -143,8 +155,16 @@ impl Status {
             Status::RefusedDigest => {
                 "the request's digest is wrong: altered, revoked, or no such object"
             }
-            Status::RefusedKey => "the key is unknown, replaced, or not allowed here",
+            Status::RefusedKey => "the key is unknown, or not allowed here",
             Status::RefusedSuite => "the drive does not offer these algorithms",
+            Status::RefusedMinimum => {
+                "the capability allows less protection than the drive or partition demands"
+            }
+            Status::RefusedEpoch => "the key that the capability was made with was replaced",
+            Status::RefusedPartition => "the capability is for another partition",
+            Status::RefusedChain => {
+                "a narrowing of the capability allows more than the one before it"
+            }
             Status::NoSpace => "no space is left in the partition or on the drive",
             Status::Busy => "the drive has too much to do",
             Status::DriveFault => "the drive has an internal fault",
@@ -164,7 +184,7 @@ impl Status {
             Status::NoSuchPartition | Status::NoSuchObject => "look the name up again",
             Status::TooLarge => "split the request",
             Status::RefusedProtection => {
-                "use the capability's protection options, or get a new capability"
+                "use the minimum protection of the capability, the partition and the drive"
             }
             Status::RefusedSkew => "stamp it with the clock in the refusal and send it again",
             Status::RefusedReplay => "send it again with a fresh nonce",
@@ -174,8 +194,12 @@ impl Status {
             | Status::RefusedRights
             | Status::RefusedRegion
             | Status::RefusedDigest
-            | Status::RefusedKey => "get a new capability from the file manager",
+            | Status::RefusedKey
+            | Status::RefusedMinimum
+            | Status::RefusedEpoch
+            | Status::RefusedPartition => "get a new capability from the file manager",
             Status::RefusedSuite => "choose a suite that inquiry lists",
+            Status::RefusedChain => "narrow the capability anew, or get a new one",
             Status::NoSpace => "remove something or raise the quota",
             Status::Busy => "try again later",
             Status::DriveFault => "see the drive's log",
@@ -209,6 +233,10 @@ impl From<Refusal> for Status {
             Refusal::Digest => Status::RefusedDigest,
             Refusal::Key => Status::RefusedKey,
             Refusal::Suite => Status::RefusedSuite,
+            Refusal::Minimum => Status::RefusedMinimum,
+            Refusal::Epoch => Status::RefusedEpoch,
+            Refusal::Partition => Status::RefusedPartition,
+            Refusal::Chain => Status::RefusedChain,
         }
     }
 }
@@ -243,7 +271,11 @@ mod tests {
         }
         assert_eq!(Status::TooLarge.blame(), Blame::Request);
         assert!(Status::RefusedExpired.needs_new_capability());
+        assert!(Status::RefusedMinimum.needs_new_capability());
+        assert!(Status::RefusedEpoch.needs_new_capability());
         assert!(!Status::RefusedSkew.needs_new_capability());
+        assert!(!Status::RefusedProtection.needs_new_capability());
+        assert!(!Status::RefusedChain.needs_new_capability());
         assert_eq!(Status::ReadOnly.blame(), Blame::Drive);
         assert_eq!(Status::Corrupt.blame(), Blame::Medium);
     }

@@ -2,7 +2,8 @@
 //! decoders take apart. A block that differs is printed as it should be.
 
 use nasd_capability::{
-    Capability, DigestKeys, Nonce, SealedKey, SecretKey, Suite, capability_key, procedure_bytes,
+    Capability, CoveredData, DigestKeys, Nonce, SealedKey, SecretKey, Suite, Way, capability_key,
+    procedure_bytes,
 };
 use nasd_protocol::drive::{
     self, PartitionKey, ReadArguments, ReadData, SetpartitionkeyArguments, WriteArguments, Written,
@@ -71,6 +72,15 @@ const VERIFIER: &[(usize, &str)] = &[
     (8, "nonce: timestamp"),
     (8, "unique"),
     (16, "digest"),
+];
+
+const DATA_VERIFIER: &[(usize, &str)] = &[
+    (4, "verifier: flavor NASD"),
+    (4, "length of its body: 48, as the data are covered"),
+    (8, "nonce: timestamp"),
+    (8, "unique"),
+    (16, "digest"),
+    (16, "data tag"),
 ];
 
 const REPLY_WORDS: &[(usize, &str)] = &[
@@ -163,10 +173,11 @@ fn call_by(
     let credential = Credential::new(key, Suite::Blake3, protection).to_body();
     let selector = procedure_bytes(drive::PROGRAM, drive::VERSION, procedure.into());
     let covered = [&selector[..], &credential, arguments];
-    let whole = [data];
-    let covered_data = protection.contains(Protection::INTEGRITY_DATA).then_some(&whole[..]);
-    let digest = keys.request(&REQUEST_NONCE, &covered, covered_data);
-    let verifier = Verifier { nonce: REQUEST_NONCE, digest }.to_body();
+    let covers_data = protection.contains(Protection::INTEGRITY_DATA);
+    let data_tag = covers_data.then(|| keys.data(Way::Request, &REQUEST_NONCE, &[data]));
+    let digest = keys.request(&REQUEST_NONCE, &covered, data_tag.as_ref());
+    let data_tag = data_tag.map(|data| data.tag);
+    let verifier = Verifier { nonce: REQUEST_NONCE, digest, data_tag }.to_body();
     let head = CallHead {
         xid,
         program: drive::PROGRAM,
@@ -194,10 +205,10 @@ fn reply(xid: u32, verifier: &Verifier, results: &[u8], data: &[u8]) -> Vec<u8> 
     record(encode, data)
 }
 
-/// A successful reply with a digest.
-fn proved_reply(xid: u32, results: &[u8], data: &[u8], covered_data: Option<&[&[u8]]>) -> Vec<u8> {
-    let digest = digest_keys().reply(&REQUEST_NONCE, &REPLY_NONCE, &[results], covered_data);
-    reply(xid, &Verifier { nonce: REPLY_NONCE, digest }, results, data)
+/// A successful reply with a digest that does not cover its data.
+fn proved_reply(xid: u32, results: &[u8], data: &[u8]) -> Vec<u8> {
+    let digest = digest_keys().reply(&REQUEST_NONCE, &REPLY_NONCE, &[results], None);
+    reply(xid, &Verifier::plain(REPLY_NONCE, digest), results, data)
 }
 
 fn result_bytes<T: XdrEncode>(result: Result<T, Status>) -> Vec<u8> {
@@ -313,7 +324,7 @@ fn a_read_is_that_of_the_document() {
     check("example-read-call", &annotated(&read_call(), &parts));
 
     let results = result_bytes(Ok(read_data()));
-    let bytes = proved_reply(2, &results, DATA, None);
+    let bytes = proved_reply(2, &results, DATA);
     let rest: &[_] = &[
         (4, "accept status: success"),
         (4, "status: NASD_OK"),
@@ -338,13 +349,13 @@ fn a_write_is_that_of_the_document() {
         (8, "stride"),
         (4, "count"),
         (4, "length of the data"),
-        (DATA.len(), "the data, covered by the digest"),
+        (DATA.len(), "the data, covered by the data tag"),
         (xdr_pad(DATA.len()), "padding, not covered"),
     ];
-    let parts = [CALL_WORDS, &[(4, "procedure: WRITE")], CAPABILITY, VERIFIER, arguments];
+    let parts = [CALL_WORDS, &[(4, "procedure: WRITE")], CAPABILITY, DATA_VERIFIER, arguments];
     check("example-write-call", &annotated(&write_call(), &parts));
 
-    let bytes = proved_reply(3, &result_bytes(Ok(written())), &[], None);
+    let bytes = proved_reply(3, &result_bytes(Ok(written())), &[]);
     let rest: &[_] = &[
         (4, "accept status: success"),
         (4, "status: NASD_OK"),
@@ -436,11 +447,15 @@ fn the_examples_decode_to_what_was_meant() {
     let covered = [&selector[..], head.credential.body, input.since(start)];
     let data = input.opaque_fixed::<11>().unwrap();
     assert_eq!((&data[..], input.remaining()), (DATA, 0));
-    let digest = digest_keys().request(&verifier.nonce, &covered, Some(&[&data]));
+    // The digest first, and then the data, against what was announced of them.
+    let length = arguments.data_length as u64;
+    let announced = CoveredData { length, tag: verifier.data_tag.unwrap() };
+    let digest = digest_keys().request(&verifier.nonce, &covered, Some(&announced));
     assert_eq!(digest, verifier.digest);
+    assert_eq!(digest_keys().data(Way::Request, &verifier.nonce, &[&data]), announced);
 
     let results = result_bytes(Ok(read_data()));
-    let bytes = proved_reply(2, &results, DATA, None);
+    let bytes = proved_reply(2, &results, DATA);
     let mut input = Decoder::new(&bytes[4..]);
     let head = ReplyHead::decode(&mut input).unwrap();
     let verifier = Verifier::from_opaque(&head.success().unwrap()).unwrap();

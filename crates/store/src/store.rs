@@ -276,7 +276,16 @@ impl Store {
     /// `count` frames. Gives clean frames up, writes dirty ones back, and waits for readers, in this
     /// order. No body of an object may be locked.
     pub(crate) fn allocate_frames(&self, count: usize) -> Result<Vec<Frame>, StoreError> {
-        let deadline = Instant::now() + self.options.buffer_patience;
+        self.allocate_frames_within(count, self.options.buffer_patience)
+    }
+
+    /// The same with another patience.
+    pub(crate) fn allocate_frames_within(
+        &self,
+        count: usize,
+        patience: Duration,
+    ) -> Result<Vec<Frame>, StoreError> {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(frames) = self.cache.try_allocate(count) {
                 return Ok(frames);

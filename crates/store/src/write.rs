@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nasd_device::{FRAME_BYTES, Frame, zeros};
 use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
@@ -59,6 +60,15 @@ impl Store {
         check_end(offset, length)?;
         let frames = self.allocate_frames(frame_parts(offset, length).count())?;
         Ok(IncomingFrames { offset, length, frames })
+    }
+
+    /// Why there are no such frames, as far as that can be said without waiting until others give
+    /// some back; `Ok` if there are some now.
+    pub fn check_frames_for_write(&self, offset: u64, length: usize) -> Result<(), StoreError> {
+        self.check_transfer("a write", length as u64)?;
+        check_end(offset, length)?;
+        let count = frame_parts(offset, length).count();
+        self.allocate_frames_within(count, Duration::ZERO).map(drop)
     }
 
     /// Writes `data` at `offset`: all of it or nothing. What is accepted has its space promised;

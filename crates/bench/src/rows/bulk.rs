@@ -89,27 +89,6 @@ pub(super) fn cached_read_512k_x8(bench: &Bench<'_>, name: &str) -> Result<Row, 
     )
 }
 
-pub(super) fn integrity_args(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    protected_read(bench, name, Protection::INTEGRITY_ARGS)
-}
-
-pub(super) fn integrity_data(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    protected_read(bench, name, Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA)
-}
-
-fn protected_read(
-    bench: &Bench<'_>,
-    name: &str,
-    protection: Protection,
-) -> Result<Row, BenchError> {
-    bench.check(&reading(MIB, protection), OBJECT_BYTES)?;
-    let measure =
-        |protection| Ok(bench.read(&reading(MIB, protection), DURATION)?.megabytes_a_second());
-    let limit_name = "the same read with NO_PROTECTION".to_owned();
-    Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }
-        .by_turns(|| measure(Protection::NONE), || measure(protection))
-}
-
 /// The whole object once, right after a start of the drive.
 pub(super) fn cold_read(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let reading = Reading { depth: DISK_DEPTH, ..reading(MIB, Protection::INTEGRITY_ARGS) };

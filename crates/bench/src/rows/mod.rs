@@ -3,6 +3,7 @@
 mod bulk;
 mod crowded;
 mod objects;
+mod protection;
 mod small;
 
 pub use objects::make_objects;
@@ -20,8 +21,10 @@ const ROWS: &[(&str, Measure)] = &[
     ("cached-read-1m", bulk::cached_read_1m),
     ("cached-read-512k", bulk::cached_read_512k),
     ("cached-read-512k-x8", bulk::cached_read_512k_x8),
-    ("integrity-args", bulk::integrity_args),
-    ("integrity-data", bulk::integrity_data),
+    ("integrity-args", protection::integrity_args),
+    ("integrity-data", protection::integrity_data),
+    ("authorize-cached", protection::authorize_cached),
+    ("authorize-uncached", protection::authorize_uncached),
     ("small-read-4k-pipelined", small::pipelined),
     ("small-read-latency", small::latency),
     ("cold-read-1m", bulk::cold_read),

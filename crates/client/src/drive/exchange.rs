@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Digest, Nonce, procedure_bytes};
+use nasd_capability::{CoveredData, Digest, Nonce, Way, procedure_bytes};
 use nasd_protocol::drive::{Operation, PROGRAM, Procedure, VERSION};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, decode_result};
 use nasd_transport::{InFlight, OpaqueAuth, OutgoingCall, Reply, ResultShape};
@@ -255,9 +255,15 @@ impl Shared {
         }
         let receives_data = shape != ResultShape::Plain && status.is_ok();
         let covers_data = receives_data && protection.contains(Protection::INTEGRITY_DATA);
-        let data: Option<&[&[u8]]> = if covers_data { Some(&[received]) } else { None };
-        let digest = prepared.keys.reply(nonce, &verifier.nonce, &[results], data);
-        if digest == verifier.digest {
+        let announced = verifier.data_tag.filter(|_| covers_data);
+        let announced = announced.map(|tag| CoveredData { length: received.len() as u64, tag });
+        let digest = prepared.keys.reply(nonce, &verifier.nonce, &[results], announced.as_ref());
+        if digest == verifier.digest && covers_data == verifier.data_tag.is_some() {
+            let data =
+                announced.map(|_| prepared.keys.data(Way::Reply, &verifier.nonce, &[received]));
+            if data != announced {
+                return Err(ClientError::BadReplyDigest { server: self.address() });
+            }
             return Ok(status.map_err(|status| (status, verifier)));
         }
         match status {
@@ -324,22 +330,19 @@ pub(super) type Ended<T> = (Result<Result<Answer<T>, Status>, Failure>, Vec<u8>)
 
 impl Seal<'_> {
     fn verifier(&self, request: &Request<'_>) -> Verifier {
-        Verifier { nonce: self.nonce, digest: self.digest(request) }
-    }
-
-    fn digest(&self, request: &Request<'_>) -> Digest {
         let Seal { prepared, protection, nonce } = self;
         if protection.is_empty() {
-            return Digest::ZERO;
+            return Verifier::plain(*nonce, Digest::ZERO);
         }
+        let covers_data = request.carries_data && protection.contains(Protection::INTEGRITY_DATA);
+        let data = covers_data.then(|| {
+            let data: Vec<&[u8]> = request.data.iter().map(|slice| &**slice).collect();
+            prepared.keys.data(Way::Request, nonce, &data)
+        });
         let procedure = procedure_bytes(PROGRAM, VERSION, request.procedure.into());
         let covered: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
-        if request.carries_data && protection.contains(Protection::INTEGRITY_DATA) {
-            let data: Vec<&[u8]> = request.data.iter().map(|slice| &**slice).collect();
-            prepared.keys.request(nonce, &covered, Some(&data))
-        } else {
-            prepared.keys.request(nonce, &covered, None)
-        }
+        let digest = prepared.keys.request(nonce, &covered, data.as_ref());
+        Verifier { nonce: *nonce, digest, data_tag: data.map(|data| data.tag) }
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use nasd_capability::{
     Access, Authorized, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce, NonceSource,
-    NonceWindow, SecretKey, Suite, Target, WindowOptions, admit, capability_key, procedure_bytes,
+    NonceWindow, SecretKey, Suite, Target, Way, WindowOptions, admit, capability_key,
+    procedure_bytes,
 };
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
 use nasd_protocol::drive::{
@@ -205,7 +206,7 @@ impl State {
         let own_nonce = nonces.draw(self.clock);
         if procedure == Procedure::Inquiry {
             let results = encode(&Ok(self.information()));
-            return reply_with(own_nonce, Digest::ZERO, &results, 0);
+            return reply_with(&Verifier::plain(own_nonce, Digest::ZERO), &results, 0);
         }
         let credential = Credential::from_opaque(&call.credential).expect("a credential");
         let verifier = Verifier::from_opaque(&call.verifier).expect("a verifier");
@@ -216,7 +217,8 @@ impl State {
             Err(status) => {
                 let timestamp = self.window.clock_for(self.clock, &verifier.nonce);
                 let nonce = Nonce { timestamp, ..own_nonce };
-                return reply_with(nonce, Digest::ZERO, &encode::<()>(&Err(status)), 0);
+                let verifier = Verifier::plain(nonce, Digest::ZERO);
+                return reply_with(&verifier, &encode::<()>(&Err(status)), 0);
             }
         };
         let (results, length) = match self.answers.pop() {
@@ -225,13 +227,14 @@ impl State {
         };
         let protection = authorized.protection();
         let is_data = procedure == Procedure::Read && results[..4] == [0; 4];
-        let data: &[&[u8]] = &[&into[..length]];
-        let data = (is_data && protection.contains(Protection::INTEGRITY_DATA)).then_some(data);
+        let covers = is_data && protection.contains(Protection::INTEGRITY_DATA);
+        let data = covers.then(|| keys.data(Way::Reply, &own_nonce, &[&into[..length]]));
         let digest = match protection.is_empty() {
             true => Digest::ZERO,
-            false => keys.reply(authorized.nonce(), &own_nonce, &[&results], data),
+            false => keys.reply(authorized.nonce(), &own_nonce, &[&results], data.as_ref()),
         };
-        reply_with(own_nonce, digest, &results, length)
+        let data_tag = data.map(|data| data.tag);
+        reply_with(&Verifier { nonce: own_nonce, digest, data_tag }, &results, length)
     }
 
     fn information(&self) -> DriveInformation {
@@ -278,9 +281,13 @@ impl State {
         let procedure = procedure_bytes(PROGRAM, VERSION, call.procedure);
         let covered = [&procedure, call.credential.body, call.arguments];
         let data: Vec<&[u8]> = call.data.iter().map(|slice| &**slice).collect();
-        let data = (call.procedure == u32::from(Procedure::Write)).then_some(&data[..]);
-        let verified =
-            admission.verify(Some(&keys), &covered, data, &verifier.digest, &self.window, now);
+        let covers = call.procedure == u32::from(Procedure::Write)
+            && credential.protection.contains(Protection::INTEGRITY_DATA);
+        let data = covers.then(|| keys.data(Way::Request, &verifier.nonce, &data));
+        assert_eq!(data.map(|data| data.tag), verifier.data_tag, "the client tags what it sends");
+        let digest = &verifier.digest;
+        let window = &self.window;
+        let verified = admission.verify(Some(&keys), &covered, data.as_ref(), digest, window, now);
         Ok((verified?, keys))
     }
 
@@ -430,7 +437,7 @@ fn encode<T: XdrEncode>(result: &Result<T, Status>) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn reply_with(nonce: Nonce, digest: Digest, results: &[u8], data_length: usize) -> Reply {
-    let body = Verifier { nonce, digest }.to_body();
+fn reply_with(verifier: &Verifier, results: &[u8], data_length: usize) -> Reply {
+    let body = verifier.to_body();
     Reply::new(OpaqueAuth { flavor: AUTH_FLAVOR, body: &body }, results, data_length)
 }

@@ -137,7 +137,7 @@ fn authorize<O: Perform>(
     let Ok(arguments) = from_bytes::<O::Arguments>(bytes) else {
         return Err(Answer::Rejected(AcceptStatus::GarbageArguments));
     };
-    let claimed = match Claimed::new(head, bytes) {
+    let claimed = match Claimed::new(head, bytes, None) {
         Ok(claimed) => claimed,
         Err(error) => return Err(Answer::Denied(error.auth_status())),
     };
@@ -146,7 +146,7 @@ fn authorize<O: Perform>(
         Ok(admission) => admission,
         Err(refusal) => return Err(drive.refuse(&claimed, refusal, now)),
     };
-    match drive.verify(&claimed, admission, None, now) {
+    match drive.verify(&claimed, admission, now) {
         Ok(grant) => Ok(Permitted { arguments, grant, key: claimed.credential.key, now }),
         Err(denied) => Err(drive.deny(&claimed, &denied, now)),
     }

@@ -1,10 +1,11 @@
 //! `write`: data of an object, kept where it was received.
 //!
 //! A write is looked at twice. When its arguments have come, `receive` makes all checks that can be
-//! made without the data, and finds buffers. When its data have come, `execute` makes the others,
-//! if any, and applies it. Until every check has passed nothing is changed but buffers.
+//! made without the data, and then finds buffers: nobody without a key gets any. When its data have
+//! come, `execute` checks those, and once more what may have changed meanwhile, and applies it.
+//! Until every check has passed nothing is changed but buffers.
 
-use nasd_capability::Access;
+use nasd_capability::{Access, Refusal, Way};
 use nasd_protocol::drive::{WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
@@ -15,7 +16,7 @@ use nasd_xdr::{Decoder, XdrDecode, XdrError};
 use super::{on_object, refuse_synthetic};
 use crate::Drive;
 use crate::authority::{Claimed, Grant};
-use crate::incoming::{Buffer, Checked, Incoming};
+use crate::incoming::{Buffer, Incoming};
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
 
@@ -44,7 +45,8 @@ pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
     }
 }
 
-/// Checks what can be checked and finds buffers; `None` if either fails.
+/// Checks what can be checked and finds buffers; `None` if either fails. A nonce passes only once, so
+/// that it is not recorded before there are buffers: who gets none can then be told so by `execute`.
 fn prepare(
     drive: &Drive,
     head: &CallHead<'_>,
@@ -52,17 +54,12 @@ fn prepare(
     arguments: WriteArguments,
 ) -> Option<Incoming> {
     let now = drive.environment.now();
-    let claimed = Claimed::new(head, bytes).ok()?;
+    let claimed = Claimed::new(head, bytes, Some(arguments.data_length)).ok()?;
     let admission = drive.admit(&claimed, &access(&arguments), now).ok()?;
-    if admission.covers_data() {
-        let room = drive.unverified.take(arguments.data_length)?;
-        let buffer = buffer_for(drive, &arguments).ok()?;
-        return Some(Incoming { arguments, buffer, checked: Checked::Admitted(admission, room) });
-    }
-    // The buffer first: a nonce passes only once, so that nothing may fail after the digest.
+    let vouched = drive.vouch(&claimed, admission, now).ok()?;
     let buffer = buffer_for(drive, &arguments).ok()?;
-    let grant = drive.verify(&claimed, admission, None, now).ok()?;
-    Some(Incoming { arguments, buffer, checked: Checked::Granted(grant) })
+    let grant = drive.record(vouched, now).ok()?;
+    Some(Incoming { arguments, buffer, grant })
 }
 
 /// Regions without a meaning are told to those with authority alone, by `apply`.
@@ -76,10 +73,18 @@ fn buffer_for(drive: &Drive, arguments: &WriteArguments) -> Result<Buffer, Store
     if length <= SMALL_BYTES {
         return Ok(Buffer::Small(vec![0; length]));
     }
-    match arguments.pieces().ok().and_then(|pieces| pieces.contiguous()) {
-        Some(range) => drive.store.frames_for_write(range.offset, length).map(Buffer::InPlace),
-        None => drive.store.frames_for_write(0, length).map(Buffer::Joined),
-    }
+    let frames = drive.store.frames_for_write(place_of(arguments), length)?;
+    let is_in_place = contiguous(arguments).is_some();
+    Ok(if is_in_place { Buffer::InPlace(frames) } else { Buffer::Joined(frames) })
+}
+
+/// Where in its frames the data lies as it does in the object, if that is one range.
+fn place_of(arguments: &WriteArguments) -> u64 {
+    contiguous(arguments).map_or(0, |range| range.offset)
+}
+
+fn contiguous(arguments: &WriteArguments) -> Option<ByteRange> {
+    arguments.pieces().ok().and_then(|pieces| pieces.contiguous())
 }
 
 /// A write may wait for the medium, or is long enough that others should not wait for it.
@@ -92,37 +97,34 @@ pub(crate) fn waits(payload: Option<&Incoming>) -> Waits {
 
 /// Executes a call whose data have come, or were thrown away.
 pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
-    let claimed = match Claimed::new(call.head, call.arguments) {
-        Ok(claimed) => claimed,
-        Err(error) => return Answer::Denied(error.auth_status()),
-    };
     let now = drive.environment.now();
     match call.payload {
-        Some(incoming) => execute_received(drive, &claimed, incoming, now),
-        None => execute_without_data(drive, &claimed, call.arguments, now),
+        Some(incoming) => execute_received(drive, call.head, call.arguments, incoming, now),
+        None => execute_without_data(drive, call.head, call.arguments, now),
     }
 }
 
 fn execute_received(
     drive: &Drive,
-    claimed: &Claimed<'_>,
+    head: &CallHead<'_>,
+    bytes: &[u8],
     incoming: Incoming,
     now: Timestamp,
 ) -> Answer<ReplyData> {
-    let Incoming { arguments, buffer, checked } = incoming;
-    let grant = match checked {
-        // Its data may have taken their time.
-        Checked::Granted(grant) if grant.is_revoked() => return drive.refuse_revoked(&grant),
-        Checked::Granted(grant) => grant,
-        Checked::Admitted(admission, room) => {
-            let verified = drive.verify(claimed, admission, Some(&buffer.slices()), now);
-            drop(room);
-            match verified {
-                Ok(grant) => grant,
-                Err(denied) => return drive.deny(claimed, &denied, now),
-            }
-        }
+    let Incoming { arguments, buffer, grant } = incoming;
+    let claimed = match Claimed::new(head, bytes, Some(arguments.data_length)) {
+        Ok(claimed) => claimed,
+        Err(error) => return Answer::Denied(error.auth_status()),
     };
+    if let Some(announced) = &claimed.data
+        && let Some(keys) = &grant.keys
+        && keys.data(Way::Request, claimed.nonce(), &buffer.slices()) != *announced
+    {
+        return drive.refuse(&claimed, Refusal::Digest, now);
+    }
+    if let Err(denied) = drive.grant_again(&claimed, &access(&arguments), &grant, now) {
+        return drive.deny(&claimed, &denied, now);
+    }
     let done = apply(drive, &arguments, buffer, &grant, now);
     drive.seal(&grant, done.map(Done::plain))
 }
@@ -130,32 +132,33 @@ fn execute_received(
 /// Finds out why the data were thrown away.
 fn execute_without_data(
     drive: &Drive,
-    claimed: &Claimed<'_>,
+    head: &CallHead<'_>,
     bytes: &[u8],
     now: Timestamp,
 ) -> Answer<ReplyData> {
     let Ok(arguments) = WriteArguments::decode(&mut Decoder::new(bytes)) else {
         return Answer::Rejected(AcceptStatus::GarbageArguments);
     };
-    let admission = match drive.admit(claimed, &access(&arguments), now) {
-        Ok(admission) => admission,
-        Err(refusal) => return drive.refuse(claimed, refusal, now),
+    let claimed = match Claimed::new(head, bytes, Some(arguments.data_length)) {
+        Ok(claimed) => claimed,
+        Err(error) => return Answer::Denied(error.auth_status()),
     };
-    if admission.covers_data() {
-        // There was no room. Without the data nobody can be told so in a way that he can trust.
-        return Answer::Rejected(AcceptStatus::SystemError);
-    }
-    match drive.verify(claimed, admission, None, now) {
+    let admission = match drive.admit(&claimed, &access(&arguments), now) {
+        Ok(admission) => admission,
+        Err(refusal) => return drive.refuse(&claimed, refusal, now),
+    };
+    match drive.verify(&claimed, admission, now) {
+        // The digest covers what is answered to, whatever the data were.
         Ok(grant) => drive.seal::<Written>(&grant, Err(why_no_buffer(drive, &arguments))),
-        Err(denied) => drive.deny(claimed, &denied, now),
+        Err(denied) => drive.deny(&claimed, &denied, now),
     }
 }
 
 /// The status of a write that had authority but got no buffer.
 fn why_no_buffer(drive: &Drive, arguments: &WriteArguments) -> Status {
-    match buffer_for(drive, arguments) {
+    match drive.store.check_frames_for_write(place_of(arguments), arguments.data_length) {
         // It was busy, and is not any more.
-        Ok(_) => Status::Busy,
+        Ok(()) => Status::Busy,
         Err(error) => status_of(&error),
     }
 }

@@ -17,7 +17,7 @@
 enum {
     CREDENTIAL_BYTES = 84,
     VERIFIER_BYTES = 32,
-    NONCE_BYTES = 16
+    DATA_VERIFIER_BYTES = 48
 };
 
 /* Sub-keys of one direction. */
@@ -32,7 +32,8 @@ struct nasd_auth {
     struct direction request, reply;
     uint32_t procedure;
     nasd_nonce nonce;
-    nasd_verifier reply_verifier;
+    nasd_data_verifier reply_verifier;
+    int reply_has_data_tag;
     int reply_was_proved;
 };
 
@@ -90,10 +91,13 @@ struct covered {
     struct buffer data;
 };
 
-/* "What each digest covers" of the document. `request_nonce` is NULL in requests. */
+/*
+ * "What each digest covers" of the document. `request_nonce` is NULL in requests. The digest, and
+ * the tag of the data if it covers any.
+ */
 static int digest(const struct direction *keys, const nasd_nonce *nonce,
                   const nasd_nonce *request_nonce, const struct covered *covered,
-                  uint8_t tag[BLAKE3_BYTES])
+                  uint8_t tag[BLAKE3_BYTES], uint8_t data_tag[BLAKE3_BYTES])
 {
     struct buffer message = {0};
     int has_data = covered->data.bytes != NULL;
@@ -105,8 +109,8 @@ static int digest(const struct direction *keys, const nasd_nonce *nonce,
         append_nonce(&message, request_nonce);
     append(&message, covered->head.bytes, covered->head.length);
     if (has_data) {
-        done = mac(keys->data, nonce, &covered->data, tag);
-        append(&message, tag, NASD_DIGEST_BYTES);
+        done = mac(keys->data, nonce, &covered->data, data_tag);
+        append(&message, data_tag, NASD_DIGEST_BYTES);
     }
     done = done && !covered->head.failed && mac(keys->arguments, nonce, &message, tag);
     free(message.bytes);
@@ -155,25 +159,27 @@ static void cover(struct covered *covered, const uint8_t *bytes, size_t length, 
 }
 
 static int seal_request(struct nasd_auth *self, const uint8_t *arguments, size_t length,
-                        const void *value, nasd_verifier *verifier)
+                        const void *value, nasd_data_verifier *verifier, int *has_data_tag)
 {
     struct covered covered = {0};
-    uint8_t tag[BLAKE3_BYTES] = {0};
+    uint8_t tag[BLAKE3_BYTES] = {0}, data_tag[BLAKE3_BYTES] = {0};
     int is_write = self->procedure == NASD_WRITE;
     size_t data_length = is_write ? ((const nasd_write_arguments *)value)->data.data_len : 0;
     int done = 1;
 
     verifier->nonce = self->nonce;
+    *has_data_tag = is_write && (self->protection & NASD_INTEGRITY_DATA);
     if (self->protection != NASD_NO_PROTECTION) {
         append_integer(&covered.head, NASD_DRIVE_PROGRAM, 4);
         append_integer(&covered.head, NASD_DRIVE_VERSION, 4);
         append_integer(&covered.head, self->procedure, 4);
         append(&covered.head, self->credential, CREDENTIAL_BYTES);
         cover(&covered, arguments, length, is_write, data_length, self->protection);
-        done = digest(&self->request, &self->nonce, NULL, &covered, tag);
+        done = digest(&self->request, &self->nonce, NULL, &covered, tag, data_tag);
         free_covered(&covered);
     }
     memcpy(verifier->digest, tag, NASD_DIGEST_BYTES);
+    memcpy(verifier->data_tag, data_tag, NASD_DIGEST_BYTES);
     return done;
 }
 
@@ -192,14 +198,17 @@ static int marshal(AUTH *auth, XDR *xdrs)
 static int wrap(AUTH *auth, XDR *xdrs, xdrproc_t encode, caddr_t value)
 {
     struct nasd_auth *self = private_of(auth);
-    nasd_verifier verifier;
+    nasd_data_verifier verifier;
     size_t length, verifier_length;
     uint8_t *arguments = encoded(encode, value, &length);
     uint8_t *body = NULL;
-    int done = 0;
+    int done = 0, has_data_tag;
 
-    if (arguments != NULL && seal_request(self, arguments, length, value, &verifier))
-        body = encoded((xdrproc_t)xdr_nasd_verifier, &verifier, &verifier_length);
+    if (arguments != NULL && seal_request(self, arguments, length, value, &verifier, &has_data_tag))
+        body = encoded((xdrproc_t)xdr_nasd_data_verifier, &verifier, &verifier_length);
+    /* The other verifier is this one without its last field. */
+    if (body != NULL && !has_data_tag)
+        verifier_length = VERIFIER_BYTES;
     if (body != NULL)
         done = put_opaque_auth(xdrs, (char *)body, (u_int)verifier_length) &&
                xdr_opaque(xdrs, (char *)arguments, (u_int)length);
@@ -210,13 +219,18 @@ static int wrap(AUTH *auth, XDR *xdrs, xdrproc_t encode, caddr_t value)
 
 static int validate(AUTH *auth, struct opaque_auth *opaque)
 {
+    struct nasd_auth *self = private_of(auth);
+    char body[DATA_VERIFIER_BYTES] = {0};
     XDR xdrs;
     int done;
 
-    if (opaque->oa_flavor != NASD_AUTH_FLAVOR || opaque->oa_length != VERIFIER_BYTES)
+    if (opaque->oa_flavor != NASD_AUTH_FLAVOR ||
+        (opaque->oa_length != VERIFIER_BYTES && opaque->oa_length != DATA_VERIFIER_BYTES))
         return FALSE;
-    xdrmem_create(&xdrs, opaque->oa_base, opaque->oa_length, XDR_DECODE);
-    done = xdr_nasd_verifier(&xdrs, &private_of(auth)->reply_verifier);
+    memcpy(body, opaque->oa_base, opaque->oa_length);
+    self->reply_has_data_tag = opaque->oa_length == DATA_VERIFIER_BYTES;
+    xdrmem_create(&xdrs, body, sizeof body, XDR_DECODE);
+    done = xdr_nasd_data_verifier(&xdrs, &self->reply_verifier);
     xdr_destroy(&xdrs);
     return done;
 }
@@ -225,16 +239,19 @@ static int reply_is_right(struct nasd_auth *self, const uint8_t *results, size_t
                           const void *value)
 {
     struct covered covered = {0};
-    uint8_t tag[BLAKE3_BYTES];
+    uint8_t tag[BLAKE3_BYTES], data_tag[BLAKE3_BYTES] = {0};
     const nasd_read_result *read = value;
     int is_data = self->procedure == NASD_READ && read->status == NASD_OK;
     size_t data_length = is_data ? read->nasd_read_result_u.read.data.data_len : 0;
+    int covers_data = is_data && (self->protection & NASD_INTEGRITY_DATA);
     int done;
 
     cover(&covered, results, length, is_data, data_length, self->protection);
-    done = digest(&self->reply, &self->reply_verifier.nonce, &self->nonce, &covered, tag);
+    done = digest(&self->reply, &self->reply_verifier.nonce, &self->nonce, &covered, tag, data_tag);
     free_covered(&covered);
-    return done && memcmp(tag, self->reply_verifier.digest, NASD_DIGEST_BYTES) == 0;
+    return done && !covers_data == !self->reply_has_data_tag &&
+           memcmp(tag, self->reply_verifier.digest, NASD_DIGEST_BYTES) == 0 &&
+           memcmp(data_tag, self->reply_verifier.data_tag, NASD_DIGEST_BYTES) == 0;
 }
 
 /* Every result begins with its status: success counts only with a right digest. */

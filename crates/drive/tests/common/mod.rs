@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nasd_capability::{
-    Capability, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey, Suite,
+    Capability, DataTag, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey, Suite, Way,
     capability_key, procedure_bytes,
 };
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
@@ -121,7 +121,11 @@ impl TestDrive {
             move || Timestamp(drives_clock.load(Ordering::Relaxed)),
             move || random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
         );
-        let open = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
+        let open = OpenOptions {
+            cache_bytes: 64 << 20,
+            buffer_patience: Duration::from_secs(1),
+            ..OpenOptions::default()
+        };
         let store = Store::open(device, &open).unwrap();
         let drive = Drive::new(store, options, environment).unwrap();
         let server = DriveServer::start(drive, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
@@ -182,21 +186,17 @@ impl TestDrive {
         let covers_data = request.procedure == Procedure::Read
             && status.is_none()
             && request.protection.contains(Protection::INTEGRITY_DATA);
-        let slices: &[&[u8]] = &[&into];
-        let digest = request.signer.keys(request.suite).map(|keys| {
-            keys.reply(&nonce, &verifier.nonce, &[&results], covers_data.then_some(slices))
+        let proved = request.signer.keys(request.suite).is_some_and(|keys| {
+            let data = covers_data.then(|| keys.data(Way::Reply, &verifier.nonce, &[&into]));
+            let digest = keys.reply(&nonce, &verifier.nonce, &[&results], data.as_ref());
+            digest == verifier.digest && data.map(|data| data.tag) == verifier.data_tag
         });
-        let proved = digest == Some(verifier.digest);
         Ok(Answered { status, verifier, proved, results, data: into })
     }
 
-    /// Sends a request but for the last byte of its data, over a connection of its own; then does
-    /// something else, and sends the rest. The status, and whether there is a digest.
-    pub fn ask_in_two_parts(
-        &self,
-        request: &Request<'_>,
-        between: impl FnOnce(),
-    ) -> (Option<Status>, bool) {
+    /// Sends a request but for the last byte of its data, over a connection of its own, and waits so
+    /// long that what was sent has been looked at.
+    pub fn begin_slowly(&self, request: &Request<'_>) -> Slow {
         let sealed = request.seal(self.fresh_nonce());
         let opaque = |body| OpaqueAuth { flavor: AUTH_FLAVOR, body };
         let head = CallHead {
@@ -214,21 +214,19 @@ impl TestDrive {
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let (first, last) = message.split_at(message.len() - 1);
         socket.write_all(&[&mark, first].concat()).unwrap();
-        // So long that what was sent has been looked at.
         std::thread::sleep(Duration::from_millis(200));
+        Slow { socket, last: last[0] }
+    }
+
+    /// The same; then does something else, and sends the rest.
+    pub fn ask_in_two_parts(
+        &self,
+        request: &Request<'_>,
+        between: impl FnOnce(),
+    ) -> (Option<Status>, bool) {
+        let slow = self.begin_slowly(request);
         between();
-        socket.write_all(last).unwrap();
-        let mut mark = [0; 4];
-        socket.read_exact(&mut mark).unwrap();
-        let mut reply = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
-        socket.read_exact(&mut reply).unwrap();
-        // xid, reply, accepted; then the verifier, the status of the call, and the results.
-        let length = u32::from_be_bytes(reply[16..20].try_into().unwrap()) as usize;
-        let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &reply[20..20 + length] };
-        let verifier = Verifier::from_opaque(&verifier).unwrap();
-        let results = &reply[20 + length + 4..];
-        let status = decode_result::<(), Status>(&mut Decoder::new(results)).unwrap().err();
-        (status, verifier.digest != Digest::ZERO)
+        slow.finish()
     }
 
     /// The status of a request that must be refused, which must prove nothing.
@@ -284,6 +282,30 @@ impl TestDrive {
             minimum_protection: Protection::INTEGRITY_ARGS,
             key_epoch: EPOCH,
         }
+    }
+}
+
+/// A request that lacks a byte.
+pub struct Slow {
+    socket: TcpStream,
+    last: u8,
+}
+
+impl Slow {
+    /// Sends the rest. The status, and whether there is a digest.
+    pub fn finish(mut self) -> (Option<Status>, bool) {
+        self.socket.write_all(&[self.last]).unwrap();
+        let mut mark = [0; 4];
+        self.socket.read_exact(&mut mark).unwrap();
+        let mut reply = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
+        self.socket.read_exact(&mut reply).unwrap();
+        // xid, reply, accepted; then the verifier, the status of the call, and the results.
+        let length = u32::from_be_bytes(reply[16..20].try_into().unwrap()) as usize;
+        let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &reply[20..20 + length] };
+        let verifier = Verifier::from_opaque(&verifier).unwrap();
+        let results = &reply[20 + length + 4..];
+        let status = decode_result::<(), Status>(&mut Decoder::new(results)).unwrap().err();
+        (status, verifier.digest != Digest::ZERO)
     }
 }
 
@@ -400,16 +422,17 @@ impl<'a> Request<'a> {
         let procedure = procedure_bytes(PROGRAM, VERSION, self.procedure.into());
         let covers_data = self.procedure == Procedure::Write
             && self.protection.contains(Protection::INTEGRITY_DATA);
-        let slices: &[&[u8]] = &[self.data];
-        let digest = match self.signer.keys(self.suite) {
-            Some(keys) if !self.protection.is_empty() => keys.request(
-                &nonce,
-                &[&procedure, &credential, &arguments],
-                covers_data.then_some(slices),
-            ),
+        let keys = self.signer.keys(self.suite);
+        let covered = keys.as_ref().filter(|_| covers_data);
+        let covered = covered.map(|keys| keys.data(Way::Request, &nonce, &[self.data]));
+        let digest = match keys {
+            Some(keys) if !self.protection.is_empty() => {
+                keys.request(&nonce, &[&procedure, &credential, &arguments], covered.as_ref())
+            }
             _ => Digest::ZERO,
         };
-        let mut verifier = Verifier { nonce, digest }.to_body().to_vec();
+        let data_tag = covers_data.then(|| covered.map_or(DataTag::default(), |data| data.tag));
+        let mut verifier = Verifier { nonce, digest, data_tag }.to_body().to_vec();
         for (tamper, bytes) in [
             (self.tamper_credential, &mut credential),
             (self.tamper_verifier, &mut verifier),

@@ -1,7 +1,7 @@
 //! One value of every message. Each number is that of its field's name in the specification, so
 //! that a walk over the encoding notices two fields in the wrong order.
 
-use nasd_capability::{Capability, Digest, Nonce, SealedKey, SecretKey, Suite};
+use nasd_capability::{Capability, DataTag, Digest, Nonce, SealedKey, SecretKey, Suite};
 use nasd_protocol::drive::{
     AttributesReply, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
     CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
@@ -123,6 +123,7 @@ fn security() -> Vec<Sample> {
     let partition = PartitionId(n32("key_partition"));
     let with_key = credential(CredentialKey::WorkingPrevious(partition));
     let nonce = Nonce { timestamp: time("timestamp"), unique: n("unique") };
+    let plain = Verifier::plain(nonce, Digest([7; 16]));
     // A credential with a capability has 0 for the partition of its key, which the walk does not
     // expect; its capability is walked over alone.
     let body = credential(CredentialKey::Capability(capability())).to_body();
@@ -135,8 +136,19 @@ fn security() -> Vec<Sample> {
     vec![
         message("nasd_credential", &with_key),
         Sample { type_name: "nasd_capability", head_bytes: bytes.len(), bytes, again },
-        message("nasd_verifier", &Verifier { nonce, digest: Digest([7; 16]) }),
+        message("nasd_verifier", &plain),
+        data_verifier(&Verifier { data_tag: Some(DataTag([8; 16])), ..plain }),
     ]
+}
+
+/// Only its length tells it from the other verifier, so that a part of it is one or none.
+fn data_verifier(verifier: &Verifier) -> Sample {
+    let bytes = to_bytes(verifier);
+    let again = |bytes: &[u8]| match bytes.len() {
+        length @ ..48 => Err(XdrError::Truncated { missing: 48 - length }),
+        _ => from_bytes::<Verifier>(bytes).map(|verifier| to_bytes(&verifier)),
+    };
+    Sample { type_name: "nasd_data_verifier", head_bytes: bytes.len(), bytes, again }
 }
 
 /// Key kind, suite, protection, partition, and that a capability follows.

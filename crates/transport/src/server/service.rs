@@ -105,7 +105,7 @@ enum VerifierBody {
     Long(Vec<u8>),
 }
 
-const SHORT_BODY_BYTES: usize = 40;
+const SHORT_BODY_BYTES: usize = 48;
 
 impl Default for VerifierBody {
     fn default() -> Self {

@@ -6,7 +6,7 @@ use super::Outcome;
 use crate::arguments::BenchArguments;
 use crate::cell::DriveKeys;
 use crate::supervisor::{MemberSpec, StartError, Supervisor};
-use nasd_bench::{Memory, Row, Target, measure};
+use nasd_bench::{Cpu, Memory, Row, Target, measure};
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_client::{Authority, ConnectOptions, DriveClient};
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
@@ -26,6 +26,8 @@ const DEVICE_BYTES: u64 = 4 << 30;
 /// The cache holds the whole object.
 const CACHE_BYTES: u64 = 1536 << 20;
 const PARTITION: PartitionId = PartitionId(1);
+/// USER_HZ, the unit of times in /proc: the same on every Linux that this is built for.
+const CLOCK_TICKS_A_SECOND: f64 = 100.0;
 
 /// Measures the rows and prints each beside its limit.
 ///
@@ -37,7 +39,8 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
     let target = start_drive(&directory.0)?;
     if !json {
         println!(
-            "{:<25}{:>10}{:>10}{:>8}{:>10}  {:<6}limit; memory is MiB of the drive beyond its cache",
+            "{:<25}{:>10}{:>10}{:>8}{:>10}  {:<6}limit; memory is MiB of the drive beyond its cache, \
+             cpu its seconds a GiB",
             "row", "value", "limit", "ratio", "memory", "unit"
         );
     }
@@ -53,7 +56,7 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
 }
 
 fn print_row(row: &Row) {
-    let Row { name, value, limit, ratio, unit, limit_name, memory } = row;
+    let Row { name, value, limit, ratio, unit, limit_name, memory, cpu } = row;
     // Times need their decimals.
     let decimals = if unit.ends_with('s') && !unit.ends_with("/s") { 2 } else { 0 };
     let or_dash = |number: &Option<f64>, decimals: usize| match number {
@@ -63,7 +66,10 @@ fn print_row(row: &Row) {
     let (limit, ratio) = (or_dash(limit, decimals), or_dash(ratio, 2));
     let memory = memory.map_or("-".to_owned(), |memory| (memory.beyond_cache() >> 20).to_string());
     let numbers = format!("{value:>10.decimals$}{limit:>10}{ratio:>8}{memory:>10}");
-    println!("{name:<25}{numbers}  {unit:<6}{limit_name}");
+    let cpu = cpu.map_or(String::new(), |Cpu { value, limit }| {
+        format!("; cpu {value:.3}, of the limit {limit:.3}")
+    });
+    println!("{name:<25}{numbers}  {unit:<6}{limit_name}{cpu}");
 }
 
 /// A directory that is removed at the end.
@@ -108,19 +114,25 @@ fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
     };
     let version = created.attributes.access_control_version;
     let working = SecretKey::new(started.keys.working_key);
-    let key = capability_key(&working, &capability, version);
+    let issue = move |capability: Capability| {
+        let key = capability_key(&working, &capability, version);
+        IssuedCapability { capability, key }
+    };
     drop(started);
+    let timed = drive.clone();
     let (restarted, measured, filled) = (drive.clone(), drive, directory.to_owned());
     let (theirs, peak) = (others_peak.clone(), others_peak);
     Ok(Target {
         address,
         drive: name,
         object: ObjectName { partition: PARTITION, object: created.object },
-        capability: IssuedCapability { capability, key },
+        capability: issue(capability),
         manager,
         directory: directory.to_owned(),
         restart: Box::new(move || lock(&restarted).restart()),
         peak_memory: Box::new(move || lock(&peak).take().or_else(|| lock(&measured).peak_memory())),
+        cpu_seconds: Box::new(move || lock(&timed).cpu_seconds()),
+        mint: Box::new(move |audit_id| issue(Capability { audit_id, ..capability })),
         open_filled: Box::new(move |objects, times| {
             let (seconds, memory) =
                 filled::open_filled(&filled, objects, times).map_err(|error| error.to_string())?;
@@ -212,6 +224,11 @@ impl BenchDrive {
         self.peak_bytes = peaks.fold(self.peak_bytes, u64::max);
     }
 
+    /// Processor time of the process that runs, in seconds.
+    fn cpu_seconds(&self) -> Option<f64> {
+        self.supervisor.processes().into_iter().map(cpu_seconds).sum()
+    }
+
     /// The most memory since this was asked last.
     fn peak_memory(&mut self) -> Option<Memory> {
         self.note_peak();
@@ -222,6 +239,17 @@ impl BenchDrive {
         let peak_bytes = std::mem::take(&mut self.peak_bytes);
         (peak_bytes > 0).then_some(Memory { peak_bytes, cache_bytes: self.cache_bytes })
     }
+}
+
+/// Processor time of a process and of those of its threads that are gone, from fields 14 and 15 of
+/// its `stat` (proc(5)), in clock ticks.
+fn cpu_seconds(process: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, field 2, may have blanks and brackets in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+    let ticks = times.next()?.ok()? + times.next()?.ok()?;
+    Some(ticks as f64 / CLOCK_TICKS_A_SECOND)
 }
 
 /// The most memory that a process had, from the line `VmHWM:  1234 kB`.

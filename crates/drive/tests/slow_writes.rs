@@ -1,0 +1,214 @@
+//! Writes whose data take their time: who gets buffers for them, and what is looked at again when the
+//! data have come.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use nasd_capability::Capability;
+use nasd_drive::DriveOptions;
+use nasd_protocol::drive::{
+    PartitionKey, Procedure, ReadArguments, RemoveArguments, SetattrArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
+};
+use nasd_protocol::{CredentialKey, Status};
+use nasd_transport::ServerOptions;
+use nasd_types::{ObjectName, Protection, SetAttributes};
+
+const BOTH: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
+const LARGE: usize = 4 << 20;
+
+fn write<'a>(name: ObjectName, data: &'a [u8], signer: Signer, by: Protection) -> Request<'a> {
+    let arguments = WriteArguments::single(name, 0, data.len(), false);
+    let request = Request::new(Procedure::Write, &arguments, signer);
+    Request { data, protection: by, ..request }
+}
+
+fn contents(drive: &TestDrive, name: ObjectName, length: usize) -> Vec<u8> {
+    let arguments = ReadArguments::single(name, 0, length as u64);
+    let request = Request::new(Procedure::Read, &arguments, Signer::partition());
+    drive.ask(&Request { protection: BOTH, ..request }).unwrap().data
+}
+
+/// What the drive is asked to do between the first and the last part of a write.
+type Change = fn(&TestDrive, ObjectName);
+
+fn set_version(drive: &TestDrive, name: ObjectName) {
+    let changes = SetAttributes { access_control_version: Some(6), ..SetAttributes::default() };
+    let arguments = SetattrArguments { name, changes, durable: false };
+    assert!(drive.by(Signer::partition(), Procedure::Setattr, &arguments).status.is_none());
+}
+
+fn set_working_key(drive: &TestDrive, epoch: u32, number: u8) {
+    let value = Signer::partition().seal(number);
+    let which = PartitionKey::Current;
+    let arguments = SetpartitionkeyArguments { partition: PARTITION, which, epoch, value };
+    assert!(drive.by(Signer::partition(), Procedure::Setpartitionkey, &arguments).status.is_none());
+}
+
+fn raise_minimum(drive: &TestDrive, minimum: Protection) {
+    let arguments = SetpartitionArguments {
+        partition: PARTITION,
+        compression: None,
+        minimum_protection: Some(minimum),
+    };
+    assert!(drive.by(Signer::partition(), Procedure::Setpartition, &arguments).status.is_none());
+}
+
+/// A capability that may become the previous working key's, and whatever makes it worth nothing.
+const CHANGES: &[(&str, Change, Option<Status>)] = &[
+    ("nothing", |_, _| (), None),
+    ("another working key", |drive, _| set_working_key(drive, EPOCH + 1, 50), None),
+    ("access control version", set_version, Some(Status::RefusedDigest)),
+    (
+        "two other working keys",
+        |drive, _| {
+            set_working_key(drive, EPOCH + 1, 50);
+            set_working_key(drive, EPOCH + 2, 51);
+        },
+        Some(Status::RefusedKey),
+    ),
+    ("minimum", |drive, _| raise_minimum(drive, BOTH), Some(Status::RefusedProtection)),
+    ("expiry", |drive, _| drive.advance(3600 * SECOND), Some(Status::RefusedExpired)),
+    (
+        "removal",
+        |drive, name| {
+            let arguments = RemoveArguments { name, durable: false };
+            let removed = drive.by(Signer::partition(), Procedure::Remove, &arguments);
+            assert!(removed.status.is_none());
+        },
+        Some(Status::RefusedDigest),
+    ),
+];
+
+#[test]
+fn a_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_nothing() {
+    for (what, change, expected) in CHANGES {
+        for (length, by) in [(4096, Protection::INTEGRITY_ARGS), (200_000, BOTH)] {
+            let drive = TestDrive::new();
+            let name = drive.object_with(&pattern(1, length));
+            let signer = Signer::capability(&drive.capability(name));
+            let data = pattern(2, length);
+            let request = write(name, &data, signer, by);
+            let answered = drive.ask_in_two_parts(&request, || change(&drive, name));
+            assert_eq!(answered, (*expected, expected.is_none()), "{what}, {length}");
+            let kept = pattern(if expected.is_none() { 2 } else { 1 }, length);
+            let kept = if *what == "removal" { Vec::new() } else { kept };
+            assert!(contents(&drive, name, length) == kept, "{what}, {length}");
+        }
+    }
+}
+
+#[test]
+fn a_write_by_a_key_that_is_replaced_when_its_data_have_come_changes_nothing() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(&pattern(1, 4096));
+    let data = pattern(2, 4096);
+    let request = write(name, &data, Signer::working(), BOTH);
+    let change = || set_working_key(&drive, EPOCH + 1, 50);
+    let refused = drive.ask_in_two_parts(&request, change);
+    assert_eq!(refused, (Some(Status::RefusedDigest), false));
+    assert!(contents(&drive, name, 4096) == pattern(1, 4096));
+    let previous = Signer::key(CredentialKey::WorkingPrevious(PARTITION), WORKING_KEY);
+    assert_eq!(drive.ask(&write(name, &data, previous, BOTH)).unwrap().status, None);
+}
+
+#[test]
+fn a_weaker_write_is_cut_off_by_a_minimum_that_is_raised_meanwhile() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(&pattern(1, 4096));
+    let data = pattern(2, 4096);
+    let request = write(name, &data, Signer::working(), Protection::INTEGRITY_ARGS);
+    let refused = drive.ask_in_two_parts(&request, || raise_minimum(&drive, BOTH));
+    assert_eq!(refused, (Some(Status::RefusedProtection), false));
+    assert!(contents(&drive, name, 4096) == pattern(1, 4096));
+}
+
+/// Small writes, and those of a frame and more, in place and in pieces.
+#[test]
+fn other_data_than_were_announced_change_nothing() {
+    let drive = TestDrive::new();
+    for length in [8, 4096, 70_000] {
+        let name = drive.object_with(&pattern(1, length));
+        let data = pattern(2, length);
+        let flip = move |bytes: &mut Vec<u8>| bytes[length - 1] ^= 1;
+        let request = write(name, &data, Signer::working(), BOTH);
+        let request = Request { tamper_data: Some(&flip), ..request };
+        assert_eq!(drive.refused(&request), Status::RefusedDigest);
+        assert!(contents(&drive, name, length) == pattern(1, length), "{length}");
+    }
+}
+
+/// A drive with 64 MiB of cache that is patient for longer than these tests last.
+fn patient() -> TestDrive {
+    let server =
+        ServerOptions { peer_timeout: Duration::from_secs(60), ..DriveOptions::default().server };
+    TestDrive::with(DriveOptions { server, ..DriveOptions::default() })
+}
+
+#[test]
+fn writers_without_a_key_get_no_buffers() {
+    let drive = patient();
+    let name = drive.object_with(&pattern(1, 100));
+    let data = pattern(3, LARGE);
+    let made_up = Capability { object: nasd_types::ObjectId(99_999), ..drive.capability(name) };
+    let shown = drive.capability(name);
+    let wrong = Capability { expires: shown.expires.plus_ns(1), ..shown };
+    let strangers = [
+        Signer::key(CredentialKey::WorkingCurrent(PARTITION), 77),
+        Signer::capability(&made_up),
+        Signer::minted(&shown, &wrong, 5),
+    ];
+    // Of each of them more than the cache holds; and each has a digest that is not the right one.
+    let mut stuck = Vec::new();
+    for signer in strangers {
+        for by in [BOTH, Protection::INTEGRITY_ARGS].repeat(6) {
+            let target = if signer.claimed == CredentialKey::Capability(made_up) {
+                ObjectName { partition: PARTITION, object: made_up.object }
+            } else {
+                name
+            };
+            stuck.push(drive.begin_slowly(&write(target, &data, signer.clone(), by)));
+        }
+    }
+    // Those with a key find all of the cache there is.
+    let holders: Vec<_> = (0..8)
+        .map(|_| {
+            let name = drive.object_with(b"");
+            (name, drive.begin_slowly(&write(name, &data, Signer::working(), BOTH)))
+        })
+        .collect();
+    for (name, slow) in holders {
+        assert_eq!(slow.finish(), (None, true));
+        assert!(contents(&drive, name, LARGE) == data);
+    }
+    for slow in stuck {
+        assert_eq!(slow.finish(), (Some(Status::RefusedDigest), false));
+    }
+    assert!(contents(&drive, name, 100) == pattern(1, 100));
+}
+
+#[test]
+fn a_writer_with_a_key_for_whom_there_is_no_buffer_is_told_so_with_proof() {
+    let drive = patient();
+    let data = pattern(3, LARGE);
+    let name = drive.object_with(b"");
+    // As much as the cache is large, held by those who have a key.
+    let stuck: Vec<_> =
+        (0..16).map(|_| drive.begin_slowly(&write(name, &data, Signer::working(), BOTH))).collect();
+    for by in [BOTH, Protection::INTEGRITY_ARGS] {
+        let answered = drive.ask(&write(name, &data, Signer::working(), by)).unwrap();
+        assert_eq!(answered.failed(), Status::Busy, "{by:?}");
+        // To a stranger nothing is told of it.
+        let stranger = Signer::key(CredentialKey::WorkingCurrent(PARTITION), 77);
+        assert_eq!(drive.refused(&write(name, &data, stranger, by)), Status::RefusedDigest);
+    }
+    drop(stuck);
+    let begun = std::time::Instant::now();
+    while drive.ask(&write(name, &data, Signer::working(), BOTH)).unwrap().status.is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the buffers do not come back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
