@@ -10,6 +10,7 @@ use nasd_capability::{
     Proved, Refusal, Suite, admit, admit_again, capability_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
+use nasd_protocol::drive::Procedure;
 use nasd_protocol::{Credential, CredentialKey, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
@@ -68,6 +69,9 @@ pub(crate) enum Denied {
     Refused(Refusal),
     /// Whether it may could not be found out.
     Failed(StoreError),
+    /// It may change something, and nothing on the medium would keep it from passing once more after
+    /// the next start ([`crate::clock`]).
+    AboveTheMark,
 }
 
 impl From<Refusal> for Denied {
@@ -130,6 +134,22 @@ impl<'a> Claimed<'a> {
     pub(crate) fn nonce(&self) -> &Nonce {
         &self.verifier.nonce
     }
+
+    /// Whether its operation may leave anything other than it was.
+    fn may_change(&self) -> bool {
+        let [.., number] = self.procedure.as_chunks().0 else {
+            return true;
+        };
+        !matches!(
+            Procedure::try_from(u32::from_be_bytes(*number)),
+            Ok(Procedure::Null
+                | Procedure::Inquiry
+                | Procedure::Read
+                | Procedure::Getattr
+                | Procedure::Seek
+                | Procedure::Blocksrequired)
+        )
+    }
 }
 
 impl Drive {
@@ -172,7 +192,9 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
-        self.clock.pass(now, &self.store);
+        if self.clock.pass(now, &self.store).is_err() && claimed.may_change() {
+            return Err(Denied::AboveTheMark);
+        }
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
         let generation = ring.generation();
