@@ -136,6 +136,11 @@ impl NonceWindow {
         (self.past_ns.load(Ordering::Relaxed), self.ahead_ns.load(Ordering::Relaxed))
     }
 
+    /// Memory that it takes, in bytes: always the same.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.sets)
+    }
+
     /// Whether the nonce could still be recorded: [`Refusal::Skew`] outside the window,
     /// [`Refusal::Replay`] if it was seen or can't be told from one that was.
     pub fn check(&self, now: Timestamp, nonce: &Nonce) -> Result<(), Refusal> {

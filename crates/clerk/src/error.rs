@@ -90,7 +90,6 @@ impl From<ClientError> for ClerkError {
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. }
             | ClientError::WrongDrive { .. }
-            | ClientError::ClockTooFar { .. }
             | ClientError::NoCommonSuite { .. } => ClerkError::Protocol(error.to_string()),
         }
     }

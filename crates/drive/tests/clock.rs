@@ -9,13 +9,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::*;
-use nasd_capability::{Nonce, NonceSource};
+use nasd_capability::{Nonce, NonceSource, SecretKey, capability_key};
+use nasd_client::{Authority, ConnectOptions, DriveClient, Host, SystemHost, TcpConnector};
 use nasd_device::BlockDevice;
 use nasd_drive::DriveOptions;
 use nasd_protocol::Status;
-use nasd_protocol::drive::{FlushpartitionArguments, GetattrArguments, Procedure};
-use nasd_transport::ServerOptions;
-use nasd_types::{ObjectName, Timestamp};
+use nasd_protocol::drive::{
+    DriveInformation, FlushpartitionArguments, GetattrArguments, Procedure,
+};
+use nasd_protocol::manager::IssuedCapability;
+use nasd_transport::{ClientOptions, ServerOptions};
+use nasd_types::{ObjectName, Protection, Rights, Timestamp};
 
 const DAY: i64 = 86_400;
 
@@ -115,4 +119,89 @@ fn a_step_of_the_machines_clock_while_the_drive_is_stopped_lets_nothing_pass_twi
             }
         }
     }
+}
+
+/// A machine that takes its time of day from elsewhere.
+struct WrongHost(SystemHost, Timestamp);
+
+impl Host for WrongHost {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wall_clock(&self) -> Timestamp {
+        self.1.plus_ns(u64::try_from(self.elapsed().as_nanos()).unwrap())
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
+#[test]
+fn clients_work_whatever_their_own_clock_shows() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let capability = drive.capability(name);
+    let working = SecretKey::new(key_of(WORKING_KEY));
+    let key = capability_key(&working, &capability, 5);
+    let holder =
+        Authority::capability(&IssuedCapability { capability, key }, Protection::INTEGRITY_ARGS);
+    let drive_key = SecretKey::new(key_of(DRIVE_KEY));
+    let keeper = Authority::drive_key(drive_key, Protection::INTEGRITY_ARGS);
+    let manager = Authority::working_key(PARTITION, working, Protection::INTEGRITY_ARGS);
+    for wall in [0, START / 2, START - 3600 * SECOND, START + 3600 * SECOND, 2 * START] {
+        for authority in [&holder, &keeper, &manager] {
+            let address = drive.server().address().to_string();
+            let connector = TcpConnector::new(address, ClientOptions::default());
+            let host = WrongHost(SystemHost::new(), Timestamp(wall));
+            let client = DriveClient::over(
+                Arc::new(connector),
+                Arc::new(host),
+                Some(DRIVE),
+                &ConnectOptions::default(),
+            );
+            let mut into = [0; 8];
+            let outcome = client.read(authority, name, 0, &mut into).unwrap();
+            assert_eq!(&into[..outcome.length], b"contents");
+            assert!(client.drive_time().distance_ns(drive.now()) < 100 * SECOND);
+        }
+    }
+}
+
+#[test]
+fn an_inquiry_by_a_key_is_answered_at_any_time_and_proves_its_answer() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    // For another operation, and expired: a question does nothing.
+    let mut capability = drive.capability(name);
+    capability.rights = Rights::CREATE;
+    capability.expires = Timestamp(1);
+    let signers =
+        [Signer::capability(&capability), Signer::drive(), Signer::partition(), Signer::working()];
+    for signer in signers {
+        let mut seen = Vec::new();
+        for timestamp in [1, drive.now().0, u64::MAX] {
+            let nonce = Some(Nonce { timestamp: Timestamp(timestamp), unique: 7 });
+            let request = Request::new(Procedure::Inquiry, &(), signer.clone());
+            let request = Request { nonce, ..request };
+            // As often as it is asked, but never with the same nonce.
+            for _ in 0..3 {
+                let answered = drive.ask(&request).unwrap();
+                assert_eq!((answered.status, answered.proved), (None, true));
+                assert!(!seen.contains(&answered.verifier.nonce));
+                seen.push(answered.verifier.nonce);
+                let told: DriveInformation = answered.take();
+                assert_eq!(told.clock, drive.now());
+            }
+        }
+    }
+    // Who has no right digest is told so, and nothing else.
+    let forged = Signer::minted(&capability, &capability, 6);
+    let request = Request::new(Procedure::Inquiry, &(), forged);
+    assert_eq!(drive.refused(&request), Status::RefusedDigest);
 }
