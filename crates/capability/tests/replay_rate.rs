@@ -71,6 +71,8 @@ impl Recorded {
 struct World {
     window: NonceWindow,
     now: Timestamp,
+    /// What the drive told as its clock when it was started: nobody stamps earlier.
+    began: Timestamp,
     clients: Vec<NonceSource>,
     under_way: Vec<Nonce>,
     recorded: Recorded,
@@ -84,10 +86,12 @@ impl World {
         let mut random = Random(seed);
         let options = WindowOptions::default();
         let clients = (0..CLIENTS).map(|_| NonceSource::new(random.below(u64::MAX))).collect();
+        let began = START.plus_ns(options.ahead_ns + 1);
         let latest = vec![Nonce::default(); LATEST];
         World {
             window: NonceWindow::new(options, START, seed),
-            now: START.plus_ns(options.ahead_ns + 1),
+            now: began,
+            began,
             clients,
             under_way: Vec::with_capacity(UNDER_WAY),
             recorded: Recorded { any: Vec::new(), latest, count: 0 },
@@ -103,7 +107,7 @@ impl World {
         let client = self.random.below(CLIENTS as u64) as usize;
         // Clocks are known to within half a second.
         let stamped = Timestamp(self.now.0 + SECOND / 2 - self.random.below(SECOND));
-        self.under_way.push(self.clients[client].draw(stamped));
+        self.under_way.push(self.clients[client].draw(stamped.max(self.began)));
         if self.under_way.len() == UNDER_WAY {
             let arriving = self.under_way.swap_remove(self.random.below(UNDER_WAY as u64) as usize);
             if self.passes(&arriving) {
@@ -140,6 +144,7 @@ impl World {
         }
         // Clients ask what time it is, and begin anew.
         self.now = self.window.clock(self.now);
+        self.began = self.now;
         self.under_way.clear();
     }
 }
