@@ -11,15 +11,17 @@ use std::time::Duration;
 use common::*;
 use nasd_capability::{Nonce, NonceSource, SecretKey, capability_key};
 use nasd_client::{Authority, ConnectOptions, DriveClient, Host, SystemHost, TcpConnector};
-use nasd_device::BlockDevice;
+use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
 use nasd_drive::DriveOptions;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    DriveInformation, FlushpartitionArguments, GetattrArguments, Procedure,
+    DriveInformation, FlushpartitionArguments, GetattrArguments, Procedure, ReadArguments,
+    SetattrArguments,
 };
 use nasd_protocol::manager::IssuedCapability;
-use nasd_transport::{ClientOptions, ServerOptions};
-use nasd_types::{ObjectName, Protection, Rights, Timestamp};
+use nasd_store::Store;
+use nasd_transport::{ChannelError, ClientOptions, ServerOptions};
+use nasd_types::{ObjectName, Protection, Rights, SetAttributes, Timestamp};
 
 const DAY: i64 = 86_400;
 
@@ -204,4 +206,30 @@ fn an_inquiry_by_a_key_is_answered_at_any_time_and_proves_its_answer() {
     let forged = Signer::minted(&capability, &capability, 6);
     let request = Request::new(Procedure::Inquiry, &(), forged);
     assert_eq!(drive.refused(&request), Status::RefusedDigest);
+}
+
+/// What passes above the mark may pass once more after the next start: so nothing may that does
+/// anything.
+#[test]
+fn while_the_mark_cannot_be_moved_only_what_changes_nothing_is_served() {
+    let device = Arc::new(FaultyDevice::zeroed(192 << 20));
+    Store::format(device.clone(), &format_options()).unwrap();
+    let drive = TestDrive::on(device.clone(), patient(), START);
+    let name = drive.object_with(b"contents");
+    let read = ReadArguments::single(name, 0, 8);
+    let changes = SetAttributes { fs_specific: Some(Box::new([1; 256])), ..Default::default() };
+    let set = SetattrArguments { name, durable: false, changes };
+    assert_eq!(drive.by(Signer::working(), Procedure::Setattr, &set).status, None);
+    device.set_plan(FaultPlan { unwritable: 0..u64::MAX, ..FaultPlan::default() });
+    // Beyond any mark that was put before.
+    drive.advance(100 * SECOND);
+    assert_eq!(drive.by(Signer::working(), Procedure::Read, &read).data, b"contents");
+    assert_eq!(
+        drive.by(Signer::working(), Procedure::Getattr, &GetattrArguments { name }).status,
+        None
+    );
+    let request = Request::new(Procedure::Setattr, &set, Signer::working());
+    let refused = drive.ask(&request);
+    assert!(matches!(refused, Err(ChannelError::Rejected { .. })), "{refused:?}");
+    assert_eq!(drive.by(Signer::working(), Procedure::Read, &read).data, b"contents");
 }
