@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nasd_capability::{Digest, Nonce, Suite};
+use nasd_capability::{DataTag, Digest, Nonce, Suite};
 use nasd_client::{ConnectOptions, DriveClient};
 use nasd_protocol::drive::{PROGRAM, Procedure, ReadArguments, VERSION, WriteArguments};
 use nasd_protocol::manager::IssuedCapability;
@@ -296,7 +296,8 @@ impl Peer {
         let elapsed = u64::try_from(self.victim.asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let nonce = Nonce { timestamp: self.victim.clock.plus_ns(elapsed), unique: self.next() };
         let digest = Digest([self.next() as u8; 16]);
-        let verifier = Verifier { nonce, digest }.to_body();
+        let data_tag = protection.contains(Protection::INTEGRITY_DATA).then_some(DataTag(digest.0));
+        let verifier = Verifier { nonce, digest, data_tag }.to_body();
         let head = CallHead {
             xid,
             program: PROGRAM,

@@ -151,7 +151,7 @@ raw_record! {
 }
 raw_record! {
     /// The drive's counters.
-    Counters COUNTERS_BYTES 1..4
+    Counters COUNTERS_BYTES 2..4
 }
 
 impl Object {
@@ -275,6 +275,16 @@ impl Counters {
     }
     pub(crate) fn object_limit(&self) -> u64 {
         le64(&self.0, 8)
+    }
+
+    /// Sets what can't be to the closest that can be; names the first such field.
+    pub(crate) fn tidy(&mut self) -> Option<&'static str> {
+        let known = PROTECTION as u8;
+        if self.0[1] & !known == 0 {
+            return None;
+        }
+        self.0[1] &= known;
+        Some("MINIMUM_PROTECTION has bits without a meaning")
     }
 
     /// Sets OBJECT_LIMIT well above what is known to have been given out, because the rest of what

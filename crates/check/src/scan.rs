@@ -161,7 +161,12 @@ impl Scan<'_> {
                     let counters =
                         self.decode::<Counters>(Table::Drive, key, Subject::Drive, &value);
                     seen[COUNTERS as usize] = counters.is_some();
-                    self.state.object_limit = counters.map(|counters| counters.object_limit());
+                    self.state.object_limit = counters.as_ref().map(Counters::object_limit);
+                    if let Some(mut counters) = counters
+                        && let Some(detail) = counters.tidy()
+                    {
+                        self.field(Table::Drive, key, Subject::Drive, detail, &counters);
+                    }
                 }
                 MARK => {
                     let mark = self.decode::<Mark>(Table::Drive, key, Subject::Drive, &value);

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
-use nasd_types::Timestamp;
+use nasd_transport::BufferPool;
+use nasd_types::{PartitionId, Protection, Timestamp};
 
+use crate::audit::AuditTrail;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::key_cache::KeyCache;
@@ -15,6 +17,9 @@ use crate::key_ring::{CurrentRing, KeyRing};
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
 use crate::{DriveOptions, Environment, ScrubPass};
+
+/// Most memory for encryption that is kept while nobody uses it.
+const IDLE_BUFFER_BYTES: usize = 16 << 20;
 
 /// A drive: an object store behind the protocol of `specs/nasd.x`. It keeps nothing about clients
 /// but the nonces that it has seen.
@@ -29,7 +34,10 @@ pub struct Drive {
     pub(crate) keys: KeyCache,
     pub(crate) window: NonceWindow,
     pub(crate) nonces: NonceSource,
+    /// For data that are encrypted or decrypted.
+    pub(crate) buffers: BufferPool,
     pub(crate) counters: Counters,
+    pub(crate) audit: AuditTrail,
     pub(crate) scrub: ScrubProgress,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
@@ -65,7 +73,9 @@ impl Drive {
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
+            buffers: BufferPool::new(IDLE_BUFFER_BYTES),
             counters: Counters::default(),
+            audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),
             instance: environment.random(),
             started,
@@ -79,6 +89,23 @@ impl Drive {
     /// The store, for whoever runs in the same process.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The partitions that requests may name, in ascending order: all but the audit trail's.
+    pub fn partitions(&self) -> Vec<PartitionId> {
+        let mut partitions = self.store.partitions();
+        partitions.retain(|partition| *partition != PartitionId::AUDIT);
+        partitions
+    }
+
+    /// The weakest protection that it accepts anywhere: as it was started, and as it was set.
+    pub fn minimum_protection(&self) -> Protection {
+        self.options.minimum_protection | self.ring.drive_minimum()
+    }
+
+    /// Makes durable what the audit trail has counted: a server does that every second.
+    pub fn keep_audit_trail(&self) {
+        self.audit.keep(&self.store, self.environment.now());
     }
 
     /// The last pass of the scrub that ended since the drive was started.

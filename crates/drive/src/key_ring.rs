@@ -9,7 +9,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use nasd_capability::{Capability, Refusal, SecretKey, WorkingKey, WorkingKeys};
+use nasd_capability::{
+    Capability, Refusal, SealedCapability, SealingKeys, SecretKey, WorkingKey, WorkingKeys,
+};
 use nasd_protocol::CredentialKey;
 use nasd_protocol::drive::PartitionState;
 use nasd_store::{PartitionKeys, PartitionSettings, Store, StoreError, StoredKey};
@@ -22,6 +24,8 @@ use crate::key_cache::KeyCache;
 struct PartitionRing {
     key: Option<SecretKey>,
     working: Option<WorkingKeys>,
+    /// What capabilities of an epoch are opened with.
+    sealing: Vec<(u32, SealingKeys)>,
     settings: PartitionSettings,
 }
 
@@ -30,6 +34,8 @@ struct PartitionRing {
 pub(crate) struct KeyRing {
     master: Option<SecretKey>,
     drive: Option<SecretKey>,
+    /// What the drive demands of all requests.
+    minimum_protection: Protection,
     /// Asked for every request; partitions are made by the drive's administrator alone.
     partitions: HashMap<PartitionId, PartitionRing, NameHashing>,
     /// How many rings were in force before this one.
@@ -47,6 +53,7 @@ impl KeyRing {
         Ok(KeyRing {
             master: keys.master.as_ref().map(secret),
             drive: keys.drive.as_ref().map(secret),
+            minimum_protection: store.minimum_protection(),
             partitions,
             generation: 0,
         })
@@ -66,6 +73,16 @@ impl KeyRing {
         self.working(capability.partition)?.of_epoch(capability.key_epoch)
     }
 
+    /// The capability that was sealed under one of the working keys.
+    pub(crate) fn open(&self, sealed: &SealedCapability) -> Result<Capability, Refusal> {
+        // Which says whether there is such a key, in the same words as of a plain capability.
+        self.working(sealed.partition)?.of_epoch(sealed.key_epoch)?;
+        let ring = self.partitions.get(&sealed.partition).ok_or(Refusal::Key)?;
+        let of_epoch = ring.sealing.iter().find(|(epoch, _)| *epoch == sealed.key_epoch);
+        let (_, keys) = of_epoch.ok_or(Refusal::Epoch)?;
+        keys.open(sealed).ok_or(Refusal::Digest)
+    }
+
     /// A key that is used for itself. Capabilities have their own way.
     pub(crate) fn direct_key(&self, key: &CredentialKey) -> Result<&SecretKey, Refusal> {
         let found = match key {
@@ -80,7 +97,10 @@ impl KeyRing {
             CredentialKey::WorkingPrevious(partition) => {
                 self.working(*partition)?.previous.as_ref().map(|previous| &previous.key)
             }
-            CredentialKey::None | CredentialKey::Capability(_) => None,
+            CredentialKey::None
+            | CredentialKey::Capability(_)
+            | CredentialKey::Narrowed(_)
+            | CredentialKey::Sealed(_) => None,
         };
         found.ok_or(Refusal::Key)
     }
@@ -115,11 +135,9 @@ impl PartitionRing {
     fn read(store: &Store, partition: PartitionId) -> Result<PartitionRing, StoreError> {
         let keys = store.keys(partition)?;
         let settings = store.partition_settings(partition)?;
-        Ok(PartitionRing {
-            key: keys.partition.as_ref().map(secret),
-            working: working_keys(&keys),
-            settings,
-        })
+        let working = working_keys(&keys);
+        let sealing = working.as_ref().map(sealing_keys).unwrap_or_default();
+        Ok(PartitionRing { key: keys.partition.as_ref().map(secret), working, sealing, settings })
     }
 }
 
@@ -133,6 +151,11 @@ fn working_keys(keys: &PartitionKeys) -> Option<WorkingKeys> {
     Some(WorkingKeys { current, previous })
 }
 
+fn sealing_keys(working: &WorkingKeys) -> Vec<(u32, SealingKeys)> {
+    let both = [Some(&working.current), working.previous.as_ref()];
+    both.into_iter().flatten().map(|key| (key.epoch, SealingKeys::new(&key.key))).collect()
+}
+
 fn secret(key: &StoredKey) -> SecretKey {
     SecretKey::new(*key.expose())
 }
@@ -143,12 +166,15 @@ pub(crate) struct CurrentRing {
     ring: RwLock<KeyRing>,
     /// [`KeyRing::demands`], so that most requests need not look into the ring twice.
     demands: AtomicU32,
+    /// [`KeyRing::minimum_protection`].
+    drive_minimum: AtomicU32,
 }
 
 impl CurrentRing {
     pub(crate) fn new(ring: KeyRing) -> CurrentRing {
         let demands = AtomicU32::new(ring.demands().bits());
-        CurrentRing { ring: RwLock::new(ring), demands }
+        let drive_minimum = AtomicU32::new(ring.minimum_protection.bits());
+        CurrentRing { ring: RwLock::new(ring), demands, drive_minimum }
     }
 
     /// The ring, which stays in force as long as this is held.
@@ -162,8 +188,14 @@ impl CurrentRing {
         let mut current = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         self.demands.store(ring.demands().bits(), Ordering::Relaxed);
         let generation = current.generation + 1;
+        self.drive_minimum.store(ring.minimum_protection.bits(), Ordering::Relaxed);
         *current = KeyRing { generation, ..ring };
         derived.clear();
+    }
+
+    /// What the drive demands of all capabilities and requests.
+    pub(crate) fn drive_minimum(&self) -> Protection {
+        Protection::from_bits_retain(self.drive_minimum.load(Ordering::Relaxed))
     }
 
     /// What the partition demands of capabilities and requests.

@@ -8,6 +8,7 @@
 //! A drive keeps no session: any request may come over any connection. It knows objects and rights,
 //! never files, directories or stripes. Operations are in `operations/`, one file each.
 
+mod audit;
 mod authority;
 mod clock;
 mod counters;

@@ -210,7 +210,7 @@ impl Drive {
     }
 
     fn put_partitions(&self, page: &mut Page) {
-        let partitions = self.store.partitions().into_iter();
+        let partitions = self.partitions().into_iter();
         // One that is gone by now is not told of.
         let spaces: Vec<PartitionSpace> =
             partitions.filter_map(|partition| self.store.partition_space(partition).ok()).collect();

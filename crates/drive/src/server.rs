@@ -15,6 +15,9 @@ use crate::{Drive, scrub};
 /// Pause after a step of writing back failed: what failed will most likely fail again.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often the audit trail is made durable: what came since the last time is lost in a power cut.
+const AUDIT_EVERY: Duration = Duration::from_secs(1);
+
 /// How long threads of closed connections may take to let go of the drive.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -28,6 +31,7 @@ pub struct DriveServer {
     settle: Option<JoinHandle<()>>,
     prepare: Option<JoinHandle<()>>,
     scrub: Option<JoinHandle<()>>,
+    audit: Option<JoinHandle<()>>,
     stopping: Arc<Stopping>,
     address: SocketAddr,
 }
@@ -73,6 +77,8 @@ impl DriveServer {
     /// If the listener can't be used or no thread can be started.
     pub fn start(drive: Drive, listener: TcpListener) -> io::Result<DriveServer> {
         let drive = Arc::new(drive);
+        // Before anybody can be refused.
+        drive.audit.open(&drive.store, drive.environment.now());
         let options = drive.options.server.clone();
         let server = Server::start(listener, None, Arc::clone(&drive), options)?;
         let stopping = Arc::new(Stopping::default());
@@ -83,6 +89,8 @@ impl DriveServer {
         let prepare = prepare.inspect_err(|_| stopping.stop())?;
         let scrub = scrub::start(Arc::clone(&drive), Arc::clone(&stopping));
         let scrub = scrub.inspect_err(|_| stopping.stop())?;
+        let audit = start_audit(Arc::clone(&drive), Arc::clone(&stopping));
+        let audit = audit.inspect_err(|_| stopping.stop())?;
         let address = server.address();
         let drive_id = drive.identity.drive;
         tracing::info!(drive = %drive_id, %address, "serving");
@@ -93,6 +101,7 @@ impl DriveServer {
             settle: Some(settle),
             prepare: Some(prepare),
             scrub,
+            audit: Some(audit),
             stopping,
             address,
         })
@@ -129,6 +138,7 @@ impl DriveServer {
         self.stop_threads();
         let drive = Arc::clone(&self.drive);
         drop(self);
+        drive.audit.close(&drive.store, drive.environment.now());
         if let Err(error) = drive.clock.stop(&drive.store) {
             tracing::warn!(%error, "cannot make the clock's mark durable");
         }
@@ -147,6 +157,7 @@ impl DriveServer {
             (&mut self.settle, "settles"),
             (&mut self.prepare, "prepares the cache"),
             (&mut self.scrub, "scrubs"),
+            (&mut self.audit, "keeps the audit trail"),
         ];
         for (thread, does) in threads {
             if let Some(thread) = thread.take()
@@ -203,6 +214,15 @@ fn start_settle(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<JoinHa
                 tracing::error!(%error, "cannot bring the log into the tree");
                 thread::sleep(FAILURE_PAUSE);
             }
+        }
+    })
+}
+
+/// Makes the audit trail durable every now and then.
+fn start_audit(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("nasd-audit".to_owned()).spawn(move || {
+        while !stopping.wait(AUDIT_EVERY) {
+            drive.keep_audit_trail();
         }
     })
 }

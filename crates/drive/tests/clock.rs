@@ -151,8 +151,10 @@ fn clients_work_whatever_their_own_clock_shows() {
     let capability = drive.capability(name);
     let working = SecretKey::new(key_of(WORKING_KEY));
     let key = capability_key(&working, &capability, 5);
-    let holder =
-        Authority::capability(&IssuedCapability { capability, key }, Protection::INTEGRITY_ARGS);
+    let holder = Authority::capability(
+        &IssuedCapability { capability, key, sealed: None },
+        Protection::INTEGRITY_ARGS,
+    );
     let drive_key = SecretKey::new(key_of(DRIVE_KEY));
     let keeper = Authority::drive_key(drive_key, Protection::INTEGRITY_ARGS);
     let manager = Authority::working_key(PARTITION, working, Protection::INTEGRITY_ARGS);

@@ -160,7 +160,7 @@ fn nothing_that_was_recorded_passes_again() {
     let name = drive.new_object();
     let capability = drive.capability(name);
     let key = capability_key(&SecretKey::new(key_of(WORKING_KEY)), &capability, 5);
-    let issued = IssuedCapability { capability, key };
+    let issued = IssuedCapability { capability, key, sealed: None };
     let protection = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
     let (address, streams) = record(drive.server().address());
     work(address, name, &Authority::capability(&issued, protection));

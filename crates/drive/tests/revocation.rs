@@ -128,7 +128,7 @@ fn revoke_under_load(drive: &TestDrive, name: ObjectName, version: u64) -> (Inst
     let capability = drive.capability(name);
     let signer = Signer::minted(&capability, &capability, version);
     let key = capability_key(&SecretKey::new(key_of(WORKING_KEY)), &capability, version);
-    let issued = IssuedCapability { capability, key };
+    let issued = IssuedCapability { capability, key, sealed: None };
     let authority = Authority::capability(&issued, Protection::INTEGRITY_ARGS);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

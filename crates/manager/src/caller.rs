@@ -1,7 +1,7 @@
 //! On whose behalf a call comes: what the credential says, as far as the certificate allows.
 
 use nasd_rpc::AuthSys;
-use nasd_transport::PeerIdentity;
+use nasd_transport::{Identity, PeerIdentity};
 
 /// The user of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -16,41 +16,62 @@ pub struct Caller {
     pub peer: u32,
 }
 
-/// The credential claims what the certificate does not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a certificate of user {certified} does not speak for user {claimed}")]
-pub struct NotYours {
-    /// User of the certificate.
-    pub certified: u32,
-    /// User of the credential.
-    pub claimed: u32,
+/// The peer may not act for any user, or not for the one that the credential claims.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotCaller {
+    /// A user's certificate with another user's credential.
+    #[error("a certificate of user {certified} does not speak for user {claimed}")]
+    NotYours {
+        /// User of the certificate.
+        certified: u32,
+        /// User of the credential.
+        claimed: u32,
+    },
+    /// No certificate at all.
+    #[error("without a certificate nobody speaks for user {claimed}")]
+    Stranger {
+        /// User of the credential.
+        claimed: u32,
+    },
+    /// An administrator's: it changes the cell, and has no files.
+    #[error("an administrator's certificate does not speak for user {claimed}")]
+    Administrator {
+        /// User of the credential.
+        claimed: u32,
+    },
 }
 
 impl Caller {
-    /// From a call's credential and its connection's certificate; without TLS, which only tests
-    /// and private networks use, the credential is believed as it is.
+    /// From a call's credential and what is proved of its connection; without TLS, which only
+    /// tests and private networks use, the credential is believed as it is.
     ///
     /// A host's certificate speaks for any user, as with NFS. A user's speaks for that user alone;
     /// since nothing proves the groups that its credential claims, it counts in none but the one
     /// with the user's own number (the user private group of most Linux systems).
     ///
     /// # Errors
-    /// `NotYours` where a user's certificate comes with another user's credential.
-    pub fn new(credential: &AuthSys, identity: Option<&PeerIdentity>) -> Result<Caller, NotYours> {
-        let peer = identity.map_or(0, |identity| peer_number(&identity.to_string()));
-        match identity {
-            Some(PeerIdentity::User(certified)) if *certified != credential.uid => {
-                Err(NotYours { certified: *certified, claimed: credential.uid })
-            }
-            Some(PeerIdentity::User(uid)) => {
+    /// `NotCaller` where nothing proves that the peer may speak for that user.
+    pub fn new(credential: &AuthSys, identity: &Identity) -> Result<Caller, NotCaller> {
+        let claimed = credential.uid;
+        let believed = |peer| Caller {
+            uid: credential.uid,
+            gid: credential.gid,
+            groups: credential.groups.clone(),
+            peer,
+        };
+        let certified = match identity {
+            Identity::Plain => return Ok(believed(0)),
+            Identity::Anonymous => return Err(NotCaller::Stranger { claimed }),
+            Identity::Certified(certified) => &certified.name,
+        };
+        let peer = peer_number(&certified.to_string());
+        match certified {
+            PeerIdentity::Host(_) => Ok(believed(peer)),
+            PeerIdentity::User(uid) if *uid == claimed => {
                 Ok(Caller { uid: *uid, gid: *uid, groups: Vec::new(), peer })
             }
-            Some(PeerIdentity::Host(_)) | None => Ok(Caller {
-                uid: credential.uid,
-                gid: credential.gid,
-                groups: credential.groups.clone(),
-                peer,
-            }),
+            PeerIdentity::User(uid) => Err(NotCaller::NotYours { certified: *uid, claimed }),
+            PeerIdentity::Administrator(_) => Err(NotCaller::Administrator { claimed }),
         }
     }
 
@@ -74,27 +95,41 @@ pub fn peer_number(name: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nasd_transport::Certified;
 
     fn credential(uid: u32) -> AuthSys {
         AuthSys { uid, gid: 100, groups: vec![4, 27], ..AuthSys::default() }
     }
 
+    fn certified(name: &str) -> Identity {
+        let name = name.parse().unwrap();
+        Identity::Certified(Certified { name, serial: "01".to_owned(), expires: 0 })
+    }
+
     #[test]
     fn a_host_speaks_for_anybody() {
-        let host = PeerIdentity::Host("a".to_owned());
-        let caller = Caller::new(&credential(0), Some(&host)).unwrap();
+        let caller = Caller::new(&credential(0), &certified("host:a")).unwrap();
         assert!(caller.is_root() && caller.is_in_group(27) && caller.is_in_group(100));
         assert!(!caller.is_in_group(5));
     }
 
     #[test]
     fn a_user_speaks_for_itself_and_claims_no_groups() {
-        let user = PeerIdentity::User(1000);
-        let caller = Caller::new(&credential(1000), Some(&user)).unwrap();
+        let caller = Caller::new(&credential(1000), &certified("user:1000")).unwrap();
         assert_eq!((caller.uid, caller.gid, caller.groups.len()), (1000, 1000, 0));
         for claimed in [0, 1001] {
-            let error = Caller::new(&credential(claimed), Some(&user)).unwrap_err();
-            assert_eq!(error, NotYours { certified: 1000, claimed });
+            let error = Caller::new(&credential(claimed), &certified("user:1000")).unwrap_err();
+            assert_eq!(error, NotCaller::NotYours { certified: 1000, claimed });
+        }
+    }
+
+    #[test]
+    fn nobody_else_speaks_for_anybody() {
+        for claimed in [0, 1000] {
+            let stranger = Caller::new(&credential(claimed), &Identity::Anonymous);
+            assert_eq!(stranger.unwrap_err(), NotCaller::Stranger { claimed });
+            let administrator = Caller::new(&credential(claimed), &certified("admin:owner"));
+            assert_eq!(administrator.unwrap_err(), NotCaller::Administrator { claimed });
         }
     }
 

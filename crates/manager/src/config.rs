@@ -1,14 +1,19 @@
 //! What a manager is told at its start. Where it comes from (files, arguments) is not its affair.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::SecretKey;
 use nasd_protocol::limits::{MAX_ADDRESS_BYTES, MAX_DRIVES};
 use nasd_protocol::manager::Name;
 use nasd_types::{CellId, DriveId, PartitionId, Protection};
 use thiserror::Error;
 
+use crate::keys::{KeptKeys, KeyKeeper};
+use crate::membership::Membership;
 use crate::namespace::RootOptions;
+
+/// At what age working keys are changed, if nothing else is said.
+const ROTATION_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// A manager's configuration. [`ManagerConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -41,6 +46,12 @@ pub struct ManagerConfig {
     pub record_cache_entries: usize,
     /// How often free space is asked for, and deferred work tried again.
     pub housekeeping_interval: Duration,
+    /// Where working keys are kept; without one they are never changed.
+    pub keeper: Option<Arc<dyn KeyKeeper>>,
+    /// Who belongs to the cell; without a ledger, who has a certificate of its authority.
+    pub members: Option<Arc<dyn Membership>>,
+    /// At what age working keys are changed; `None`: only when somebody asks for it.
+    pub rotation_interval: Option<Duration>,
 }
 
 /// One of the volume's drives.
@@ -54,10 +65,8 @@ pub struct DriveConfig {
     pub index: u32,
     /// The volume's partition.
     pub partition: PartitionId,
-    /// The partition's current working key.
-    pub working_key: SecretKey,
-    /// Its number.
-    pub key_epoch: u32,
+    /// The partition's working keys.
+    pub keys: KeptKeys,
 }
 
 /// A configuration that makes no sense.
@@ -81,11 +90,14 @@ pub enum ConfigError {
     /// A capability must outlive the request it is for.
     #[error("capabilities must be good for a second at least")]
     Lifetime,
+    /// Keys that are changed all the time.
+    #[error("working keys must be good for a millisecond at least")]
+    RotationInterval,
 }
 
 impl ManagerConfig {
     /// A configuration with the defaults: arguments protected, capabilities for ten minutes, ten
-    /// seconds of patience, 64 MiB of directories.
+    /// seconds of patience, 64 MiB of directories, working keys that are changed daily.
     pub fn new(cell: CellId, volume: Name, home: DriveId, drives: Vec<DriveConfig>) -> Self {
         ManagerConfig {
             cell,
@@ -101,6 +113,9 @@ impl ManagerConfig {
             directory_cache_bytes: 64 << 20,
             record_cache_entries: 1 << 16,
             housekeeping_interval: Duration::from_secs(5),
+            keeper: None,
+            members: None,
+            rotation_interval: Some(ROTATION_INTERVAL),
         }
     }
 
@@ -124,12 +139,14 @@ impl ManagerConfig {
         if !self.drives.iter().any(|drive| drive.id == self.home) {
             return Err(ConfigError::Home(self.home));
         }
-        let known = Protection::SUPPORTED.contains(self.protection);
-        if !known || !self.protection.is_meaningful() {
+        if !self.protection.is_understood() {
             return Err(ConfigError::Protection(self.protection));
         }
         if self.capability_lifetime < Duration::from_secs(1) {
             return Err(ConfigError::Lifetime);
+        }
+        if self.rotation_interval.is_some_and(|interval| interval < Duration::from_millis(1)) {
+            return Err(ConfigError::RotationInterval);
         }
         Ok(())
     }
@@ -138,6 +155,7 @@ impl ManagerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nasd_capability::SecretKey;
 
     fn config(drives: &[(u64, u32)]) -> ManagerConfig {
         let drive = |(id, index): &(u64, u32)| DriveConfig {
@@ -145,8 +163,7 @@ mod tests {
             address: "localhost:1".to_owned(),
             index: *index,
             partition: PartitionId(1),
-            working_key: SecretKey::new([1; 32]),
-            key_epoch: 1,
+            keys: KeptKeys::new(1, SecretKey::new([1; 32])),
         };
         let volume = Name::new("home").unwrap();
         let drives = drives.iter().map(drive).collect();
@@ -166,5 +183,8 @@ mod tests {
         let mut brief = config(&[(1, 0)]);
         brief.capability_lifetime = Duration::ZERO;
         assert_eq!(brief.check(), Err(ConfigError::Lifetime));
+        let mut restless = config(&[(1, 0)]);
+        restless.rotation_interval = Some(Duration::ZERO);
+        assert_eq!(restless.check(), Err(ConfigError::RotationInterval));
     }
 }

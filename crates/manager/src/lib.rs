@@ -9,8 +9,9 @@
 //! * [`permission`], [`caller`]: who may do what, on whose behalf;
 //! * [`directory`], [`file_record`], [`volume`], [`intent`]: the formats on the drives, which
 //!   `docs/directory-format.md` describes;
-//! * [`mint`]: the capabilities.
+//! * [`mint`]: the capabilities; [`keys`]: what they are made with.
 
+mod administration;
 mod bytes;
 pub mod caller;
 pub mod config;
@@ -20,13 +21,16 @@ mod document;
 pub mod file_record;
 mod handle;
 pub mod intent;
+pub mod keys;
 mod locks;
 mod lru;
+pub mod membership;
 pub mod mint;
 pub mod namespace;
 pub mod objects;
 pub mod permission;
 mod placement;
+mod rotation;
 mod server;
 pub mod service;
 pub mod volume;

@@ -1,4 +1,5 @@
-//! A manager that is being served: its drives, its sockets and its thread for housekeeping.
+//! A manager that is being served: its drives, its sockets, and its threads for housekeeping and for
+//! the drives' keys.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,12 +13,19 @@ use nasd_types::Timestamp;
 use nasd_types::limits::MAX_HEAD_BYTES;
 use thiserror::Error;
 
+use crate::administration::Administration;
 use crate::config::{ConfigError, ManagerConfig};
-use crate::mint::{MintKey, MintOptions};
+use crate::keys::WorkingKeys;
+use crate::mint::MintOptions;
 use crate::namespace::{Namespace, NamespaceOptions, StartError};
 use crate::objects::ObjectStore;
 use crate::objects::remote::RemoteDrives;
+use crate::rotation::Rotation;
 use crate::service::{ManagerService, ServiceFacts};
+
+/// How long a capability to be handed on is good at most where working keys are not changed by
+/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
+const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Calls of one connection under way at a time. Those that wait for a drive that is away take one
 /// each; the others must find one free.
@@ -44,7 +52,7 @@ pub struct ManagerServer {
     server: Server,
     address: SocketAddr,
     stop: Arc<(Mutex<bool>, Condvar)>,
-    housekeeping: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for ManagerServer {
@@ -68,11 +76,17 @@ impl ManagerServer {
         tls: Option<ServerTls>,
     ) -> Result<ManagerServer, ServerError> {
         config.check()?;
-        let objects: Arc<dyn ObjectStore> = Arc::new(RemoteDrives::new(config));
-        ManagerServer::over(objects, config, listener, tls)
+        let keys = working_keys(config);
+        let drives = Arc::new(RemoteDrives::new(config, Arc::clone(&keys)));
+        let rotation = config
+            .keeper
+            .as_ref()
+            .map(|_| Arc::new(Rotation::new(Arc::clone(&drives), config.rotation_interval)));
+        let administration = Administration::new(rotation, config.members.clone());
+        ManagerServer::assemble(drives, keys, administration, config, listener, tls)
     }
 
-    /// The same over any objects.
+    /// The same over any objects, whose working keys never change.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -82,12 +96,27 @@ impl ManagerServer {
         listener: TcpListener,
         tls: Option<ServerTls>,
     ) -> Result<ManagerServer, ServerError> {
+        let keys = working_keys(config);
+        let administration = Administration::new(None, config.members.clone());
+        ManagerServer::assemble(objects, keys, administration, config, listener, tls)
+    }
+
+    fn assemble(
+        objects: Arc<dyn ObjectStore>,
+        keys: Arc<WorkingKeys>,
+        administration: Administration,
+        config: &ManagerConfig,
+        listener: TcpListener,
+        tls: Option<ServerTls>,
+    ) -> Result<ManagerServer, ServerError> {
         if tls.is_none() {
             tracing::warn!("serving without TLS: callers are believed whatever they say");
         }
-        let namespace = Namespace::open(Arc::clone(&objects), namespace_options(config))?;
+        let namespace = Namespace::open(Arc::clone(&objects), namespace_options(config, keys))?;
         let namespace = Arc::new(namespace);
-        let service = ManagerService::new(Arc::clone(&namespace), objects, facts(config));
+        let administration = Arc::new(administration);
+        let asked = Arc::clone(&administration);
+        let service = ManagerService::new(Arc::clone(&namespace), objects, facts(config), asked);
         let options = ServerOptions {
             name: "nasd-manager".to_owned(),
             max_outstanding: MAX_OUTSTANDING,
@@ -95,12 +124,31 @@ impl ManagerServer {
             ..ServerOptions::default()
         };
         let server = Server::start(listener, tls, Arc::new(service), options)?;
+        administration.attend(server.guests());
         let address = server.address();
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let interval = config.housekeeping_interval;
-        let housekeeping = start_housekeeping(Arc::clone(&namespace), Arc::clone(&stop), interval)?;
+        let mut manager = ManagerServer { namespace, server, address, stop, threads: Vec::new() };
+        manager.start_threads(administration.rotation(), config.housekeeping_interval)?;
         tracing::info!(%address, volume = %config.volume, "serving");
-        Ok(ManagerServer { namespace, server, address, stop, housekeeping: Some(housekeeping) })
+        Ok(manager)
+    }
+
+    fn start_threads(
+        &mut self,
+        rotation: Option<Arc<Rotation>>,
+        interval: Duration,
+    ) -> io::Result<()> {
+        let namespace = Arc::clone(&self.namespace);
+        let house = move || {
+            namespace.keep_house();
+        };
+        self.threads.push(start_repeating("nasd-house", &self.stop, interval, house)?);
+        if let Some(rotation) = rotation {
+            let pause = rotation.pause(interval);
+            let tend = move || rotation.tend();
+            self.threads.push(start_repeating("nasd-keys", &self.stop, pause, tend)?);
+        }
+        Ok(())
     }
 
     /// Where it listens.
@@ -122,63 +170,67 @@ impl ManagerServer {
     /// Whether all had finished.
     pub fn shut_down(mut self, grace: Duration) -> bool {
         let finished = self.server.shut_down(grace);
-        self.stop_housekeeping();
+        self.stop_threads();
         finished
     }
 
-    fn stop_housekeeping(&mut self) {
+    fn stop_threads(&mut self) {
         let (stopping, changed) = &*self.stop;
         *stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();
-        if let Some(thread) = self.housekeeping.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the housekeeping thread had panicked");
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread had panicked");
+            }
         }
     }
 }
 
 impl Drop for ManagerServer {
     fn drop(&mut self) {
-        self.stop_housekeeping();
+        self.stop_threads();
     }
 }
 
-fn start_housekeeping(
-    namespace: Arc<Namespace>,
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    interval: Duration,
+/// Does something again and again, with pauses, until it is stopped.
+fn start_repeating(
+    name: &str,
+    stop: &Arc<(Mutex<bool>, Condvar)>,
+    pause: Duration,
+    work: impl Fn() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("nasd-house".to_owned()).spawn(move || {
+    let stop = Arc::clone(stop);
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
         let (stopping, changed) = &*stop;
         loop {
             let stopped = stopping.lock().unwrap_or_else(PoisonError::into_inner);
             let (stopped, _) = changed
-                .wait_timeout_while(stopped, interval, |stopped| !*stopped)
+                .wait_timeout_while(stopped, pause, |stopped| !*stopped)
                 .unwrap_or_else(PoisonError::into_inner);
             if *stopped {
                 return;
             }
             drop(stopped);
-            namespace.keep_house();
+            work();
         }
     })
 }
 
-fn namespace_options(config: &ManagerConfig) -> NamespaceOptions {
-    let key = |drive: &crate::config::DriveConfig| MintKey {
-        drive: drive.id,
-        working_key: drive.working_key.clone(),
-        key_epoch: drive.key_epoch,
-    };
+fn working_keys(config: &ManagerConfig) -> Arc<WorkingKeys> {
+    let keys = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
+    Arc::new(WorkingKeys::new(keys, config.keeper.clone()))
+}
+
+fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> NamespaceOptions {
     NamespaceOptions {
         cell: config.cell,
         volume: config.volume.as_bytes().to_vec(),
         home: config.home,
         root: config.root,
-        keys: config.drives.iter().map(key).collect(),
+        keys,
         mint: MintOptions {
             lifetime: config.capability_lifetime,
+            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
             minimum_protection: config.protection,
         },
         directory_cache_bytes: config.directory_cache_bytes,

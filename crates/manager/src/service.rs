@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mkdir,
-    Name, Operation, PROGRAM, Procedure, Readdir, Rename, Rmdir, Setattr, Space, StatusOperation,
-    Symlink, Unlink, VERSION, Volume, VolumeOperation,
+    CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
+    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
+    Rename, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink, VERSION,
+    Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -18,6 +19,7 @@ use nasd_types::limits::MAX_HEAD_BYTES;
 use nasd_types::{CellId, Protection, Timestamp};
 use nasd_xdr::{Encoder, from_bytes, to_bytes};
 
+use crate::administration::Administration;
 use crate::caller::Caller;
 use crate::namespace::{Namespace, Outcome};
 use crate::objects::ObjectStore;
@@ -54,6 +56,7 @@ pub struct ManagerService {
     namespace: Arc<Namespace>,
     objects: Arc<dyn ObjectStore>,
     facts: ServiceFacts,
+    administration: Arc<Administration>,
     counters: Counters,
 }
 
@@ -61,31 +64,47 @@ type Reply = Answer<Vec<u8>>;
 
 impl ManagerService {
     /// A service of a name space over these drives.
-    pub fn new(
+    pub(crate) fn new(
         namespace: Arc<Namespace>,
         objects: Arc<dyn ObjectStore>,
         facts: ServiceFacts,
+        administration: Arc<Administration>,
     ) -> ManagerService {
-        ManagerService { namespace, objects, facts, counters: Counters::default() }
+        ManagerService { namespace, objects, facts, administration, counters: Counters::default() }
     }
 
     fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
         let procedure = match procedure_of(head) {
-            Ok(Procedure::Null) => return results(Vec::new()),
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
         };
-        let caller = match caller_of(head, peer) {
-            Ok(caller) => caller,
-            Err(status) => return Answer::Denied(status),
-        };
-        self.dispatch(procedure, &caller, arguments)
+        if procedure == Procedure::Enroll {
+            let administration = &self.administration;
+            return run::<Enroll>(arguments, |who| administration.enroll(peer, &who));
+        }
+        if !self.administration.admits(&peer.identity) {
+            tracing::warn!(peer = %peer.address, identity = %peer.identity, "refused: no member");
+            return Answer::Denied(AuthStatus::TooWeak);
+        }
+        let administration = &self.administration;
+        match procedure {
+            Procedure::Null => results(Vec::new()),
+            Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
+            Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
+            _ => match caller_of(head, peer) {
+                Ok(caller) => self.dispatch(procedure, &caller, arguments),
+                Err(status) => Answer::Denied(status),
+            },
+        }
     }
 
     fn dispatch(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
         let names = &*self.namespace;
         match procedure {
-            Procedure::Null => results(Vec::new()),
+            // Not the name space's: see `answer`.
+            Procedure::Null | Procedure::Rotate | Procedure::Reload | Procedure::Enroll => {
+                Answer::Rejected(AcceptStatus::ProcedureUnavailable)
+            }
             Procedure::Volume => {
                 run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
             }
@@ -127,6 +146,8 @@ impl ManagerService {
                 self.require_volume(&name)?;
                 names.space()
             }),
+            Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(caller, &asked)),
+            Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
         }
     }
@@ -147,6 +168,16 @@ impl ManagerService {
             drives: self.facts.drives.clone(),
             protection: self.facts.protection,
         })
+    }
+
+    /// A capability to hand on, and where it is good for something.
+    fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
+        let drive = asked.file.drive;
+        let address = self.facts.drives.iter().find(|known| known.drive == drive);
+        let address = address.ok_or(ManagerStatus::Stale)?.address.clone();
+        let capability = self.namespace.mint(caller, asked)?;
+        let longest_lifetime = self.namespace.longest_lifetime_ns();
+        Ok(Minted { capability, drive, address, longest_lifetime })
     }
 
     /// The state of the cell, every drive asked at the same time, so that those that are away
@@ -235,7 +266,7 @@ fn caller_of(head: &CallHead<'_>, peer: &Peer) -> Result<Caller, AuthStatus> {
     }
     let credential =
         AuthSys::from_body(head.credential.body).map_err(|_| AuthStatus::BadCredential)?;
-    Caller::new(&credential, peer.identity.as_ref()).map_err(|error| {
+    Caller::new(&credential, &peer.identity).map_err(|error| {
         tracing::warn!(peer = %peer.address, %error, "refused a caller");
         AuthStatus::TooWeak
     })

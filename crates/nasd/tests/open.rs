@@ -113,7 +113,7 @@ fn make_object(drive: &Drive) -> (ObjectName, IssuedCapability) {
         key_epoch: 1,
     };
     let key = capability_key(&working, &capability, created.attributes.access_control_version);
-    (name, IssuedCapability { capability, key })
+    (name, IssuedCapability { capability, key, sealed: None })
 }
 
 /// Bytes a second that a new client reads, and how long it took to be served first.

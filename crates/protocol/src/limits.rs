@@ -20,6 +20,9 @@ pub const MAX_PARTITIONS: usize = 1024;
 /// Most extensions of a drive.
 pub const MAX_EXTENSIONS: usize = 64;
 
+/// Most records of one answer of `audit`.
+pub const MAX_AUDIT_RECORDS: usize = 1024;
+
 /// Most algorithm suites that a drive lists.
 pub const MAX_SUITES: usize = 16;
 
@@ -29,9 +32,22 @@ pub const MAX_ADDRESS_BYTES: usize = 255;
 /// Most drives of a cell.
 pub const MAX_DRIVES: usize = 1024;
 
+/// Longest secret of a token that lets somebody join, in bytes.
+pub const MAX_TOKEN_BYTES: usize = 64;
+
+/// Longest public key that a certificate is asked for, in bytes.
+pub const MAX_PUBLIC_KEY_BYTES: usize = 256;
+
+/// Longest text of certificates, in bytes.
+pub const MAX_CERTIFICATE_BYTES: usize = 16384;
+
+/// Longest description of a cell, in bytes.
+pub const MAX_CELL_TEXT_BYTES: usize = 16384;
+
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PARTITIONS * 40 < nasd_types::limits::MAX_HEAD_BYTES);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{Compression, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
+use nasd_types::{
+    Compression, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
+};
 
 use crate::flush::Request;
 use crate::log::Change;
@@ -17,8 +19,8 @@ use crate::{
     ClockState, DriveKeys, NoSpace, PartitionKeys, PartitionSettings, Store, StoreError, StoredKey,
 };
 
-/// Most partitions of a drive (`NASD_MAX_PARTITIONS` of specs/nasd.x).
-pub(crate) const PARTITIONS_MAX: usize = 1024;
+/// Most partitions of a drive: `NASD_MAX_PARTITIONS` of specs/nasd.x, and the one of the audit trail.
+pub(crate) const PARTITIONS_MAX: usize = 1024 + 1;
 
 /// Objects of a partition that are removed in one log entry.
 const REMOVED_AT_ONCE: usize = 256;
@@ -32,9 +34,19 @@ pub(crate) fn quota_blocks(bytes: u64) -> u64 {
 struct Known {
     keys: DriveKeys,
     clock: ClockState,
+    minimum_protection: Protection,
     partitions: BTreeMap<PartitionId, Arc<PartitionRecord>>,
     /// Partitions whose objects are still to be removed.
     doomed: BTreeMap<PartitionId, Arc<PartitionRecord>>,
+}
+
+impl Known {
+    /// Sets what `initialize` sets in the drive's counters; what they were.
+    fn begin_anew(&mut self, clock: ClockState) -> (ClockState, Protection) {
+        let before = (self.clock, self.minimum_protection);
+        (self.clock, self.minimum_protection) = (clock, Protection::NONE);
+        before
+    }
 }
 
 /// What the drive knows about its partitions and itself.
@@ -49,7 +61,9 @@ impl Partitions {
     pub(crate) fn new(records: DriveRecords) -> Partitions {
         let shared = records.partitions.into_iter().map(|(id, record)| (id, Arc::new(record)));
         let (doomed, partitions) = shared.partition(|(_, record)| record.removing);
-        let known = Known { keys: records.keys, clock: records.counters.clock, partitions, doomed };
+        let (clock, minimum_protection) =
+            (records.counters.clock, records.counters.minimum_protection);
+        let known = Known { keys: records.keys, clock, minimum_protection, partitions, doomed };
         Partitions { known: RwLock::new(known), changing: Mutex::new(()) }
     }
 
@@ -123,6 +137,11 @@ impl Store {
     /// What is kept about the drive's clock.
     pub fn clock(&self) -> ClockState {
         self.partitions.read().clock
+    }
+
+    /// The least protection of requests, for all of the drive.
+    pub fn minimum_protection(&self) -> Protection {
+        self.partitions.read().minimum_protection
     }
 
     /// Makes changes durable. The partitions are locked for change.
@@ -239,6 +258,17 @@ impl Store {
         set
     }
 
+    /// Sets the least protection of requests, for all of the drive.
+    pub fn set_minimum_protection(&self, minimum: Protection) -> Result<(), StoreError> {
+        let _changing = self.partitions.changing();
+        let before = std::mem::replace(&mut self.partitions.write().minimum_protection, minimum);
+        let set = self.run_flush(Request { clock: true, settle: true, ..Request::default() });
+        if set.is_err() {
+            self.partitions.write().minimum_protection = before;
+        }
+        set
+    }
+
     /// Makes everything of the partition durable. All partitions are as cheap as one: they share
     /// the one log entry.
     pub fn flush_partition(&self, partition: PartitionId) -> Result<(), StoreError> {
@@ -273,7 +303,7 @@ impl Store {
         }
     }
 
-    /// Table 3: a new master key, no other key, no partition, a new clock.
+    /// Table 3: a new master key, no other key, no partition, a new clock, no minimum protection.
     pub fn initialize(&self, master: &StoredKey, clock: ClockState) -> Result<(), StoreError> {
         let _changing = self.partitions.changing();
         let keys = DriveKeys { master: Some(master.clone()), drive: None };
@@ -292,10 +322,11 @@ impl Store {
                 Change::PutPartition(*partition, Box::new(record.clone()))
             }),
         );
-        let before = std::mem::replace(&mut self.partitions.write().clock, clock);
+        let before = self.partitions.write().begin_anew(clock);
         let request = Request { changes, clock: true, settle: true, ..Request::default() };
         if let Err(error) = self.run_flush(request) {
-            self.partitions.write().clock = before;
+            let mut known = self.partitions.write();
+            (known.clock, known.minimum_protection) = before;
             return Err(error);
         }
         self.partitions.write().keys = keys;

@@ -5,6 +5,7 @@
 //! may block; a client's caller receives until its own reply has come. Bulk data is received
 //! straight into, and sent straight from, the buffers of whoever owns it.
 
+mod buffers;
 mod channel;
 mod client;
 mod error;
@@ -13,14 +14,17 @@ mod server;
 mod tls;
 mod wire;
 
+pub use buffers::{BufferPool, PooledBuffer};
 pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
-    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
+    Answer, Arriving, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
     ServerOptions, Service, Standing, Together, Waits,
 };
-pub use tls::{ClientTls, PeerIdentity, PemFiles, ServerTls, TlsError};
+pub use tls::{
+    Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError, first_certificate,
+};
 
 // Whoever makes a call or runs a service names these.
 pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

@@ -40,6 +40,11 @@ identifier! {
     AuditId(u64), "a"
 }
 
+impl PartitionId {
+    /// Kept by each drive for its audit trail. No request reaches it, by whatever key.
+    pub const AUDIT: PartitionId = PartitionId(u32::MAX);
+}
+
 impl ObjectId {
     /// Well-known object (Table 4): the drive's clock, parameters, partitions and counters.
     pub const DRIVE_CONTROL: ObjectId = ObjectId(1);

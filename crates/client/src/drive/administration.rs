@@ -3,11 +3,11 @@
 use nasd_capability::{SALT_BYTES, SealedKey, SecretKey};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    Createpartition, CreatepartitionArguments, DriveControl, Flushed, Flushpartition,
-    FlushpartitionArguments, Initialize, InitializeArguments, Operation, PartitionControl,
-    PartitionKey, Removepartition, RemovepartitionArguments, Resizepartition,
-    ResizepartitionArguments, Setdrivekey, SetdrivekeyArguments, Setpartition,
-    SetpartitionArguments, Setpartitionkey, SetpartitionkeyArguments,
+    Audit, AuditArguments, AuditPage, Createpartition, CreatepartitionArguments, DriveControl,
+    Flushed, Flushpartition, FlushpartitionArguments, Initialize, InitializeArguments, Operation,
+    PartitionControl, PartitionKey, Removepartition, RemovepartitionArguments, Resizepartition,
+    ResizepartitionArguments, Setdrive, SetdriveArguments, Setdrivekey, SetdrivekeyArguments,
+    Setpartition, SetpartitionArguments, Setpartitionkey, SetpartitionkeyArguments,
 };
 use nasd_types::{Compression, ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 use nasd_xdr::{XdrDecode, from_bytes};
@@ -123,6 +123,28 @@ impl DriveClient {
     pub fn set_drive_key(&self, authority: &Authority, key: &SecretKey) -> Result<(), ClientError> {
         let arguments = SetdrivekeyArguments { value: self.sealed(authority, key) };
         self.change::<Setdrivekey>(authority, &arguments, None)
+    }
+
+    /// Sets the weakest protection of capabilities and requests for all of the drive. Raising it
+    /// revokes what is weaker. By the drive key.
+    pub fn set_drive(
+        &self,
+        authority: &Authority,
+        minimum_protection: Protection,
+    ) -> Result<(), ClientError> {
+        let arguments = SetdriveArguments { minimum_protection: Some(minimum_protection) };
+        self.change::<Setdrive>(authority, &arguments, None)
+    }
+
+    /// Reads a page of the audit trail. By the drive key; by a partition key what is of its
+    /// partition, which `wanted` must name.
+    pub fn audit(
+        &self,
+        authority: &Authority,
+        wanted: &AuditArguments,
+    ) -> Result<AuditPage, ClientError> {
+        let request = Request::plain::<Audit>(wanted);
+        Ok(self.call::<Audit>(authority, &request, &mut [])?.reply)
     }
 
     /// Gives the drive a new master key and clock, and removes all else: every other key, and every

@@ -48,7 +48,7 @@ impl Caller {
 /// also one to which the manager answers that a drive is away. The manager keeps no list of calls
 /// that it has answered, so that one whose reply was lost may be executed twice:
 /// * `volume`, `lookup`, `getattr`, `readdir`, `space`, `status` change nothing, and `setattr` and
-///   `create` without `exclusive` find done what they did;
+///   `create` without `exclusive` find done what they did; `rotate` changes keys once more;
 /// * `unlink` and `rmdir` that find no such name after a lost reply count as done;
 /// * `create` with `exclusive`, `mkdir`, `symlink` and `link` that find the name taken, and
 ///   `rename` that finds no such name (or, with NO_REPLACE, the new one taken), fail with

@@ -33,7 +33,7 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {
     let space = drive.store.space();
     let counters = &drive.counters;
-    let mut partitions = drive.store.partitions();
+    let mut partitions = drive.partitions();
     partitions.truncate(MAX_PARTITIONS);
     let partitions = partitions
         .into_iter()
@@ -59,6 +59,7 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         key_bytes_written: counters.written.by_key(),
         requests: counters.requests(),
         refusals: counters.refusals(),
+        minimum_protection: drive.minimum_protection(),
         partitions,
         extensions: Vec::new(),
     })

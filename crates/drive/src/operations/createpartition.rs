@@ -22,7 +22,7 @@ impl Perform for Createpartition {
     ) -> Result<Done<()>, Status> {
         let partition = arguments.partition;
         drive.administer(|| {
-            let present = drive.store.partitions();
+            let present = drive.partitions();
             if present.contains(&partition) {
                 return Err(Status::PartitionExists);
             }

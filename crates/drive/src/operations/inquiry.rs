@@ -28,7 +28,7 @@ impl Perform for Inquiry {
         context: &Context<'_>,
     ) -> Result<Done<DriveInformation>, Status> {
         let options = &drive.options;
-        let mut partitions = drive.store.partitions();
+        let mut partitions = drive.partitions();
         partitions.truncate(MAX_PARTITIONS);
         Ok(Done::plain(DriveInformation {
             drive: drive.identity.drive,
@@ -39,8 +39,8 @@ impl Perform for Inquiry {
             clock: drive.window.clock(context.now),
             instance: drive.instance,
             suites: Suite::available().to_vec(),
-            protections: Protection::SUPPORTED,
-            minimum_protection: options.minimum_protection,
+            protections: Protection::UNDERSTOOD,
+            minimum_protection: drive.minimum_protection(),
             max_transfer: MAX_TRANSFER_BYTES as u32,
             partitions,
         }))

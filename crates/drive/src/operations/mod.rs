@@ -1,5 +1,6 @@
 //! What a drive does, one file an operation.
 
+mod audit;
 mod blocksrequired;
 mod control;
 mod create;
@@ -18,6 +19,7 @@ mod removepartition;
 mod resizepartition;
 mod seek;
 mod setattr;
+mod setdrive;
 mod setdrivekey;
 mod setpartition;
 mod setpartitionkey;
@@ -31,7 +33,9 @@ use nasd_protocol::{CredentialKey, Status};
 use nasd_store::StoredKey;
 use nasd_transport::{AcceptStatus, Answer, CallHead, Waits};
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, SetAttributes, Timestamp};
+use nasd_types::{
+    ByteRange, ObjectId, ObjectName, PartitionId, Protection, Rights, SetAttributes, Timestamp,
+};
 use nasd_xdr::from_bytes;
 
 use crate::Drive;
@@ -89,6 +93,8 @@ pub(crate) fn execute(
         Procedure::Setpartition => run::<wire::Setpartition>(drive, head, arguments),
         Procedure::Initialize => run::<wire::Initialize>(drive, head, arguments),
         Procedure::Setdrivekey => run::<wire::Setdrivekey>(drive, head, arguments),
+        Procedure::Setdrive => run::<wire::Setdrive>(drive, head, arguments),
+        Procedure::Audit => run::<wire::Audit>(drive, head, arguments),
     }
 }
 
@@ -191,6 +197,11 @@ fn open_key(drive: &Drive, sealed: &SealedKey, key: &CredentialKey) -> Result<St
     let under = ring.direct_key(key).map_err(|_| Status::BadKey)?;
     let opened = sealed.open(under).ok_or(Status::BadKey)?;
     Ok(StoredKey::new(*opened.expose()))
+}
+
+/// Refuses a minimum protection that nobody could meet: it would lock everybody out.
+fn check_minimum(minimum: Option<Protection>) -> Result<(), Status> {
+    if minimum.is_none_or(Protection::is_understood) { Ok(()) } else { Err(Status::BadArgument) }
 }
 
 /// Refuses attributes that this drive does not let anybody set.

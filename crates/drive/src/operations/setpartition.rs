@@ -5,9 +5,8 @@
 use nasd_capability::{Access, KeyKind, KeyKinds};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Setpartition, SetpartitionArguments};
-use nasd_types::Protection;
 
-use super::{Context, Perform, on_partition};
+use super::{Context, Perform, check_minimum, on_partition};
 use crate::Drive;
 use crate::reply::Done;
 use crate::status::status_of;
@@ -24,13 +23,7 @@ impl Perform for Setpartition {
         _context: &Context<'_>,
     ) -> Result<Done<()>, Status> {
         let SetpartitionArguments { partition, compression, minimum_protection } = arguments;
-        // What nobody can meet would lock everybody out.
-        let can_be_met = |protection: &Protection| {
-            Protection::SUPPORTED.contains(*protection) && protection.is_meaningful()
-        };
-        if !minimum_protection.as_ref().is_none_or(can_be_met) {
-            return Err(Status::BadArgument);
-        }
+        check_minimum(minimum_protection)?;
         drive.administer(|| {
             let store = &drive.store;
             let mut settings =

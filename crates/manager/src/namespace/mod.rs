@@ -28,6 +28,7 @@ mod readdir;
 mod records;
 mod rename;
 mod setattr;
+mod share;
 mod space;
 mod start;
 mod unlink;
@@ -42,9 +43,10 @@ use nasd_types::{CellId, DriveId, ObjectId};
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
 use crate::handle::Shown;
+use crate::keys::WorkingKeys;
 use crate::locks::{Held, LockTable, Wants};
 use crate::lru::Lru;
-use crate::mint::{Mint, MintKey, MintOptions};
+use crate::mint::{Mint, MintOptions};
 use crate::objects::{ObjectError, ObjectStore};
 use crate::placement::Placement;
 use crate::volume::VolumeRecord;
@@ -72,7 +74,7 @@ pub struct NamespaceOptions {
     /// The root directory, when the volume is made.
     pub root: RootOptions,
     /// The drives' working keys.
-    pub keys: Vec<MintKey>,
+    pub keys: Arc<WorkingKeys>,
     /// How capabilities are minted.
     pub mint: MintOptions,
     /// Memory for directories, in bytes.

@@ -48,7 +48,7 @@ impl Namespace {
     /// The access control version that revokes all capabilities of the file there are. As others with a
     /// key of the drive may have raised it, what is remembered would not do: the next after that may be
     /// the present one, which revokes nothing. The caller holds the file's lock.
-    fn next_version(&self, file: FileHandle) -> Outcome<u64> {
+    pub(super) fn next_version(&self, file: FileHandle) -> Outcome<u64> {
         let (_, attributes) = self.fresh(file)?;
         // That would take as many changes as nobody can make: somebody has set it so.
         attributes.access_control_version.checked_add(1).ok_or(ManagerStatus::Io)

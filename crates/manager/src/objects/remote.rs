@@ -8,7 +8,9 @@
 //! and the others don't queue up behind them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::Status;
@@ -21,15 +23,22 @@ use nasd_xdr::{XdrDecode, from_bytes};
 
 use super::{NewObject, ObjectError, ObjectStore, Wait};
 use crate::config::ManagerConfig;
+use crate::keys::{ChangeError, WorkingKey, WorkingKeys};
 
 /// Enough for the control objects with as many partitions as there may be.
 const CONTROL_BYTES: usize = 64 << 10;
 
+/// How often a call is signed anew because the working key has changed.
+const MAX_KEY_CHANGES: u32 = 64;
+
 struct Drive {
     patient: DriveClient,
     brief: DriveClient,
-    authority: Authority,
     partition: PartitionId,
+    /// The options that drive and partition are known to demand.
+    demanded: AtomicU32,
+    /// By the working key of that epoch.
+    by_working_key: Mutex<Option<(u32, Arc<Authority>)>>,
     /// A patient call has waited in vain, and none was answered since.
     is_away: AtomicBool,
 }
@@ -37,6 +46,8 @@ struct Drive {
 /// The volume's drives.
 pub struct RemoteDrives {
     drives: BTreeMap<DriveId, Drive>,
+    keys: Arc<WorkingKeys>,
+    protection: Protection,
 }
 
 impl std::fmt::Debug for RemoteDrives {
@@ -45,40 +56,153 @@ impl std::fmt::Debug for RemoteDrives {
     }
 }
 
+impl Drive {
+    fn demanded(&self) -> Protection {
+        Protection::from_bits_retain(self.demanded.load(Ordering::Relaxed))
+    }
+}
+
 impl RemoteDrives {
-    /// The drives of a configuration. Nothing is sent before the first call.
-    pub fn new(config: &ManagerConfig) -> RemoteDrives {
+    /// The drives of a configuration, asked by these keys. Nothing is sent before the first call.
+    pub fn new(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> RemoteDrives {
         let options = ConnectOptions {
             connections: config.drive_connections,
             retry: RetryPolicy::within(config.patience),
             ..ConnectOptions::default()
         };
         let brief = RetryPolicy::within(config.short_patience);
+        // Whatever clients are told: who can alter the manager's requests can alter the name space.
+        let protection = config.protection | Protection::INTEGRITY_ARGS;
         let drive = |drive: &crate::config::DriveConfig| {
             let patient = DriveClient::tcp(drive.address.clone(), Some(drive.id), &options);
-            let key = drive.working_key.clone();
             let drive_state = Drive {
                 brief: patient.with_retry(brief),
                 patient,
-                authority: working_authority(drive.partition, key, config.protection),
                 partition: drive.partition,
+                demanded: AtomicU32::new(Protection::NONE.bits()),
+                by_working_key: Mutex::new(None),
                 is_away: AtomicBool::new(false),
             };
             (drive.id, drive_state)
         };
-        RemoteDrives { drives: config.drives.iter().map(drive).collect() }
+        let drives = config.drives.iter().map(drive).collect();
+        RemoteDrives { drives, keys, protection }
+    }
+
+    /// The keys that the drives are asked by.
+    pub fn keys(&self) -> &WorkingKeys {
+        &self.keys
+    }
+
+    /// Changes a drive's working key, as often as is owed and once at least. Whoever needs the
+    /// drive's key waits meanwhile; so a drive that is away is found out before.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; what was begun is taken up by the next call.
+    pub fn change_key(&self, drive: DriveId) -> Result<(), ChangeError> {
+        let remote = self.drives.get(&drive).ok_or(ChangeError::NoAuthority)?;
+        remote.brief.inquiry().map_err(object_error)?;
+        self.send_keys(drive, remote)
+    }
+
+    fn send_keys(&self, drive: DriveId, remote: &Drive) -> Result<(), ChangeError> {
+        let key = self.keys.partition_key(drive)?;
+        let by = Authority::partition_key(remote.partition, key, self.protection_for(remote));
+        self.keys.change(drive, now(), |WorkingKey { epoch, key }| {
+            let set = remote.brief.set_working_key(&by, remote.partition, *epoch, key);
+            set.map_err(object_error)
+        })
+    }
+
+    /// The authority of the present working key, and the key's number.
+    fn authority(&self, id: DriveId, drive: &Drive) -> Option<(u32, Arc<Authority>)> {
+        let key = self.keys.current(id)?;
+        let protection = self.protection_for(drive);
+        let mut known = drive.by_working_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((epoch, authority)) = &*known
+            && *epoch == key.epoch
+            && authority.protection() == protection
+        {
+            return Some((*epoch, Arc::clone(authority)));
+        }
+        let authority = Authority::working_key(drive.partition, key.key, protection);
+        let fresh = (key.epoch, Arc::new(authority));
+        *known = Some(fresh.clone());
+        Some(fresh)
+    }
+
+    /// What requests to the drive are protected with.
+    fn protection_for(&self, drive: &Drive) -> Protection {
+        self.protection | drive.demanded()
+    }
+
+    /// Asks what drive and partition demand, whose minimum may have been raised since; whether it is
+    /// more than requests were protected with. Whoever forges the answer to `inquiry` can make it more
+    /// than is needed, and no less.
+    fn learn_demands(&self, id: DriveId, drive: &Drive) -> bool {
+        let (Ok(told), Some(key)) = (drive.brief.inquiry(), self.keys.current(id)) else {
+            return false;
+        };
+        // With all that there is, as the partition may demand any of it.
+        let private = Protection::PRIVACY_CAPABILITY;
+        let strongest = told.protections.intersection(Protection::SUPPORTED).difference(private);
+        let by = Authority::working_key(drive.partition, key.key, strongest);
+        let of_partition = match drive.brief.partition_control(&by, drive.partition) {
+            Ok(control) => control.summary.minimum_protection,
+            Err(error) => {
+                tracing::warn!(drive = %id, %error, "the partition's minimum is not known");
+                Protection::NONE
+            }
+        };
+        let demanded = told.minimum_protection | of_partition;
+        let knew = self.protection_for(drive);
+        drive.demanded.store(demanded.bits(), Ordering::Relaxed);
+        !knew.contains(demanded)
+    }
+
+    /// Whether the working key is another than that of `epoch`, with which a call was refused: it
+    /// was changed meanwhile, or the drive has got a key that was not known to have arrived.
+    fn has_key_changed(&self, id: DriveId, drive: &Drive, epoch: u32) -> bool {
+        if self.keys.epoch(id).is_some_and(|now| now != epoch) {
+            return true;
+        }
+        if !self.keys.has_pending(id) {
+            return false;
+        }
+        if let Err(error) = self.send_keys(id, drive) {
+            tracing::warn!(drive = %id, %error, "a change of the working key is not complete");
+        }
+        self.keys.epoch(id).is_some_and(|now| now != epoch)
     }
 
     fn on<T>(
         &self,
-        drive: DriveId,
+        id: DriveId,
         wait: Wait,
-        call: impl FnOnce(&DriveClient, &Authority, PartitionId) -> Result<T, ClientError>,
+        mut call: impl FnMut(&DriveClient, &Authority, PartitionId) -> Result<T, ClientError>,
     ) -> Result<T, ObjectError> {
-        let drive = self.drives.get(&drive).ok_or(ObjectError::NoSuchObject)?;
+        let drive = self.drives.get(&id).ok_or(ObjectError::NoSuchObject)?;
         let patient = wait == Wait::Patient && !drive.is_away.load(Ordering::Relaxed);
         let client = if patient { &drive.patient } else { &drive.brief };
-        let result = call(client, &drive.authority, drive.partition).map_err(object_error);
+        let mut changes = 0;
+        let result = loop {
+            let (epoch, authority) = self.authority(id, drive).ok_or(ObjectError::NoSuchObject)?;
+            match call(client, &authority, drive.partition) {
+                Err(ClientError::Refused(status))
+                    if status.needs_new_capability()
+                        && changes < MAX_KEY_CHANGES
+                        && self.has_key_changed(id, drive, epoch) =>
+                {
+                    changes += 1;
+                }
+                Err(ClientError::Refused(Status::RefusedProtection | Status::RefusedMinimum))
+                    if changes < MAX_KEY_CHANGES && self.learn_demands(id, drive) =>
+                {
+                    changes += 1;
+                }
+                result => break result.map_err(object_error),
+            }
+        };
         match &result {
             Err(ObjectError::Unavailable { .. }) if patient => {
                 drive.is_away.store(true, Ordering::Relaxed);
@@ -105,13 +229,10 @@ impl RemoteDrives {
     }
 }
 
-fn working_authority(
-    partition: PartitionId,
-    key: nasd_capability::SecretKey,
-    protection: Protection,
-) -> Authority {
-    // Whatever clients are told: who can alter the manager's requests can alter the name space.
-    Authority::working_key(partition, key, protection | Protection::INTEGRITY_ARGS)
+/// The manager's own clock: ages of keys are its affair.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
 }
 
 fn object_error(error: ClientError) -> ObjectError {
@@ -223,6 +344,10 @@ impl ObjectStore for RemoteDrives {
 
     fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError> {
         self.read_control(drive, ObjectId::PARTITION_CONTROL)
+    }
+
+    fn minimum_protection(&self, drive: DriveId) -> Protection {
+        self.drives.get(&drive).map_or(Protection::NONE, Drive::demanded)
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
 use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_manager::keys::KeptKeys;
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer};
 use nasd_protocol::manager::{File, Name};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
@@ -21,6 +22,7 @@ use crate::support::working_key;
 
 const CELL: CellId = CellId([0xce; 16]);
 const PARTITION: PartitionId = PartitionId(1);
+pub const PARTITION_KEY: [u8; 32] = [0xa0; 32];
 
 /// The cell's authority for certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -81,7 +83,7 @@ impl TestDrive {
             partitions: vec![PartitionFormat {
                 id: PARTITION,
                 quota_bytes: u64::MAX,
-                partition_key: StoredKey::new([0xa0; 32]),
+                partition_key: StoredKey::new(PARTITION_KEY),
                 working_key: StoredKey::new(*working_key(id).expose()),
                 key_epoch: 1,
             }],
@@ -127,8 +129,8 @@ pub struct Cell {
     pub drives: Vec<TestDrive>,
     pub manager: Option<ManagerServer>,
     authority: Authority,
-    config: ManagerConfig,
-    manager_address: SocketAddr,
+    pub config: ManagerConfig,
+    pub manager_address: SocketAddr,
 }
 
 impl Cell {
@@ -143,8 +145,7 @@ impl Cell {
             address: drive.address.to_string(),
             index: index as u32,
             partition: PARTITION,
-            working_key: working_key(drive.id),
-            key_epoch: 1,
+            keys: KeptKeys::new(1, working_key(drive.id)),
         });
         let name = Name::new("home").unwrap();
         let mut config = ManagerConfig::new(CELL, name, DriveId(1), config.collect());
@@ -178,9 +179,14 @@ impl Cell {
         self.serve(listener);
     }
 
+    /// What a client with a certificate of this name needs.
+    pub fn client_tls(&self, name: &str) -> ClientTls {
+        ClientTls::new(&self.authority.sign(name).pem(), "manager").unwrap()
+    }
+
     /// A client with a certificate of this name.
     pub fn client(&self, name: &str) -> ManagerClient {
-        let tls = ClientTls::new(&self.authority.sign(name).pem(), "manager").unwrap();
+        let tls = self.client_tls(name);
         let options = ConnectOptions {
             retry: RetryPolicy::within(Duration::from_secs(20)),
             ..ConnectOptions::default()

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_capability::SecretKey;
-use nasd_manager::mint::{MintKey, MintOptions};
+use nasd_manager::keys::{WorkingKey, WorkingKeys};
+use nasd_manager::mint::MintOptions;
 use nasd_manager::objects::ObjectStore;
 use nasd_manager::{Caller, Namespace, NamespaceOptions, RootOptions};
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus};
@@ -25,16 +26,16 @@ pub fn working_key(drive: DriveId) -> SecretKey {
 }
 
 pub fn options(drives: &[DriveId]) -> NamespaceOptions {
-    let key =
-        |drive: &DriveId| MintKey { drive: *drive, working_key: working_key(*drive), key_epoch: 1 };
+    let key = |drive: &DriveId| (*drive, WorkingKey { epoch: 1, key: working_key(*drive) });
     NamespaceOptions {
         cell: CellId([7; 16]),
         volume: b"home".to_vec(),
         home: HOME,
         root: RootOptions::default(),
-        keys: drives.iter().map(key).collect(),
+        keys: Arc::new(WorkingKeys::fixed(drives.iter().map(key))),
         mint: MintOptions {
             lifetime: Duration::from_secs(600),
+            longest_lifetime: Duration::from_secs(86_400),
             minimum_protection: Protection::INTEGRITY_ARGS,
         },
         directory_cache_bytes: 64 << 20,

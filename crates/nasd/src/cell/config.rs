@@ -1,36 +1,15 @@
 //! `cell.toml`: identifiers, addresses and devices. Nothing in it is secret.
 
-use super::CellError;
+use super::{CellError, protection_named};
+use crate::time::parse_interval;
 use nasd_types::{CellId, DriveId, PartitionId, Protection};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The version of the file that this program reads and writes.
 const VERSION: u32 = 1;
-
-/// Protection options by their names in `cell.toml` and on the command line.
-const PROTECTION_NAMES: [(&str, Protection); 3] = [
-    ("none", Protection::NONE),
-    ("integrity-args", Protection::INTEGRITY_ARGS),
-    ("integrity-data", Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA)),
-];
-
-/// The options of that name.
-pub fn protection_named(name: &str) -> Option<Protection> {
-    PROTECTION_NAMES.iter().find(|(known, _)| *known == name).map(|(_, options)| *options)
-}
-
-/// The name of those options; of options without one, the names of each.
-pub fn protection_name_of(options: Protection) -> String {
-    match PROTECTION_NAMES.iter().find(|(_, known)| *known == options) {
-        Some((name, _)) => (*name).to_owned(),
-        None => {
-            let names = options.iter_names().map(|(name, _)| name.to_lowercase());
-            names.collect::<Vec<_>>().join("+")
-        }
-    }
-}
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,7 +20,7 @@ pub struct CellConfig {
     id: String,
     /// The name of its volume.
     pub volume: String,
-    /// What clients protect their requests with: one of `PROTECTION_NAMES`.
+    /// What clients protect their requests with: see [`super::protection`].
     protection: String,
     /// Its file manager.
     pub manager: ManagerConfig,
@@ -56,6 +35,13 @@ pub struct CellConfig {
 pub struct ManagerConfig {
     /// Where it listens.
     pub address: SocketAddr,
+    /// How often it changes the drives' working keys: `1d`, `12h`, `30m`, or `never`.
+    #[serde(default = "daily")]
+    pub rotate_keys_every: String,
+}
+
+fn daily() -> String {
+    "1d".to_owned()
 }
 
 /// One drive.
@@ -90,7 +76,7 @@ impl CellConfig {
             id: id.to_string(),
             volume,
             protection: protection.to_owned(),
-            manager: ManagerConfig { address: manager },
+            manager: ManagerConfig { address: manager, rotate_keys_every: daily() },
             drives,
         }
     }
@@ -108,9 +94,16 @@ impl CellConfig {
             Err(error) => return Err(CellError::io("read", path)(error)),
         };
         let damaged = |reason: String| CellError::Damaged { path: path.to_owned(), reason };
-        let config: CellConfig =
-            toml::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        config.check().map_err(damaged)?;
+        Self::parse(&text).map_err(damaged)
+    }
+
+    /// From the file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.check()?;
         Ok(config)
     }
 
@@ -122,6 +115,7 @@ impl CellConfig {
         if protection_named(&self.protection).is_none() {
             return Err(format!("`{}` is no protection option", self.protection));
         }
+        parse_interval(&self.manager.rotate_keys_every)?;
         for (position, drive) in self.drives.iter().enumerate() {
             u64::from_str_radix(&drive.id, 16)
                 .map_err(|_| format!("`{}` is no drive", drive.id))?;
@@ -141,6 +135,11 @@ impl CellConfig {
         Ok(format!("# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"))
     }
 
+    /// What a client needs of it: not which devices there are on other machines.
+    pub fn for_clients(&self) -> CellConfig {
+        CellConfig { drives: Vec::new(), ..self.clone() }
+    }
+
     /// The cell's identifier.
     pub fn cell_id(&self) -> CellId {
         self.id.parse().unwrap_or_default()
@@ -149,6 +148,11 @@ impl CellConfig {
     /// What clients protect their requests with.
     pub fn protection(&self) -> Protection {
         protection_named(&self.protection).unwrap_or(Protection::INTEGRITY_ARGS)
+    }
+
+    /// How often working keys are changed; `None` is never.
+    pub fn rotation_interval(&self) -> Option<Duration> {
+        parse_interval(&self.manager.rotate_keys_every).unwrap_or_default()
     }
 
     /// The name of those options.

@@ -3,14 +3,17 @@
 //! The keys of partitions that were made by hand (`nasd partition create`) are in it too, apart from
 //! those of the drives: no manager knows those partitions.
 
-use super::CellError;
-use nasd_types::{DriveId, PartitionId};
+use super::sealed::{self, Seal};
+use super::{CellError, now};
+use nasd_capability::SecretKey;
+use nasd_manager::keys::{KeptKeys, WorkingKey};
+use nasd_types::{DriveId, PartitionId, Timestamp};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Keys of all drives of the cell.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -20,6 +23,9 @@ pub struct Keyring {
     drives: Vec<StoredKeys>,
     #[serde(rename = "partition", default, skip_serializing_if = "Vec::is_empty")]
     partitions: Vec<StoredPartitionKeys>,
+    /// With what the file is sealed, if it is.
+    #[serde(skip)]
+    seal: Option<Seal>,
 }
 
 /// One drive's keys (CMU-CS-97-118, Table 6) as 64 hexadecimal digits each.
@@ -31,6 +37,27 @@ struct StoredKeys {
     partition_key: String,
     working_key: String,
     working_key_epoch: u32,
+    /// Seconds since 1970; 0 if that is not known.
+    #[serde(default)]
+    working_key_changed: u64,
+    /// A successor that the drive may have already, and its epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending_working_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending_working_key_epoch: Option<u32>,
+    /// Changes that must come, whatever the key's age.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    owed_changes: u32,
+    /// Keys set by hand, on their way to the drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_drive_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_partition_key: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl std::fmt::Debug for StoredKeys {
@@ -44,6 +71,9 @@ impl Drop for StoredKeys {
         self.drive_key.zeroize();
         self.partition_key.zeroize();
         self.working_key.zeroize();
+        self.pending_working_key.zeroize();
+        self.next_drive_key.zeroize();
+        self.next_partition_key.zeroize();
     }
 }
 
@@ -56,6 +86,11 @@ struct StoredPartitionKeys {
     partition_key: String,
     working_key: String,
     working_key_epoch: u32,
+    /// Keys set by hand, on their way to the drive. The epoch is the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_partition_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_working_key: Option<String>,
 }
 
 impl std::fmt::Debug for StoredPartitionKeys {
@@ -68,6 +103,8 @@ impl Drop for StoredPartitionKeys {
     fn drop(&mut self) {
         self.partition_key.zeroize();
         self.working_key.zeroize();
+        self.next_partition_key.zeroize();
+        self.next_working_key.zeroize();
     }
 }
 
@@ -135,10 +172,15 @@ impl Keyring {
     /// # Errors
     /// `ExposedSecret`, `Damaged` or `Io`.
     pub fn load(path: &Path) -> Result<Self, CellError> {
-        let mut text = read_private(path)?;
-        let keyring = toml::from_str(&text).map_err(|_| damaged(path, "it is no keyring"));
-        text.zeroize();
-        keyring
+        let mut text = Zeroizing::new(read_private(path)?);
+        let mut seal = None;
+        if sealed::is_sealed(&text) {
+            let (opened, by) = sealed::unseal(&text)?;
+            (text, seal) = (opened, Some(by));
+        }
+        let keyring: Keyring =
+            toml::from_str(&text).map_err(|_| damaged(path, "it is no keyring"))?;
+        Ok(Keyring { seal, ..keyring })
     }
 
     /// Writes the file whole or not at all, for the owner alone.
@@ -146,17 +188,39 @@ impl Keyring {
     /// # Errors
     /// `Io` where the file can't be written.
     pub fn save(&self, path: &Path) -> Result<(), CellError> {
-        let mut text = toml::to_string(self).map_err(|error| damaged(path, &error.to_string()))?;
-        let result = write_private(path, text.as_bytes());
-        text.zeroize();
-        result
+        let text = toml::to_string(self).map_err(|error| damaged(path, &error.to_string()))?;
+        let mut text = Zeroizing::new(text);
+        if let Some(seal) = &self.seal {
+            text = sealed::seal(&text, seal)?;
+        }
+        write_private(path, text.as_bytes())
+    }
+
+    /// With what the file is sealed, if it is.
+    pub fn seal(&self) -> Option<&Seal> {
+        self.seal.as_ref()
+    }
+
+    /// Seals the file from the next writing on, or with `None` no more.
+    ///
+    /// # Errors
+    /// `Sealed` where the passphrase or credential is not to be had.
+    pub fn set_seal(&mut self, seal: Option<Seal>) -> Result<(), CellError> {
+        if let Some(seal) = &seal {
+            seal.prepare()?;
+        }
+        self.seal = seal;
+        Ok(())
     }
 
     /// Changes the file, which is made if it is not there, while nobody else does so.
     ///
     /// # Errors
     /// As [`Keyring::load`] and [`Keyring::save`].
-    pub fn update(path: &Path, change: impl FnOnce(&mut Keyring)) -> Result<(), CellError> {
+    pub fn update<T>(
+        path: &Path,
+        change: impl FnOnce(&mut Keyring) -> Result<T, CellError>,
+    ) -> Result<T, CellError> {
         // The directory is locked, not the file: each change makes another file.
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -166,8 +230,9 @@ impl Keyring {
         rustix::fs::flock(&locked, FlockOperation::LockExclusive)
             .map_err(|errno| CellError::io("lock", directory)(errno.into()))?;
         let mut keyring = if path.exists() { Keyring::load(path)? } else { Keyring::default() };
-        change(&mut keyring);
-        keyring.save(path)
+        let told = change(&mut keyring)?;
+        keyring.save(path)?;
+        Ok(told)
     }
 
     /// Adds keys of a partition that was made by hand, replacing those it had.
@@ -184,6 +249,8 @@ impl Keyring {
             partition_key: to_hex(&keys.partition_key),
             working_key: to_hex(&keys.working_key),
             working_key_epoch: keys.working_key_epoch,
+            next_partition_key: None,
+            next_working_key: None,
         });
     }
 
@@ -209,6 +276,12 @@ impl Keyring {
             partition_key: to_hex(&keys.partition_key),
             working_key: to_hex(&keys.working_key),
             working_key_epoch: keys.working_key_epoch,
+            working_key_changed: now().seconds(),
+            pending_working_key: None,
+            pending_working_key_epoch: None,
+            owed_changes: 0,
+            next_drive_key: None,
+            next_partition_key: None,
         });
     }
 
@@ -225,8 +298,159 @@ impl Keyring {
     }
 }
 
+impl Keyring {
+    /// The working keys of a drive's volume partition, with all that is known of their change.
+    pub fn working_keys(&self, drive: DriveId) -> Option<KeptKeys> {
+        let stored = self.drives.iter().find(|stored| stored.is_of(drive))?;
+        let key = |digits: &str, epoch| {
+            from_hex(digits).map(|key| WorkingKey { epoch, key: SecretKey::new(key) })
+        };
+        let pending = match (&stored.pending_working_key, stored.pending_working_key_epoch) {
+            (Some(digits), Some(epoch)) => Some(key(digits, epoch)?),
+            _ => None,
+        };
+        Some(KeptKeys {
+            current: key(&stored.working_key, stored.working_key_epoch)?,
+            pending,
+            changed: Timestamp::from_parts(stored.working_key_changed, 0),
+            owed: stored.owed_changes,
+        })
+    }
+
+    /// Puts them in place of what was there; `false` for a drive without keys.
+    pub fn set_working_keys(&mut self, drive: DriveId, keys: &KeptKeys) -> bool {
+        let Some(stored) = self.drives.iter_mut().find(|stored| stored.is_of(drive)) else {
+            return false;
+        };
+        let digits = |key: &WorkingKey| to_hex(key.key.expose());
+        replace(&mut stored.working_key, digits(&keys.current));
+        stored.working_key_epoch = keys.current.epoch;
+        stored.pending_working_key.zeroize();
+        stored.pending_working_key = keys.pending.as_ref().map(digits);
+        stored.pending_working_key_epoch = keys.pending.as_ref().map(|key| key.epoch);
+        stored.working_key_changed = keys.changed.seconds();
+        stored.owed_changes = keys.owed;
+        true
+    }
+
+    /// The drives that there are keys of.
+    pub fn drives(&self) -> Vec<DriveId> {
+        let id = |stored: &StoredKeys| u64::from_str_radix(&stored.id, 16).ok().map(DriveId);
+        self.drives.iter().filter_map(id).collect()
+    }
+
+    /// The partitions made by hand, and the epochs of their working keys.
+    pub fn partitions(&self) -> Vec<(DriveId, PartitionId, u32)> {
+        let each = |stored: &StoredPartitionKeys| {
+            let drive = DriveId(u64::from_str_radix(&stored.drive, 16).ok()?);
+            Some((drive, PartitionId(stored.partition), stored.working_key_epoch))
+        };
+        self.partitions.iter().filter_map(each).collect()
+    }
+
+    /// The keys of a partition that was made by hand, if they are here and well-formed.
+    pub fn partition(&self, drive: DriveId, partition: PartitionId) -> Option<PartitionKeys> {
+        let stored = self.partitions.iter().find(|stored| stored.is_of(drive, partition))?;
+        Some(PartitionKeys {
+            partition_key: from_hex(&stored.partition_key)?,
+            working_key: from_hex(&stored.working_key)?,
+            working_key_epoch: stored.working_key_epoch,
+        })
+    }
+
+    /// A new key for a place, drawn and remembered beside the present one; the same as before if an
+    /// earlier change of the place was begun and not finished.
+    ///
+    /// # Errors
+    /// `Random`, or `NoKeys` where the keyring knows nothing of the place.
+    pub fn begin(&mut self, place: KeyPlace) -> Result<[u8; 32], CellError> {
+        let (next, _) = self.place(place)?;
+        if let Some(key) = next.as_deref().and_then(from_hex) {
+            return Ok(key);
+        }
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(CellError::Random)?;
+        *next = Some(to_hex(&key));
+        Ok(key)
+    }
+
+    /// The drive has the new key of a place: the one before is forgotten.
+    ///
+    /// # Errors
+    /// `NoKeys` where the keyring knows nothing of the place.
+    pub fn finish(&mut self, place: KeyPlace) -> Result<(), CellError> {
+        let (next, present) = self.place(place)?;
+        let Some(new) = next.take() else { return Ok(()) };
+        replace(present, new);
+        if let KeyPlace::Working(drive, partition) = place {
+            let stored = self.partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
+            stored.into_iter().for_each(|stored| stored.working_key_epoch += 1);
+        }
+        Ok(())
+    }
+
+    /// The next key of a place, and the present one.
+    fn place(&mut self, place: KeyPlace) -> Result<(&mut Option<String>, &mut String), CellError> {
+        let Keyring { drives, partitions, .. } = self;
+        let unknown = |what: String| CellError::NoKeys(what);
+        match place {
+            KeyPlace::Drive(drive) | KeyPlace::VolumePartition(drive) => {
+                let stored = drives.iter_mut().find(|stored| stored.is_of(drive));
+                let stored = stored.ok_or_else(|| unknown(format!("drive {:016x}", drive.0)))?;
+                Ok(match place {
+                    KeyPlace::Drive(_) => (&mut stored.next_drive_key, &mut stored.drive_key),
+                    _ => (&mut stored.next_partition_key, &mut stored.partition_key),
+                })
+            }
+            KeyPlace::Partition(drive, partition) | KeyPlace::Working(drive, partition) => {
+                let stored = partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
+                let stored = stored.ok_or_else(|| {
+                    unknown(format!("partition {partition} of drive {:016x}", drive.0))
+                })?;
+                Ok(match place {
+                    KeyPlace::Partition(..) => {
+                        (&mut stored.next_partition_key, &mut stored.partition_key)
+                    }
+                    _ => (&mut stored.next_working_key, &mut stored.working_key),
+                })
+            }
+        }
+    }
+}
+
+/// A key of the keyring that can be set by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// A drive's drive key.
+    Drive(DriveId),
+    /// The key of the drive's partition that holds the volume.
+    VolumePartition(DriveId),
+    /// The key of a partition that was made by hand.
+    Partition(DriveId, PartitionId),
+    /// The working key of such a partition.
+    Working(DriveId, PartitionId),
+}
+
+impl StoredKeys {
+    fn is_of(&self, drive: DriveId) -> bool {
+        self.id == format!("{:016x}", drive.0)
+    }
+}
+
+impl StoredPartitionKeys {
+    fn is_of(&self, drive: DriveId, partition: PartitionId) -> bool {
+        self.drive == format!("{:016x}", drive.0) && self.partition == partition.0
+    }
+}
+
+/// Puts a secret in the place of another, which is wiped.
+fn replace(place: &mut String, new: String) {
+    place.zeroize();
+    *place = new;
+}
+
 /// The text of a file that only its owner may read. Wipe it after use.
-fn read_private(path: &Path) -> Result<String, CellError> {
+pub(super) fn read_private(path: &Path) -> Result<String, CellError> {
     let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
     if metadata.mode() & 0o077 != 0 {
         return Err(CellError::ExposedSecret(path.to_owned()));
@@ -246,7 +470,10 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], CellError> {
 }
 
 /// Writes a file that only its owner may read: beside it, synced, then renamed into place.
-pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
+///
+/// # Errors
+/// `Io` where it can't be written.
+pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
     write_atomic(path, contents, 0o600)
 }
 
@@ -278,8 +505,9 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
+pub(super) fn from_hex(text: &str) -> Option<[u8; 32]> {
+    // `from_str_radix` would take a sign.
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let mut key = [0; 32];
@@ -316,16 +544,85 @@ mod tests {
         let path = directory.path().join("keyring.toml");
         let (drive, partition) = (DriveId(5), PartitionId(7));
         let keys = PartitionKeys::generate().unwrap();
-        Keyring::update(&path, |ring| ring.insert(drive, &DriveKeys::generate().unwrap())).unwrap();
-        Keyring::update(&path, |ring| ring.insert_partition(drive, partition, &keys)).unwrap();
+        let change = |ring: &mut Keyring| {
+            ring.insert(drive, &DriveKeys::generate().unwrap());
+            Ok(())
+        };
+        Keyring::update(&path, change).unwrap();
+        Keyring::update(&path, |ring| {
+            ring.insert_partition(drive, partition, &keys);
+            Ok(())
+        })
+        .unwrap();
         let loaded = Keyring::load(&path).unwrap();
         assert!(loaded.has_partition(drive, partition) && loaded.get(drive).is_some());
         assert!(!loaded.has_partition(drive, PartitionId(8)));
         assert!(!format!("{loaded:?}").contains(&to_hex(&keys.working_key)), "keys are not shown");
-        Keyring::update(&path, |ring| ring.remove_partition(drive, partition)).unwrap();
+        Keyring::update(&path, |ring| {
+            ring.remove_partition(drive, partition);
+            Ok(())
+        })
+        .unwrap();
         let loaded = Keyring::load(&path).unwrap();
         assert!(!loaded.has_partition(drive, partition) && loaded.get(drive).is_some());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn working_keys_come_back_as_they_were_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keyring.toml");
+        let drive = DriveId(5);
+        let mut keyring = Keyring::default();
+        keyring.insert(drive, &DriveKeys::generate().unwrap());
+        let first = keyring.working_keys(drive).unwrap();
+        assert!(first.current.epoch == 1 && first.pending.is_none() && first.changed.0 > 0);
+        let pending = Some(WorkingKey { epoch: 9, key: SecretKey::new([3; 32]) });
+        let changed = Timestamp::from_parts(77, 0);
+        let kept = KeptKeys { pending, owed: 2, changed, ..first.clone() };
+        assert!(keyring.set_working_keys(drive, &kept));
+        keyring.save(&path).unwrap();
+        let mut keyring = Keyring::load(&path).unwrap();
+        assert_eq!(keyring.working_keys(drive).unwrap(), kept);
+        assert!(keyring.set_working_keys(drive, &first));
+        assert_eq!(keyring.working_keys(drive).unwrap(), first);
+        assert!(!keyring.set_working_keys(DriveId(6), &first));
+    }
+
+    #[test]
+    fn a_key_set_by_hand_is_the_same_until_the_drive_has_it() {
+        let (drive, partition) = (DriveId(5), PartitionId(7));
+        let mut keyring = Keyring::default();
+        keyring.insert(drive, &DriveKeys::generate().unwrap());
+        keyring.insert_partition(drive, partition, &PartitionKeys::generate().unwrap());
+        for place in [
+            KeyPlace::Drive(drive),
+            KeyPlace::VolumePartition(drive),
+            KeyPlace::Partition(drive, partition),
+            KeyPlace::Working(drive, partition),
+        ] {
+            let before =
+                (keyring.get(drive).unwrap(), keyring.partition(drive, partition).unwrap());
+            let new = keyring.begin(place).unwrap();
+            assert_eq!(keyring.begin(place).unwrap(), new);
+            assert_eq!(keyring.get(drive).unwrap().drive_key, before.0.drive_key);
+            keyring.finish(place).unwrap();
+            let of_drive = keyring.get(drive).unwrap();
+            let of_partition = keyring.partition(drive, partition).unwrap();
+            let found = match place {
+                KeyPlace::Drive(_) => of_drive.drive_key,
+                KeyPlace::VolumePartition(_) => of_drive.partition_key,
+                KeyPlace::Partition(..) => of_partition.partition_key,
+                KeyPlace::Working(..) => of_partition.working_key,
+            };
+            assert_eq!(found, new);
+            let is_working = matches!(place, KeyPlace::Working(..));
+            assert_eq!(
+                of_partition.working_key_epoch - before.1.working_key_epoch,
+                is_working as u32
+            );
+        }
+        assert!(keyring.begin(KeyPlace::Drive(DriveId(6))).is_err());
     }
 
     #[test]
@@ -334,6 +631,8 @@ mod tests {
         let path = directory.path().join("key");
         write_private(&path, format!("{}\n", "ab".repeat(32)).as_bytes()).unwrap();
         assert_eq!(read_key_file(&path).unwrap(), [0xab; 32]);
+        write_private(&path, "+1".repeat(32).as_bytes()).unwrap();
+        assert!(read_key_file(&path).is_err(), "a sign is no digit");
         write_private(&path, b"secret").unwrap();
         let error = read_key_file(&path).unwrap_err().to_string();
         assert!(error.contains("64 hexadecimal") && !error.contains("secret"), "{error}");

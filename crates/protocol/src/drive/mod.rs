@@ -1,5 +1,6 @@
 //! The drive program: Tables 1-3 of CMU-CS-97-118, one file an operation (`specs/nasd.x`).
 
+pub mod audit;
 pub mod blocksrequired;
 pub mod control;
 pub mod create;
@@ -17,6 +18,7 @@ pub mod removepartition;
 pub mod resizepartition;
 pub mod seek;
 pub mod setattr;
+pub mod setdrive;
 pub mod setdrivekey;
 pub mod setpartition;
 pub mod setpartitionkey;
@@ -27,6 +29,7 @@ use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
 use crate::wire::message;
 
+pub use audit::{Audit, AuditArguments, AuditKind, AuditPage, AuditRecord};
 pub use blocksrequired::{BlocksRequired, Blocksrequired, BlocksrequiredArguments};
 pub use control::{
     DriveControl, Extension, Medium, PartitionControl, PartitionState, PartitionSummary,
@@ -46,6 +49,7 @@ pub use removepartition::{Removepartition, RemovepartitionArguments};
 pub use resizepartition::{NO_QUOTA, Resizepartition, ResizepartitionArguments};
 pub use seek::{Seek, SeekArguments, Sought};
 pub use setattr::{Setattr, SetattrArguments};
+pub use setdrive::{Setdrive, SetdriveArguments};
 pub use setdrivekey::{Setdrivekey, SetdrivekeyArguments};
 pub use setpartition::{Setpartition, SetpartitionArguments};
 pub use setpartitionkey::{PartitionKey, Setpartitionkey, SetpartitionkeyArguments};
@@ -102,6 +106,10 @@ xdr_enum! {
         Initialize = 19,
         /// Set the drive key.
         Setdrivekey = 20,
+        /// Set the drive's minimum protection.
+        Setdrive = 21,
+        /// Read the audit trail.
+        Audit = 22,
     }
 }
 

@@ -273,7 +273,9 @@ impl Store {
                 None if request.give_back => self.identifiers.lowest_limit(),
                 None => self.identifiers.limit(),
             };
-            changes.push(Change::PutCounters(Counters { object_limit, clock: self.clock() }));
+            let (clock, minimum_protection) = (self.clock(), self.minimum_protection());
+            let counters = Counters { object_limit, clock, minimum_protection };
+            changes.push(Change::PutCounters(counters));
         }
         self.allocate(taken)?;
         let blocks: u64 = taken.iter().map(Taken::placed_blocks).sum();

@@ -46,7 +46,7 @@ pub(crate) struct Request {
     pub(crate) bytes: u64,
     /// An entry that moves the limit of identifiers, whatever else there is.
     pub(crate) identifiers: bool,
-    /// An entry that has the clock, whatever else there is.
+    /// An entry that has the clock and the drive's minimum protection, whatever else there is.
     pub(crate) clock: bool,
     /// An entry that gives back identifiers that were not given out.
     pub(crate) give_back: bool,

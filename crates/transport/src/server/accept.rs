@@ -11,14 +11,15 @@ use rustix::process::{Resource, getrlimit};
 
 use super::accounts::Origin;
 use super::connection::{Connection, start_thread};
+use super::guests::Guests;
 use super::lines::{Kind, Lines};
 use super::registry::{Closer, Place, Registry};
 use super::standing::{Knock, Strangers};
 use super::watch::Watch;
 use super::{Peer, ServerOptions, Service, Standing};
-use crate::ServerTls;
 use crate::tls::TlsWire;
 use crate::wire::{Wire, deadline_after, prepare_socket, wait_unless_closed};
+use crate::{Identity, ServerTls};
 
 /// Descriptors that connections leave to all else that the process does.
 const KEPT_DESCRIPTORS: usize = 128;
@@ -34,6 +35,7 @@ pub struct Server {
     listener: TcpListener,
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
+    guests: Guests,
     watch: Arc<Watch>,
     watching: Option<JoinHandle<()>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
@@ -54,6 +56,7 @@ struct Acceptor<S: Service> {
 struct Common {
     tls: Option<ServerTls>,
     options: Arc<ServerOptions>,
+    guests: Guests,
     watch: Arc<Watch>,
     lines: Arc<Lines>,
 }
@@ -74,6 +77,7 @@ impl Server {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let registry = Arc::new(Registry::default());
+        let guests = Guests::default();
         let (watch, watching) = Watch::start(&options.name)?;
         let name = options.name.clone();
         let acceptor = Acceptor {
@@ -86,6 +90,7 @@ impl Server {
             common: Arc::new(Common {
                 tls,
                 options: Arc::new(options),
+                guests: guests.clone(),
                 watch: Arc::clone(&watch),
                 lines: Arc::new(Lines::new()),
             }),
@@ -93,7 +98,7 @@ impl Server {
         let thread = start_thread(&name, move || acceptor.run());
         let acceptor = Mutex::new(Some(thread.inspect_err(|_| watch.stop())?));
         let watching = Some(watching);
-        Ok(Server { address, listener, stopping, registry, watch, watching, acceptor })
+        Ok(Server { address, listener, stopping, registry, guests, watch, watching, acceptor })
     }
 
     /// Where it listens.
@@ -104,6 +109,11 @@ impl Server {
     /// Connections that are open now.
     pub fn connections(&self) -> usize {
         self.registry.count()
+    }
+
+    /// Who is at the other ends.
+    pub fn guests(&self) -> Guests {
+        self.guests.clone()
     }
 
     /// Stops accepting, lets calls that have been received finish within `grace`, and closes every
@@ -262,12 +272,13 @@ fn serve<S: Service>(
     let Some((wire, identity)) = secure(accepted, address, common) else {
         return;
     };
-    if identity.is_some() {
+    if matches!(identity, Identity::Certified(_)) {
         place.member.standing.prove();
     }
     if !place.occupy(&wire) {
         return;
     }
+    common.guests.add(&identity, &wire);
     let peer = Peer { address, identity };
     let member = Arc::clone(&place.member);
     let (watch, lines) = (Arc::clone(watch), Arc::clone(lines));
@@ -281,16 +292,16 @@ fn secure(
     accepted: Accepted,
     address: SocketAddr,
     common: &Common,
-) -> Option<(Arc<Wire>, Option<crate::PeerIdentity>)> {
+) -> Option<(Arc<Wire>, Identity)> {
     let (socket, tls) = match (accepted, &common.tls) {
-        (Accepted::Plain(wire), _) => return Some((wire, None)),
+        (Accepted::Plain(wire), _) => return Some((wire, Identity::Plain)),
         // Never: there is TLS where a socket was accepted for it.
         (Accepted::ForTls(_), None) => return None,
         (Accepted::ForTls(socket), Some(tls)) => (socket, tls),
     };
     let deadline = deadline_after(common.options.handshake_timeout);
     match TlsWire::accept(socket, tls, deadline) {
-        Ok((wire, identity)) => Some((Arc::new(Wire::Tls(Box::new(wire))), Some(identity))),
+        Ok((wire, identity)) => Some((Arc::new(Wire::Tls(Box::new(wire))), identity)),
         Err(error) => {
             common.lines.write(Kind::Handshake, || {
                 tracing::warn!(peer = %address, %error, "refused");

@@ -458,6 +458,10 @@ impl<S: Service> Connection<S> {
         let (peer, standing) = (&self.peer, &self.member.standing);
         let call = Call { head: &head, arguments, payload, peer, standing };
         let answer = self.guarded(|| self.service.execute(call));
+        if !standing.is_proved() && !self.service.judges() {
+            // Nobody else would count what somebody without a certificate asks for.
+            standing.note_unproved();
+        }
         outbox.push(xid, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
     }
 

@@ -4,6 +4,7 @@ mod accept;
 mod accounts;
 mod begun;
 mod connection;
+mod guests;
 mod lines;
 mod options;
 mod registry;
@@ -14,6 +15,7 @@ mod standing;
 mod watch;
 
 pub use accept::Server;
+pub use guests::Guests;
 pub use options::ServerOptions;
 pub use service::{
     Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Together,

@@ -11,15 +11,15 @@ use std::net::SocketAddr;
 use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
 use super::Standing;
-use crate::PeerIdentity;
+use crate::Identity;
 
 /// Where a call came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The other end of the connection.
     pub address: SocketAddr,
-    /// Whom its certificate names; `None` without TLS.
-    pub identity: Option<PeerIdentity>,
+    /// Who is there, as far as it is proved.
+    pub identity: Identity,
 }
 
 /// What is known of a call before its bulk data was received.
@@ -180,7 +180,8 @@ pub trait Service: Send + Sync + 'static {
 
     /// Whether connections are strangers' until the service says that they are not: then it tells,
     /// before it answers a call, what that has shown ([`Standing::prove`], [`Standing::note_unproved`]).
-    /// Otherwise whoever can connect is trusted, or whoever has a certificate where there is TLS.
+    /// Otherwise whoever can connect is trusted; where there is TLS, whoever has a certificate, and the
+    /// calls of others are counted as such that prove nothing.
     fn judges(&self) -> bool {
         false
     }

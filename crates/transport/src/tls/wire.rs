@@ -10,12 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustls::{ClientConnection, Connection, ServerConnection};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::tls_error_within;
-use super::{ClientTls, ServerTls};
+use super::identity::certified;
+use super::{ClientTls, Identity, ServerTls};
+use crate::TlsError;
 use crate::wire::{Amount, receive_plain, send_bytes};
-use crate::{PeerIdentity, TlsError};
 
 /// Ciphertext received at a time: a full TLS record and some.
 const INCOMING_BYTES: usize = 32 << 10;
@@ -57,12 +57,12 @@ impl TlsWire {
         TlsWire::handshake(socket, connection.into(), deadline, "server")
     }
 
-    /// The server's side of the handshake, and whom the client's certificate names.
+    /// The server's side of the handshake, and who the client is.
     pub(crate) fn accept(
         socket: TcpStream,
         tls: &ServerTls,
         deadline: Instant,
-    ) -> Result<(TlsWire, PeerIdentity), TlsError> {
+    ) -> Result<(TlsWire, Identity), TlsError> {
         let connection = ServerConnection::new(tls.config.clone())
             .map_err(|error| TlsError::from_rustls(&error, "client"))?;
         let wire = TlsWire::handshake(socket, connection.into(), deadline, "client")?;
@@ -175,21 +175,14 @@ impl TlsWire {
     }
 }
 
-/// Whom the peer's certificate names. rustls has checked that it is of the cell.
-fn identity_of(connection: &Connection) -> Result<PeerIdentity, TlsError> {
-    let bad = |why: &str| TlsError::NoIdentity { peer: "client", why: why.to_owned() };
-    let certificate = connection
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .ok_or(TlsError::NoClientCertificate)?;
-    let (_, certificate) = X509Certificate::from_der(certificate)
-        .map_err(|error| bad(&format!("it can't be parsed: {error}")))?;
-    let mut names = certificate.subject().iter_common_name();
-    let (Some(name), None) = (names.next(), names.next()) else {
-        return Err(bad("it has not exactly one common name"));
+/// Who the client is. rustls has checked that a certificate is of the cell, and valid now; and
+/// has demanded one, unless the server admits strangers.
+fn identity_of(connection: &Connection) -> Result<Identity, TlsError> {
+    let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
+        return Ok(Identity::Anonymous);
     };
-    let name = name.as_str().map_err(|_| bad("its common name is not text"))?;
-    name.parse().map_err(bad)
+    let certified = certified(certificate);
+    certified.map(Identity::Certified).map_err(|why| TlsError::NoIdentity { peer: "client", why })
 }
 
 /// A blocking stream for the handshake that ends at a deadline, however slowly bytes come.

@@ -123,7 +123,7 @@ impl Service for TestService {
             }
             PANIC => panic!("as asked for"),
             DISCARD => vec![u8::from(call.payload.is_some()); 4],
-            WHO => to_bytes_of_text(&format!("{:?}", call.peer.identity)),
+            WHO => to_bytes_of_text(&call.peer.identity.to_string()),
             _ => return Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         };
         let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);

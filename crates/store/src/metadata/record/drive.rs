@@ -53,7 +53,8 @@ layout! {
     /// Value of the drive table under `DRIVE_COUNTERS`.
     pub(crate) mod drive_counters {
         VERSION: 1,
-        RESERVED: 3,
+        MINIMUM_PROTECTION: 1,
+        RESERVED: 2,
         CHECKSUM: 4,
         OBJECT_LIMIT: 8,
         CLOCK_OFFSET: 8,
@@ -225,12 +226,19 @@ pub(crate) struct Counters {
     /// Every identifier below may have been given out.
     pub(crate) object_limit: u64,
     pub(crate) clock: ClockState,
+    /// The least protection of all requests.
+    pub(crate) minimum_protection: Protection,
 }
+
+const _: () = assert!(Protection::all().bits() <= u8::MAX as u32);
 
 impl Counters {
     /// The record's bytes.
     pub(crate) fn encode(&self) -> [u8; drive_counters::BYTES] {
         let mut record = [0; drive_counters::BYTES];
+        // There are fewer than eight options.
+        let minimum = self.minimum_protection.bits() as u8;
+        drive_counters::MINIMUM_PROTECTION.put(&mut record, &[minimum]);
         drive_counters::OBJECT_LIMIT.put(&mut record, &self.object_limit.to_le_bytes());
         drive_counters::CLOCK_OFFSET.put(&mut record, &self.clock.offset.to_le_bytes());
         drive_counters::CLOCK_MARK.put(&mut record, &self.clock.mark.0.to_le_bytes());
@@ -247,6 +255,9 @@ impl Counters {
         checker.zero(record, &[drive_counters::RESERVED])?;
         let offset = i64::from_le_bytes(drive_counters::CLOCK_OFFSET.array(record));
         let mark = Timestamp(drive_counters::CLOCK_MARK.u64(record));
+        let minimum = u32::from(drive_counters::MINIMUM_PROTECTION.of(record)[0]);
+        let minimum_protection = Protection::from_bits(minimum)
+            .ok_or_else(|| checker.fail("a protection option is not known"))?;
         Ok(Counters {
             object_limit: drive_counters::OBJECT_LIMIT.u64(record),
             clock: ClockState {
@@ -255,6 +266,7 @@ impl Counters {
                 skew_past_ns: drive_counters::SKEW_PAST.u64(record),
                 skew_ahead_ns: drive_counters::SKEW_AHEAD.u64(record),
             },
+            minimum_protection,
         })
     }
 }

@@ -85,7 +85,9 @@ fn samples() -> Vec<Sample> {
         ),
         (encode_drive_keys(&keys).to_vec(), Box::new(|b| parse_drive_keys(b).is_ok())),
         (
-            Counters { object_limit: 1, clock }.encode().to_vec(),
+            Counters { object_limit: 1, clock, minimum_protection: Protection::all() }
+                .encode()
+                .to_vec(),
             Box::new(|b| Counters::parse(b).is_ok()),
         ),
         (

@@ -1,0 +1,572 @@
+//! The audit trail: what is in it, who may read it, and what it survives.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::*;
+use nasd_capability::{Digest, KeyKind};
+use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
+use nasd_drive::DriveOptions;
+use nasd_protocol::drive::{
+    AuditArguments, AuditKind, AuditPage, AuditRecord, CreateArguments, Created,
+    CreatepartitionArguments, DriveInformation, FastcopyArguments, FlushArguments,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, Procedure, ReadArguments,
+    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, SetattrArguments,
+    SetpartitionArguments, WriteArguments,
+};
+use nasd_protocol::{CredentialKey, Status};
+use nasd_store::{OpenOptions, Store};
+use nasd_types::{
+    AuditId, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
+};
+use nasd_xdr::to_bytes;
+
+const AUDIT: ObjectName =
+    ObjectName { partition: PartitionId::AUDIT, object: ObjectId::FIRST_OBJECT };
+
+/// The drive of these tests has room for 41 blocks of records: a thousandth of what it can store, of
+/// which a quarter is for what is not proved.
+const BYTES: u64 = 41 << 12;
+const PROVED: usize = 31 * 64;
+const CLAIMED: usize = 10 * 64;
+
+fn page(drive: &TestDrive, wanted: &AuditArguments) -> AuditPage {
+    drive.by(Signer::drive(), Procedure::Audit, wanted).take()
+}
+
+/// All records that are wanted, page by page, without those of asking for them.
+fn records(drive: &TestDrive, wanted: &AuditArguments) -> Vec<AuditRecord> {
+    let mut wanted = *wanted;
+    let mut all = Vec::new();
+    loop {
+        let page = page(drive, &wanted);
+        assert!(page.records.len() <= wanted.most as usize);
+        let asked = |record: &AuditRecord| record.procedure == Procedure::Audit as u32;
+        all.extend(page.records.into_iter().filter(|record| !asked(record)));
+        if !page.more {
+            return all;
+        }
+        wanted.after = page.next;
+    }
+}
+
+fn of_requests(drive: &TestDrive) -> Vec<AuditRecord> {
+    let mut found = records(drive, &AuditArguments::ALL);
+    found.retain(|record| matches!(record.kind, AuditKind::Proved | AuditKind::Claimed));
+    found
+}
+
+fn status(status: Status) -> u32 {
+    status.into()
+}
+
+/// Counts for records what has come until now.
+fn keep(drive: &TestDrive) {
+    drive.server().drive().keep_audit_trail();
+}
+
+fn read(name: ObjectName, signer: Signer) -> Request<'static> {
+    Request::new(Procedure::Read, &ReadArguments::single(name, 0, 8), signer)
+}
+
+#[test]
+fn it_tells_who_did_what_to_which_object() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let capability = drive.capability(name);
+    let signer = Signer::capability(&capability);
+    for _ in 0..5 {
+        assert_eq!(drive.ask(&read(name, signer.clone())).unwrap().status, None);
+    }
+    let other =
+        drive.by(signer.clone(), Procedure::Getattr, &GetattrArguments { name: object(77) });
+    assert_eq!(other.status, Some(Status::RefusedObject));
+    let found = of_requests(&drive);
+    let of = |procedure: Procedure| -> Vec<&AuditRecord> {
+        found.iter().filter(|record| record.procedure == procedure as u32).collect()
+    };
+    let created = of(Procedure::Create);
+    assert_eq!(created.len(), 1);
+    assert_eq!(created[0].object, name.object, "the one that it made");
+    assert_eq!((created[0].key, created[0].audit_id), (KeyKind::WorkingCurrent, AuditId(0)));
+    assert_eq!(of(Procedure::Write)[0].object, name.object);
+    let reads = of(Procedure::Read);
+    assert_eq!(reads.len(), 1, "one record for what is alike: {reads:?}");
+    let expected = AuditRecord {
+        sequence: reads[0].sequence,
+        first: drive.now(),
+        span_ms: 0,
+        count: 5,
+        kind: AuditKind::Proved,
+        procedure: Procedure::Read as u32,
+        status: 0,
+        key: KeyKind::Capability,
+        partition: PARTITION,
+        object: name.object,
+        audit_id: AuditId(99),
+    };
+    assert_eq!(*reads[0], expected);
+    let refused = of(Procedure::Getattr);
+    assert_eq!(refused[0].kind, AuditKind::Claimed);
+    assert_eq!(refused[0].status, status(Status::RefusedObject));
+    assert_eq!((refused[0].object, refused[0].audit_id), (ObjectId(77), AuditId(99)));
+}
+
+/// Each reason to refuse is in the trail, as a claim.
+#[test]
+fn refusals_are_in_it() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let capability = drive.capability(name);
+    let signer = Signer::capability(&capability);
+    let replayed = Request { nonce: Some(drive.fresh_nonce()), ..read(name, signer.clone()) };
+    assert_eq!(drive.ask(&replayed).unwrap().status, None);
+    let mut late = capability;
+    late.expires = Timestamp(drive.now().0 - 1);
+    let mut blind = capability;
+    blind.rights = nasd_types::Rights::WRITE;
+    let flip = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1;
+    let requests = [
+        (Request { tamper_verifier: Some(&flip), ..read(name, signer) }, Status::RefusedDigest),
+        (replayed, Status::RefusedReplay),
+        (read(name, Signer::capability(&late)), Status::RefusedExpired),
+        (read(name, Signer::capability(&blind)), Status::RefusedRights),
+        (read(name, Signer::master()), Status::RefusedKey),
+    ];
+    for (request, expected) in &requests {
+        assert_eq!(drive.refused(request), *expected);
+        let wanted = AuditArguments { status: Some(status(*expected)), ..AuditArguments::ALL };
+        let found = records(&drive, &wanted);
+        assert_eq!(found.len(), 1, "{expected:?}");
+        let kind = (found[0].kind, found[0].procedure, found[0].object);
+        assert_eq!(kind, (AuditKind::Claimed, Procedure::Read as u32, name.object));
+    }
+}
+
+/// A failure of the operation itself is proved, and has its status.
+#[test]
+fn failures_are_proved() {
+    let drive = TestDrive::new();
+    let missing = GetattrArguments { name: object(9999) };
+    let answered = drive.by(Signer::working(), Procedure::Getattr, &missing);
+    assert_eq!(answered.failed(), Status::NoSuchObject);
+    let wanted =
+        AuditArguments { status: Some(status(Status::NoSuchObject)), ..AuditArguments::ALL };
+    let found = records(&drive, &wanted);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].kind, found[0].object), (AuditKind::Proved, ObjectId(9999)));
+}
+
+#[test]
+fn filters_combine() {
+    let drive = TestDrive::new();
+    let names = [drive.object_with(b"first"), drive.object_with(b"second")];
+    for (number, name) in names.iter().enumerate() {
+        for audit in [10, 20] {
+            let mut capability = drive.capability(*name);
+            capability.audit_id = AuditId(audit + number as u64);
+            let answered = drive.ask(&read(*name, Signer::capability(&capability))).unwrap();
+            assert_eq!(answered.status, None);
+            keep(&drive);
+            drive.advance(SECOND);
+        }
+    }
+    let all = AuditArguments::ALL;
+    let end = drive.now();
+    let find = |wanted: AuditArguments| -> Vec<u64> {
+        let found = records(&drive, &wanted);
+        let reads = found.iter().filter(|record| record.procedure == Procedure::Read as u32);
+        reads.map(|record| record.audit_id.0).collect()
+    };
+    assert_eq!(find(all), [10, 20, 11, 21]);
+    assert_eq!(find(AuditArguments { audit_id: Some(AuditId(20)), ..all }), [20]);
+    assert_eq!(find(AuditArguments { object: Some(names[1].object), ..all }), [11, 21]);
+    assert_eq!(find(AuditArguments { partition: Some(PARTITION), ..all }).len(), 4);
+    assert_eq!(find(AuditArguments { partition: Some(OTHER_PARTITION), ..all }), [0; 0]);
+    assert_eq!(find(AuditArguments { status: Some(0), ..all }).len(), 4);
+    assert_eq!(find(AuditArguments { status: Some(108), ..all }), [0; 0]);
+    let from = Timestamp(end.0 - 2 * SECOND);
+    assert_eq!(find(AuditArguments { from, ..all }), [11, 21]);
+    assert_eq!(find(AuditArguments { to: from, ..all }), [10, 20]);
+    let object = Some(names[0].object);
+    assert_eq!(find(AuditArguments { object, from, ..all }), [0; 0]);
+    // In pages of one; asking for them is about no partition, so that there are not ever more.
+    let one = AuditArguments { most: 1, partition: Some(PARTITION), ..all };
+    assert_eq!(find(one), [10, 20, 11, 21]);
+    let last = records(&drive, &all).last().unwrap().sequence;
+    assert_eq!(find(AuditArguments { after: last, ..all }), [0; 0]);
+}
+
+/// The drive key reads all of it, a partition key what is of its partition, and nobody else anything.
+#[test]
+fn who_may_read_it() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let other = ObjectName { partition: OTHER_PARTITION, object: ObjectId::FIRST_OBJECT };
+    let getattr = GetattrArguments { name: other };
+    assert_eq!(drive.by(Signer::drive(), Procedure::Getattr, &getattr).status, None);
+    let own = AuditArguments { partition: Some(PARTITION), ..AuditArguments::ALL };
+    let page: AuditPage = drive.by(Signer::partition(), Procedure::Audit, &own).take();
+    assert!(page.records.iter().any(|record| record.object == name.object));
+    assert!(page.records.iter().all(|record| record.partition == PARTITION));
+    let not_its_own = AuditArguments { partition: Some(OTHER_PARTITION), ..AuditArguments::ALL };
+    for wanted in [not_its_own, AuditArguments::ALL] {
+        let request = Request::new(Procedure::Audit, &wanted, Signer::partition());
+        assert_eq!(drive.refused(&request), Status::RefusedKey);
+    }
+    let of_partition = drive.capability(ObjectName { object: ObjectId(0), ..name });
+    for signer in
+        [Signer::working(), Signer::minted(&of_partition, &of_partition, 0), Signer::master()]
+    {
+        for wanted in [own, AuditArguments::ALL] {
+            let request = Request::new(Procedure::Audit, &wanted, signer.clone());
+            assert_eq!(drive.refused(&request), Status::RefusedKey);
+        }
+    }
+    for (most, expected) in [(0, Status::BadArgument), (1025, Status::TooLarge)] {
+        let wanted = AuditArguments { most, ..AuditArguments::ALL };
+        assert_eq!(drive.by(Signer::drive(), Procedure::Audit, &wanted).failed(), expected);
+    }
+}
+
+/// What a request can do to a partition or an object: nothing of it reaches the trail.
+fn attempts() -> Vec<(Procedure, Vec<u8>)> {
+    let partition = PartitionId::AUDIT;
+    let name = AUDIT;
+    let initial = SetAttributes::default();
+    vec![
+        (Procedure::Read, to_bytes(&ReadArguments::single(name, 0, 64))),
+        (Procedure::Getattr, to_bytes(&GetattrArguments { name })),
+        (Procedure::Remove, to_bytes(&RemoveArguments { name, durable: true })),
+        (
+            Procedure::Setattr,
+            to_bytes(&SetattrArguments {
+                name,
+                durable: true,
+                changes: SetAttributes { logical_size: Some(0), ..SetAttributes::default() },
+            }),
+        ),
+        (Procedure::Create, to_bytes(&CreateArguments { partition, durable: true, initial })),
+        (Procedure::Flush, to_bytes(&FlushArguments { partition, objects: vec![name.object] })),
+        (Procedure::Flushpartition, to_bytes(&FlushpartitionArguments { partition })),
+        (Procedure::Createpartition, to_bytes(&CreatepartitionArguments { partition })),
+        (Procedure::Removepartition, to_bytes(&RemovepartitionArguments { partition })),
+        (Procedure::Resizepartition, to_bytes(&ResizepartitionArguments { partition, bytes: 0 })),
+        (
+            Procedure::Setpartition,
+            to_bytes(&SetpartitionArguments {
+                partition,
+                compression: None,
+                minimum_protection: Some(Protection::NONE),
+            }),
+        ),
+        (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name })),
+        (
+            Procedure::Audit,
+            to_bytes(&AuditArguments { partition: Some(partition), ..AuditArguments::ALL }),
+        ),
+    ]
+}
+
+#[test]
+fn no_key_reaches_it_over_the_network() {
+    let drive = TestDrive::new();
+    drive.object_with(b"contents");
+    keep(&drive);
+    let before = of_requests(&drive);
+    let signers = [
+        Signer::drive(),
+        Signer::key(CredentialKey::Partition(PartitionId::AUDIT), PARTITION_KEY),
+        Signer::key(CredentialKey::WorkingCurrent(PartitionId::AUDIT), WORKING_KEY),
+        Signer::capability(&drive.capability(AUDIT)),
+    ];
+    for signer in signers {
+        for (procedure, arguments) in attempts() {
+            let request = Request { arguments, ..Request::new(procedure, &(), signer.clone()) };
+            let status = drive.refused(&request);
+            assert_eq!(status, Status::RefusedKey, "{procedure:?}");
+        }
+        let data = &[0; 64][..];
+        let arguments = WriteArguments::single(AUDIT, 0, data.len(), true);
+        let request = Request::new(Procedure::Write, &arguments, signer);
+        assert_eq!(drive.refused(&Request { data, ..request }), Status::RefusedKey);
+    }
+    let inquiry: DriveInformation = drive.by(Signer::drive(), Procedure::Inquiry, &()).take();
+    assert_eq!(inquiry.partitions, [PARTITION, OTHER_PARTITION]);
+    let after = of_requests(&drive);
+    assert!(before.iter().all(|record| after.contains(record)), "nothing is lost");
+}
+
+fn on(device: &Arc<dyn BlockDevice>, at: u64) -> TestDrive {
+    TestDrive::on(Arc::clone(device), DriveOptions::default(), at)
+}
+
+#[test]
+fn it_survives_a_restart() {
+    let device = new_device();
+    let mut drive = on(&device, START);
+    let name = drive.object_with(b"contents");
+    let mut before = of_requests(&drive);
+    drive.server.take().unwrap().shut_down(Duration::from_secs(5)).unwrap();
+    let end = drive.now().0;
+    let drive = on(&device, end);
+    let all = records(&drive, &AuditArguments::ALL);
+    before.retain(|record| !all.contains(record));
+    assert_eq!(before, []);
+    let kinds: Vec<AuditKind> = all
+        .iter()
+        .map(|record| record.kind)
+        .filter(|kind| !matches!(kind, AuditKind::Proved | AuditKind::Claimed))
+        .collect();
+    assert_eq!(kinds, [AuditKind::Started, AuditKind::Stopped, AuditKind::Started]);
+    drive.advance(2 * SECOND);
+    let getattr = GetattrArguments { name };
+    assert_eq!(drive.by(Signer::working(), Procedure::Getattr, &getattr).status, None);
+    let again = records(&drive, &AuditArguments::ALL);
+    assert!(again.len() > all.len());
+    let numbers: BTreeSet<u64> = again.iter().map(|record| record.sequence).collect();
+    assert_eq!(numbers.len(), again.len(), "no number twice");
+    assert!(again.is_sorted_by_key(|record| record.sequence));
+}
+
+/// Power cuts between a second and the next: what was kept is there, each time.
+#[test]
+fn it_survives_power_cuts() {
+    let mut device = Arc::new(FaultyDevice::zeroed(64 << 20));
+    let opened: Arc<dyn BlockDevice> = device.clone();
+    Store::format(opened, &format_options()).unwrap();
+    let mut kept: Vec<AuditRecord> = Vec::new();
+    let mut at = START;
+    for cut in 0..6 {
+        let medium: Arc<dyn BlockDevice> = device.clone();
+        let drive = on(&medium, at);
+        let all = records(&drive, &AuditArguments::ALL);
+        for record in &kept {
+            assert!(all.contains(record), "cut {cut}: {record:?} is lost");
+        }
+        let numbers: BTreeSet<u64> = all.iter().map(|record| record.sequence).collect();
+        assert_eq!(numbers.len(), all.len(), "cut {cut}: no number twice");
+        for round in 0..3 {
+            drive.object_with(&pattern(round, 100));
+            drive.advance(SECOND);
+            keep(&drive);
+        }
+        kept = of_requests(&drive);
+        keep(&drive);
+        // This may be lost.
+        drive.object_with(b"late");
+        // The drive's clock may lead by less than that.
+        at = drive.now().0 + 20 * SECOND;
+        let survivor = device.survivor(cut);
+        drop(drive);
+        device = Arc::new(FaultyDevice::over(survivor, FaultPlan::default()));
+    }
+    let opened: Arc<dyn BlockDevice> = device;
+    assert!(Store::open(opened, &OpenOptions::default()).unwrap().partitions().len() == 3);
+}
+
+/// Refused requests for ever other objects: they push one another out, and nothing else.
+#[test]
+fn strangers_do_not_push_out_what_is_proved() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let capability = drive.capability(name);
+    assert_eq!(drive.ask(&read(name, Signer::capability(&capability))).unwrap().status, None);
+    let mine = AuditArguments { audit_id: Some(AuditId(99)), ..AuditArguments::ALL };
+    let proved = |record: &AuditRecord| record.kind == AuditKind::Proved;
+    let before: Vec<_> = records(&drive, &mine).into_iter().filter(proved).collect();
+    assert_eq!(before.len(), 1);
+    for number in 0..4_000_u64 {
+        let mut forged = capability;
+        forged.object = ObjectId(1_000 + number);
+        // They even say that they are the same user.
+        let signer = Signer::key(CredentialKey::Capability(forged), 77);
+        let request = read(ObjectName { object: forged.object, ..name }, signer);
+        let answered = drive.ask(&request).unwrap();
+        assert_eq!(answered.verifier.digest, Digest::ZERO);
+        if number % 50 == 0 {
+            drive.advance(SECOND / 10);
+            keep(&drive);
+        }
+    }
+    let after: Vec<_> = records(&drive, &mine).into_iter().filter(proved).collect();
+    assert_eq!(after, before);
+    let claims = records(&drive, &mine);
+    let claims = claims.iter().filter(|record| record.kind == AuditKind::Claimed).count();
+    assert!((100..=CLAIMED).contains(&claims), "{claims}");
+    let all = records(&drive, &AuditArguments::ALL);
+    let lost: u32 = all
+        .iter()
+        .filter(|record| record.kind == AuditKind::ClaimedLost)
+        .map(|record| record.count)
+        .sum();
+    // Some of those that were not told apart have been pushed out too.
+    assert!(lost == 0 || lost < 4_000);
+}
+
+/// What is in the rings never takes more than it may, and the newest is there.
+#[test]
+fn it_is_bounded() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let mut capability = drive.capability(name);
+    for number in 0..5_000 {
+        capability.audit_id = AuditId(number);
+        let answered = drive.ask(&read(name, Signer::capability(&capability))).unwrap();
+        assert_eq!(answered.status, None);
+        if number % 500 == 0 {
+            keep(&drive);
+        }
+    }
+    let wanted = AuditArguments { most: 100, object: Some(name.object), ..AuditArguments::ALL };
+    let found = records(&drive, &wanted);
+    assert!(found.len() <= PROVED, "{}", found.len());
+    let ids: Vec<u64> = found.iter().map(|record| record.audit_id.0).collect();
+    let from = 5_000 - ids.len() as u64;
+    assert!(ids.iter().copied().eq(from..5_000), "the newest, in order");
+    assert!(found.len() > 1000, "{}", found.len());
+    let space = drive.server().drive().store().partition_space(PartitionId::AUDIT).unwrap();
+    assert_eq!(space.used_bytes, BYTES);
+}
+
+/// More kinds in a second than are told apart: how many were not is told.
+#[test]
+fn what_was_not_told_apart_is_counted() {
+    let drive = TestDrive::new();
+    for number in 0..2_000 {
+        let mut forged = drive.capability(object(number));
+        forged.audit_id = AuditId(number);
+        let request = read(object(number), Signer::key(CredentialKey::Capability(forged), 77));
+        assert!(drive.ask(&request).unwrap().status.is_some());
+    }
+    let all = records(&drive, &AuditArguments::ALL);
+    let of = |kind| -> u32 {
+        let found = all.iter().filter(|record| record.kind == kind);
+        found.map(|record| record.count).sum()
+    };
+    assert!(of(AuditKind::ClaimedLost) > 0);
+    assert_eq!(of(AuditKind::ClaimedLost) + of(AuditKind::Claimed), 2_000);
+    assert_eq!(of(AuditKind::ProvedLost), 0);
+}
+
+#[test]
+fn a_full_drive_still_writes_it() {
+    let drive = TestDrive::new();
+    let name = drive.new_object();
+    let data = pattern(1, 4 << 20);
+    let full = (0..).find_map(|number| {
+        let arguments = WriteArguments::single(name, number << 22, data.len(), true);
+        let request = Request::new(Procedure::Write, &arguments, Signer::working());
+        drive.ask(&Request { data: &data, ..request }).unwrap().status
+    });
+    assert_eq!(full, Some(Status::NoSpace));
+    for number in 0..200 {
+        let mut capability = drive.capability(name);
+        capability.audit_id = AuditId(1_000 + number);
+        let request = read(name, Signer::capability(&capability));
+        assert_eq!(drive.ask(&request).unwrap().status, None);
+        keep(&drive);
+    }
+    let wanted = AuditArguments { audit_id: Some(AuditId(1_000)), ..AuditArguments::ALL };
+    assert_eq!(records(&drive, &wanted).len(), 1);
+    let (used, failed) = {
+        let store = drive.server().drive().store();
+        (store.partition_space(PartitionId::AUDIT).unwrap().used_bytes, store.read_only())
+    };
+    assert_eq!((used, failed), (BYTES, None));
+}
+
+/// `initialize` removes it, as all else, and is the first thing that the new one has.
+#[test]
+fn initialize_begins_a_new_one() {
+    let drive = TestDrive::owned();
+    let name = drive.object_with(b"contents");
+    keep(&drive);
+    let last = of_requests(&drive).last().unwrap().sequence;
+    let value = Signer::master().seal(80);
+    let arguments = InitializeArguments {
+        master: value,
+        clock: drive.now(),
+        skew_past: 10 * SECOND,
+        skew_ahead: SECOND,
+    };
+    assert_eq!(drive.by(Signer::master(), Procedure::Initialize, &arguments).status, None);
+    drive.advance(2 * SECOND);
+    let master = Signer::key(CredentialKey::Master, 80);
+    let key = nasd_protocol::drive::SetdrivekeyArguments { value: master.seal(DRIVE_KEY) };
+    assert_eq!(drive.by(master, Procedure::Setdrivekey, &key).status, None);
+    // The old one is removed in the background.
+    let patience = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        keep(&drive);
+        let partitions = drive.server().drive().store().partitions();
+        if partitions == [PartitionId::AUDIT] {
+            break;
+        }
+        assert!(std::time::Instant::now() < patience, "{partitions:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let all = records(&drive, &AuditArguments::ALL);
+    assert!(all.iter().all(|record| record.sequence > last && record.object != name.object));
+    let initialized = all.iter().find(|each| each.procedure == Procedure::Initialize as u32);
+    let initialized = initialized.expect("it is in the new trail");
+    assert_eq!((initialized.key, initialized.kind), (KeyKind::Master, AuditKind::Proved));
+}
+
+/// A failing device: what was kept is told, and so is what can't be written any more.
+#[test]
+fn it_is_told_also_when_it_cannot_be_written() {
+    let device = Arc::new(FaultyDevice::zeroed(64 << 20));
+    let opened: Arc<dyn BlockDevice> = device.clone();
+    Store::format(Arc::clone(&opened), &format_options()).unwrap();
+    let drive = on(&opened, START);
+    let name = drive.object_with(b"contents");
+    keep(&drive);
+    device.set_plan(FaultPlan { unwritable: 0..u64::MAX, ..FaultPlan::default() });
+    let getattr = GetattrArguments { name };
+    for _ in 0..3 {
+        assert_eq!(drive.by(Signer::working(), Procedure::Getattr, &getattr).status, None);
+        keep(&drive);
+    }
+    let found = of_requests(&drive);
+    let count = |procedure| -> u32 {
+        let of = found.iter().filter(|record| record.procedure == procedure as u32);
+        of.map(|record| record.count).sum()
+    };
+    assert_eq!(count(Procedure::Write), 1);
+    assert_eq!(count(Procedure::Getattr), 3);
+}
+
+/// A drive that was formatted before there was a trail gets one, and a crash while it is made is no
+/// harm.
+#[test]
+fn a_drive_without_one_gets_one() {
+    let device = new_device();
+    {
+        let options = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
+        let store = Store::open(Arc::clone(&device), &options).unwrap();
+        assert_eq!(store.partitions(), [PARTITION, OTHER_PARTITION]);
+        // As far as a power cut let it get.
+        store.create_partition(PartitionId::AUDIT, Timestamp(START)).unwrap();
+    }
+    let drive = on(&device, START);
+    let created: Created = drive
+        .by(
+            Signer::working(),
+            Procedure::Create,
+            &CreateArguments {
+                partition: PARTITION,
+                durable: false,
+                initial: SetAttributes::default(),
+            },
+        )
+        .take();
+    let found = of_requests(&drive);
+    assert!(found.iter().any(|record| record.object == created.object));
+    assert_eq!(drive.clock.load(Ordering::Relaxed), drive.now().0);
+}
