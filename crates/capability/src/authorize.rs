@@ -37,6 +37,10 @@
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
+//! An operation on [`Target::Nothing`] does nothing, and tells anybody the same: whoever makes it with a key
+//! wants nothing but a reply that only the drive can make, most of all if he does not know its clock
+//! yet. So steps 5-13 and 17 are left out of it: no nonce is too old for it, or used up by it.
+//!
 //! A sealed capability (PRIVACY_CAPABILITY) is opened before step 1, which takes the working key, so
 //! that steps 14 and 15 come first then, and a seal that is not right is a wrong digest. PRIVACY_ARGS
 //! would be undone after step 15 (the operation's own arguments, which steps 10-13 need, are known only then, so that these move behind it).
@@ -82,7 +86,9 @@ pub struct Claim<'a> {
 /// What an operation is about to touch.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// The drive as a whole: `inquiry`, and operations of the master key. No capability allows it.
+    /// Nothing: `inquiry`. Any capability may prove its answer.
+    Nothing,
+    /// The drive as a whole: operations of the master key. No capability allows it.
     Drive,
     /// The partition: `create`, `flushpartition`, and what only keys may. Its capability names
     /// object 0.
@@ -114,13 +120,18 @@ pub struct Access<'a> {
 pub struct Admission {
     protection: Protection,
     nonce: Nonce,
+    /// Whether the request may pass once only.
+    passes_once: bool,
     region: ByteRange,
 }
 
 /// A request whose digest is right (steps 1-16), and whose nonce is not used up yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the nonce of a request whose digest is right must be recorded"]
-pub struct Proved(Authorized);
+pub struct Proved {
+    authorized: Authorized,
+    passes_once: bool,
+}
 
 /// Proof that a request passed every check. Only this module makes it.
 #[derive(Clone, Copy, Debug)]
@@ -143,16 +154,18 @@ pub fn admit(
     check_key_kind(claim, access)?;
     check_protection(rules, claim)?;
     check_minimum(rules, claim)?;
-    if !claim.protection.is_empty() {
+    let does_something = !matches!(access.target, Target::Nothing);
+    let passes_once = does_something && !claim.protection.is_empty();
+    if passes_once {
         window.check(now, nonce)?;
     }
     let mut region = ByteRange::ALL;
-    if let Some(capability) = claim.capability {
+    if let Some(capability) = claim.capability.filter(|_| does_something) {
         let allowed = effective(capability, claim.narrowings)?;
         check_capability(rules.drive, &allowed, access, now)?;
         region = allowed.region;
     }
-    Ok(Admission { protection: claim.protection, nonce: *nonce, region })
+    Ok(Admission { protection: claim.protection, nonce: *nonce, passes_once, region })
 }
 
 /// Steps 1-4 and 7-13 once more, of a request that was authorized and has waited since: for those
@@ -257,7 +270,7 @@ impl Target<'_> {
     /// The partition, if it is not the drive as a whole.
     pub fn partition(&self) -> Option<PartitionId> {
         match *self {
-            Target::Drive => None,
+            Target::Nothing | Target::Drive => None,
             Target::Partition(partition)
             | Target::Object(partition, _)
             | Target::Objects(partition, _) => Some(partition),
@@ -267,7 +280,7 @@ impl Target<'_> {
     /// Whether it is what the capability names, in the partition that it names.
     fn is_named_by(&self, capability: &Capability) -> bool {
         match *self {
-            Target::Drive => false,
+            Target::Nothing | Target::Drive => false,
             Target::Partition(_) | Target::Objects(_, []) => capability.object == ObjectId(0),
             Target::Object(_, object) => object == capability.object,
             Target::Objects(_, objects) => {
@@ -311,10 +324,11 @@ impl Admission {
         data: Option<&CoveredData>,
         digest: &Digest,
     ) -> Result<Proved, Refusal> {
-        let Admission { protection, nonce, region } = self;
+        let Admission { protection, nonce, passes_once, region } = self;
         let authorized = Authorized { protection, nonce, region };
+        let proved = Proved { authorized, passes_once };
         if !self.needs_digest() {
-            return Ok(Proved(authorized));
+            return Ok(proved);
         }
         let is_right = match keys {
             Some(keys) => keys.request(&self.nonce, covered, data) == *digest,
@@ -325,17 +339,17 @@ impl Admission {
                 false
             }
         };
-        if is_right { Ok(Proved(authorized)) } else { Err(Refusal::Digest) }
+        if is_right { Ok(proved) } else { Err(Refusal::Digest) }
     }
 }
 
 impl Proved {
     /// Step 16.
     pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
-        if !self.0.protection.is_empty() {
-            window.record(now, &self.0.nonce)?;
+        if self.passes_once {
+            window.record(now, &self.authorized.nonce)?;
         }
-        Ok(self.0)
+        Ok(self.authorized)
     }
 }
 

@@ -91,7 +91,6 @@ impl From<ClientError> for ClerkError {
             | ClientError::BadReplyDigest { .. }
             | ClientError::WrongDrive { .. }
             | ClientError::NotSealed
-            | ClientError::ClockTooFar { .. }
             | ClientError::NoCommonSuite { .. } => ClerkError::Protocol(error.to_string()),
         }
     }

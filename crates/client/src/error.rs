@@ -6,7 +6,7 @@ use nasd_protocol::{ManagerStatus, Status};
 use nasd_transport::{
     AcceptStatus, BreakReason, ChannelError, Execution, FrameError, ReplyError, TlsError,
 };
-use nasd_types::{DriveId, Timestamp};
+use nasd_types::DriveId;
 use thiserror::Error;
 
 /// Why a call failed.
@@ -89,18 +89,6 @@ pub enum ClientError {
         expected: DriveId,
         /// Which drive is there.
         found: DriveId,
-    },
-
-    /// The drive's clock is so far from this host's that requests stamped by it could be misused.
-    #[error(
-        "the drive's clock is {} s from this host's: set both by NTP",
-        drive.distance_ns(*here) / Timestamp::SECOND_NS
-    )]
-    ClockTooFar {
-        /// The drive's clock.
-        drive: Timestamp,
-        /// This host's.
-        here: Timestamp,
     },
 
     /// The drive offers no suite of algorithms that this host can run, or not the one demanded.

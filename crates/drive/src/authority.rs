@@ -11,6 +11,7 @@ use nasd_capability::{
     narrowed_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
+use nasd_protocol::drive::Procedure;
 use nasd_protocol::{Credential, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
@@ -74,6 +75,9 @@ pub(crate) enum Denied {
     Refused(Refusal),
     /// Whether it may could not be found out.
     Failed(StoreError),
+    /// It may change something, and nothing on the medium would keep it from passing once more after
+    /// the next start ([`crate::clock`]).
+    AboveTheMark,
 }
 
 impl From<Refusal> for Denied {
@@ -147,6 +151,22 @@ impl<'a> Claimed<'a> {
     pub(crate) fn nonce(&self) -> &Nonce {
         &self.verifier.nonce
     }
+
+    /// Whether its operation may leave anything other than it was.
+    fn may_change(&self) -> bool {
+        let [.., number] = self.procedure.as_chunks().0 else {
+            return true;
+        };
+        !matches!(
+            Procedure::try_from(u32::from_be_bytes(*number)),
+            Ok(Procedure::Null
+                | Procedure::Inquiry
+                | Procedure::Read
+                | Procedure::Getattr
+                | Procedure::Seek
+                | Procedure::Blocksrequired)
+        )
+    }
 }
 
 impl Drive {
@@ -194,7 +214,9 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
-        self.clock.pass(now, &self.store);
+        if self.clock.pass(now, &self.store).is_err() && claimed.may_change() {
+            return Err(Denied::AboveTheMark);
+        }
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
         let generation = ring.generation();

@@ -608,9 +608,7 @@ fn restart(drive: TestDrive, device: &Arc<dyn BlockDevice>, clean: bool, at: u64
     } else {
         drop(drive)
     }
-    let again = TestDrive::on(Arc::clone(device), DriveOptions::default(), at);
-    again.clock.store(at, Ordering::Relaxed);
-    again
+    TestDrive::starting(Arc::clone(device), DriveOptions::default(), at)
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
     Answer, Arriving, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
-    ServerOptions, Service, Together, Waits,
+    ServerOptions, Service, Standing, Together, Waits,
 };
 pub use tls::{
     Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError, first_certificate,

@@ -206,7 +206,7 @@ impl FakeCell {
             object: handle.object,
             region: ByteRange::ALL,
             rights,
-            expires: now().plus_ns(seconds * Timestamp::SECOND_NS),
+            expires: self.drives_now().plus_ns(seconds * Timestamp::SECOND_NS),
             audit_id: AuditId(self.next_capability.fetch_add(1, Ordering::Relaxed)),
             minimum_protection: Protection::NONE,
             key_epoch: 0,

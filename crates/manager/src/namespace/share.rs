@@ -37,19 +37,16 @@ impl Namespace {
     /// may use the file gets a new one from the manager.
     pub fn revoke(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
         let _held = self.hold(Wants::new().write(file))?;
-        // Not from memory: it must rise above what the drive has, even if somebody set that.
-        let (record, attributes) = self.fresh(file)?;
-        if !permission::is_owner(&record, caller) {
+        if !permission::is_owner(&self.record(file)?, caller) {
             return Err(ManagerStatus::Permission);
         }
-        let version = attributes.access_control_version.wrapping_add(1);
+        let version = self.next_version(file)?;
         let set =
             SetAttributes { access_control_version: Some(version), ..SetAttributes::default() };
-        let attributes = self.objects.setattr(file, &set, Wait::Patient).map_err(|error| {
+        self.objects.setattr(file, &set, Wait::Patient).map_err(|error| {
             self.forget(file);
             failure("revoke the capabilities", file, &error)
         })?;
-        self.remember(file, record, attributes.access_control_version);
         Ok(())
     }
 }
