@@ -25,6 +25,7 @@ mod lock;
 mod master_keys;
 mod members;
 mod membership;
+mod renewal;
 mod sealed;
 mod token;
 
@@ -40,6 +41,10 @@ pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
+pub use renewal::{
+    begin_authority, complete, finish_authority, follow_authority, is_changing, is_due,
+    not_renewed, refresh, replace_certificate, times_of,
+};
 pub use sealed::Seal;
 pub use token::{Token, hash_of};
 

@@ -12,6 +12,7 @@ pub mod name;
 pub mod readdir;
 pub mod reload;
 pub mod rename;
+pub mod renew;
 pub mod rmdir;
 pub mod rotate;
 pub mod setattr;
@@ -35,6 +36,7 @@ pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
+pub use renew::{Renew, RenewArguments};
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
@@ -89,6 +91,8 @@ xdr_enum! {
         Reload = 18,
         /// Become a member by a one-time token.
         Enroll = 19,
+        /// A new certificate for a member's.
+        Renew = 20,
     }
 }
 
