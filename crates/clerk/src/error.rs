@@ -87,6 +87,7 @@ impl From<ClientError> for ClerkError {
             ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
             ClientError::TooLarge { .. } => ClerkError::TooLarge,
             ClientError::Untrusted { .. }
+            | ClientError::NotAdmitted { .. }
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. }
             | ClientError::WrongDrive { .. }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use nasd_protocol::{ManagerStatus, Status};
+use nasd_rpc::Denial;
 use nasd_transport::{
-    AcceptStatus, BreakReason, ChannelError, Execution, FrameError, ReplyError, TlsError,
+    AcceptStatus, AuthStatus, BreakReason, ChannelError, Execution, FrameError, ReplyError,
+    TlsError,
 };
 use nasd_types::DriveId;
 use thiserror::Error;
@@ -60,6 +62,16 @@ pub enum ClientError {
         server: String,
         /// What is wrong, and with whose certificate.
         source: TlsError,
+    },
+
+    /// The file manager does not take calls by this certificate, or not on this user's behalf.
+    #[error(
+        "{server} does not let this member in: its certificate has ended, was removed from the \
+         cell, or is another user's; the cell's owner can add it anew"
+    )]
+    NotAdmitted {
+        /// Its address.
+        server: String,
     },
 
     /// The server's answer makes no sense: another version, or another program. Whether the call
@@ -201,6 +213,10 @@ impl TransportError {
                 reason: ReplyError::Rejected(AcceptStatus::SystemError),
                 ..
             } => None,
+            ChannelError::Rejected {
+                reason: ReplyError::Denied(Denial::Auth(AuthStatus::TooWeak)),
+                ..
+            } => Some(ClientError::NotAdmitted { server: server.to_owned() }),
             ChannelError::Rejected { .. } => Some(protocol(error.to_string())),
             ChannelError::TooLong { bytes, limit } => {
                 Some(ClientError::TooLarge { amount: *bytes, limit: *limit })

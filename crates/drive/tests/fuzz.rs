@@ -9,6 +9,7 @@ mod fuzzing;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::*;
 use fuzzing::fuzz;
@@ -27,7 +28,7 @@ use nasd_protocol::drive::{
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Region, Verifier};
 use nasd_rpc::{AuthSys, CallHead, OpaqueAuth, RecordParser, ReplyHead};
 use nasd_store::{OpenOptions, Store};
-use nasd_transport::{Answer, Arriving, Call, Identity, Payload, Peer, Receive, Service};
+use nasd_transport::{Answer, Arriving, Call, Identity, Payload, Peer, Receive, Service, Standing};
 use nasd_types::limits::MAX_RECORD_BYTES;
 use nasd_types::{
     Compression, ObjectId, ObjectName, PartitionId, Protection, SeekTarget, SetAttributes,
@@ -50,9 +51,10 @@ impl Bare {
         let store = Store::open(device, &options).unwrap();
         let random = AtomicU64::new(1);
         let machine = Arc::new(AtomicU64::new(START));
-        let time = Arc::clone(&machine);
+        let (time, elapsed) = (Arc::clone(&machine), Arc::clone(&machine));
         let environment = Environment::new(
             move || Timestamp(time.load(Ordering::Relaxed)),
+            move || Duration::from_nanos(elapsed.load(Ordering::Relaxed)),
             move || random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
         );
         let drive = Drive::new(store, DriveOptions::default(), environment).unwrap();
@@ -88,7 +90,9 @@ impl Bare {
             }
         };
         let _ = self.drive.waits(head, arguments, payload.as_ref());
-        match self.drive.execute(Call { head, arguments, payload, peer: &peer }) {
+        let standing = Standing::stranger(address.ip());
+        let call = Call { head, arguments, payload, peer: &peer, standing: &standing };
+        match self.drive.execute(call) {
             Answer::Results { results, .. } => {
                 let status = results.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
                 done(head.procedure) + u64::from(status)
@@ -100,7 +104,7 @@ impl Bare {
 
     /// A call with a right digest, whatever its arguments are.
     fn signed(&self, procedure: u32, body: &[u8], by: &Signer, protection: Protection) -> u64 {
-        let credential = Credential::new(by.claimed, Suite::Blake3, protection).to_body();
+        let credential = Credential::new(by.claimed.clone(), Suite::Blake3, protection).to_body();
         let nonce = self.nonces.draw(Timestamp(self.clock));
         let secret = by.secret.as_ref().unwrap();
         let keys = DigestKeys::new(secret, Suite::Blake3);

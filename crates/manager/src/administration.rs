@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use nasd_protocol::manager::{
-    EnrollArguments, Enrolled, ManagerStatus, ReloadArguments, RotateArguments,
+    EnrollArguments, Enrolled, ManagerStatus, ReloadArguments, RenewArguments, RotateArguments,
     Rotation as Rotated, WorkingKeyState,
 };
 use nasd_transport::{Guests, Identity, Peer, PeerIdentity};
@@ -71,25 +71,18 @@ impl Administration {
     /// A new member, by a token: also for who has no certificate. Not without TLS, where others
     /// would read the secret.
     pub(crate) fn enroll(&self, peer: &Peer, who: &EnrollArguments) -> Outcome<Enrolled> {
-        let address = peer.address;
         if peer.identity == Identity::Plain {
             return Err(ManagerStatus::Access);
         }
         let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
-        match membership.enrol(&who.secret, &who.public_key) {
-            Ok(enrolled) => {
-                tracing::info!(peer = %address, member = enrolled.member, "somebody has joined");
-                Ok(enrolled)
-            }
-            Err(EnrolmentError::Refused(why)) => {
-                tracing::warn!(peer = %address, why, "somebody may not join");
-                Err(ManagerStatus::Access)
-            }
-            Err(EnrolmentError::Failed(why)) => {
-                tracing::error!(peer = %address, why, "somebody could not join");
-                Err(ManagerStatus::Io)
-            }
-        }
+        told(peer, "join", membership.enrol(&who.secret, &who.public_key))
+    }
+
+    /// A new certificate for a member's, whom [`Administration::admits`] knows.
+    pub(crate) fn renew(&self, peer: &Peer, how: &RenewArguments) -> Outcome<Enrolled> {
+        let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
+        let certified = peer.identity.certified().ok_or(ManagerStatus::Access)?;
+        told(peer, "renew", membership.renew(&certified.serial, &how.public_key))
     }
 
     fn change_keys(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {
@@ -99,6 +92,25 @@ impl Administration {
             ManagerStatus::Io
         })
     }
+}
+
+fn told(peer: &Peer, what: &str, outcome: Result<Enrolled, EnrolmentError>) -> Outcome<Enrolled> {
+    let address = peer.address;
+    match &outcome {
+        Ok(enrolled) => {
+            tracing::info!(peer = %address, what, member = enrolled.member, "certified")
+        }
+        Err(EnrolmentError::Refused(why)) => {
+            tracing::warn!(peer = %address, what, why, "not certified");
+        }
+        Err(EnrolmentError::Failed(why)) => {
+            tracing::error!(peer = %address, what, why, "not certified");
+        }
+    }
+    outcome.map_err(|error| match error {
+        EnrolmentError::Refused(_) => ManagerStatus::Access,
+        EnrolmentError::Failed(_) => ManagerStatus::Io,
+    })
 }
 
 fn require_administrator(peer: &Peer) -> Outcome<()> {

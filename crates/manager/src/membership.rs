@@ -35,6 +35,15 @@ pub trait Membership: fmt::Debug + Send + Sync {
         let _ = (secret, public_key);
         Err(EnrolmentError::Refused("this cell takes nobody in".to_owned()))
     }
+
+    /// A new certificate for the member whose certificate has that serial number, which stays good.
+    ///
+    /// # Errors
+    /// `Refused` for a key that is none.
+    fn renew(&self, serial: &str, public_key: &[u8]) -> Result<Enrolled, EnrolmentError> {
+        let _ = (serial, public_key);
+        Err(EnrolmentError::Refused("this cell renews no certificates".to_owned()))
+    }
 }
 
 /// Why somebody was not taken in.

@@ -7,8 +7,8 @@ use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
     Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
-    Rename, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink, VERSION,
-    Volume, VolumeOperation,
+    Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink,
+    VERSION, Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -91,6 +91,7 @@ impl ManagerService {
             Procedure::Null => results(Vec::new()),
             Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
             Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
+            Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
             _ => match caller_of(head, peer) {
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
@@ -102,9 +103,11 @@ impl ManagerService {
         let names = &*self.namespace;
         match procedure {
             // Not the name space's: see `answer`.
-            Procedure::Null | Procedure::Rotate | Procedure::Reload | Procedure::Enroll => {
-                Answer::Rejected(AcceptStatus::ProcedureUnavailable)
-            }
+            Procedure::Null
+            | Procedure::Rotate
+            | Procedure::Reload
+            | Procedure::Enroll
+            | Procedure::Renew => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
             Procedure::Volume => {
                 run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
             }

@@ -137,6 +137,8 @@ pub enum Command {
         /// Where the new member's directory goes; default is the cell's usual directory.
         dir: Option<PathBuf>,
     },
+    /// Renew this member's certificate; it also comes by itself in time.
+    Renew,
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.

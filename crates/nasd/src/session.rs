@@ -1,9 +1,10 @@
 //! Becoming a client of a cell: its certificate, who the user is, and a clerk.
 
-use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME};
+use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete};
+use crate::commands::renew::renew_if_due;
 use nasd_clerk::{Caller, Clerk, ClerkOptions, Name};
 use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
-use nasd_transport::{ClientTls, PeerIdentity, PemFiles};
+use nasd_transport::{ClientTls, PeerIdentity, PemFiles, ServerTls};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub struct Connected {
 /// # Errors
 /// Missing or wrong certificates, or a manager that does not answer.
 pub fn connect(cell: &Cell, deadline: Duration) -> Result<Connected, Box<dyn Error>> {
+    renew_if_due(cell);
     let volume = Name::new(&cell.config.volume)?;
     let tls = client_tls(&cell.certificate(own_member(cell)))?;
     let caller = caller(&tls);
@@ -48,17 +50,38 @@ pub fn administrator(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
         )
         .into());
     }
+    manager_client(cell, &files)
+}
+
+/// The file manager, asked as whoever the directory's certificate names.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn member_client(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
+    manager_client(cell, &cell.certificate(own_member(cell)))
+}
+
+fn manager_client(cell: &Cell, files: &CertificateFiles) -> Result<ManagerClient, Box<dyn Error>> {
     let options = ConnectOptions {
         connections: 1,
         retry: RetryPolicy::within(COMMAND_DEADLINE),
         ..ConnectOptions::default()
     };
     let manager = cell.config.manager.address.to_string();
-    Ok(ManagerClient::tls(manager, client_tls(&files)?, &options))
+    Ok(ManagerClient::tls(manager, client_tls(files)?, &options))
+}
+
+/// What the manager of a cell shows, and demands of others.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn manager_tls(cell: &Cell) -> Result<ServerTls, Box<dyn Error>> {
+    let certificate = LoadedCertificate::load_for_server(&cell.certificate("manager"))?;
+    Ok(ServerTls::admitting_strangers(&certificate.pem())?)
 }
 
 /// Whose certificate a directory has: a user's, where one was handed to a person; else the host's.
-fn own_member(cell: &Cell) -> &'static str {
+pub fn own_member(cell: &Cell) -> &'static str {
     if cell.certificate("user").key.exists() { "user" } else { "host" }
 }
 
@@ -99,6 +122,7 @@ fn process_user() -> Arc<Caller> {
 }
 
 fn client_tls(files: &CertificateFiles) -> Result<ClientTls, Box<dyn Error>> {
+    complete(files)?;
     let loaded = LoadedCertificate::load(files)?;
     Ok(ClientTls::new(&loaded.pem(), MANAGER_NAME)?)
 }

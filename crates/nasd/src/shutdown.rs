@@ -5,6 +5,10 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How late a signal may be noticed.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Notices SIGINT and SIGTERM from the moment it is made.
 pub struct Shutdown {
@@ -23,6 +27,18 @@ impl Shutdown {
     /// Waits for one of them.
     pub fn wait(&mut self) {
         self.signals.forever().next();
+    }
+
+    /// Waits for one of them, but no longer than `time`. Whether one has come.
+    pub fn wait_for(&mut self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        while Instant::now() < deadline {
+            if self.signals.pending().next().is_some() {
+                return true;
+            }
+            std::thread::sleep(TICK);
+        }
+        false
     }
 
     /// A flag that is set when one of them comes.

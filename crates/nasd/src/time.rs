@@ -67,7 +67,9 @@ pub fn spoken(seconds: u64) -> String {
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
         (0, 0, _) => format!("{minutes} min"),
+        (0, _, 0) => format!("{hours} h"),
         (0, _, _) => format!("{hours} h {minutes} min"),
+        _ if hours == 0 => format!("{days} d"),
         _ => format!("{days} d {hours} h"),
     }
 }

@@ -281,3 +281,65 @@ fn without_a_certificate_nothing_but_joining_is_answered() {
         assert_eq!(refused.manager_status(), Some(nasd_protocol::ManagerStatus::Access));
     }
 }
+
+#[test]
+fn certificates_are_renewed_in_time_and_on_demand() {
+    let cell = cell();
+    let laptop = cell.directory.path().join("laptop");
+    let token_text = token(&cell, "host add laptop --for 9s");
+    assert!(join(&token_text, &laptop).status.success());
+    let certificate = || fs::read(laptop.join("tls/host.pem")).unwrap();
+    let first = certificate();
+    ok(&laptop, &["ls", "main:/"]);
+    assert!(certificate() == first, "it is fresh");
+    std::thread::sleep(Duration::from_secs(7));
+    ok(&laptop, &["ls", "main:/"]);
+    let second = certificate();
+    assert!(second != first, "less than a third was left");
+    std::thread::sleep(Duration::from_secs(3));
+    ok(&laptop, &["ls", "main:/"]);
+    ok(&laptop, &["renew"]);
+    assert!(certificate() != second);
+    told(&cell, "host remove laptop --yes");
+    refused(&with(&laptop, &["renew"]), &["not renewed"]);
+}
+
+#[test]
+fn the_authority_is_replaced_while_members_go_on() {
+    let cell = cell();
+    let (old, renewing) = (cell.directory.path().join("old"), cell.directory.path().join("new"));
+    for (name, directory) in [("old", &old), ("new", &renewing)] {
+        assert!(join(&token(&cell, &format!("host add {name}")), directory).status.success());
+    }
+    let roots = |directory: &Path| {
+        fs::read_to_string(directory.join("tls/ca.pem")).unwrap().matches("BEGIN").count()
+    };
+    refused(&cell.nasd(&["key", "rotate-authority", "--finish"]), &["begin with"]);
+    fs::write(cell.path("file"), "before").unwrap();
+    let said = told(&cell, "key rotate-authority");
+    assert!(said.contains("host:old, host:new"), "{said}");
+    // Given again, it changes nothing.
+    told(&cell, "key rotate-authority");
+    assert_eq!(roots(&cell.cell()), 2);
+    for directory in [&old, &renewing] {
+        assert_eq!(ok(directory, &["cat", "main:/file"]), "before");
+    }
+    ok(&renewing, &["renew"]);
+    assert_eq!((roots(&old), roots(&renewing)), (1, 2));
+    let joined = cell.directory.path().join("joined");
+    assert!(join(&token(&cell, "host add joined"), &joined).status.success());
+    refused(&cell.nasd(&["key", "rotate-authority", "--finish"]), &["host:old", "--yes"]);
+    told(&cell, "key rotate-authority --finish --yes");
+    assert_eq!(roots(&cell.cell()), 1);
+    for directory in [&renewing, &joined] {
+        assert_eq!(ok(directory, &["cat", "main:/file"]), "before");
+    }
+    refused(&with(&old, &["cat", "main:/file"]), &[]);
+    fs::write(cell.path("file"), "the mount goes on").unwrap();
+    told(&cell, "key rotate");
+    assert!(
+        join(&token(&cell, "host add later"), &cell.directory.path().join("later"))
+            .status
+            .success()
+    );
+}

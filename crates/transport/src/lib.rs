@@ -23,7 +23,8 @@ pub use server::{
     ServerOptions, Service, Standing, Together, Waits,
 };
 pub use tls::{
-    Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError, first_certificate,
+    Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError,
+    certificate_serial, certificate_times, first_certificate,
 };
 
 // Whoever makes a call or runs a service names these.

@@ -6,9 +6,10 @@ use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments, Enrolled,
     File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint, MintArguments,
     Minted, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments, Reload, ReloadArguments,
-    Rename, RenameArguments, RenameFlags, Revoke, Rmdir, Rotate, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation,
-    Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
+    Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir, Rotate,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
+    SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume,
+    VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -202,6 +203,13 @@ impl ManagerClient {
         let arguments =
             EnrollArguments { secret: secret.to_vec(), public_key: public_key.to_vec() };
         self.call::<Enroll>(&Caller::ROOT, &arguments, USES_UP)
+    }
+
+    /// A new certificate for that of this client, for that public key, a point of P-256. The
+    /// old one stays good until its end.
+    pub fn renew(&self, public_key: &[u8]) -> Result<Enrolled, ClientError> {
+        let arguments = RenewArguments { public_key: public_key.to_vec() };
+        self.call::<Renew>(&Caller::ROOT, &arguments, Repeated::Harmless)
     }
 
     /// The state of the cell.

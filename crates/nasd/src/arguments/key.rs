@@ -17,6 +17,16 @@ pub enum KeyCommand {
         #[arg(long)]
         now: bool,
     },
+    /// Replace the cell's authority: first a new one beside the old, then, when all members have
+    /// renewed their certificates (`nasd renew`), in its place.
+    RotateAuthority {
+        /// The second step: trust the new one alone.
+        #[arg(long)]
+        finish: bool,
+        /// Agree that members without a new certificate are shut out.
+        #[arg(long, requires = "finish")]
+        yes: bool,
+    },
     /// Encrypt the keyring, under a passphrase or a systemd credential. The cell must be stopped.
     Seal {
         /// Under the systemd credential of this name, instead of a passphrase.

@@ -28,7 +28,7 @@ pub const VALIDITY: Duration = Duration::from_secs(365 * DAY.as_secs());
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
 
 /// Certificates are good from some time before they are made: clocks differ.
-const BEFORE: Duration = DAY;
+pub(super) const BEFORE: Duration = DAY;
 
 /// The files of one member's certificate.
 #[derive(Debug, Clone)]
@@ -67,6 +67,8 @@ pub struct Issued {
     pub issued: u64,
     /// Until when it is good, likewise.
     pub expires: u64,
+    /// Which authority has made it ([`Authority::id`]).
+    pub authority: String,
     /// The certificate.
     pub pem: String,
 }
@@ -106,6 +108,22 @@ impl Authority {
         let key = KeyPair::from_pem(&text)
             .map_err(|_| CellError::Damaged { path, reason: "it is no private key".to_owned() })?;
         Ok(Authority { directory, issuer: Issuer::new(root_parameters(cell), key) })
+    }
+
+    /// A name for this authority: the beginning of its public key's hash.
+    pub fn id(&self) -> String {
+        let hash = blake3::hash(self.issuer.key().der_bytes());
+        super::keyring::to_hex(&hash.as_bytes()[..8])
+    }
+
+    /// A new authority for the cell: its key and its certificate, in PEM.
+    ///
+    /// # Errors
+    /// `Certificate`.
+    pub fn new_root(cell: CellId) -> Result<(Zeroizing<String>, String), CellError> {
+        let key = KeyPair::generate()?;
+        let certificate = root_parameters(cell).self_signed(&key)?;
+        Ok((Zeroizing::new(key.serialize_pem()), certificate.pem()))
     }
 
     /// Makes a key and a certificate for it, and writes both as files of `member`.
@@ -170,7 +188,7 @@ impl Authority {
         let expires = set_validity(&mut parameters, issued, validity);
         let certificate = parameters.signed_by(key, &self.issuer)?;
         let serial = super::keyring::to_hex(&serial);
-        Ok(Issued { serial, issued, expires, pem: certificate.pem() })
+        Ok(Issued { serial, issued, expires, authority: self.id(), pem: certificate.pem() })
     }
 }
 

@@ -2,6 +2,7 @@
 //! reads it can join.
 
 use super::members::{Member, MemberKind, Members, identity};
+use super::renewal::enrolled;
 use super::token::{SECRET_BYTES, Token, hash_of};
 use super::{Authority, Cell, CellError, Usage, keyring, now};
 use nasd_manager::membership::{Enrolled, EnrolmentError};
@@ -90,15 +91,10 @@ fn root_certificate(cell: &Cell) -> Result<Vec<u8>, CellError> {
 /// where the cell's files can't be used.
 pub fn enrol(cell: &Cell, secret: &[u8], public_key: &[u8]) -> Result<Enrolled, EnrolmentError> {
     let failed = |error: CellError| EnrolmentError::Failed(error.to_string());
-    if public_key.len() != POINT_BYTES || public_key[0] != 4 {
-        return Err(EnrolmentError::Refused("the public key is none".to_owned()));
-    }
+    let key = P256Point::new(public_key)
+        .ok_or_else(|| EnrolmentError::Refused("the public key is none".to_owned()))?;
     let hash = keyring::to_hex(&hash_of(secret));
     let authority = Authority::open(cell.directory(), cell.config.cell_id()).map_err(failed)?;
-    let path = cell.certificate("manager").authority;
-    let roots = std::fs::read_to_string(&path)
-        .map_err(|error| failed(CellError::io("read", &path)(error)))?;
-    let text = cell.config.for_clients().to_text().map_err(EnrolmentError::Failed)?;
     let admitted = Members::update(cell.directory(), |members| {
         // Nobody learns from the time this takes anything but a hash of what it has sent itself.
         let Some(invitation) = members.take_invitation(&hash, now().seconds()) else {
@@ -106,27 +102,28 @@ pub fn enrol(cell: &Cell, secret: &[u8], public_key: &[u8]) -> Result<Enrolled, 
         };
         let Invitation { name, kind, uid, validity, .. } = invitation;
         members.check_new(&name, kind, uid)?;
-        let key = P256Point(public_key);
         let identity = identity(&name, kind, uid);
         let validity = Duration::from_secs(validity);
         let issued = authority.issue(&key, &identity, Usage::Client, validity)?;
         let member = Member::new(&name, kind, uid, &issued);
         members.add(member.clone());
-        Ok(Some((member, issued.pem)))
+        Ok(Some((member, issued)))
     });
     let refused =
         || EnrolmentError::Refused("the token is none, is used, or has expired".to_owned());
-    let (member, certificate) = admitted.map_err(failed)?.ok_or_else(refused)?;
-    Ok(Enrolled {
-        member: member.kind.file().to_owned(),
-        certificate,
-        authority: roots,
-        cell: text,
-    })
+    let (member, issued) = admitted.map_err(failed)?.ok_or_else(refused)?;
+    enrolled(cell, &member, issued)
 }
 
 /// A public key that somebody else has made.
-struct P256Point<'a>(&'a [u8]);
+pub(super) struct P256Point<'a>(&'a [u8]);
+
+impl<'a> P256Point<'a> {
+    /// `None` for what is no uncompressed point.
+    pub(super) fn new(bytes: &'a [u8]) -> Option<Self> {
+        (bytes.len() == POINT_BYTES && bytes.first() == Some(&4)).then_some(P256Point(bytes))
+    }
+}
 
 impl PublicKeyData for P256Point<'_> {
     fn der_bytes(&self) -> &[u8] {

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// Longest name of a member.
 const MAX_NAME_BYTES: usize = 64;
 
+/// Earlier certificates of a member that are remembered.
+const MAX_PREVIOUS: usize = 16;
+
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -44,6 +47,13 @@ pub struct Member {
     pub issued: u64,
     /// Until when the certificate is good.
     pub expires: u64,
+    /// Serial numbers before renewals, the oldest first: good until those certificates end, as
+    /// somebody may go on by one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub previous: Vec<String>,
+    /// Which authority has made the certificate.
+    #[serde(default)]
+    pub authority: String,
     /// When it was removed, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<u64>,
@@ -63,8 +73,29 @@ impl MemberKind {
 impl Member {
     /// The member of a new certificate.
     pub fn new(name: &str, kind: MemberKind, uid: Option<u32>, issued: &Issued) -> Self {
-        let Issued { serial, issued, expires, .. } = issued.clone();
-        Member { name: name.to_owned(), kind, uid, serial, issued, expires, removed: None }
+        let Issued { serial, issued, expires, authority, .. } = issued.clone();
+        Member {
+            name: name.to_owned(),
+            kind,
+            uid,
+            serial,
+            issued,
+            expires,
+            previous: Vec::new(),
+            authority,
+            removed: None,
+        }
+    }
+
+    /// It has a new certificate; those before stay good: the new one may be lost on its way, and a
+    /// mount goes on by the one that it has.
+    pub fn renew(&mut self, issued: &Issued) {
+        let Issued { serial, issued, expires, authority, .. } = issued.clone();
+        self.previous.push(std::mem::replace(&mut self.serial, serial));
+        if self.previous.len() > MAX_PREVIOUS {
+            self.previous.remove(0);
+        }
+        (self.issued, self.expires, self.authority) = (issued, expires, authority);
     }
 
     /// What its certificate's common name is.
@@ -187,6 +218,15 @@ impl Members {
         Ok(())
     }
 
+    /// The present member who has a certificate of that serial number.
+    pub fn by_serial(&mut self, serial: &str) -> Option<&mut Member> {
+        let has = |member: &&mut Member| {
+            let known = member.serial == serial || member.previous.iter().any(|old| old == serial);
+            member.is_present() && known
+        };
+        self.members.iter_mut().find(has)
+    }
+
     /// Those who may join by a token.
     pub fn invitations(&self) -> &[Invitation] {
         &self.invitations
@@ -234,7 +274,13 @@ mod tests {
     use super::*;
 
     fn issued(serial: &str) -> Issued {
-        Issued { serial: serial.to_owned(), issued: 1, expires: 2, pem: String::new() }
+        Issued {
+            serial: serial.to_owned(),
+            issued: 1,
+            expires: 2,
+            authority: String::new(),
+            pem: String::new(),
+        }
     }
 
     fn ledger() -> Members {
@@ -260,6 +306,27 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!(Members::load(directory.path()).unwrap(), ledger());
+    }
+
+    #[test]
+    fn a_renewed_member_is_known_by_all_its_certificates_until_it_is_removed() {
+        let mut members = ledger();
+        members.by_serial("01").unwrap().renew(&issued("11"));
+        members.by_serial("01").unwrap().renew(&issued("21"));
+        assert!(members.by_serial("21").is_some() && members.by_serial("11").is_some());
+        assert!(
+            members.by_serial("01").is_some() && members.by_serial("02").unwrap().name == "bob"
+        );
+        for renewal in 0..2 * MAX_PREVIOUS {
+            members.by_serial("21").unwrap().renew(&issued(&format!("x{renewal}")));
+            if renewal == 0 {
+                assert!(members.by_serial("01").is_some());
+            }
+            members.by_serial(&format!("x{renewal}")).unwrap().renew(&issued("21"));
+        }
+        assert!(members.by_serial("01").is_none() && members.by_serial("21").is_some());
+        members.remove("a", MemberKind::Host).unwrap();
+        assert!(members.by_serial("21").is_none() && members.by_serial("x31").is_none());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The ledger as the manager uses it: in memory, and read anew when somebody has changed it.
 
+use super::renewal::renew;
 use super::{Cell, CellError, Member, Members, enrol};
+use crate::session::manager_tls;
 use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
+use nasd_transport::ServerTls;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
@@ -10,25 +13,31 @@ use std::sync::{PoisonError, RwLock};
 #[derive(Debug)]
 pub struct Ledger {
     directory: PathBuf,
+    /// What the manager shows and demands.
+    tls: ServerTls,
     /// Identities by serial numbers.
     present: RwLock<HashMap<String, String>>,
 }
 
 impl Ledger {
-    /// Reads it.
+    /// Reads it. `tls` is replaced when the files of the manager's certificate are read anew.
     ///
     /// # Errors
     /// As [`Members::load`].
-    pub fn open(directory: PathBuf) -> Result<Self, CellError> {
+    pub fn open(directory: PathBuf, tls: ServerTls) -> Result<Self, CellError> {
         let present = RwLock::new(read(&directory)?);
-        Ok(Ledger { directory, present })
+        Ok(Ledger { directory, tls, present })
     }
 }
 
 fn read(directory: &std::path::Path) -> Result<HashMap<String, String>, CellError> {
     let members = Members::load(directory)?;
-    let entry = |member: &Member| (member.serial.clone(), member.identity());
-    Ok(members.present().map(entry).collect())
+    let entries = |member: &Member| {
+        let identity = member.identity();
+        let serials = std::iter::once(&member.serial).chain(&member.previous);
+        serials.map(|serial| (serial.clone(), identity.clone())).collect::<Vec<_>>()
+    };
+    Ok(members.present().flat_map(entries).collect())
 }
 
 impl Membership for Ledger {
@@ -40,6 +49,10 @@ impl Membership for Ledger {
     fn reload(&self) -> Result<(), MembershipError> {
         let fresh = read(&self.directory).map_err(|error| MembershipError(error.to_string()))?;
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let cell =
+            Cell::open(&self.directory).map_err(|error| MembershipError(error.to_string()))?;
+        let tls = manager_tls(&cell).map_err(|error| MembershipError(error.to_string()))?;
+        self.tls.replace(&tls);
         Ok(())
     }
 
@@ -47,6 +60,14 @@ impl Membership for Ledger {
         let failed = |error: CellError| EnrolmentError::Failed(error.to_string());
         let cell = Cell::open(&self.directory).map_err(failed)?;
         let enrolled = enrol(&cell, secret, public_key)?;
+        self.reload().map_err(|error| EnrolmentError::Failed(error.to_string()))?;
+        Ok(enrolled)
+    }
+
+    fn renew(&self, serial: &str, public_key: &[u8]) -> Result<Enrolled, EnrolmentError> {
+        let failed = |error: CellError| EnrolmentError::Failed(error.to_string());
+        let cell = Cell::open(&self.directory).map_err(failed)?;
+        let enrolled = renew(&cell, serial, public_key)?;
         self.reload().map_err(|error| EnrolmentError::Failed(error.to_string()))?;
         Ok(enrolled)
     }

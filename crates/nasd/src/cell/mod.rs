@@ -26,6 +26,7 @@ mod master_keys;
 mod members;
 mod membership;
 mod protection;
+mod renewal;
 mod sealed;
 mod token;
 
@@ -42,6 +43,10 @@ pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
 pub use protection::{parse_protection, protection_name_of, protection_named};
+pub use renewal::{
+    begin_authority, complete, finish_authority, follow_authority, is_changing, is_due,
+    not_renewed, refresh, replace_certificate, times_of,
+};
 pub use sealed::Seal;
 pub use token::{Token, hash_of};
 

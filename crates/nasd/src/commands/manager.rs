@@ -1,12 +1,12 @@
 //! `nasd manager serve`: the file manager of the cell's volume.
 
 use super::{Outcome, announce_ready};
-use crate::cell::{Cell, CellError, Ledger, RingKeeper, complete_cell};
-use crate::session::LoadedCertificate;
+use crate::cell::{Cell, CellError, Ledger, RingKeeper, complete_cell, refresh};
+use crate::session::manager_tls;
 use crate::shutdown::Shutdown;
+use nasd_manager::membership::Membership;
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer, RootOptions};
 use nasd_protocol::manager::Name;
-use nasd_transport::ServerTls;
 use std::error::Error;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// How long requests under way may take when the manager is stopped.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How often certificates that end are looked for.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Serves until a signal ends it.
 ///
@@ -23,21 +26,32 @@ const GRACE: Duration = Duration::from_secs(10);
 pub fn serve(cell: &Cell) -> Outcome {
     let mut shutdown = Shutdown::new()?;
     complete_cell(cell)?;
-    let config = configuration(cell)?;
+    refresh(cell)?;
+    let tls = manager_tls(cell)?;
+    let ledger = Arc::new(Ledger::open(cell.directory().to_owned(), tls.clone())?);
+    let config = configuration(cell, Arc::clone(&ledger))?;
     let address = cell.config.manager.address;
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("can't listen on {address}: {error}"))?;
-    let certificate = LoadedCertificate::load_for_server(&cell.certificate("manager"))?;
-    let tls = ServerTls::admitting_strangers(&certificate.pem())?;
     let server = ManagerServer::start(&config, listener, Some(tls))?;
     announce_ready(&address.to_string());
-    shutdown.wait();
+    while !shutdown.wait_for(REFRESH_INTERVAL) {
+        refresh_certificates(cell, &ledger);
+    }
     tracing::info!("stopping");
     server.shut_down(GRACE);
     Ok(())
 }
 
-fn configuration(cell: &Cell) -> Result<ManagerConfig, Box<dyn Error>> {
+/// A certificate must not end because the manager has run for long.
+fn refresh_certificates(cell: &Cell, ledger: &Ledger) {
+    let reload = |_| ledger.reload().map_err(|error| error.to_string());
+    if let Err(error) = refresh(cell).map_err(|error| error.to_string()).and_then(reload) {
+        tracing::error!(error, "the certificates are not looked after");
+    }
+}
+
+fn configuration(cell: &Cell, ledger: Arc<Ledger>) -> Result<ManagerConfig, Box<dyn Error>> {
     let keyring = cell.keyring()?;
     let mut drives = Vec::new();
     for drive in &cell.config.drives {
@@ -58,7 +72,7 @@ fn configuration(cell: &Cell) -> Result<ManagerConfig, Box<dyn Error>> {
     let mut config = ManagerConfig::new(cell.config.cell_id(), volume, home, drives);
     config.protection = cell.config.protection();
     config.keeper = Some(Arc::new(RingKeeper::new(cell.keyring_path())));
-    config.members = Some(Arc::new(Ledger::open(cell.directory().to_owned())?));
+    config.members = Some(ledger);
     config.rotation_interval = cell.config.rotation_interval();
     // Whoever makes a cell owns its volume.
     config.root = RootOptions {

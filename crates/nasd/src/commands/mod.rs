@@ -15,6 +15,7 @@ pub mod member;
 pub mod mount;
 pub mod object;
 pub mod partition;
+pub mod renew;
 pub mod status;
 pub mod up;
 
@@ -57,6 +58,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Host(command) => member::host(&open()?, command, json),
         Command::Audit(audit) => audit::run(&directory, &audit, json),
         Command::Join { token, dir } => join::join(&token, &dir.unwrap_or(directory), json),
+        Command::Renew => renew::run(&open()?),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Bench(bench) => bench::bench(&bench, json),

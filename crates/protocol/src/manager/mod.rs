@@ -13,6 +13,7 @@ pub mod name;
 pub mod readdir;
 pub mod reload;
 pub mod rename;
+pub mod renew;
 pub mod revoke;
 pub mod rmdir;
 pub mod rotate;
@@ -38,6 +39,7 @@ pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
+pub use renew::{Renew, RenewArguments};
 pub use revoke::Revoke;
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
@@ -97,6 +99,8 @@ xdr_enum! {
         Reload = 18,
         /// Become a member by a one-time token.
         Enroll = 19,
+        /// A new certificate for a member's.
+        Renew = 20,
     }
 }
 

@@ -223,5 +223,5 @@ fn operations_have_the_types_of_the_specification() {
         Setpartition Initialize Setdrivekey Setdrive Audit);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew);
 }

@@ -19,9 +19,9 @@ use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     EnrollArguments, Enrolled, File, FileAttributes, FileHandle, FileType, IssuedCapability,
     LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
-    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    Volume, WorkingKeyState,
+    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
+    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -517,6 +517,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_renew_arguments", &RenewArguments { public_key: vec![4; 65] }),
         message("nasd_enroll_arguments", &enroll),
         message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
         message("nasd_rotate_arguments", &RotateArguments { at_once: true }),

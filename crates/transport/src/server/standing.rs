@@ -14,6 +14,7 @@
 //! | when there are too many connections | goes first | goes when it is idle |
 //! | look-ups before a call is verified, threads beside the first | none | as the service wishes |
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -147,6 +148,12 @@ impl Standing {
             origin,
             strangers: Arc::clone(strangers),
         }
+    }
+
+    /// That of a stranger's first call from an address, for those who call a service without a server.
+    pub fn stranger(address: IpAddr) -> Standing {
+        let strangers = Arc::new(Strangers::new(&ServerOptions::default()));
+        Standing::new(&strangers, Origin::of(address), 0, 0)
     }
 
     /// That of a connection to a service that trusts whoever can connect.

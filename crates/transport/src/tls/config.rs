@@ -1,7 +1,7 @@
 //! The two ends' certificates, checked when they are read. TLS 1.3 alone: both ends are ours.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -15,6 +15,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use super::identity::certified;
 use super::pinned::PinnedAuthority;
 use crate::{PeerIdentity, TlsError};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// PEM texts of one end: the cell's authority, this end's certificate, and its private key.
 #[derive(Clone, Copy)]
@@ -36,7 +37,8 @@ impl fmt::Debug for PemFiles<'_> {
 /// A server's side: shows its certificate, and demands one of the cell from every client.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    pub(crate) config: Arc<ServerConfig>,
+    /// Shared by all clones, so that one can change it for all.
+    config: Arc<RwLock<Arc<ServerConfig>>>,
 }
 
 /// A client's side: shows its certificate, and demands one of the cell from the server, for
@@ -89,7 +91,18 @@ impl ServerTls {
             .map_err(|error| wrong("certificate or key", &error))?;
         // Connections live long; tickets would only be more to send and to keep.
         config.send_tls13_tickets = 0;
-        Ok(ServerTls { config: Arc::new(config) })
+        Ok(ServerTls { config: Arc::new(RwLock::new(Arc::new(config))) })
+    }
+
+    /// Takes the certificates of another, for all connections that are made from now on, also by
+    /// servers that have a clone of this.
+    pub fn replace(&self, other: &ServerTls) {
+        let config = other.config();
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -155,6 +168,33 @@ impl ClientTls {
 /// [`TlsError::Configuration`] where there is none.
 pub fn first_certificate(pem: &[u8]) -> Result<Vec<u8>, TlsError> {
     Ok(certificates("authority", pem)?.swap_remove(0).to_vec())
+}
+
+/// When the first certificate of a PEM text begins and ends, in seconds since 1970.
+///
+/// # Errors
+///
+/// [`TlsError::Configuration`] where there is none.
+pub fn certificate_times(pem: &[u8]) -> Result<(u64, u64), TlsError> {
+    let certificate = first_certificate(pem)?;
+    let validity = parsed(&certificate)?.validity().clone();
+    let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
+    Ok((seconds(validity.not_before.timestamp()), seconds(validity.not_after.timestamp())))
+}
+
+/// The serial number of the first certificate of a PEM text, in hexadecimal digits.
+///
+/// # Errors
+///
+/// [`TlsError::Configuration`] where there is none.
+pub fn certificate_serial(pem: &[u8]) -> Result<String, TlsError> {
+    let certificate = first_certificate(pem)?;
+    Ok(parsed(&certificate)?.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn parsed(certificate: &[u8]) -> Result<X509Certificate<'_>, TlsError> {
+    let parsed = X509Certificate::from_der(certificate);
+    parsed.map(|(_, certificate)| certificate).map_err(|error| wrong("certificate", &error))
 }
 
 fn provider() -> Arc<CryptoProvider> {

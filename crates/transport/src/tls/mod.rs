@@ -6,7 +6,9 @@ mod identity;
 mod pinned;
 mod wire;
 
-pub use config::{ClientTls, PemFiles, ServerTls, first_certificate};
+pub use config::{
+    ClientTls, PemFiles, ServerTls, certificate_serial, certificate_times, first_certificate,
+};
 pub use error::TlsError;
 pub(crate) use error::tls_error_within;
 pub use identity::{Certified, Identity, PeerIdentity};

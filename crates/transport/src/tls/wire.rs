@@ -63,7 +63,7 @@ impl TlsWire {
         tls: &ServerTls,
         deadline: Instant,
     ) -> Result<(TlsWire, Identity), TlsError> {
-        let connection = ServerConnection::new(tls.config.clone())
+        let connection = ServerConnection::new(tls.config())
             .map_err(|error| TlsError::from_rustls(&error, "client"))?;
         let wire = TlsWire::handshake(socket, connection.into(), deadline, "client")?;
         let identity = identity_of(&lock(&wire.tls))?;

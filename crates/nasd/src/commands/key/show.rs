@@ -61,14 +61,14 @@ pub fn show(cell: &Cell, json: bool) -> Outcome {
             "partitions": partitions,
         }));
     }
-    say!("{:<18} {:<20} {:>5}  {:<12} next change", "drive", "keys", "epoch", "age");
+    say!("{:<18} {:<26} {:>5}  {:<12} next change", "drive", "keys", "epoch", "age");
     for drive in &drives {
         say!("{}", drive.line());
     }
     for (drive, partition, epoch) in &partitions {
         let place = format!("{:016x}", drive.0);
         let keys = format!("partition {partition}, working");
-        say!("{place:<18} {keys:<20} {epoch:>5}  {:<12} by hand", "");
+        say!("{place:<18} {keys:<26} {epoch:>5}  {:<12} by hand", "");
     }
     match sealed_by(&keyring) {
         Some(by) => say!("the keyring is sealed by a {by}"),
@@ -126,6 +126,6 @@ impl Described {
         };
         let pending = if self.pending { ", begun" } else { "" };
         let (drive, epoch) = (&self.drive, self.working_key_epoch);
-        format!("{drive:<18} {keys:<20} {epoch:>5}  {age:<12} {next}{pending}")
+        format!("{drive:<18} {keys:<26} {epoch:>5}  {age:<12} {next}{pending}")
     }
 }
