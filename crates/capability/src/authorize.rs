@@ -36,8 +36,12 @@
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
-//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 14 (the operation's
-//! own arguments, which steps 9-12 need, are known only then, so that these move behind it).
+//! With PRIVACY_ARGS the arguments are known only when the digest is right. Steps 1, 3 to 8 and 13 to 15
+//! come first ([`admit_private`] makes those that need no look-up), then the arguments are decrypted,
+//! and the nonce is used up (step 16) before steps 2 and 9 to 12 are made ([`admit_again`]): what these
+//! refuse is told to who has the key alone, by an encrypted reply. For a key of the drive, whose
+//! credential names no partition, the partition's minimum (step 3) is among them. Data (step 17) and
+//! step 18 are the same. PRIVACY_CAPABILITY would be undone before step 1.
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
@@ -162,6 +166,29 @@ pub fn admit_again(
     }
 }
 
+/// Steps 1 and 3-8 of a request whose arguments are encrypted: every check that needs neither those nor
+/// a look-up. `rules` are those for the partition that the credential names, if it names one. The
+/// other steps are made by [`admit_again`], when the arguments have been decrypted.
+pub fn admit_private(
+    rules: &DriveRules<'_>,
+    claim: &Claim<'_>,
+    nonce: &Nonce,
+    window: &NonceWindow,
+    now: Timestamp,
+) -> Result<Admission, Refusal> {
+    check_suite(rules, claim)?;
+    if claim.key == KeyKind::None {
+        return Err(Refusal::Key);
+    }
+    check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
+    window.check(now, nonce)?;
+    if let Some(capability) = claim.capability {
+        check_term(rules.drive, capability, now)?;
+    }
+    Ok(Admission { protection: claim.protection, nonce: *nonce })
+}
+
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
 fn check_suite(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusal> {
     match claim.suite {
@@ -216,12 +243,7 @@ pub fn check_capability(
     access: &Access<'_>,
     now: Timestamp,
 ) -> Result<(), Refusal> {
-    if now >= capability.expires && capability.expires != Timestamp::MAX {
-        return Err(Refusal::Expired);
-    }
-    if capability.drive != drive {
-        return Err(Refusal::Drive);
-    }
+    check_term(drive, capability, now)?;
     if access.target.partition().is_some_and(|partition| partition != capability.partition) {
         return Err(Refusal::Partition);
     }
@@ -235,6 +257,14 @@ pub fn check_capability(
         return Err(Refusal::Region);
     }
     Ok(())
+}
+
+/// Steps 7 and 8.
+fn check_term(drive: DriveId, capability: &Capability, now: Timestamp) -> Result<(), Refusal> {
+    if now >= capability.expires && capability.expires != Timestamp::MAX {
+        return Err(Refusal::Expired);
+    }
+    if capability.drive == drive { Ok(()) } else { Err(Refusal::Drive) }
 }
 
 impl Target<'_> {
@@ -308,6 +338,11 @@ impl Admission {
 }
 
 impl Proved {
+    /// The request's nonce.
+    pub fn nonce(&self) -> &Nonce {
+        &self.0.nonce
+    }
+
     /// Step 16.
     pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
         if !self.0.protection.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nasd_capability::{
     Access, Admission, Authorized, Capability, CoveredData, Digest, DigestKeys, DriveRules, Nonce,
-    Proved, Refusal, Suite, admit, admit_again, capability_key, procedure_bytes,
+    Proved, Refusal, Suite, admit, admit_again, admit_private, capability_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
 use nasd_protocol::{Credential, CredentialKey, Verifier};
@@ -64,6 +64,26 @@ pub(crate) struct Vouched {
     holder: Holder,
     subject: Subject,
     generation: u64,
+}
+
+impl Vouched {
+    /// The keys with which the digest is right; none with NO_PROTECTION.
+    pub(crate) fn keys(&self) -> Option<&DigestKeys> {
+        self.found.keys.as_deref()
+    }
+
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    pub(crate) fn nonce(&self) -> &Nonce {
+        self.proved.nonce()
+    }
+
+    /// What the request turned out to be about, once its arguments were decrypted.
+    pub(crate) fn about(self, subject: Subject) -> Vouched {
+        Vouched { subject, ..self }
+    }
 }
 
 /// Why a call may not be executed.
@@ -150,20 +170,49 @@ impl Drive {
         access: &Access<'_>,
         now: Timestamp,
     ) -> Result<Admission, Refusal> {
-        // Of the audit trail's partition there is no key.
-        if access.target.partition() == Some(PartitionId::AUDIT) {
-            return Err(Refusal::Key);
-        }
+        refuse_audit(access)?;
         let claim = claimed.credential.claim();
-        admit(&self.rules(access), &claim, access, claimed.nonce(), &self.window, now)
+        // Who asks for privacy of arguments that came in the clear did not get it.
+        if claim.protection.contains(Protection::PRIVACY_ARGS) {
+            return Err(Refusal::Protection);
+        }
+        let rules = self.rules(access.target.partition());
+        admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
     }
 
-    fn rules(&self, access: &Access<'_>) -> DriveRules<'static> {
+    /// Of these, those that need no arguments, for a call whose arguments are encrypted.
+    pub(crate) fn admit_private(
+        &self,
+        claimed: &Claimed<'_>,
+        now: Timestamp,
+    ) -> Result<Admission, Refusal> {
+        let claim = claimed.credential.claim();
+        if !claim.protection.contains(Protection::PRIVACY_ARGS) {
+            return Err(Refusal::Protection);
+        }
+        let named = match claim.capability {
+            Some(capability) => Some(capability.partition),
+            None => claim.key.is_of_a_partition().then_some(claim.key_partition),
+        };
+        admit_private(&self.rules(named), &claim, claimed.nonce(), &self.window, now)
+    }
+
+    /// The others, when the arguments have been decrypted.
+    pub(crate) fn admit_opened(
+        &self,
+        credential: &Credential,
+        access: &Access<'_>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        refuse_audit(access)?;
+        admit_again(&self.rules(access.target.partition()), &credential.claim(), access, now)
+    }
+
+    fn rules(&self, partition: Option<PartitionId>) -> DriveRules<'static> {
         DriveRules {
             drive: self.identity.drive,
             suites: Suite::available(),
-            minimum_protection: self.minimum_protection()
-                | self.ring.minimum_protection(access.target.partition()),
+            minimum_protection: self.minimum_protection() | self.ring.minimum_protection(partition),
         }
     }
 
@@ -233,7 +282,7 @@ impl Drive {
         now: Timestamp,
     ) -> Result<(), Denied> {
         let claim = claimed.credential.claim();
-        admit_again(&self.rules(access), &claim, access, now)?;
+        admit_again(&self.rules(access.target.partition()), &claim, access, now)?;
         if grant.is_revoked() {
             return Err(Refusal::Digest.into());
         }
@@ -295,6 +344,14 @@ impl Drive {
             Ok(None)
         }
     }
+}
+
+/// Of the audit trail's partition there is no key.
+fn refuse_audit(access: &Access<'_>) -> Result<(), Refusal> {
+    if access.target.partition() == Some(PartitionId::AUDIT) {
+        return Err(Refusal::Key);
+    }
+    Ok(())
 }
 
 /// Whether a capability's key depends on an access control version of this object. Where there is none

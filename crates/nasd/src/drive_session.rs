@@ -11,8 +11,10 @@ use std::path::Path;
 
 /// What every request by a key is protected with: the most that drives know, so that no minimum is
 /// missed.
-pub const PROTECTION: Protection =
-    Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA).union(Protection::PRIVACY_DATA);
+pub const PROTECTION: Protection = Protection::INTEGRITY_ARGS
+    .union(Protection::INTEGRITY_DATA)
+    .union(Protection::PRIVACY_ARGS)
+    .union(Protection::PRIVACY_DATA);
 
 /// A running drive, asked by its drive key.
 pub struct DriveSession {

@@ -25,6 +25,7 @@ impl Protection {
     /// The options that this version understands in requests.
     pub const SUPPORTED: Protection = Protection::INTEGRITY_ARGS
         .union(Protection::INTEGRITY_DATA)
+        .union(Protection::PRIVACY_ARGS)
         .union(Protection::PRIVACY_DATA);
 
     /// Whether the combination has a meaning. All else rests on argument integrity; and privacy of
