@@ -48,7 +48,7 @@ fn capability(rights: Rights) -> Capability {
 fn holder(rights: Rights, access_control_version: u64) -> Authority {
     let capability = capability(rights);
     let key = capability_key(&working_key(), &capability, access_control_version);
-    Authority::capability(&IssuedCapability { capability, key }, ARGS)
+    Authority::capability(&IssuedCapability { capability, key, sealed: None }, ARGS)
 }
 
 fn read(client: &DriveClient, authority: &Authority) -> Result<Vec<u8>, ClientError> {
@@ -130,7 +130,7 @@ fn without_protection_nothing_is_proved() {
     let (_, drive, client) = setup();
     let minimum_protection = Protection::NONE;
     let capability = Capability { minimum_protection, ..capability(Rights::READ) };
-    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]) };
+    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]), sealed: None };
     let authority = Authority::capability(&issued, Protection::NONE);
     assert_eq!(read(&client, &authority).expect("on a drive that allows it"), CONTENTS);
     drive.script.then(&[Fault::DataAltered]);

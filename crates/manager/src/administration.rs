@@ -1,37 +1,103 @@
-//! The operations on the cell itself, for its administrators.
+//! The operations on the cell itself, for its administrators; and who may call at all.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use nasd_protocol::manager::{ManagerStatus, RotateArguments, Rotation as Rotated};
-use nasd_transport::{Peer, PeerIdentity};
+use nasd_protocol::manager::{
+    EnrollArguments, Enrolled, ManagerStatus, ReloadArguments, RotateArguments,
+    Rotation as Rotated, WorkingKeyState,
+};
+use nasd_transport::{Guests, Identity, Peer, PeerIdentity};
 
+use crate::membership::{EnrolmentError, Membership, is_welcome};
 use crate::namespace::Outcome;
 use crate::rotation::Rotation;
 
 /// What administrators may have done.
 #[derive(Debug, Default)]
-pub struct Administration {
+pub(crate) struct Administration {
     rotation: Option<Arc<Rotation>>,
+    membership: Option<Arc<dyn Membership>>,
+    /// The server's connections, once it serves.
+    guests: OnceLock<Guests>,
 }
 
 impl Administration {
-    pub(crate) fn new(rotation: Option<Arc<Rotation>>) -> Administration {
-        Administration { rotation }
+    pub(crate) fn new(
+        rotation: Option<Arc<Rotation>>,
+        membership: Option<Arc<dyn Membership>>,
+    ) -> Administration {
+        Administration { rotation, membership, guests: OnceLock::new() }
     }
 
     pub(crate) fn rotation(&self) -> Option<Arc<Rotation>> {
         self.rotation.clone()
     }
 
+    /// The server has been started.
+    pub(crate) fn attend(&self, guests: Guests) {
+        // A second server would have an administration of its own.
+        let _ = self.guests.set(guests);
+    }
+
+    /// Whether a peer may call at all. Asked for each call.
+    pub(crate) fn admits(&self, identity: &Identity) -> bool {
+        is_welcome(self.membership.as_deref(), identity)
+    }
+
     /// New working keys at every drive.
     pub(crate) fn rotate(&self, peer: &Peer, how: RotateArguments) -> Outcome<Rotated> {
         require_administrator(peer)?;
+        self.change_keys(how.at_once).map(|drives| Rotated { drives })
+    }
+
+    /// The ledger anew: who is in it no more is out when this is answered.
+    pub(crate) fn reload(&self, peer: &Peer, how: ReloadArguments) -> Outcome<Rotated> {
+        require_administrator(peer)?;
+        if let Some(membership) = &self.membership {
+            membership.reload().map_err(|error| {
+                tracing::error!(%error, "the members are not known anew");
+                ManagerStatus::Io
+            })?;
+        }
+        if let Some(guests) = self.guests.get() {
+            let closed = guests.close_unless(|identity| self.admits(identity));
+            tracing::info!(closed, "read the ledger of members");
+        }
+        // Only now: what was minted for who had to go is older than this.
+        let drives = if how.revoke { self.change_keys(true)? } else { Vec::new() };
+        Ok(Rotated { drives })
+    }
+
+    /// A new member, by a token: also for who has no certificate. Not without TLS, where others
+    /// would read the secret.
+    pub(crate) fn enroll(&self, peer: &Peer, who: &EnrollArguments) -> Outcome<Enrolled> {
+        let address = peer.address;
+        if peer.identity == Identity::Plain {
+            return Err(ManagerStatus::Access);
+        }
+        let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
+        match membership.enrol(&who.secret, &who.public_key) {
+            Ok(enrolled) => {
+                tracing::info!(peer = %address, member = enrolled.member, "somebody has joined");
+                Ok(enrolled)
+            }
+            Err(EnrolmentError::Refused(why)) => {
+                tracing::warn!(peer = %address, why, "somebody may not join");
+                Err(ManagerStatus::Access)
+            }
+            Err(EnrolmentError::Failed(why)) => {
+                tracing::error!(peer = %address, why, "somebody could not join");
+                Err(ManagerStatus::Io)
+            }
+        }
+    }
+
+    fn change_keys(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {
         let rotation = self.rotation.as_ref().ok_or(ManagerStatus::Invalid)?;
-        let drives = rotation.rotate(how.at_once).map_err(|error| {
+        rotation.rotate(at_once).map_err(|error| {
             tracing::error!(%error, "the working keys are not changed");
             ManagerStatus::Io
-        })?;
-        Ok(Rotated { drives })
+        })
     }
 }
 

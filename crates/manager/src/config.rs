@@ -9,6 +9,7 @@ use nasd_types::{CellId, DriveId, PartitionId, Protection};
 use thiserror::Error;
 
 use crate::keys::{KeptKeys, KeyKeeper};
+use crate::membership::Membership;
 use crate::namespace::RootOptions;
 
 /// At what age working keys are changed, if nothing else is said.
@@ -47,6 +48,8 @@ pub struct ManagerConfig {
     pub housekeeping_interval: Duration,
     /// Where working keys are kept; without one they are never changed.
     pub keeper: Option<Arc<dyn KeyKeeper>>,
+    /// Who belongs to the cell; without a ledger, who has a certificate of its authority.
+    pub members: Option<Arc<dyn Membership>>,
     /// At what age working keys are changed; `None`: only when somebody asks for it.
     pub rotation_interval: Option<Duration>,
 }
@@ -111,6 +114,7 @@ impl ManagerConfig {
             record_cache_entries: 1 << 16,
             housekeeping_interval: Duration::from_secs(5),
             keeper: None,
+            members: None,
             rotation_interval: Some(ROTATION_INTERVAL),
         }
     }

@@ -11,7 +11,7 @@
 //!   `docs/directory-format.md` describes;
 //! * [`mint`]: the capabilities; [`keys`]: what they are made with.
 
-pub mod administration;
+mod administration;
 mod bytes;
 pub mod caller;
 pub mod config;
@@ -24,6 +24,7 @@ pub mod intent;
 pub mod keys;
 mod locks;
 mod lru;
+pub mod membership;
 pub mod mint;
 pub mod namespace;
 pub mod objects;

@@ -23,6 +23,10 @@ use crate::objects::remote::RemoteDrives;
 use crate::rotation::Rotation;
 use crate::service::{ManagerService, ServiceFacts};
 
+/// How long a capability to be handed on is good at most where working keys are not changed by
+/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
+const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// Calls of one connection under way at a time. Those that wait for a drive that is away take one
 /// each; the others must find one free.
 const MAX_OUTSTANDING: usize = 128;
@@ -78,7 +82,7 @@ impl ManagerServer {
             .keeper
             .as_ref()
             .map(|_| Arc::new(Rotation::new(Arc::clone(&drives), config.rotation_interval)));
-        let administration = Administration::new(rotation);
+        let administration = Administration::new(rotation, config.members.clone());
         ManagerServer::assemble(drives, keys, administration, config, listener, tls)
     }
 
@@ -93,7 +97,8 @@ impl ManagerServer {
         tls: Option<ServerTls>,
     ) -> Result<ManagerServer, ServerError> {
         let keys = working_keys(config);
-        ManagerServer::assemble(objects, keys, Administration::new(None), config, listener, tls)
+        let administration = Administration::new(None, config.members.clone());
+        ManagerServer::assemble(objects, keys, administration, config, listener, tls)
     }
 
     fn assemble(
@@ -109,9 +114,9 @@ impl ManagerServer {
         }
         let namespace = Namespace::open(Arc::clone(&objects), namespace_options(config, keys))?;
         let namespace = Arc::new(namespace);
-        let rotation = administration.rotation();
-        let service =
-            ManagerService::new(Arc::clone(&namespace), objects, facts(config), administration);
+        let administration = Arc::new(administration);
+        let asked = Arc::clone(&administration);
+        let service = ManagerService::new(Arc::clone(&namespace), objects, facts(config), asked);
         let options = ServerOptions {
             name: "nasd-manager".to_owned(),
             max_outstanding: MAX_OUTSTANDING,
@@ -119,10 +124,11 @@ impl ManagerServer {
             ..ServerOptions::default()
         };
         let server = Server::start(listener, tls, Arc::new(service), options)?;
+        administration.attend(server.guests());
         let address = server.address();
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let mut manager = ManagerServer { namespace, server, address, stop, threads: Vec::new() };
-        manager.start_threads(rotation, config.housekeeping_interval)?;
+        manager.start_threads(administration.rotation(), config.housekeeping_interval)?;
         tracing::info!(%address, volume = %config.volume, "serving");
         Ok(manager)
     }
@@ -224,6 +230,7 @@ fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> Namespac
         keys,
         mint: MintOptions {
             lifetime: config.capability_lifetime,
+            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
             minimum_protection: config.protection,
         },
         directory_cache_bytes: config.directory_cache_bytes,

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mkdir,
-    Name, Operation, PROGRAM, Procedure, Readdir, Rename, Rmdir, Rotate, Setattr, Space,
-    StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
+    CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
+    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
+    Rename, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink, VERSION,
+    Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -55,7 +56,7 @@ pub struct ManagerService {
     namespace: Arc<Namespace>,
     objects: Arc<dyn ObjectStore>,
     facts: ServiceFacts,
-    administration: Administration,
+    administration: Arc<Administration>,
     counters: Counters,
 }
 
@@ -63,25 +64,33 @@ type Reply = Answer<Vec<u8>>;
 
 impl ManagerService {
     /// A service of a name space over these drives.
-    pub fn new(
+    pub(crate) fn new(
         namespace: Arc<Namespace>,
         objects: Arc<dyn ObjectStore>,
         facts: ServiceFacts,
-        administration: Administration,
+        administration: Arc<Administration>,
     ) -> ManagerService {
         ManagerService { namespace, objects, facts, administration, counters: Counters::default() }
     }
 
     fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
         let procedure = match procedure_of(head) {
-            Ok(Procedure::Null) => return results(Vec::new()),
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
         };
+        if procedure == Procedure::Enroll {
+            let administration = &self.administration;
+            return run::<Enroll>(arguments, |who| administration.enroll(peer, &who));
+        }
+        if !self.administration.admits(&peer.identity) {
+            tracing::warn!(peer = %peer.address, identity = %peer.identity, "refused: no member");
+            return Answer::Denied(AuthStatus::TooWeak);
+        }
+        let administration = &self.administration;
         match procedure {
-            Procedure::Rotate => {
-                run::<Rotate>(arguments, |how| self.administration.rotate(peer, how))
-            }
+            Procedure::Null => results(Vec::new()),
+            Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
+            Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             _ => match caller_of(head, peer) {
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
@@ -93,7 +102,7 @@ impl ManagerService {
         let names = &*self.namespace;
         match procedure {
             // Not the name space's: see `answer`.
-            Procedure::Null | Procedure::Rotate => {
+            Procedure::Null | Procedure::Rotate | Procedure::Reload | Procedure::Enroll => {
                 Answer::Rejected(AcceptStatus::ProcedureUnavailable)
             }
             Procedure::Volume => {
@@ -137,6 +146,8 @@ impl ManagerService {
                 self.require_volume(&name)?;
                 names.space()
             }),
+            Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(caller, &asked)),
+            Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
         }
     }
@@ -157,6 +168,16 @@ impl ManagerService {
             drives: self.facts.drives.clone(),
             protection: self.facts.protection,
         })
+    }
+
+    /// A capability to hand on, and where it is good for something.
+    fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
+        let drive = asked.file.drive;
+        let address = self.facts.drives.iter().find(|known| known.drive == drive);
+        let address = address.ok_or(ManagerStatus::Stale)?.address.clone();
+        let capability = self.namespace.mint(caller, asked)?;
+        let longest_lifetime = self.namespace.longest_lifetime_ns();
+        Ok(Minted { capability, drive, address, longest_lifetime })
     }
 
     /// The state of the cell, every drive asked at the same time, so that those that are away

@@ -1,12 +1,20 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod audit;
+mod cap;
 mod check;
+mod key;
+mod member;
 mod object;
 mod partition;
 
+pub use audit::{AuditTrailArguments, Ending, status_name, words};
+pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
+pub use key::{KeyArguments, KeyCommand};
+pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
-pub use partition::{DriveArguments, PartitionCommand};
+pub use partition::{DriveArguments, KeyName, PartitionCommand};
 
 use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -56,9 +64,9 @@ pub enum Command {
         /// VOLUME:/path.
         path: String,
     },
-    /// Print files.
+    /// Print files. A capability's URL needs no account; `nasd cap` says how to hide it from others.
     Cat {
-        /// VOLUME:/path of each.
+        /// VOLUME:/path of each, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         paths: Vec<String>,
     },
@@ -67,10 +75,10 @@ pub enum Command {
         /// Copy directories with everything in them.
         #[arg(short, long)]
         recursive: bool,
-        /// What to copy: local paths or VOLUME:/path.
+        /// What to copy: local paths, VOLUME:/path, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         sources: Vec<String>,
-        /// Where to: a local path or VOLUME:/path.
+        /// Where to: a local path, VOLUME:/path, or such a URL.
         destination: String,
     },
     /// Remove files.
@@ -108,6 +116,27 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Share single files by capabilities: make, show, narrow and revoke them.
+    #[command(subcommand)]
+    Cap(CapCommand),
+    /// Show the keys of the cell and its drives, and change them.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Say which people may use the cell.
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Say which machines may use the cell.
+    #[command(subcommand)]
+    Host(HostCommand),
+    /// Show who did what on the drives, and who was refused.
+    Audit(AuditTrailArguments),
+    /// Become a member of a cell, by the token that its owner has given.
+    Join {
+        /// The word that `nasd host add` or `nasd user add --token` printed.
+        token: String,
+        /// Where the new member's directory goes; default is the cell's usual directory.
+        dir: Option<PathBuf>,
+    },
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.
@@ -215,6 +244,14 @@ pub enum DriveCommand {
     },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
+    /// Set what a running drive demands of all requests.
+    Set {
+        #[command(flatten)]
+        drive: DriveArguments,
+        /// Of capabilities and requests, whatever their partition. Raising it revokes what is weaker.
+        #[arg(long, value_parser = parse_protection)]
+        minimum_protection: String,
+    },
     /// Let a stopped drive use more of its device, or less; a file grows or is cut to that size.
     Resize {
         /// The device of a drive that is not being served.

@@ -1,7 +1,9 @@
 //! Becoming the administrator of one running drive: where it is, and by which key it is asked.
 
-use crate::arguments::DriveArguments;
-use crate::cell::{Cell, CellError, DriveConfig, read_key_file};
+use crate::arguments::{DriveArguments, KeyName};
+use crate::cell::{
+    Cell, CellError, DriveConfig, Keyring, MasterKeys, master_keys_path, read_key_file,
+};
 use crate::session::COMMAND_DEADLINE;
 use nasd_capability::SecretKey;
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
@@ -9,19 +11,42 @@ use nasd_types::{DriveId, PartitionId, Protection};
 use std::error::Error;
 use std::path::Path;
 
-/// What every request by a key is protected with: the most that drives know, so that no minimum is
-/// missed.
-pub const PROTECTION: Protection = Protection::INTEGRITY_ARGS
-    .union(Protection::INTEGRITY_DATA)
-    .union(Protection::PRIVACY_ARGS)
-    .union(Protection::PRIVACY_DATA);
+/// What every request by a key is protected with, so that no partition's minimum is missed; more where
+/// the drive demands it.
+const PROTECTION: Protection = Protection::SUPPORTED;
 
-/// A running drive, asked by its drive key.
+/// By which of its keys a drive is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Sets the drive key, or wipes the drive.
+    Master,
+    /// For everything else on the drive.
+    Drive,
+    /// For the partition and its objects; sets its working keys.
+    Partition(PartitionId),
+    /// For the partition's objects.
+    Working(PartitionId),
+}
+
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            By::Master => "master key",
+            By::Drive => "drive key",
+            By::Partition(_) => "partition key",
+            By::Working(_) => "working key",
+        })
+    }
+}
+
+/// A running drive, asked by one of its keys.
 pub struct DriveSession {
     /// The drive.
     pub client: DriveClient,
-    /// By the drive key, which every operation on partitions and objects accepts.
+    /// By that key.
     pub authority: Authority,
+    /// Which key that is.
+    by: By,
     /// Which drive it is.
     pub drive: DriveId,
     /// How messages call it: as the user did.
@@ -31,34 +56,69 @@ pub struct DriveSession {
 }
 
 impl DriveSession {
-    /// Finds the drive and asks it who it is.
+    /// Finds the drive and asks it who it is. Partitions' keys are those of `partition`.
     ///
     /// # Errors
     /// A drive that nobody knows, a key that is not to be had, or a drive that does not answer.
-    pub fn open(cell: &Path, arguments: &DriveArguments) -> Result<Self, Box<dyn Error>> {
-        let name = arguments.drive.clone();
-        let (cell, address) = match find(cell, &name)? {
+    pub fn open(
+        cell: &Path,
+        arguments: &DriveArguments,
+        partition: Option<PartitionId>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let by = match (arguments.key_kind, partition) {
+            (KeyName::Drive, _) => By::Drive,
+            (KeyName::Partition, Some(partition)) => By::Partition(partition),
+            (KeyName::Working, Some(partition)) => By::Working(partition),
+            (_, None) => return Err("this takes the drive key: leave --key-kind away".into()),
+        };
+        let mut sessions = Self::by(cell, &arguments.drive, arguments.key_file.as_deref(), by)?;
+        Ok(sessions.remove(0))
+    }
+
+    /// The same by any key; one session for each that it may be, the likeliest first.
+    ///
+    /// # Errors
+    /// As [`DriveSession::open`].
+    pub fn by(
+        cell: &Path,
+        name: &str,
+        key_file: Option<&Path>,
+        by: By,
+    ) -> Result<Vec<Self>, Box<dyn Error>> {
+        let (cell, address) = match find(cell, name)? {
             Found::Member(cell, drive) => {
                 let address = drive.address.to_string();
                 (Some((*cell, *drive)), address)
             }
             Found::Address(address) => (None, address),
         };
-        let key = key_of(cell.as_ref(), arguments)?;
+        let keys = match (key_file, &cell) {
+            (Some(path), _) => vec![SecretKey::new(read_key_file(path)?)],
+            (None, Some((cell, drive))) => keys_of(cell, drive, by)?,
+            (None, None) => {
+                let text =
+                    format!("{name} is no drive of the cell: add --key-file FILE with its {by}");
+                return Err(text.into());
+            }
+        };
         let expected = cell.as_ref().map(|(_, drive)| drive.drive_id());
         let options = ConnectOptions {
             retry: RetryPolicy::within(COMMAND_DEADLINE),
             ..ConnectOptions::default()
         };
         let client = DriveClient::tcp(address, expected, &options);
-        let drive = client.inquiry().map_err(|error| failed(&name, "reach", &error))?.drive;
-        Ok(DriveSession {
-            client,
-            authority: Authority::drive_key(key, PROTECTION),
+        let found = client.inquiry().map_err(|error| failed(name, by, "reach", &error))?;
+        let drive = found.drive;
+        let protection = PROTECTION | found.minimum_protection;
+        let session = |key| DriveSession {
+            client: client.clone(),
+            authority: authority(by, key, protection),
+            by,
             drive,
-            name,
-            cell,
-        })
+            name: name.to_owned(),
+            cell: cell.clone(),
+        };
+        Ok(keys.into_iter().map(session).collect())
     }
 
     /// The partition of the drive that holds the cell's volume.
@@ -68,23 +128,35 @@ impl DriveSession {
 
     /// Says what failed on this drive, why, and what to do.
     pub fn failed(&self, action: impl std::fmt::Display) -> impl FnOnce(ClientError) -> String {
-        let name = self.name.clone();
+        let (name, by) = (self.name.clone(), self.by);
         let action = action.to_string();
-        move |error| failed(&name, &action, &error)
+        move |error| failed(&name, by, &action, &error)
     }
 }
 
-fn failed(name: &str, action: &str, error: &ClientError) -> String {
+fn failed(name: &str, by: By, action: &str, error: &ClientError) -> String {
     let advice = match error {
         ClientError::Unreachable { .. } => {
-            "; start it (`nasd up`, `nasd drive serve`), or correct its address"
+            "; start it (`nasd up`, `nasd drive serve`), or correct its address".to_owned()
         }
-        ClientError::Refused(nasd_protocol::Status::RefusedDigest) => {
-            "\n(the key is not this drive's drive key: restore keyring.toml, or name the right --key-file)"
+        ClientError::Refused(nasd_protocol::Status::RefusedDigest) => format!(
+            "\n(the key is not this drive's {by}: restore keyring.toml, or name the right --key-file)"
+        ),
+        ClientError::Refused(nasd_protocol::Status::RefusedKey) => {
+            format!("\n(the drive may have no {by} yet: `nasd key` sets them)")
         }
-        _ => "",
+        _ => String::new(),
     };
     format!("drive {name}: can't {action}: {error}{advice}")
+}
+
+fn authority(by: By, key: SecretKey, protection: Protection) -> Authority {
+    match by {
+        By::Master => Authority::master_key(key, protection),
+        By::Drive => Authority::drive_key(key, protection),
+        By::Partition(partition) => Authority::partition_key(partition, key, protection),
+        By::Working(partition) => Authority::working_key(partition, key, protection),
+    }
 }
 
 /// What a user meant by a drive.
@@ -121,22 +193,46 @@ fn find(directory: &Path, name: &str) -> Result<Found, Box<dyn Error>> {
     .into())
 }
 
-fn key_of(
-    cell: Option<&(Cell, DriveConfig)>,
-    arguments: &DriveArguments,
-) -> Result<SecretKey, Box<dyn Error>> {
-    if let Some(path) = &arguments.key_file {
-        return Ok(SecretKey::new(read_key_file(path)?));
-    }
-    let Some((cell, drive)) = cell else {
-        let name = &arguments.drive;
-        return Err(format!(
-            "{name} is no drive of the cell: add --key-file FILE with its drive key"
-        )
-        .into());
-    };
+/// The keys of a drive of the cell that `by` may mean: several master keys, while one replaces
+/// another; else one.
+fn keys_of(cell: &Cell, drive: &DriveConfig, by: By) -> Result<Vec<SecretKey>, Box<dyn Error>> {
     let id = drive.drive_id();
-    let keys =
-        cell.keyring()?.get(id).ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", id.0)))?;
-    Ok(SecretKey::new(keys.drive_key))
+    let unknown = || CellError::NoKeys(format!("drive {:016x}", id.0));
+    if by == By::Master {
+        let keys = MasterKeys::load(cell.directory())?.of(id);
+        if keys.is_empty() {
+            let path = master_keys_path(cell.directory());
+            let path = path.display();
+            return Err(format!(
+                "{path} has no master key of drive {}: name a file with it by --key-file",
+                drive.index
+            )
+            .into());
+        }
+        return Ok(keys.into_iter().map(SecretKey::new).collect());
+    }
+    let keyring = cell.keyring()?;
+    let key = match by {
+        By::Master | By::Drive => keyring.get(id).ok_or_else(unknown)?.drive_key,
+        By::Partition(partition) => partition_keys(&keyring, drive, partition)?.0,
+        By::Working(partition) => partition_keys(&keyring, drive, partition)?.1,
+    };
+    Ok(vec![SecretKey::new(key)])
+}
+
+/// Partition key and working key of a partition of a drive of the cell.
+fn partition_keys(
+    keyring: &Keyring,
+    drive: &DriveConfig,
+    partition: PartitionId,
+) -> Result<([u8; 32], [u8; 32]), CellError> {
+    let id = drive.drive_id();
+    if drive.partition_id() == partition {
+        let unknown = || CellError::NoKeys(format!("drive {:016x}", id.0));
+        let keys = keyring.get(id).ok_or_else(unknown)?;
+        return Ok((keys.partition_key, keys.working_key));
+    }
+    let unknown = || CellError::NoKeys(format!("partition {partition} of drive {:016x}", id.0));
+    let keys = keyring.partition(id, partition).ok_or_else(unknown)?;
+    Ok((keys.partition_key, keys.working_key))
 }

@@ -2,7 +2,8 @@
 
 use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME};
 use nasd_clerk::{Caller, Clerk, ClerkOptions, Name};
-use nasd_transport::{ClientTls, PemFiles};
+use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
+use nasd_transport::{ClientTls, PeerIdentity, PemFiles};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,21 +12,84 @@ use std::time::Duration;
 /// How long a command waits for a drive or manager that is away. A mount waits longer.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 
+/// A client of the cell's volume.
+pub struct Connected {
+    /// The volume.
+    pub clerk: Arc<Clerk>,
+    /// Who asks.
+    pub caller: Arc<Caller>,
+}
+
 /// Connects to the cell's volume.
 ///
 /// # Errors
 /// Missing or wrong certificates, or a manager that does not answer.
-pub fn connect(cell: &Cell, deadline: Duration) -> Result<Arc<Clerk>, Box<dyn Error>> {
+pub fn connect(cell: &Cell, deadline: Duration) -> Result<Connected, Box<dyn Error>> {
     let volume = Name::new(&cell.config.volume)?;
-    let tls = client_tls(&cell.certificate("host"))?;
+    let tls = client_tls(&cell.certificate(own_member(cell)))?;
+    let caller = caller(&tls);
     let manager = cell.config.manager.address.to_string();
-    let mut options = ClerkOptions::new(manager, tls, volume, caller());
+    let mut options = ClerkOptions::new(manager, tls, volume, Arc::clone(&caller));
     options.settings.deadline = deadline;
-    Ok(Arc::new(Clerk::connect(&options)?))
+    Ok(Connected { clerk: Arc::new(Clerk::connect(&options)?), caller })
+}
+
+/// The file manager, asked by the cell's administrator: only where the cell's own directory is.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn administrator(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
+    let files = cell.certificate("admin");
+    if !files.key.exists() {
+        let directory = cell.directory().display();
+        return Err(format!(
+            "{directory} is not the cell's own directory (it has no tls/admin.key): give the \
+             command on the manager's machine"
+        )
+        .into());
+    }
+    let options = ConnectOptions {
+        connections: 1,
+        retry: RetryPolicy::within(COMMAND_DEADLINE),
+        ..ConnectOptions::default()
+    };
+    let manager = cell.config.manager.address.to_string();
+    Ok(ManagerClient::tls(manager, client_tls(&files)?, &options))
+}
+
+/// Whose certificate a directory has: a user's, where one was handed to a person; else the host's.
+fn own_member(cell: &Cell) -> &'static str {
+    if cell.certificate("user").key.exists() { "user" } else { "host" }
+}
+
+/// Who asks: whom a user's certificate names, whatever number that person has on this machine; with
+/// a host's, the user of this process.
+fn caller(tls: &ClientTls) -> Arc<Caller> {
+    match tls.identity() {
+        Some(PeerIdentity::User(uid)) => {
+            Arc::new(Caller { uid: *uid, gid: *uid, groups: Vec::new() })
+        }
+        _ => process_user(),
+    }
+}
+
+/// The cell's file manager itself, and on whose behalf it is asked.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn manager(cell: &Cell) -> Result<(ManagerClient, Arc<Caller>), Box<dyn Error>> {
+    let tls = client_tls(&cell.certificate(own_member(cell)))?;
+    let caller = caller(&tls);
+    let options = ConnectOptions {
+        retry: RetryPolicy::within(COMMAND_DEADLINE),
+        ..ConnectOptions::default()
+    };
+    let address = cell.config.manager.address.to_string();
+    Ok((ManagerClient::tls(address, tls, &options), caller))
 }
 
 /// The user of this process.
-pub fn caller() -> Arc<Caller> {
+fn process_user() -> Arc<Caller> {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Arc::new(Caller {
         uid: rustix::process::geteuid().as_raw(),
@@ -58,6 +122,17 @@ impl LoadedCertificate {
             certificate: read(&files.certificate)?,
             key: read(&files.key)?,
         })
+    }
+
+    /// The same for a server, which also sends the authority: who joins knows that by its hash alone.
+    ///
+    /// # Errors
+    /// As [`LoadedCertificate::load`].
+    pub fn load_for_server(files: &CertificateFiles) -> Result<Self, CellError> {
+        let mut loaded = Self::load(files)?;
+        let authority = loaded.authority.clone();
+        loaded.certificate.extend_from_slice(&authority);
+        Ok(loaded)
     }
 
     /// For TLS.

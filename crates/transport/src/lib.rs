@@ -19,10 +19,12 @@ pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
-    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
+    Answer, Arriving, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
     ServerOptions, Service, Together, Waits,
 };
-pub use tls::{Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError};
+pub use tls::{
+    Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError, first_certificate,
+};
 
 // Whoever makes a call or runs a service names these.
 pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

@@ -220,6 +220,9 @@ impl Shared {
             .pool
             .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
             .ok_or(TransportError::NoConnectionInTime)??;
+        if !authority.can_be_shown() {
+            return Err(ClientError::NotSealed.into());
+        }
         let Some(prepared) = authority.prepare(&lease.connection.suites) else {
             return Err(ClientError::NoCommonSuite { server: self.address() }.into());
         };

@@ -75,7 +75,7 @@ fn open(drive: &Drive, claimed: &Claimed<'_>, sealed: &Sealed) -> Result<Opened,
     Ok(Opened {
         procedure: Procedure::try_from(procedure).ok(),
         arguments: arguments.to_vec(),
-        credential: claimed.credential,
+        credential: claimed.credential.clone(),
         vouched: vouched.about(subject),
         now,
     })
@@ -122,8 +122,8 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
         _ if sealed.data_length == 0 => return Box::new(opened).execute(drive),
         _ => None,
     };
-    let (credential, now) = (opened.credential, opened.now);
-    let grant = match opened.grant(drive) {
+    let Opened { credential, vouched, now, .. } = opened;
+    let grant = match record(drive, vouched, now) {
         Ok(grant) => grant,
         Err(answer) => return answer,
     };
@@ -137,6 +137,12 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
     drive.seal::<Written>(&grant, Err(status))
 }
 
+/// Uses the nonce up; or answers.
+fn record(drive: &Drive, vouched: Vouched, now: Timestamp) -> Result<Grant, Answer<ReplyData>> {
+    let (subject, nonce) = (*vouched.subject(), *vouched.nonce());
+    drive.record(vouched, now).map_err(|refusal| drive.refusal(&subject, &nonce, refusal, now))
+}
+
 impl Opened {
     /// The arguments of a write, which announce as many data as follow.
     fn write_arguments(&self, sealed: &Sealed) -> Option<WriteArguments> {
@@ -148,7 +154,7 @@ impl Opened {
     fn execute(self: Box<Self>, drive: &Drive) -> Answer<ReplyData> {
         match self.procedure {
             None | Some(Procedure::Null | Procedure::Private | Procedure::Write) => {
-                match self.grant(drive) {
+                match record(drive, self.vouched, self.now) {
                     Ok(grant) => drive.seal::<()>(&grant, Err(Status::BadArgument)),
                     Err(answer) => answer,
                 }
@@ -157,22 +163,14 @@ impl Opened {
         }
     }
 
-    /// Uses the nonce up.
-    fn grant(self, drive: &Drive) -> Result<Grant, Answer<ReplyData>> {
-        let (subject, nonce) = (*self.vouched.subject(), *self.vouched.nonce());
-        drive
-            .record(self.vouched, self.now)
-            .map_err(|refusal| drive.refusal(&subject, &nonce, refusal, self.now))
-    }
-
     /// Makes the checks that need the arguments; or answers.
     pub(super) fn permit<O: Perform>(
         self,
         drive: &Drive,
     ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
-        let Opened { credential, now, .. } = self;
-        let arguments = from_bytes::<O::Arguments>(&self.arguments);
-        let grant = self.grant(drive)?;
+        let Opened { arguments, credential, vouched, now, .. } = self;
+        let grant = record(drive, vouched, now)?;
+        let arguments = from_bytes::<O::Arguments>(&arguments);
         let Ok(arguments) = arguments else {
             return Err(drive.seal::<()>(&grant, Err(Status::BadArgument)));
         };

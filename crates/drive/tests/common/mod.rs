@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nasd_capability::{
-    Capability, CoveredData, DataTag, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey,
-    Suite, Way, capability_key, procedure_bytes,
+    Capability, Chain, CoveredData, DataTag, Digest, DigestKeys, Narrowing, Nonce, NonceSource,
+    SealedKey, SealingKeys, SecretKey, Suite, Way, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
@@ -383,6 +383,23 @@ impl Signer {
         Signer { claimed: CredentialKey::Capability(*shown), secret: Some(secret) }
     }
 
+    /// By a capability for objects of access control version 5, narrowed by each of its holders.
+    pub fn narrowed(capability: &Capability, narrowings: &[Narrowing]) -> Signer {
+        let minted = Signer::capability(capability).secret.unwrap();
+        let chain = Chain::new(narrowings.to_vec()).unwrap();
+        let claimed = CredentialKey::narrowed(*capability, chain);
+        Signer { claimed, secret: Some(narrowed_key(minted, narrowings)) }
+    }
+
+    /// The same, as nobody on the way can read it.
+    pub fn sealed(capability: &Capability, narrowings: &[Narrowing]) -> Signer {
+        let working = SecretKey::new(key_of(WORKING_KEY));
+        let sealed = SealingKeys::new(&working).seal(capability);
+        let chain = Chain::new(narrowings.to_vec()).unwrap();
+        let claimed = CredentialKey::sealed(sealed, chain);
+        Signer { claimed, ..Signer::narrowed(capability, narrowings) }
+    }
+
     fn keys(&self, suite: Suite) -> Option<DigestKeys> {
         self.secret.as_ref().map(|secret| DigestKeys::new(secret, suite))
     }
@@ -459,7 +476,8 @@ impl<'a> Request<'a> {
     }
 
     fn seal(&self, nonce: Nonce) -> Wired {
-        let mut credential = Credential::new(self.signer.claimed, self.suite, self.protection);
+        let mut credential =
+            Credential::new(self.signer.claimed.clone(), self.suite, self.protection);
         if let Some(number) = self.suite_number {
             credential.suite_number = number;
         }

@@ -11,10 +11,24 @@ pub struct DriveArguments {
     /// A drive of the cell by its number or its 16-digit identifier; or HOST:PORT of any drive,
     /// with --key-file.
     pub drive: String,
-    /// A file with the drive's drive key, 64 hexadecimal digits, that nobody else can read. By
-    /// default the key comes from the cell's keyring.
+    /// A file with the key, 64 hexadecimal digits, that nobody else can read. By default the key
+    /// comes from the cell's keyring.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// By which key the drive is asked; a partition's keys are good for its objects alone.
+    #[arg(long, value_enum, default_value_t = KeyName::Drive)]
+    pub key_kind: KeyName,
+}
+
+/// A kind of key by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyName {
+    /// The administrator's: for everything on the drive.
+    Drive,
+    /// The partition's, which sets its working keys.
+    Partition,
+    /// The partition's current working key.
+    Working,
 }
 
 /// `nasd partition`.
@@ -115,7 +129,8 @@ pub fn parse_partition(text: &str) -> Result<PartitionId, String> {
     let number = parse_identifier(text, 'p').and_then(|number| u32::try_from(number).ok());
     let wrong =
         || format!("`{text}` is no partition: write a number such as 2, or p2 as it is printed");
-    number.filter(|number| *number != 0).map(PartitionId).ok_or_else(wrong)
+    let number = number.filter(|number| *number != 0).map(PartitionId);
+    number.filter(|partition| *partition != PartitionId::AUDIT).ok_or_else(wrong)
 }
 
 /// A number in decimal; or in hexadecimal behind `letter` or `0x`.
@@ -145,7 +160,9 @@ mod tests {
         for (text, number) in [("2", 2), ("p2", 2), ("pff", 255), ("0x10", 16), ("10", 10)] {
             assert_eq!(parse_partition(text), Ok(PartitionId(number)), "{text}");
         }
-        for bad in ["", "p", "0", "-1", "+1", "p+1", "ff", "o2", "4294967296", "p1ffffffff"] {
+        for bad in
+            ["", "p", "0", "-1", "+1", "p+1", "ff", "o2", "4294967296", "p1ffffffff", "pffffffff"]
+        {
             assert!(parse_partition(bad).unwrap_err().contains(bad), "{bad}");
         }
     }

@@ -1,19 +1,34 @@
 //! The cell's certificate authority: certificates say which member or user a TLS peer is.
 //!
 //! The common name carries the identity: `manager`, `host:NAME` (may speak for any user, as NFS
-//! with sec=sys does) or `user:UID` (for that user alone).
+//! with sec=sys does), `user:UID` (for that user alone) or `admin:NAME` (changes the cell, and speaks
+//! for nobody). Certificates are good for a year, the authority for ten; each has a serial number
+//! by which the ledger of members knows it ([`super::members`]).
 
 use super::keyring::{write_atomic, write_private};
-use super::{CellError, tls_directory};
+use super::{CellError, now, tls_directory};
 use nasd_types::CellId;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// The name that every manager's certificate carries, and that clients ask for.
 pub const MANAGER_NAME: &str = "manager.nasd.internal";
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long a certificate is good, unless somebody says otherwise.
+pub const VALIDITY: Duration = Duration::from_secs(365 * DAY.as_secs());
+
+/// How long the authority itself is good.
+const AUTHORITY_VALIDITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
+
+/// Certificates are good from some time before they are made: clocks differ.
+const BEFORE: Duration = DAY;
 
 /// The files of one member's certificate.
 #[derive(Debug, Clone)]
@@ -43,6 +58,28 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
+/// What the ledger keeps of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Its serial number in hexadecimal digits.
+    pub serial: String,
+    /// When it was made, in seconds since 1970.
+    pub issued: u64,
+    /// Until when it is good, likewise.
+    pub expires: u64,
+    /// The certificate.
+    pub pem: String,
+}
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// The manager shows it to clients.
+    Manager,
+    /// A client shows it to the manager.
+    Client,
+}
+
 impl Authority {
     /// Makes the authority of a new cell and writes its files.
     ///
@@ -51,51 +88,108 @@ impl Authority {
     pub fn create(cell_directory: &Path, cell: CellId) -> Result<Self, CellError> {
         let directory = tls_directory(cell_directory);
         let key = KeyPair::generate()?;
-        let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = name(&format!("NASD cell {cell}"));
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let parameters = root_parameters(cell);
         let certificate = parameters.self_signed(&key)?;
         write_private(&directory.join("ca.key"), key.serialize_pem().as_bytes())?;
         write_atomic(&directory.join("ca.pem"), certificate.pem().as_bytes(), 0o644)?;
         Ok(Authority { directory, issuer: Issuer::new(parameters, key) })
     }
 
-    /// Makes the manager's certificate.
+    /// The authority of a cell that there is; only where its key is.
+    ///
+    /// # Errors
+    /// `ExposedSecret`, `Damaged` or `Io`.
+    pub fn open(cell_directory: &Path, cell: CellId) -> Result<Self, CellError> {
+        let directory = tls_directory(cell_directory);
+        let path = directory.join("ca.key");
+        let text = Zeroizing::new(super::keyring::read_private(&path)?);
+        let key = KeyPair::from_pem(&text)
+            .map_err(|_| CellError::Damaged { path, reason: "it is no private key".to_owned() })?;
+        Ok(Authority { directory, issuer: Issuer::new(root_parameters(cell), key) })
+    }
+
+    /// Makes a key and a certificate for it, and writes both as files of `member`.
     ///
     /// # Errors
     /// `Certificate` or `Io`.
-    pub fn issue_manager(&self) -> Result<CertificateFiles, CellError> {
-        self.issue("manager", "manager", &[MANAGER_NAME], ExtendedKeyUsagePurpose::ServerAuth)
-    }
-
-    /// Makes a host's certificate: it may speak for every user of that host.
-    ///
-    /// # Errors
-    /// `Certificate` or `Io`.
-    pub fn issue_host(&self, host: &str) -> Result<CertificateFiles, CellError> {
-        self.issue("host", &format!("host:{host}"), &[], ExtendedKeyUsagePurpose::ClientAuth)
-    }
-
-    fn issue(
+    pub fn issue_files(
         &self,
         member: &str,
         identity: &str,
-        names: &[&str],
-        usage: ExtendedKeyUsagePurpose,
-    ) -> Result<CertificateFiles, CellError> {
+        usage: Usage,
+        validity: Duration,
+    ) -> Result<Issued, CellError> {
+        let files = CertificateFiles::in_directory(&self.directory, member);
+        self.issue_into(&files, identity, usage, validity)
+    }
+
+    /// The same into any files.
+    ///
+    /// # Errors
+    /// `Certificate` or `Io`.
+    pub fn issue_into(
+        &self,
+        files: &CertificateFiles,
+        identity: &str,
+        usage: Usage,
+        validity: Duration,
+    ) -> Result<Issued, CellError> {
         let key = KeyPair::generate()?;
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let issued = self.issue(&key, identity, usage, validity)?;
+        let text = Zeroizing::new(key.serialize_pem());
+        write_private(&files.key, text.as_bytes())?;
+        write_atomic(&files.certificate, issued.pem.as_bytes(), 0o644)?;
+        Ok(issued)
+    }
+
+    /// A certificate that says whose a key is.
+    ///
+    /// # Errors
+    /// `Certificate`.
+    pub fn issue(
+        &self,
+        key: &impl PublicKeyData,
+        identity: &str,
+        usage: Usage,
+        validity: Duration,
+    ) -> Result<Issued, CellError> {
+        let (names, purpose) = match usage {
+            Usage::Manager => (vec![MANAGER_NAME.to_owned()], ExtendedKeyUsagePurpose::ServerAuth),
+            Usage::Client => (Vec::new(), ExtendedKeyUsagePurpose::ClientAuth),
+        };
+        let mut serial = [0; 16];
+        getrandom::fill(&mut serial).map_err(CellError::Random)?;
+        // A serial number is positive, and has one form: its first bit is 0, its first byte not.
+        serial[0] = serial[0] & 0x3f | 0x40;
+        let issued = now().seconds();
         let mut parameters = CertificateParams::new(names)?;
         parameters.distinguished_name = name(identity);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![usage];
-        let certificate = parameters.signed_by(&key, &self.issuer)?;
-        let files = CertificateFiles::in_directory(&self.directory, member);
-        write_private(&files.key, key.serialize_pem().as_bytes())?;
-        write_atomic(&files.certificate, certificate.pem().as_bytes(), 0o644)?;
-        Ok(files)
+        parameters.extended_key_usages = vec![purpose];
+        parameters.serial_number = Some(SerialNumber::from_slice(&serial));
+        let expires = set_validity(&mut parameters, issued, validity);
+        let certificate = parameters.signed_by(key, &self.issuer)?;
+        let serial = super::keyring::to_hex(&serial);
+        Ok(Issued { serial, issued, expires, pem: certificate.pem() })
     }
+}
+
+fn root_parameters(cell: CellId) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = name(&format!("NASD cell {cell}"));
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_validity(&mut parameters, now().seconds(), AUTHORITY_VALIDITY);
+    parameters
+}
+
+/// From a day ago until `validity` from now; tells the end.
+fn set_validity(parameters: &mut CertificateParams, now: u64, validity: Duration) -> u64 {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let end = now.saturating_add(validity.as_secs());
+    parameters.not_before = epoch + (Duration::from_secs(now).saturating_sub(BEFORE));
+    parameters.not_after = epoch + Duration::from_secs(end);
+    end
 }
 
 fn name(common_name: &str) -> DistinguishedName {

@@ -94,9 +94,16 @@ impl CellConfig {
             Err(error) => return Err(CellError::io("read", path)(error)),
         };
         let damaged = |reason: String| CellError::Damaged { path: path.to_owned(), reason };
-        let config: CellConfig =
-            toml::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        config.check().map_err(damaged)?;
+        Self::parse(&text).map_err(damaged)
+    }
+
+    /// From the file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.check()?;
         Ok(config)
     }
 
@@ -126,6 +133,11 @@ impl CellConfig {
     pub fn to_text(&self) -> Result<String, String> {
         let body = toml::to_string_pretty(self).map_err(|error| error.to_string())?;
         Ok(format!("# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"))
+    }
+
+    /// What a client needs of it: not which devices there are on other machines.
+    pub fn for_clients(&self) -> CellConfig {
+        CellConfig { drives: Vec::new(), ..self.clone() }
     }
 
     /// The cell's identifier.

@@ -3,7 +3,10 @@
 use super::config::{CellConfig, DriveConfig};
 use super::keyring::{DriveKeys, Keyring, write_atomic};
 use super::master_keys::MasterKeys;
-use super::{Authority, Cell, CellError, keyring_path, now};
+use super::{
+    Authority, Cell, CellError, Member, MemberKind, Members, Usage, VALIDITY, identity,
+    keyring_path, now,
+};
 use nasd_device::{DeviceError, FileDevice, FileOptions};
 use nasd_store::{FormatOptions, PartitionFormat, Store, StoredKey};
 use nasd_types::{CellId, DriveId, PartitionId};
@@ -52,8 +55,9 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
     prepare_directory(directory)?;
     let id = CellId(random_bytes()?);
     let authority = Authority::create(directory, id)?;
-    authority.issue_manager()?;
-    authority.issue_host(&host_name())?;
+    forget_members(directory)?;
+    authority.issue_files("manager", "manager", Usage::Manager, VALIDITY)?;
+    first_members(directory, &authority)?;
 
     let mut keyring = Keyring::default();
     let mut master_keys = MasterKeys::new();
@@ -75,6 +79,52 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
     let marker = directory.join(MARKER);
     std::fs::remove_file(&marker).map_err(CellError::io("remove", &marker))?;
     Cell::open(directory)
+}
+
+/// How the cell's first administrator is called: whoever owns its directory.
+const OWNER: &str = "owner";
+
+/// Those of an interrupted attempt have certificates of another authority.
+fn forget_members(directory: &Path) -> Result<(), CellError> {
+    let path = Members::path(directory);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(CellError::io("remove", &path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// This machine, and whoever owns the cell's directory.
+fn first_members(directory: &Path, authority: &Authority) -> Result<(), CellError> {
+    let host = host_name();
+    for (file, name, kind) in
+        [("host", host.as_str(), MemberKind::Host), ("admin", OWNER, MemberKind::Admin)]
+    {
+        let identity = identity(name, kind, None);
+        let issued = authority.issue_files(file, &identity, Usage::Client, VALIDITY)?;
+        let add = |members: &mut Members| {
+            members.add(Member::new(name, kind, None, &issued));
+            Ok(())
+        };
+        Members::update(directory, add)?;
+    }
+    Ok(())
+}
+
+/// Gives a cell that was made before there was a ledger of members its first one. Certificates that
+/// were given out until then count no more: this machine gets a new one, others join anew.
+///
+/// # Errors
+/// `Certificate` or `Io`.
+pub fn complete_cell(cell: &Cell) -> Result<(), CellError> {
+    let directory = cell.directory();
+    if Members::path(directory).exists() {
+        return Ok(());
+    }
+    let authority = Authority::open(directory, cell.config.cell_id())?;
+    authority.issue_files("manager", "manager", Usage::Manager, VALIDITY)?;
+    first_members(directory, &authority)
 }
 
 /// One more drive for a cell.
@@ -224,6 +274,11 @@ fn random_bytes<const N: usize>() -> Result<[u8; N], CellError> {
     Ok(bytes)
 }
 
+/// This machine's name, as far as it can be a member's.
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    let uname = rustix::system::uname();
+    let plain = |byte: u8| if byte.is_ascii_alphanumeric() || byte == b'.' { byte } else { b'-' };
+    let name: Vec<u8> = uname.nodename().to_bytes().iter().take(64).map(|b| plain(*b)).collect();
+    let name = String::from_utf8_lossy(&name).trim_matches(['.', '-']).to_owned();
+    if name.is_empty() { "host".to_owned() } else { name }
 }

@@ -71,6 +71,17 @@ pub enum CellError {
         /// The process.
         pid: Option<u32>,
     },
+    /// Somebody can't become a member, or is none.
+    #[error("{name}: {why}")]
+    Member {
+        /// As the user wrote it.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The keyring is sealed, and can't be opened or sealed so.
+    #[error("the keyring is sealed: {0}")]
+    Sealed(String),
     /// The keyring lacks a drive's keys.
     #[error("keyring.toml has no keys of {0}: restore it from a copy")]
     NoKeys(String),

@@ -4,33 +4,46 @@
 //! DIR/cell.toml        who and where: identifiers, addresses, devices (no secret)
 //! DIR/keyring.toml     the drives' keys, readable by the owner alone
 //! DIR/master-keys.toml the drives' master keys; its owner moves it to where no network reaches
-//! DIR/tls/             the cell's authority and the certificates made with it
+//! DIR/tls/             the cell's authority, the certificates made with it, and the ledger of members
+//! DIR/members/         what is to be handed to people and machines, a directory each
 //! DIR/drives/          device files, where the cell was not given real devices
 //! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
 //! ```
 //!
 //! `cell.toml` is written last, so a directory with one is a whole cell. A client's machine needs
-//! `cell.toml` and `tls/{ca.pem,host.pem,host.key}` only.
+//! `cell.toml` and `tls/{ca.pem,host.pem,host.key}` only; a user's has `user` in the place of `host`.
 
 mod authority;
 mod config;
 mod create;
 mod error;
+mod handed;
+mod invitation;
 mod keeper;
 mod keyring;
 mod lock;
 mod master_keys;
+mod members;
+mod membership;
 mod protection;
+mod sealed;
+mod token;
 
-pub use authority::{Authority, CertificateFiles, MANAGER_NAME};
+pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use config::{CellConfig, DriveConfig};
-pub use create::{AddedDrive, NewCell, add_drive, create_cell};
+pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell};
 pub use error::CellError;
+pub use handed::{hand_over, write_client_directory};
+pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
-pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file};
+pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, write_private};
 pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
+pub use members::{Member, MemberKind, Members, identity};
+pub use membership::Ledger;
 pub use protection::{parse_protection, protection_name_of, protection_named};
+pub use sealed::Seal;
+pub use token::{Token, hash_of};
 
 use nasd_types::Timestamp;
 use std::path::{Path, PathBuf};

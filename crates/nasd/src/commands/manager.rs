@@ -1,7 +1,7 @@
 //! `nasd manager serve`: the file manager of the cell's volume.
 
 use super::{Outcome, announce_ready};
-use crate::cell::{Cell, CellError, RingKeeper};
+use crate::cell::{Cell, CellError, Ledger, RingKeeper, complete_cell};
 use crate::session::LoadedCertificate;
 use crate::shutdown::Shutdown;
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer, RootOptions};
@@ -22,12 +22,13 @@ const GRACE: Duration = Duration::from_secs(10);
 /// answer.
 pub fn serve(cell: &Cell) -> Outcome {
     let mut shutdown = Shutdown::new()?;
+    complete_cell(cell)?;
     let config = configuration(cell)?;
     let address = cell.config.manager.address;
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("can't listen on {address}: {error}"))?;
-    let certificate = LoadedCertificate::load(&cell.certificate("manager"))?;
-    let tls = ServerTls::new(&certificate.pem())?;
+    let certificate = LoadedCertificate::load_for_server(&cell.certificate("manager"))?;
+    let tls = ServerTls::admitting_strangers(&certificate.pem())?;
     let server = ManagerServer::start(&config, listener, Some(tls))?;
     announce_ready(&address.to_string());
     shutdown.wait();
@@ -57,6 +58,7 @@ fn configuration(cell: &Cell) -> Result<ManagerConfig, Box<dyn Error>> {
     let mut config = ManagerConfig::new(cell.config.cell_id(), volume, home, drives);
     config.protection = cell.config.protection();
     config.keeper = Some(Arc::new(RingKeeper::new(cell.keyring_path())));
+    config.members = Some(Arc::new(Ledger::open(cell.directory().to_owned())?));
     config.rotation_interval = cell.config.rotation_interval();
     // Whoever makes a cell owns its volume.
     config.root = RootOptions {

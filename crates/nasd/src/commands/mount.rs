@@ -32,7 +32,7 @@ pub fn mount(cell: &Cell, arguments: &MountArguments) -> Outcome {
         return Ok(run_detached(&same_attached(cell, &mountpoint, arguments), &log_path(cell)?)?);
     }
     let mut shutdown = Shutdown::new()?;
-    let clerk = connect(cell, timeout)?;
+    let clerk = connect(cell, timeout)?.clerk;
     let mount = Mount::start(clerk, options)?;
     announce_ready("");
     let stopper = mount.handle();

@@ -5,7 +5,7 @@ use super::agree::agree;
 use super::status::size;
 use crate::arguments::{DriveArguments, PartitionCommand};
 use crate::cell::{Keyring, PartitionKeys, protection_name_of, protection_named};
-use crate::drive_session::{DriveSession, PROTECTION};
+use crate::drive_session::DriveSession;
 use crate::output::{self, say};
 use nasd_capability::SecretKey;
 use nasd_client::Authority;
@@ -23,7 +23,9 @@ const FIRST_EPOCH: u32 = 1;
 /// # Errors
 /// The command's own.
 pub fn run(cell: &Path, command: PartitionCommand, json: bool) -> Outcome {
-    let open = |drive: &DriveArguments| DriveSession::open(cell, drive);
+    let open = |drive: &DriveArguments| DriveSession::open(cell, drive, None);
+    let open_for =
+        |drive: &DriveArguments, partition| DriveSession::open(cell, drive, Some(partition));
     match command {
         PartitionCommand::List { drive } => list(&open(&drive)?, json),
         PartitionCommand::Create { drive, partition, quota, keyring } => {
@@ -38,13 +40,13 @@ pub fn run(cell: &Path, command: PartitionCommand, json: bool) -> Outcome {
             Ok(resized.map_err(session.failed(format!("resize partition {partition}")))?)
         }
         PartitionCommand::Flush { drive, partition } => {
-            let session = open(&drive)?;
+            let session = open_for(&drive, partition)?;
             let flushed = session.client.flush_partition(&session.authority, partition);
             flushed.map_err(session.failed(format!("flush partition {partition}")))?;
             Ok(())
         }
         PartitionCommand::Set { drive, partition, compression, minimum_protection } => {
-            let session = open(&drive)?;
+            let session = open_for(&drive, partition)?;
             let compression = compression.map(|name| name.codec());
             let minimum = minimum_protection.as_deref().and_then(protection_named);
             let set =
@@ -169,8 +171,11 @@ fn create(
     let made = client.create_partition(authority, partition);
     made.map_err(session.failed(format!("create partition {partition}")))?;
     // Before the drive gets them: keys that only the drive has would be of no use to anybody.
-    Keyring::update(&keyring, |ring| Ok(ring.insert_partition(session.drive, partition, &keys)))
-        .map_err(|error| half_made(partition, &error.to_string()))?;
+    Keyring::update(&keyring, |ring| {
+        ring.insert_partition(session.drive, partition, &keys);
+        Ok(())
+    })
+    .map_err(|error| half_made(partition, &error.to_string()))?;
     set_up(session, partition, quota, &keys).map_err(|error| half_made(partition, &error))?;
     if json {
         output::json(&serde_json::json!({ "partition": partition.to_string() }))?;
@@ -193,7 +198,7 @@ fn set_up(
     client
         .set_partition_key(authority, partition, &partition_key)
         .map_err(session.failed("set the partition key"))?;
-    let by_partition = Authority::partition_key(partition, partition_key, PROTECTION);
+    let by_partition = Authority::partition_key(partition, partition_key, authority.protection());
     let working_key = SecretKey::new(keys.working_key);
     client
         .set_working_key(&by_partition, partition, FIRST_EPOCH, &working_key)
@@ -243,7 +248,10 @@ fn remove(session: &DriveSession, partition: PartitionId, yes: bool) -> Outcome 
     // Nothing to write is the usual case for a keyring that the user chose.
     if cell.keyring()?.has_partition(session.drive, partition) {
         let drive = session.drive;
-        Keyring::update(&cell.keyring_path(), |ring| Ok(ring.remove_partition(drive, partition)))?;
+        Keyring::update(&cell.keyring_path(), |ring| {
+            ring.remove_partition(drive, partition);
+            Ok(())
+        })?;
     }
     Ok(())
 }

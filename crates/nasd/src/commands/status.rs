@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::cell::{Cell, CellLock};
-use crate::session::{COMMAND_DEADLINE, caller, connect};
+use crate::session::{COMMAND_DEADLINE, Connected, connect};
 use nasd_clerk::CellStatus;
 use nasd_protocol::drive::DriveControl;
 use nasd_protocol::manager::DriveStatus;
@@ -79,9 +79,9 @@ const NEARLY_FULL: f64 = 0.9;
 /// # Errors
 /// If the manager does not answer.
 pub fn status(cell: &Cell, json: bool) -> Outcome {
-    let clerk = connect(cell, COMMAND_DEADLINE)?;
-    let answer = clerk.status(&caller())?;
-    let space = clerk.space(&caller())?;
+    let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
+    let answer = clerk.status(&caller)?;
+    let space = clerk.space(&caller)?;
     let volume = Volume {
         name: answer.volume.to_string(),
         personality: "nfs",

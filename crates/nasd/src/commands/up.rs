@@ -3,7 +3,7 @@
 use super::drive::master_keys_note;
 use super::{Outcome, announce_ready};
 use crate::arguments::UpArguments;
-use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, create_cell};
+use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, complete_cell, create_cell};
 use crate::detach::run_detached;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
@@ -87,7 +87,9 @@ fn open_or_create(
     arguments: &UpArguments,
 ) -> Result<Cell, Box<dyn std::error::Error>> {
     if Cell::exists(directory) {
-        return Ok(Cell::open(directory)?);
+        let cell = Cell::open(directory)?;
+        complete_cell(&cell)?;
+        return Ok(cell);
     }
     if !arguments.devices.is_empty() && !arguments.yes {
         let devices: Vec<String> =

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::connection::{Connection, start_thread};
+use super::guests::Guests;
 use super::registry::{Place, Registry};
 use super::watch::Watch;
 use super::{Peer, ServerOptions, Service};
@@ -26,6 +27,7 @@ pub struct Server {
     listener: TcpListener,
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
+    guests: Guests,
     watch: Arc<Watch>,
     watching: Option<JoinHandle<()>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
@@ -39,6 +41,7 @@ struct Acceptor<S: Service> {
     options: Arc<ServerOptions>,
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
+    guests: Guests,
     watch: Arc<Watch>,
 }
 
@@ -58,6 +61,7 @@ impl Server {
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let registry = Arc::new(Registry::default());
+        let guests = Guests::default();
         let (watch, watching) = Watch::start(&options.name)?;
         let acceptor = Acceptor {
             listener: listener.try_clone()?,
@@ -66,13 +70,14 @@ impl Server {
             options: Arc::new(options),
             stopping: Arc::clone(&stopping),
             registry: Arc::clone(&registry),
+            guests: guests.clone(),
             watch: Arc::clone(&watch),
         };
         let name = acceptor.options.name.clone();
         let thread = start_thread(&name, move || acceptor.run());
         let acceptor = Mutex::new(Some(thread.inspect_err(|_| watch.stop())?));
         let watching = Some(watching);
-        Ok(Server { address, listener, stopping, registry, watch, watching, acceptor })
+        Ok(Server { address, listener, stopping, registry, guests, watch, watching, acceptor })
     }
 
     /// Where it listens.
@@ -83,6 +88,11 @@ impl Server {
     /// Connections that are open now.
     pub fn connections(&self) -> usize {
         self.registry.count()
+    }
+
+    /// Who is at the other ends.
+    pub fn guests(&self) -> Guests {
+        self.guests.clone()
     }
 
     /// Stops accepting, lets calls that have been received finish within `grace`, and closes every
@@ -147,9 +157,9 @@ impl<S: Service> Acceptor<S> {
         let service = Arc::clone(&self.service);
         let options = Arc::clone(&self.options);
         let tls = self.tls.clone();
-        let watch = Arc::clone(&self.watch);
+        let all = (Arc::clone(&self.watch), self.guests.clone());
         let started = start_thread(&self.options.name, move || {
-            serve(socket, address, tls.as_ref(), service, options, place, watch);
+            serve(socket, address, tls.as_ref(), service, options, place, all);
         });
         if let Err(error) = started {
             tracing::warn!(peer = %address, %error, "refused: no thread for it");
@@ -165,7 +175,7 @@ fn serve<S: Service>(
     service: Arc<S>,
     options: Arc<ServerOptions>,
     place: Place,
-    watch: Arc<Watch>,
+    (watch, guests): (Arc<Watch>, Guests),
 ) {
     let prepared = prepare_socket(&socket, options.send_buffer_bytes, options.receive_buffer_bytes);
     if let Err(error) = prepared {
@@ -179,6 +189,7 @@ fn serve<S: Service>(
     if !place.occupy(&wire) {
         return;
     }
+    guests.add(&identity, &wire);
     let peer = Peer { address, identity };
     let idle_ms = Arc::clone(&place.idle_ms);
     let connection = Connection::new(service, options, peer, wire, idle_ms, watch);

@@ -3,6 +3,7 @@
 mod accept;
 mod begun;
 mod connection;
+mod guests;
 mod options;
 mod registry;
 mod reply;
@@ -11,6 +12,7 @@ mod service;
 mod watch;
 
 pub use accept::Server;
+pub use guests::Guests;
 pub use options::ServerOptions;
 pub use service::{
     Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Together,

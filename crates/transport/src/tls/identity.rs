@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use x509_parser::prelude::{FromDer, X509Certificate};
+
 /// Longest name of a host or administrator: that of DNS.
 const MAX_NAME_BYTES: usize = 253;
 
@@ -37,6 +39,24 @@ impl Identity {
             Identity::Plain | Identity::Anonymous => None,
         }
     }
+}
+
+/// What a certificate in DER says.
+///
+/// # Errors
+/// Why nobody can tell whose it is.
+pub(super) fn certified(certificate: &[u8]) -> Result<Certified, String> {
+    let (_, certificate) = X509Certificate::from_der(certificate)
+        .map_err(|error| format!("it can't be parsed: {error}"))?;
+    let mut names = certificate.subject().iter_common_name();
+    let (Some(name), None) = (names.next(), names.next()) else {
+        return Err("it has not exactly one common name".to_owned());
+    };
+    let name = name.as_str().map_err(|_| "its common name is not text")?;
+    let name = name.parse()?;
+    let serial = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+    let expires = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    Ok(Certified { name, serial, expires })
 }
 
 impl fmt::Display for Identity {

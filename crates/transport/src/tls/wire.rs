@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustls::{ClientConnection, Connection, ServerConnection};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::tls_error_within;
-use super::{Certified, ClientTls, Identity, ServerTls};
+use super::identity::certified;
+use super::{ClientTls, Identity, ServerTls};
 use crate::TlsError;
 use crate::wire::{Amount, receive_plain, send_bytes};
 
@@ -178,21 +178,11 @@ impl TlsWire {
 /// Who the client is. rustls has checked that a certificate is of the cell, and valid now; and
 /// has demanded one, unless the server admits strangers.
 fn identity_of(connection: &Connection) -> Result<Identity, TlsError> {
-    let bad = |why: &str| TlsError::NoIdentity { peer: "client", why: why.to_owned() };
     let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
         return Ok(Identity::Anonymous);
     };
-    let (_, certificate) = X509Certificate::from_der(certificate)
-        .map_err(|error| bad(&format!("it can't be parsed: {error}")))?;
-    let mut names = certificate.subject().iter_common_name();
-    let (Some(name), None) = (names.next(), names.next()) else {
-        return Err(bad("it has not exactly one common name"));
-    };
-    let name = name.as_str().map_err(|_| bad("its common name is not text"))?;
-    let name = name.parse().map_err(bad)?;
-    let serial = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
-    let expires = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
-    Ok(Identity::Certified(Certified { name, serial, expires }))
+    let certified = certified(certificate);
+    certified.map(Identity::Certified).map_err(|why| TlsError::NoIdentity { peer: "client", why })
 }
 
 /// A blocking stream for the handshake that ends at a deadline, however slowly bytes come.

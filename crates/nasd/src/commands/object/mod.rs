@@ -19,11 +19,12 @@ use std::path::Path;
 /// # Errors
 /// The command's own.
 pub fn run(cell: &Path, command: ObjectCommand, as_json: bool) -> Outcome {
-    let drive = |arguments: &DriveArguments| DriveSession::open(cell, arguments);
+    let drive =
+        |arguments: &DriveArguments, partition| DriveSession::open(cell, arguments, partition);
     let open = |place: &ObjectPlace| Target::open(cell, place);
     match command {
         ObjectCommand::Create { place, attributes, durable } => {
-            let session = drive(&place.drive)?;
+            let session = drive(&place.drive, Some(place.partition))?;
             let (partition, initial) = (place.partition, attributes.changes());
             let created =
                 session.client.create(&session.authority, partition, &initial, durable.durable);
@@ -31,7 +32,9 @@ pub fn run(cell: &Path, command: ObjectCommand, as_json: bool) -> Outcome {
                 .map_err(session.failed(format!("create an object in partition {partition}")))?;
             print_new(created.object, &created.attributes, as_json)
         }
-        ObjectCommand::List { place } => list(&drive(&place.drive)?, place.partition, as_json),
+        ObjectCommand::List { place } => {
+            list(&drive(&place.drive, Some(place.partition))?, place.partition, as_json)
+        }
         ObjectCommand::Stat { place } => open(&place)?.stat(as_json),
         ObjectCommand::Set { place, attributes, durable } => {
             open(&place)?.set(&attributes, durable.durable, as_json)
@@ -61,14 +64,14 @@ pub fn run(cell: &Path, command: ObjectCommand, as_json: bool) -> Outcome {
         }
         ObjectCommand::Remove { place, durable, yes } => open(&place)?.remove(durable.durable, yes),
         ObjectCommand::Flush { place, objects } => {
-            let session = drive(&place.drive)?;
+            let session = drive(&place.drive, Some(place.partition))?;
             let partition = place.partition;
             let flushed = session.client.flush(&session.authority, partition, &objects);
             flushed.map_err(session.failed(format!("flush in partition {partition}")))?;
             Ok(())
         }
         ObjectCommand::Control { drive: arguments, partition } => {
-            let session = drive(&arguments)?;
+            let session = drive(&arguments, partition)?;
             match partition {
                 Some(partition) => control::partition(&session, partition, as_json),
                 None => control::drive(&session, as_json),
@@ -85,7 +88,10 @@ pub struct Target {
 
 impl Target {
     fn open(cell: &Path, place: &ObjectPlace) -> Result<Self, Box<dyn Error>> {
-        Ok(Target { session: DriveSession::open(cell, &place.drive)?, name: place.name() })
+        Ok(Target {
+            session: DriveSession::open(cell, &place.drive, Some(place.name().partition))?,
+            name: place.name(),
+        })
     }
 
     /// Says what failed on which object of which drive, why, and what to do.

@@ -1,0 +1,283 @@
+//! People and machines: who is let in, as whom, and how they are shut out. The real binary.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+use support::{CellOptions, TestCell, finish, nasd, text};
+
+fn cell() -> TestCell {
+    let cell = TestCell::start(&CellOptions { drives: 2, size: "128M", cache: "32M" });
+    fs::set_permissions(cell.mountpoint(), fs::Permissions::from_mode(0o777)).unwrap();
+    cell
+}
+
+fn told(cell: &TestCell, line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let output = cell.nasd(&words);
+    assert!(output.status.success(), "nasd {line}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(output: &Output, expected: &[&str]) {
+    let printed = text(output);
+    assert!(!output.status.success(), "it succeeded: {printed}");
+    for word in expected {
+        assert!(printed.contains(word), "no `{word}` in: {printed}");
+    }
+    assert!(!printed.contains("panicked"), "{printed}");
+}
+
+/// `nasd` as whoever was handed a directory.
+fn with(directory: &Path, words: &[&str]) -> Output {
+    let mut command = nasd();
+    command.args(words).arg("--cell").arg(directory);
+    finish(command)
+}
+
+fn ok(directory: &Path, words: &[&str]) -> String {
+    let output = with(directory, words);
+    assert!(output.status.success(), "{words:?}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn handed(cell: &TestCell, member: &str) -> PathBuf {
+    cell.cell().join("members").join(member)
+}
+
+#[test]
+fn a_person_has_its_own_files_and_no_others() {
+    let cell = cell();
+    told(&cell, "user add bob --uid 1000");
+    let bob = handed(&cell, "user-bob");
+    assert_eq!(fs::metadata(bob.join("tls/user.key")).unwrap().mode() & 0o777, 0o600);
+    assert!(!bob.join("keyring.toml").exists() && !bob.join("tls/ca.key").exists());
+
+    let local = cell.directory.path().join("note");
+    fs::write(&local, "bob's own").unwrap();
+    ok(&bob, &["cp", local.to_str().unwrap(), "main:/note"]);
+    assert_eq!(fs::metadata(cell.path("note")).unwrap().uid(), 1000);
+    assert_eq!(ok(&bob, &["cat", "main:/note"]), "bob's own");
+    fs::write(cell.path("secret"), "root's").unwrap();
+    fs::set_permissions(cell.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    refused(&with(&bob, &["cat", "main:/secret"]), &["secret"]);
+    // Nor can bob do what administrators do.
+    refused(&with(&bob, &["key", "rotate"]), &["manager's machine"]);
+    refused(&with(&bob, &["user", "add", "eve", "--uid", "0"]), &["ca.key"]);
+}
+
+#[test]
+fn who_is_removed_is_out_at_once_and_others_go_on() {
+    let cell = cell();
+    for (name, uid) in [("bob", "1000"), ("carol", "1001")] {
+        told(&cell, &format!("user add {name} --uid {uid}"));
+    }
+    let (bob, carol) = (handed(&cell, "user-bob"), handed(&cell, "user-carol"));
+    ok(&bob, &["ls", "main:/"]);
+    ok(&carol, &["ls", "main:/"]);
+    fs::write(cell.path("open"), vec![7; 1 << 20]).unwrap();
+    let mut open = fs::File::open(cell.path("open")).unwrap();
+    let mut half = vec![0; 1 << 19];
+    open.read_exact(&mut half).unwrap();
+
+    refused(&cell.nasd(&["user", "remove", "bob"]), &["--yes"]);
+    ok(&bob, &["ls", "main:/"]);
+    told(&cell, "user remove bob --yes");
+    refused(&with(&bob, &["ls", "main:/"]), &[]);
+    // The keys have been changed twice, which the mount and carol do not notice.
+    let keys: Value = serde_json::from_str(&told(&cell, "key show --json")).unwrap();
+    assert_eq!(keys["drives"][0]["working_key_epoch"], 3);
+    open.read_exact(&mut half).unwrap();
+    assert!(half.iter().all(|byte| *byte == 7));
+    ok(&carol, &["ls", "main:/"]);
+
+    let list: Value = serde_json::from_str(&told(&cell, "user list --json")).unwrap();
+    let members = list["members"].as_array().unwrap();
+    assert!(members[0]["name"] == "bob" && members[0]["removed"].is_u64(), "{list}");
+    assert!(members[1]["name"] == "carol" && members[1]["removed"].is_null(), "{list}");
+    assert!(told(&cell, "user list").contains("removed"));
+    refused(&cell.nasd(&["user", "remove", "bob", "--yes"]), &["no such member"]);
+
+    // It may come back, and what it had before stays worthless.
+    let again = cell.directory.path().join("bob-again");
+    told(&cell, &format!("user add bob --uid 1000 --out {}", again.display()));
+    ok(&again, &["ls", "main:/"]);
+    refused(&with(&bob, &["ls", "main:/"]), &[]);
+}
+
+#[test]
+fn a_machine_speaks_for_all_of_its_users() {
+    let cell = cell();
+    let other = cell.directory.path().join("other");
+    told(&cell, &format!("host add other --out {}", other.display()));
+    fs::write(cell.path("secret"), "root's").unwrap();
+    fs::set_permissions(cell.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(ok(&other, &["cat", "main:/secret"]), "root's");
+    let list = told(&cell, "host list");
+    assert!(list.contains("other") && list.contains("good for 36"), "{list}");
+    told(&cell, "host remove other --yes");
+    refused(&with(&other, &["cat", "main:/secret"]), &[]);
+}
+
+#[test]
+fn names_are_checked_and_certificates_expire() {
+    let cell = cell();
+    told(&cell, "user add bob --uid 1000");
+    for (line, words) in [
+        ("user add bob --uid 1001", &["there is one of this name"][..]),
+        ("user add bill --uid 1000", &["bob", "same user number"]),
+        ("user add ../x --uid 5", &["letters"]),
+        ("user add nobody-knows-me", &["--uid"]),
+        ("host add a/b", &["letters"]),
+        ("user add x --uid 6 --for soon", &["soon", "30s"]),
+    ] {
+        let words_of_line: Vec<&str> = line.split_whitespace().collect();
+        refused(&cell.nasd(&words_of_line), words);
+    }
+    told(&cell, "user add root");
+    assert_eq!(ok(&handed(&cell, "user-root"), &["ls", "main:/"]), "");
+
+    told(&cell, "user add brief --uid 7 --for 4s");
+    let brief = handed(&cell, "user-brief");
+    ok(&brief, &["ls", "main:/"]);
+    std::thread::sleep(Duration::from_secs(5));
+    refused(&with(&brief, &["ls", "main:/"]), &["expired"]);
+    assert!(told(&cell, "user list").contains("expired"));
+}
+
+#[test]
+fn a_certificate_without_its_entry_in_the_ledger_is_worthless() {
+    let mut cell = cell();
+    let other = cell.directory.path().join("other");
+    told(&cell, &format!("host add other --out {}", other.display()));
+    ok(&other, &["ls", "main:/"]);
+    cell.stop();
+    let ledger = cell.cell().join("tls/members.toml");
+    let entries = fs::read_to_string(&ledger).unwrap();
+    let (kept, _) = entries.rsplit_once("[[member]]").unwrap();
+    fs::write(&ledger, kept).unwrap();
+    cell.restart();
+    refused(&with(&other, &["ls", "main:/"]), &[]);
+    fs::write(cell.path("file"), "this machine is a member").unwrap();
+}
+
+#[test]
+fn a_cell_without_a_ledger_gets_one() {
+    let mut cell = cell();
+    cell.stop();
+    for file in ["members.toml", "admin.key", "admin.pem"] {
+        fs::remove_file(cell.cell().join("tls").join(file)).unwrap();
+    }
+    cell.restart();
+    fs::write(cell.path("file"), "x").unwrap();
+    told(&cell, "key rotate");
+    assert_eq!(told(&cell, "host list").lines().count(), 2);
+}
+
+/// The token that a command printed.
+fn token(cell: &TestCell, line: &str) -> String {
+    told(cell, line).split_whitespace().last().unwrap().to_owned()
+}
+
+fn join(token: &str, directory: &Path) -> Output {
+    let mut command = nasd();
+    command.args(["join", token]).arg(directory);
+    finish(command)
+}
+
+#[test]
+fn a_machine_joins_with_a_token_once() {
+    let cell = cell();
+    fs::write(cell.path("file"), "hello").unwrap();
+    let token_text = token(&cell, "host add laptop");
+    assert!(token_text.starts_with("nasdjoin1."), "{token_text}");
+    let ledger = || fs::read_to_string(cell.cell().join("tls/members.toml")).unwrap();
+    assert!(ledger().contains("[[invitation]]") && !ledger().contains(&token_text[10..40]));
+    assert!(told(&cell, "host list").contains("invited"));
+
+    let laptop = cell.directory.path().join("laptop");
+    let joined = join(&token_text, &laptop);
+    assert!(joined.status.success(), "{}", text(&joined));
+    assert_eq!(ok(&laptop, &["cat", "main:/file"]), "hello");
+    assert_eq!(fs::metadata(laptop.join("tls/host.key")).unwrap().mode() & 0o777, 0o600);
+    assert!(!ledger().contains("[[invitation]]"));
+    assert!(told(&cell, "host list").contains("laptop"));
+
+    // Once; and a directory that has something in it is left alone.
+    refused(&join(&token_text, &laptop), &["not empty"]);
+    let other = cell.directory.path().join("other");
+    refused(&join(&token_text, &other), &["is used already"]);
+    assert!(!other.exists());
+    told(&cell, "host remove laptop --yes");
+    refused(&with(&laptop, &["cat", "main:/file"]), &[]);
+}
+
+#[test]
+fn a_person_joins_with_a_token_as_itself() {
+    let cell = cell();
+    let token_text = token(&cell, "user add bob --uid 1000 --token");
+    let bob = cell.directory.path().join("bob");
+    assert!(join(&token_text, &bob).status.success());
+    ok(&bob, &["mkdir", "main:/bobs"]);
+    assert_eq!(fs::metadata(cell.path("bobs")).unwrap().uid(), 1000);
+}
+
+#[test]
+fn tokens_that_are_not_good_open_nothing() {
+    let cell = cell();
+    let target = cell.directory.path().join("target");
+    let brief = token(&cell, "host add brief --token-for 1s");
+    std::thread::sleep(Duration::from_millis(2100));
+    refused(&join(&brief, &target), &["expired"]);
+    for wrong in ["", "nasdjoin1.", "hello", &brief[..brief.len() - 3]] {
+        refused(&join(wrong, &target), &["no token"]);
+    }
+    // A newer token is the only one; and a cell's token opens no other cell.
+    let first = token(&cell, "host add twice");
+    let second = token(&cell, "host add twice");
+    refused(&join(&first, &target), &["is used already"]);
+    let elsewhere = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let address = |cell: &TestCell| {
+        let config: toml::Table =
+            fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+        config["manager"]["address"].as_str().unwrap().to_owned()
+    };
+    let led_astray = token(&cell, &format!("host add astray --manager {}", address(&elsewhere)));
+    refused(&join(&led_astray, &target), &["certificate is not of this cell"]);
+    assert!(!target.exists());
+    assert!(join(&second, &target).status.success());
+}
+
+#[test]
+fn without_a_certificate_nothing_but_joining_is_answered() {
+    use nasd_client::{Caller, ConnectOptions, ManagerClient, RetryPolicy};
+    use nasd_transport::ClientTls;
+    let cell = cell();
+    let config: toml::Table =
+        fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+    let address = config["manager"]["address"].as_str().unwrap();
+    let tls = ClientTls::pinned(|_| true, "manager.nasd.internal").unwrap();
+    let options = ConnectOptions {
+        retry: RetryPolicy::within(Duration::from_secs(5)),
+        ..ConnectOptions::default()
+    };
+    let stranger = ManagerClient::tls(address, tls, &options);
+    for uid in [0, 1000] {
+        let caller = Caller { uid, gid: uid, groups: vec![] };
+        let denied = stranger.volume(&caller, b"main").unwrap_err();
+        assert_eq!(denied.manager_status(), None, "{denied}");
+        assert!(stranger.status(&caller).is_err() && stranger.space(&caller, b"main").is_err());
+    }
+    assert!(stranger.rotate(true).is_err() && stranger.reload(true).is_err());
+    for (secret, key) in [(&[0_u8; 16][..], vec![4; 65]), (&[], vec![4; 65]), (&[0; 16], vec![])] {
+        let refused = stranger.enroll(secret, &key).unwrap_err();
+        assert_eq!(refused.manager_status(), Some(nasd_protocol::ManagerStatus::Access));
+    }
+}
