@@ -42,8 +42,14 @@
 //! yet. So steps 5-13 and 17 are left out of it: no nonce is too old for it, or used up by it.
 //!
 //! A sealed capability (PRIVACY_CAPABILITY) is opened before step 1, which takes the working key, so
-//! that steps 14 and 15 come first then, and a seal that is not right is a wrong digest. PRIVACY_ARGS
-//! would be undone after step 15 (the operation's own arguments, which steps 10-13 need, are known only then, so that these move behind it).
+//! that steps 14 and 15 come first then, and a seal that is not right is a wrong digest.
+//!
+//! With PRIVACY_ARGS the arguments are known only when the digest is right. Steps 1, 3 to 9 and 14 to 16
+//! come first ([`admit_private`] makes those that need no look-up), then the arguments are decrypted,
+//! and the nonce is used up (step 17) before steps 2 and 10 to 13 are made ([`admit_again`]): what these
+//! refuse is told to who has the key alone, by an encrypted reply. For a key of the drive, whose
+//! credential names no partition, the partition's minimum (step 3) is among them. Data (step 18) and
+//! step 19 are the same.
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
@@ -165,7 +171,9 @@ pub fn admit(
         check_capability(rules.drive, &allowed, access, now)?;
         region = allowed.region;
     }
-    Ok(Admission { protection: claim.protection, nonce: *nonce, passes_once, region })
+    // What does nothing says nothing, and is answered with what anybody may ask: in the clear.
+    let private = if does_something { Protection::NONE } else { Protection::PRIVACY_ARGS };
+    Ok(Admission { protection: claim.protection - private, nonce: *nonce, passes_once, region })
 }
 
 /// Steps 1-4 and 7-13 once more, of a request that was authorized and has waited since: for those
@@ -180,13 +188,39 @@ pub fn admit_again(
     check_key_kind(claim, access)?;
     check_protection(rules, claim)?;
     check_minimum(rules, claim)?;
-    match claim.capability {
+    match claim.capability.filter(|_| !matches!(access.target, Target::Nothing)) {
         Some(capability) => {
             let allowed = effective(capability, claim.narrowings)?;
             check_capability(rules.drive, &allowed, access, now)
         }
         None => Ok(()),
     }
+}
+
+/// Steps 1 and 3-9 of a request whose arguments are encrypted: every check that needs neither those nor
+/// a look-up. `rules` are those for the partition that the credential names, if it names one. The
+/// other steps are made by [`admit_again`], when the arguments have been decrypted.
+pub fn admit_private(
+    rules: &DriveRules<'_>,
+    claim: &Claim<'_>,
+    nonce: &Nonce,
+    window: &NonceWindow,
+    now: Timestamp,
+) -> Result<Admission, Refusal> {
+    check_suite(rules, claim)?;
+    if claim.key == KeyKind::None {
+        return Err(Refusal::Key);
+    }
+    check_protection(rules, claim)?;
+    check_minimum(rules, claim)?;
+    window.check(now, nonce)?;
+    let mut region = ByteRange::ALL;
+    if let Some(capability) = claim.capability {
+        let allowed = effective(capability, claim.narrowings)?;
+        check_term(rules.drive, &allowed, now)?;
+        region = allowed.region;
+    }
+    Ok(Admission { protection: claim.protection, nonce: *nonce, passes_once: true, region })
 }
 
 /// Step 1. With no protection the suite is not used, but must still be one that is offered.
@@ -245,12 +279,7 @@ pub fn check_capability(
     access: &Access<'_>,
     now: Timestamp,
 ) -> Result<(), Refusal> {
-    if now >= capability.expires && capability.expires != Timestamp::MAX {
-        return Err(Refusal::Expired);
-    }
-    if capability.drive != drive {
-        return Err(Refusal::Drive);
-    }
+    check_term(drive, capability, now)?;
     if access.target.partition().is_some_and(|partition| partition != capability.partition) {
         return Err(Refusal::Partition);
     }
@@ -264,6 +293,14 @@ pub fn check_capability(
         return Err(Refusal::Region);
     }
     Ok(())
+}
+
+/// Steps 8 and 9.
+fn check_term(drive: DriveId, capability: &Capability, now: Timestamp) -> Result<(), Refusal> {
+    if now >= capability.expires && capability.expires != Timestamp::MAX {
+        return Err(Refusal::Expired);
+    }
+    if capability.drive == drive { Ok(()) } else { Err(Refusal::Drive) }
 }
 
 impl Target<'_> {
@@ -344,7 +381,12 @@ impl Admission {
 }
 
 impl Proved {
-    /// Step 16.
+    /// The request's nonce.
+    pub fn nonce(&self) -> &Nonce {
+        &self.authorized.nonce
+    }
+
+    /// Step 17.
     pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
         if self.passes_once {
             window.record(now, &self.authorized.nonce)?;

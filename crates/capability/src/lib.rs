@@ -35,6 +35,7 @@ pub mod window;
 
 pub use authorize::{
     Access, Admission, Authorized, Claim, DriveRules, Proved, Target, admit, admit_again,
+    admit_private,
 };
 pub use capability::{CAPABILITY_BYTES, Capability};
 pub use digest::{CoveredData, DIGEST_BYTES, DataTag, Digest, DigestKeys, Way, procedure_bytes};

@@ -12,6 +12,7 @@ use support::drive::{FakeDrive, OBJECT, PARTITION, manager};
 use support::{FakeHost, Fault};
 
 const ARGS: Protection = Protection::INTEGRITY_ARGS;
+const PRIVATE: Protection = ARGS.union(Protection::INTEGRITY_DATA).union(Protection::PRIVACY_DATA);
 const CONTENTS: &[u8] = b"some object's data";
 
 fn setup() -> (Arc<FakeDrive>, DriveClient) {
@@ -23,7 +24,7 @@ fn setup() -> (Arc<FakeDrive>, DriveClient) {
 #[test]
 fn reads_bring_the_same_as_those_of_one_call_in_any_order() {
     let (_, client) = setup();
-    for protection in [ARGS, ARGS | Protection::INTEGRITY_DATA, Protection::SUPPORTED] {
+    for protection in [ARGS, ARGS | Protection::INTEGRITY_DATA, PRIVATE] {
         let authority = manager(protection);
         let begun: Vec<_> = (0..CONTENTS.len() as u64)
             .map(|offset| client.begin_read(&authority, OBJECT, offset, vec![0; 4]))

@@ -24,7 +24,7 @@ fn main() -> Outcome<()> {
     let protection = match arguments.get(1).map_or("args", String::as_str) {
         "none" => Protection::NONE,
         "args" => Protection::INTEGRITY_ARGS,
-        "data" => Protection::SUPPORTED,
+        "data" => Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA,
         other => return Err(format!("no protection is called {other}").into()),
     };
     let depths: Vec<usize> =

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use nasd_capability::{
     Access, Admission, Authorized, Capability, Claim, CoveredData, Digest, DigestKeys, DriveRules,
-    KeyKind, Nonce, Proved, Refusal, SealedCapability, Suite, admit, admit_again, capability_key,
-    narrowed_key, procedure_bytes,
+    KeyKind, Nonce, Proved, Refusal, SealedCapability, Suite, Target, admit, admit_again,
+    admit_private, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
 use nasd_protocol::drive::Procedure;
@@ -66,6 +66,27 @@ pub(crate) struct Vouched {
     holder: Holder,
     subject: Subject,
     generation: u64,
+}
+
+impl Vouched {
+    /// The keys with which the digest is right; none with NO_PROTECTION.
+    pub(crate) fn keys(&self) -> Option<&DigestKeys> {
+        self.found.keys.as_deref()
+    }
+
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    pub(crate) fn nonce(&self) -> &Nonce {
+        self.proved.nonce()
+    }
+
+    /// What the request turned out to be about, once its arguments were decrypted.
+    pub(crate) fn about(self, subject: Subject) -> Vouched {
+        let subject = said_by(subject, self.found.opened.as_ref());
+        Vouched { subject, ..self }
+    }
 }
 
 /// Why a call may not be executed.
@@ -131,12 +152,6 @@ impl<'a> Claimed<'a> {
         [&self.procedure, self.credential_body, self.arguments]
     }
 
-    /// What the checks look at; `opened` is what a sealed capability was opened to.
-    fn claim<'c>(&'c self, opened: Option<&'c Capability>) -> Claim<'c> {
-        let claim = self.credential.claim();
-        Claim { capability: claim.capability.or(opened), ..claim }
-    }
-
     fn holder(&self) -> Holder {
         match self.credential.key.kind() {
             KeyKind::Capability => Holder::Capability,
@@ -151,22 +166,21 @@ impl<'a> Claimed<'a> {
     pub(crate) fn nonce(&self) -> &Nonce {
         &self.verifier.nonce
     }
+}
 
-    /// Whether its operation may leave anything other than it was.
-    fn may_change(&self) -> bool {
-        let [.., number] = self.procedure.as_chunks().0 else {
-            return true;
-        };
-        !matches!(
-            Procedure::try_from(u32::from_be_bytes(*number)),
-            Ok(Procedure::Null
-                | Procedure::Inquiry
-                | Procedure::Read
-                | Procedure::Getattr
-                | Procedure::Seek
-                | Procedure::Blocksrequired)
-        )
-    }
+/// Whether an operation may leave anything other than it was. What a private call asks for is not known
+/// before it is decrypted, and looked at then.
+fn may_change(procedure: u32) -> bool {
+    !matches!(
+        Procedure::try_from(procedure),
+        Ok(Procedure::Null
+            | Procedure::Inquiry
+            | Procedure::Read
+            | Procedure::Getattr
+            | Procedure::Seek
+            | Procedure::Blocksrequired
+            | Procedure::Private)
+    )
 }
 
 impl Drive {
@@ -177,21 +191,55 @@ impl Drive {
         access: &Access<'_>,
         now: Timestamp,
     ) -> Result<Admission, Refusal> {
-        // Of the audit trail's partition there is no key.
-        if access.target.partition() == Some(PartitionId::AUDIT) {
-            return Err(Refusal::Key);
+        refuse_audit(access)?;
+        let opened = self.open_credential(&claimed.credential)?;
+        let claim = claim_of(&claimed.credential, opened.as_ref());
+        // Who asks for privacy of arguments that came in the clear did not get it. An inquiry has none.
+        let is_readable = !matches!(access.target, Target::Nothing);
+        if is_readable && claim.protection.contains(Protection::PRIVACY_ARGS) {
+            return Err(Refusal::Protection);
         }
-        let opened = self.open_claimed(claimed)?;
-        let claim = claimed.claim(opened.as_ref());
-        admit(&self.rules(access), &claim, access, claimed.nonce(), &self.window, now)
+        let rules = self.rules(access.target.partition());
+        admit(&rules, &claim, access, claimed.nonce(), &self.window, now)
     }
 
-    fn rules(&self, access: &Access<'_>) -> DriveRules<'static> {
+    /// Of these, those that need no arguments, for a call whose arguments are encrypted.
+    pub(crate) fn admit_private(
+        &self,
+        claimed: &Claimed<'_>,
+        now: Timestamp,
+    ) -> Result<Admission, Refusal> {
+        let opened = self.open_credential(&claimed.credential)?;
+        let claim = claim_of(&claimed.credential, opened.as_ref());
+        if !claim.protection.contains(Protection::PRIVACY_ARGS) {
+            return Err(Refusal::Protection);
+        }
+        let named = match claim.capability {
+            Some(capability) => Some(capability.partition),
+            None => claim.key.is_of_a_partition().then_some(claim.key_partition),
+        };
+        admit_private(&self.rules(named), &claim, claimed.nonce(), &self.window, now)
+    }
+
+    /// The others, when the arguments have been decrypted; and all of them once more for a call that
+    /// has waited, but for those of the nonce.
+    pub(crate) fn admit_opened(
+        &self,
+        credential: &Credential,
+        access: &Access<'_>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        refuse_audit(access)?;
+        let opened = self.open_credential(credential)?;
+        let claim = claim_of(credential, opened.as_ref());
+        admit_again(&self.rules(access.target.partition()), &claim, access, now)
+    }
+
+    fn rules(&self, partition: Option<PartitionId>) -> DriveRules<'static> {
         DriveRules {
             drive: self.identity.drive,
             suites: Suite::available(),
-            minimum_protection: self.minimum_protection()
-                | self.ring.minimum_protection(access.target.partition()),
+            minimum_protection: self.minimum_protection() | self.ring.minimum_protection(partition),
         }
     }
 
@@ -206,7 +254,7 @@ impl Drive {
         Ok(self.record(vouched, now)?)
     }
 
-    /// Steps 13-15.
+    /// Steps 14-16.
     pub(crate) fn vouch(
         &self,
         claimed: &Claimed<'_>,
@@ -214,9 +262,7 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
-        if self.clock.pass(now, &self.store).is_err() && claimed.may_change() {
-            return Err(Denied::AboveTheMark);
-        }
+        self.require_mark(claimed.procedure_number, now)?;
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
         let generation = ring.generation();
@@ -236,8 +282,16 @@ impl Drive {
             let keys = Arc::clone(keys);
             self.keys.keep(&name, Derived { access_control_version, opened, keys });
         }
-        let subject = self.subject_of(claimed);
+        let subject = said_by(claimed.subject(), found.opened.as_ref());
         Ok(Vouched { proved, found, holder, subject, generation })
+    }
+
+    /// Changes are not made at times that the clock may show once more after a restart.
+    pub(crate) fn require_mark(&self, procedure: u32, now: Timestamp) -> Result<(), Denied> {
+        match self.clock.pass(now, &self.store) {
+            Err(_) if may_change(procedure) => Err(Denied::AboveTheMark),
+            _ => Ok(()),
+        }
     }
 
     /// Step 17.
@@ -267,9 +321,7 @@ impl Drive {
         grant: &Grant,
         now: Timestamp,
     ) -> Result<(), Denied> {
-        let opened = self.open_claimed(claimed)?;
-        let claim = claimed.claim(opened.as_ref());
-        admit_again(&self.rules(access), &claim, access, now)?;
+        self.admit_opened(&claimed.credential, access, now)?;
         if grant.is_revoked() {
             return Err(Refusal::Digest.into());
         }
@@ -329,20 +381,16 @@ impl Drive {
     }
 
     /// The capability of a call that shows it sealed.
-    fn open_claimed(&self, claimed: &Claimed<'_>) -> Result<Option<Capability>, Refusal> {
-        let credential = &claimed.credential;
+    fn open_credential(&self, credential: &Credential) -> Result<Option<Capability>, Refusal> {
         let sealed = credential.key.sealed_capability();
         sealed.map(|sealed| self.open(&self.ring.read(), credential, sealed)).transpose()
     }
 
     /// What a call is about, for the audit trail; also by whom, if it shows its capability sealed.
     pub(crate) fn subject_of(&self, claimed: &Claimed<'_>) -> Subject {
-        let subject = claimed.subject();
-        match self.open_claimed(claimed) {
-            Ok(Some(opened)) => Subject { audit_id: opened.audit_id, ..subject },
-            // Not sealed, or sealed by nobody who could say who it is.
-            _ => subject,
-        }
+        // It may also be sealed by nobody who could say who it is.
+        let opened = self.open_credential(&claimed.credential).ok().flatten();
+        said_by(claimed.subject(), opened.as_ref())
     }
 
     /// Opens a sealed capability, unless that was done before.
@@ -369,6 +417,28 @@ impl Drive {
             Ok(None)
         }
     }
+}
+
+/// The subject of a call whose capability, if it came sealed, was opened to this.
+fn said_by(subject: Subject, opened: Option<&Capability>) -> Subject {
+    match opened {
+        Some(opened) => Subject { audit_id: opened.audit_id, ..subject },
+        None => subject,
+    }
+}
+
+/// What the checks look at; `opened` is what a sealed capability was opened to.
+fn claim_of<'c>(credential: &'c Credential, opened: Option<&'c Capability>) -> Claim<'c> {
+    let claim = credential.claim();
+    Claim { capability: claim.capability.or(opened), ..claim }
+}
+
+/// Of the audit trail's partition there is no key.
+fn refuse_audit(access: &Access<'_>) -> Result<(), Refusal> {
+    if access.target.partition() == Some(PartitionId::AUDIT) {
+        return Err(Refusal::Key);
+    }
+    Ok(())
 }
 
 /// Whether a capability's key depends on an access control version of this object. Where there is none

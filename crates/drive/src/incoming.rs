@@ -1,4 +1,5 @@
-//! Data of a write on its way in: received where it will stay.
+//! A call between the two looks that are taken at it: what `receive` found out, and buffers for data on
+//! their way in, received where they will stay.
 //!
 //! Buffers are the scarce thing here: a write gets one when its digest is right, and not before.
 
@@ -9,10 +10,23 @@ use nasd_store::IncomingFrames;
 use nasd_transport::Payload;
 
 use crate::authority::Grant;
+use crate::operations::private::Opened;
+
+/// What is known of a call from `receive` on.
+#[derive(Debug)]
+pub struct Incoming(pub(crate) Kind);
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// A write that is being received, or has been.
+    Write(IncomingWrite),
+    /// Another call whose arguments were decrypted.
+    Opened(Box<Opened>),
+}
 
 /// A write that is being received, or has been.
 #[derive(Debug)]
-pub struct Incoming {
+pub(crate) struct IncomingWrite {
     pub(crate) arguments: WriteArguments,
     pub(crate) buffer: Buffer,
     /// Of every check but those of the data.
@@ -42,9 +56,12 @@ impl Buffer {
 
 impl Payload for Incoming {
     fn buffers(&mut self) -> Vec<IoSliceMut<'_>> {
-        match &mut self.buffer {
-            Buffer::InPlace(frames) | Buffer::Joined(frames) => frames.io_slices_mut(),
-            Buffer::Small(bytes) => vec![IoSliceMut::new(bytes)],
+        match &mut self.0 {
+            Kind::Opened(_) => Vec::new(),
+            Kind::Write(IncomingWrite { buffer, .. }) => match buffer {
+                Buffer::InPlace(frames) | Buffer::Joined(frames) => frames.io_slices_mut(),
+                Buffer::Small(bytes) => vec![IoSliceMut::new(bytes)],
+            },
         }
     }
 }

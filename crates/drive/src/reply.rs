@@ -1,6 +1,7 @@
 //! Replies: results behind a verifier that proves where they come from.
 
 use nasd_capability::{CoveredData, DigestKeys, Nonce, Refusal, Way};
+use nasd_protocol::drive::{Sealed, wrap_results};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, encode_result};
 use nasd_store::Segment;
 use nasd_transport::{AcceptStatus, Answer, PooledBuffer, ReplyVerifier};
@@ -71,15 +72,21 @@ impl Drive {
         self.audit.note_reply(&grant.subject, &results, proved, grant.received);
         // What makes it unlike any other is its number; the time only has to be near.
         let nonce = self.nonces.draw(grant.received);
-        let (verifier, data) = match &grant.keys {
+        let (results, verifier, data) = match &grant.keys {
             Some(keys) => {
                 let protection = grant.authorized.protection();
+                let (results, data) = if protection.contains(Protection::PRIVACY_ARGS) {
+                    private(keys, &nonce, &results, data)
+                } else {
+                    (results, data)
+                };
                 let (covered, data) = self.protect(keys, protection, &nonce, data);
                 let asked = grant.authorized.nonce();
                 let digest = keys.reply(asked, &nonce, &[&results], covered.as_ref());
-                (Verifier { nonce, digest, data_tag: covered.map(|covered| covered.tag) }, data)
+                let data_tag = covered.map(|covered| covered.tag);
+                (results, Verifier { nonce, digest, data_tag }, data)
             }
-            None => (Verifier::plain(nonce, NO_DIGEST), data),
+            None => (results, Verifier::plain(nonce, NO_DIGEST), data),
         };
         let verifier = encoded(&verifier);
         Answer::Results { verifier, results, data: data.unwrap_or_default() }
@@ -150,7 +157,14 @@ impl Drive {
         self.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now)
     }
 
-    fn refusal(
+    /// The status of a refusal of which nobody learns who does not know what was asked.
+    pub(crate) fn refusal_status(&self, refusal: Refusal) -> Status {
+        self.counters.count_refusal();
+        tracing::debug!(%refusal, "refused, and encrypted");
+        refusal.into()
+    }
+
+    pub(crate) fn refusal(
         &self,
         subject: &Subject,
         nonce: &Nonce,
@@ -167,6 +181,22 @@ impl Drive {
         encode_result::<(), Status>(&Err(refusal.into()), &mut out);
         Answer::Results { verifier, results: out.into_bytes(), data: Vec::new() }
     }
+}
+
+/// Results and data of a private call. There always are data, if only none of them.
+fn private(
+    keys: &DigestKeys,
+    nonce: &Nonce,
+    results: &[u8],
+    data: Option<Vec<ReplyData>>,
+) -> (Vec<u8>, Option<Vec<ReplyData>>) {
+    let mut sealed = wrap_results(results);
+    keys.seal_args(Way::Reply, nonce, &mut sealed);
+    let data = data.unwrap_or_default();
+    let data_length = slices(&data).iter().map(|slice| slice.len()).sum();
+    let mut out = Encoder::with_capacity(sealed.len() + 12);
+    encode_result::<_, Status>(&Ok(Sealed { sealed, data_length }), &mut out);
+    (out.into_bytes(), Some(data))
 }
 
 fn slices(data: &[ReplyData]) -> Vec<&[u8]> {

@@ -9,7 +9,7 @@ use nasd_transport::{
 use crate::Drive;
 use crate::counters::Outcome;
 use crate::incoming::Incoming;
-use crate::operations::{self, Reads, write};
+use crate::operations::{self, Reads, Source, private, write};
 use crate::reply::ReplyData;
 
 /// None of these is inlined, so that a profile tells the drive's own work from communications; what
@@ -22,6 +22,7 @@ impl Service for Drive {
     fn receive(&self, call: &Arriving<'_>) -> Receive<Incoming> {
         match procedure_of(call.head) {
             Ok(Procedure::Write) => write::receive(self, call),
+            Ok(Procedure::Private) => private::receive(self, call),
             _ => Receive::Whole,
         }
     }
@@ -34,8 +35,12 @@ impl Service for Drive {
     fn waits(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> Waits {
         match procedure_of(head) {
             Ok(Procedure::Write) => write::waits(payload),
-            Ok(procedure) => operations::waits(self, procedure, arguments),
-            Err(_) => Waits::Never,
+            Ok(Procedure::Private) => private::waits(self, payload),
+            Ok(procedure) if operations::is_admitted(self, procedure, head, arguments) => {
+                operations::waits(self, procedure, arguments)
+            }
+            // It is refused at once.
+            Ok(_) | Err(_) => Waits::Never,
         }
     }
 
@@ -46,7 +51,11 @@ impl Service for Drive {
         let procedure = procedure_of(call.head);
         let answer = match procedure {
             Ok(Procedure::Write) => write::execute(self, call),
-            Ok(procedure) => operations::execute(self, procedure, call.head, call.arguments),
+            Ok(Procedure::Private) => private::execute(self, call),
+            Ok(procedure) => {
+                let source = Source::Plain { head: call.head, arguments: call.arguments };
+                operations::execute(self, procedure, source)
+            }
             Err(status) => Answer::Rejected(status),
         };
         let outcome = self.counters.count_answer(procedure.ok(), &answer, begin);

@@ -400,7 +400,7 @@ fn a_minimum_that_nobody_can_meet_is_not_set() {
     let by = Administrator(&drive);
     for protection in [
         Protection::INTEGRITY_DATA,
-        Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS,
+        Protection::INTEGRITY_ARGS | Protection::PRIVACY_DATA,
         Protection::from_bits_retain(1 << 20),
     ] {
         let answered = by.set(Signer::drive(), None, Some(protection));

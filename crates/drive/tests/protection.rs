@@ -10,7 +10,10 @@ use common::*;
 use nasd_capability::{SecretKey, Suite};
 use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
-use nasd_protocol::drive::{Procedure, ReadArguments, WriteArguments};
+use nasd_protocol::drive::{
+    GetattrArguments, PartitionKey, Procedure, ReadArguments, Sealed, SetattrArguments,
+    SetpartitionkeyArguments, WriteArguments,
+};
 use nasd_protocol::{Region, Status};
 use nasd_store::{OpenOptions, Store};
 use nasd_types::{ObjectName, Protection, SetAttributes};
@@ -130,5 +133,118 @@ fn private_data_that_were_altered_change_nothing() {
             let found = drive.by(Signer::working(), Procedure::Read, &arguments).data;
             assert!(found == pattern(1, length), "{suite:?} {length}");
         }
+    }
+}
+
+const PRIVATE_ARGS: Protection = Protection::INTEGRITY_ARGS.union(Protection::PRIVACY_ARGS);
+
+#[test]
+fn privacy_of_arguments_is_neither_claimed_falsely_nor_forgotten() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let getattr = Request::new(Procedure::Getattr, &GetattrArguments { name }, Signer::working());
+    // In the clear, though it says that it is private.
+    let bare = Request { protection: PRIVATE_ARGS, wrapped: false, ..getattr.clone() };
+    assert_eq!(drive.refused(&bare), Status::RefusedProtection);
+    // Private, though it does not say so.
+    let sealed = Sealed { sealed: vec![0; 400], data_length: 0 };
+    let request = Request::new(Procedure::Private, &sealed, Signer::working());
+    assert_eq!(drive.refused(&request), Status::RefusedProtection);
+    // Encrypted by nobody who has the key; but the digest is right.
+    let forged = Request { protection: PRIVATE_ARGS, wrapped: false, ..request };
+    assert_eq!(drive.refused(&forged), Status::RefusedDigest);
+    // By nobody's authority.
+    let nobody = Signer { claimed: nasd_protocol::CredentialKey::None, secret: None };
+    let request = Request { signer: nobody, ..forged };
+    assert_eq!(drive.refused(&request), Status::RefusedKey);
+}
+
+#[test]
+fn what_is_encrypted_may_make_no_sense() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    for suite in Suite::available() {
+        let ask = |procedure, arguments: Vec<u8>, data: &[u8]| {
+            let request = Request::new(procedure, &(), Signer::working());
+            let request = Request { arguments, data, protection: PRIVATE_ARGS, ..request };
+            drive.ask(&Request { suite: *suite, ..request }).unwrap().failed()
+        };
+        let read = nasd_xdr::to_bytes(&ReadArguments::single(name, 0, 8));
+        let write = nasd_xdr::to_bytes(&WriteArguments::single(name, 0, 8, false));
+        for (procedure, arguments, data) in [
+            (Procedure::Null, vec![], &[][..]),
+            (Procedure::Private, read.clone(), &[]),
+            (Procedure::Getattr, vec![1, 2, 3, 4], &[]),
+            (Procedure::Getattr, vec![], &[]),
+            (Procedure::Read, read, b"datadata"),
+            (Procedure::Write, write.clone(), b"data"),
+            (Procedure::Write, write[..8].to_vec(), b"datadata"),
+        ] {
+            let status = ask(procedure, arguments, data);
+            assert_eq!(status, Status::BadArgument, "{procedure:?} {suite:?}");
+        }
+        let found =
+            drive.by(Signer::working(), Procedure::Read, &ReadArguments::single(name, 0, 9));
+        assert_eq!(found.data, b"contents");
+    }
+}
+
+/// What is refused after a private call was decrypted is told with proof, and the call passes once.
+#[test]
+fn private_calls_are_refused_in_private_and_pass_once() {
+    let drive = TestDrive::new();
+    let (name, other) = (drive.object_with(b"contents"), drive.object_with(b"other"));
+    let mut capability = drive.capability(name);
+    capability.rights = nasd_types::Rights::READ | nasd_types::Rights::WRITE;
+    capability.region = nasd_types::ByteRange::new(0, 100);
+    let ask = |procedure, arguments: Vec<u8>, data: &[u8]| {
+        let nonce = Some(drive.fresh_nonce());
+        let request = Request::new(procedure, &(), Signer::capability(&capability));
+        let request = Request { arguments, data, nonce, protection: PRIVATE_ARGS, ..request };
+        let status = drive.ask(&request).unwrap().failed();
+        assert_eq!(drive.refused(&request), Status::RefusedReplay, "{procedure:?}");
+        status
+    };
+    let read = |name, offset| nasd_xdr::to_bytes(&ReadArguments::single(name, offset, 8));
+    let write = |name, offset| nasd_xdr::to_bytes(&WriteArguments::single(name, offset, 8, false));
+    let key = SetpartitionkeyArguments {
+        partition: PARTITION,
+        which: PartitionKey::Current,
+        epoch: 99,
+        value: Signer::partition().seal(1),
+    };
+    assert_eq!(ask(Procedure::Read, read(other, 0), &[]), Status::RefusedObject);
+    assert_eq!(ask(Procedure::Read, read(name, 93), &[]), Status::RefusedRegion);
+    assert_eq!(ask(Procedure::Write, write(other, 0), b"datadata"), Status::RefusedObject);
+    assert_eq!(ask(Procedure::Write, write(name, 93), b"datadata"), Status::RefusedRegion);
+    let getattr = nasd_xdr::to_bytes(&GetattrArguments { name });
+    assert_eq!(ask(Procedure::Getattr, getattr, &[]), Status::RefusedRights);
+    let key = nasd_xdr::to_bytes(&key);
+    assert_eq!(ask(Procedure::Setpartitionkey, key, &[]), Status::RefusedKey);
+    let found = drive.by(Signer::working(), Procedure::Read, &ReadArguments::single(name, 0, 9));
+    assert_eq!(found.data, b"contents");
+}
+
+#[test]
+fn a_private_write_that_is_revoked_while_its_data_come_changes_nothing() {
+    let drive = TestDrive::new();
+    for length in [4096, 200_000] {
+        let name = drive.object_with(&pattern(1, length));
+        let data = pattern(2, length);
+        let arguments = WriteArguments::single(name, 0, length, false);
+        let signer = Signer::capability(&drive.capability(name));
+        let request = Request::new(Procedure::Write, &arguments, signer);
+        let protection = Protection::SUPPORTED;
+        let request = Request { data: &data, protection, ..request };
+        let refused = drive.ask_in_two_parts(&request, || {
+            let changes =
+                SetAttributes { access_control_version: Some(6), ..SetAttributes::default() };
+            let arguments = SetattrArguments { name, changes, durable: false };
+            let answered = drive.by(Signer::working(), Procedure::Setattr, &arguments);
+            assert_eq!(answered.status, None);
+        });
+        assert_eq!(refused, (Some(Status::RefusedDigest), false));
+        let read = ReadArguments::single(name, 0, length as u64);
+        assert!(drive.by(Signer::working(), Procedure::Read, &read).data == pattern(1, length));
     }
 }

@@ -375,7 +375,8 @@ fn weaker_protection_than_demanded_is_refused() {
     for protection in [
         Protection::NONE,
         Protection::INTEGRITY_DATA,
-        Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS,
+        Protection::INTEGRITY_ARGS | Protection::PRIVACY_DATA,
+        Protection::PRIVACY_ARGS,
         Protection::from_bits_retain(1 | 1 << 20),
     ] {
         for signer in [Signer::working(), Signer::capability(&drive.capability(name))] {

@@ -177,7 +177,8 @@ pub struct UpArguments {
     #[arg(long, default_value_t = 7300)]
     pub base_port: u16,
     /// How clients of a new cell protect requests and replies: none, integrity-args, integrity-data
-    /// (of the arguments too), privacy-data (and integrity of all), or several joined by `+`.
+    /// (of the arguments too), privacy-data (and integrity of all), privacy-args (and their
+    /// integrity), or several joined by `+`.
     #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub protection: String,
     /// How often the manager of a new cell changes the drives' working keys, which nobody notices:

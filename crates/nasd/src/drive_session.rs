@@ -13,8 +13,7 @@ use std::path::Path;
 
 /// What every request by a key is protected with, so that no partition's minimum is missed; more where
 /// the drive demands it.
-const PROTECTION: Protection =
-    Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA).union(Protection::PRIVACY_DATA);
+const PROTECTION: Protection = Protection::SUPPORTED;
 
 /// By which of its keys a drive is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

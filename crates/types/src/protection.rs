@@ -25,6 +25,7 @@ impl Protection {
     /// The options that this version understands in requests by any key.
     pub const SUPPORTED: Protection = Protection::INTEGRITY_ARGS
         .union(Protection::INTEGRITY_DATA)
+        .union(Protection::PRIVACY_ARGS)
         .union(Protection::PRIVACY_DATA);
 
     /// All options that this version understands: also the one that only requests by a capability can

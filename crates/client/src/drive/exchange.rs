@@ -1,12 +1,15 @@
 //! One request and its reply, sealed and checked; and the tries that a call is made of.
 
+use std::borrow::Cow;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_capability::{CoveredData, Digest, Nonce, Way, procedure_bytes};
 use nasd_protocol::auth::VerifierBody;
-use nasd_protocol::drive::{Inquiry, Operation, PROGRAM, Procedure, VERSION};
+use nasd_protocol::drive::{
+    self, Inquiry, Operation, PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure, VERSION,
+};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, decode_result};
 use nasd_transport::{
     BufferPool, InFlight, OpaqueAuth, OutgoingCall, PooledBuffer, Reply, ResultShape,
@@ -165,7 +168,7 @@ impl Shared {
         let sealed = seal.seal(request, &self.buffers);
         let private = sealed.slices();
         let data = private.as_ref().map_or(request.data, |slices| &slices[..]);
-        let call = outgoing(&seal, &sealed.verifier, request, data, timeout);
+        let call = outgoing(&seal, &sealed, request, data, timeout);
         let reply = lease.connection.channel.call(&call, into).map_err(TransportError::from)?;
         let received = into.get_mut(..reply.data_length()).unwrap_or_default();
         self.conclude::<Op>(&lease, &seal, request.results, &reply, received)
@@ -186,7 +189,7 @@ impl Shared {
         let sealed = seal.seal(request, &self.buffers);
         let private = sealed.slices();
         let data = private.as_ref().map_or(request.data, |slices| &slices[..]);
-        let call = outgoing(&seal, &sealed.verifier, request, data, timeout);
+        let call = outgoing(&seal, &sealed, request, data, timeout);
         match Arc::clone(&lease.connection.channel).begin(&call, into) {
             Ok(call) => Ok(Begun { call, lease, seal, results: request.results }),
             Err((error, into)) => Err((TransportError::from(error).into(), into)),
@@ -230,7 +233,9 @@ impl Shared {
         };
         // Without protection there is no nonce that could be wrong.
         if self.clock.is_doubtful() && !protection.is_empty() {
-            self.prove_clock(&lease.connection, &seal(), timeout)?;
+            // There is nothing private in an inquiry.
+            let protection = protection - Protection::PRIVACY_ARGS;
+            self.prove_clock(&lease.connection, &Seal { protection, ..seal() }, timeout)?;
         }
         let seal = seal();
         Ok((lease, seal))
@@ -246,11 +251,12 @@ impl Shared {
     ) -> Result<(), Failure> {
         let request = Request::plain::<Inquiry>(&());
         let sealed = seal.seal(&request, &self.buffers);
-        let call = outgoing(seal, &sealed.verifier, &request, request.data, timeout);
+        let call = outgoing(seal, &sealed, &request, request.data, timeout);
         let reply = connection.channel.call(&call, &mut []).map_err(TransportError::from)?;
-        match self.open(seal, request.results, &reply, &mut [])? {
+        let (status, results) = self.open(seal, request.results, &reply, &mut [])?;
+        match status {
             Ok(()) => {
-                let information = self.decode::<Inquiry>(&reply)?.reply;
+                let information = self.decode::<Inquiry>(&results, 0)?.reply;
                 self.check_drive(&information)?;
                 self.clock.learn(information.clock, &*self.host);
                 Ok(())
@@ -269,8 +275,11 @@ impl Shared {
         reply: &Reply,
         received: &mut [u8],
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
-        match self.open(seal, results, reply, received)? {
-            Ok(()) => self.decode::<Op>(reply).map(Ok).map_err(Failure::Final),
+        let (status, results) = self.open(seal, results, reply, received)?;
+        match status {
+            Ok(()) => {
+                self.decode::<Op>(&results, reply.data_length()).map(Ok).map_err(Failure::Final)
+            }
             Err((status, verifier)) => {
                 self.learn_from(status, &verifier, &lease.connection, &seal.nonce);
                 Ok(Err(status))
@@ -278,15 +287,15 @@ impl Shared {
         }
     }
 
-    /// Checks the reply's digest, and decrypts its data where they were received. The inner result is
-    /// the reply's status.
-    fn open(
+    /// Checks the reply's digest, and decrypts what is encrypted; its data where they were received.
+    /// Its status and its results.
+    fn open<'r>(
         &self,
         seal: &Seal<'_>,
         shape: ResultShape,
-        reply: &Reply,
+        reply: &'r Reply,
         received: &mut [u8],
-    ) -> Result<Result<(), (Status, Verifier)>, ClientError> {
+    ) -> Result<Opened<'r>, ClientError> {
         let Seal { prepared, protection, nonce } = seal;
         let results = reply.results();
         let verifier = Verifier::from_opaque(&reply.verifier())
@@ -294,9 +303,10 @@ impl Shared {
         let status = decode_result::<(), Status>(&mut Decoder::new(results))
             .map_err(|error| self.protocol_error(error.to_string()))?;
         if protection.is_empty() {
-            return Ok(status.map_err(|status| (status, verifier)));
+            return Ok((status.map_err(|status| (status, verifier)), Cow::Borrowed(results)));
         }
-        let receives_data = shape != ResultShape::Plain && status.is_ok();
+        let is_private = protection.contains(Protection::PRIVACY_ARGS) && status.is_ok();
+        let receives_data = is_private || shape != ResultShape::Plain && status.is_ok();
         let covers_data = receives_data && protection.contains(Protection::INTEGRITY_DATA);
         let announced = verifier.data_tag.filter(|_| covers_data);
         let announced = announced.map(|tag| CoveredData { length: received.len() as u64, tag });
@@ -306,17 +316,45 @@ impl Shared {
                 Some(announced) if !seal.open_data(&verifier.nonce, &announced, received) => {
                     Err(ClientError::BadReplyDigest { server: self.address() })
                 }
-                _ => Ok(status.map_err(|status| (status, verifier))),
+                _ if is_private => self.open_results(seal, verifier, results, received.len()),
+                _ => Ok((status.map_err(|status| (status, verifier)), Cow::Borrowed(results))),
             };
         }
         match status {
             // A drive that has not checked who asks has nobody whom it could prove anything to.
             // Anybody may have sent this; so nothing follows from it but that the call fails.
             Err(status) if is_told_to_anybody(status) && verifier.digest == Digest::ZERO => {
-                Ok(Err((status, verifier)))
+                Ok((Err((status, verifier)), Cow::Borrowed(results)))
             }
             _ => Err(ClientError::BadReplyDigest { server: self.address() }),
         }
+    }
+
+    /// Decrypts the results of a private call, whose digest is right.
+    fn open_results(
+        &self,
+        seal: &Seal<'_>,
+        verifier: Verifier,
+        results: &[u8],
+        data_length: usize,
+    ) -> Result<Opened<'static>, ClientError> {
+        let nonsense = |error: &dyn std::fmt::Display| self.protocol_error(error.to_string());
+        let mut input = Decoder::new(results);
+        let reply = decode_result::<drive::Sealed, Status>(&mut input)
+            .and_then(|reply| input.finish().map(|()| reply))
+            .map_err(|error| nonsense(&error))?
+            .map_err(of_status)?;
+        if reply.data_length != data_length {
+            return Err(self.protocol_error("the length of the data is told twice"));
+        }
+        let keys = &seal.prepared.keys;
+        let plain = keys
+            .open_args(Way::Reply, &verifier.nonce, &reply.sealed)
+            .map_err(|error| nonsense(&error))?;
+        let results = drive::unwrap_results(&plain).map_err(|error| nonsense(&error))?.to_vec();
+        let status = decode_result::<(), Status>(&mut Decoder::new(&results))
+            .map_err(|error| nonsense(&error))?;
+        Ok((status.map_err(|status| (status, verifier)), Cow::Owned(results)))
     }
 
     /// Takes the clock from a refusal for a nonce's sake.
@@ -336,16 +374,23 @@ impl Shared {
         self.clock.take_hint(verifier.nonce.timestamp, &*self.host);
     }
 
-    fn decode<Op: Operation>(&self, reply: &Reply) -> Result<Answer<Op::Reply>, ClientError> {
-        let mut input = Decoder::new(reply.results());
+    fn decode<Op: Operation>(
+        &self,
+        results: &[u8],
+        data_length: usize,
+    ) -> Result<Answer<Op::Reply>, ClientError> {
+        let mut input = Decoder::new(results);
         let result = decode_result::<Op::Reply, Status>(&mut input);
         match result.and_then(|result| input.finish().map(|()| result)) {
-            Ok(Ok(decoded)) => Ok(Answer { reply: decoded, data_length: reply.data_length() }),
+            Ok(Ok(decoded)) => Ok(Answer { reply: decoded, data_length }),
             Ok(Err(status)) => Err(of_status(status)),
             Err(error) => Err(self.protocol_error(error.to_string())),
         }
     }
 }
+
+/// A reply's status, and its results as the operation knows them.
+type Opened<'r> = (Result<(), (Status, Verifier)>, Cow<'r, [u8]>);
 
 /// What a try is sealed with, and its reply checked against.
 pub(super) struct Seal<'a> {
@@ -377,10 +422,11 @@ impl Seal<'_> {
         let Seal { prepared, protection, nonce } = self;
         if protection.is_empty() {
             let verifier = Verifier::plain(*nonce, Digest::ZERO).to_body();
-            return Sealed { verifier, data: None };
+            return Sealed { verifier, arguments: None, data: None };
         }
+        let arguments = self.private_arguments(request);
         let plain = request.data.iter().map(|slice| &**slice);
-        let (covered, data) = if !request.carries_data {
+        let (covered, data) = if !request.carries_data && arguments.is_none() {
             (None, None)
         } else if protection.contains(Protection::PRIVACY_DATA) {
             let plain: Vec<&[u8]> = plain.collect();
@@ -394,12 +440,25 @@ impl Seal<'_> {
         } else {
             (None, None)
         };
-        let procedure = procedure_bytes(PROGRAM, VERSION, request.procedure.into());
-        let message: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
+        let procedure = if arguments.is_some() { Procedure::Private } else { request.procedure };
+        let procedure = procedure_bytes(PROGRAM, VERSION, procedure.into());
+        let sent = arguments.as_deref().unwrap_or(&request.arguments);
+        let message: [&[u8]; 3] = [&procedure, &prepared.credential, sent];
         let digest = prepared.keys.request(nonce, &message, covered.as_ref());
         let data_tag = covered.map(|covered| covered.tag);
         let verifier = Verifier { nonce: *nonce, digest, data_tag }.to_body();
-        Sealed { verifier, data }
+        Sealed { verifier, arguments, data }
+    }
+
+    /// The arguments of the private call that the request travels in, if it shall.
+    fn private_arguments(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        if !self.protection.contains(Protection::PRIVACY_ARGS) {
+            return None;
+        }
+        let mut sealed = drive::wrap_arguments(request.procedure.into(), &request.arguments);
+        self.prepared.keys.seal_args(Way::Request, &self.nonce, &mut sealed);
+        let data_length = request.data.iter().map(|slice| slice.len()).sum();
+        Some(to_bytes(&drive::Sealed { sealed, data_length }))
     }
 
     /// Whether the data of a reply are those that its digest covers; decrypts them if they are private,
@@ -416,6 +475,8 @@ impl Seal<'_> {
 /// What goes with a request.
 struct Sealed {
     verifier: VerifierBody,
+    /// The arguments of the private call that it travels in, if it does.
+    arguments: Option<Vec<u8>>,
     /// Its data, if they were encrypted.
     data: Option<PooledBuffer>,
 }
@@ -428,20 +489,30 @@ impl Sealed {
 
 fn outgoing<'a>(
     seal: &'a Seal<'_>,
-    verifier: &'a [u8],
+    sealed: &'a Sealed,
     request: &'a Request<'a>,
     data: &'a [IoSlice<'a>],
     timeout: Duration,
 ) -> OutgoingCall<'a> {
+    let (procedure, arguments, results) = match (&sealed.arguments, request.results) {
+        (None, results) => (request.procedure, &request.arguments, results),
+        (Some(arguments), ResultShape::Plain) => {
+            (Procedure::Private, arguments, ResultShape::Plain)
+        }
+        (Some(arguments), ResultShape::DataAfter { .. }) => {
+            let results = ResultShape::DataAfter { head_bytes: PRIVATE_RESULT_HEAD_BYTES };
+            (Procedure::Private, arguments, results)
+        }
+    };
     OutgoingCall {
         program: PROGRAM,
         version: VERSION,
-        procedure: request.procedure.into(),
+        procedure: procedure.into(),
         credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &seal.prepared.credential },
-        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: verifier },
-        arguments: &request.arguments,
+        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &sealed.verifier },
+        arguments,
         data,
-        results: request.results,
+        results,
         timeout,
     }
 }

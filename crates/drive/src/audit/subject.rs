@@ -56,6 +56,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Initialize
         | Procedure::Setdrivekey
         | Procedure::Setdrive
+        // Nobody knows it before its arguments are decrypted.
+        | Procedure::Private
         | Procedure::Audit => return (PartitionId(0), none),
         Procedure::Remove
         | Procedure::Getattr

@@ -11,6 +11,7 @@ mod flushpartition;
 mod getattr;
 mod initialize;
 mod inquiry;
+pub(crate) mod private;
 mod punch;
 mod read;
 mod reads;
@@ -64,41 +65,56 @@ struct Context<'a> {
     now: Timestamp,
 }
 
-/// Executes a call of any procedure but `write`.
+/// A call without bulk data.
+pub(crate) enum Source<'a> {
+    /// As it came.
+    Plain {
+        /// Its decoded header.
+        head: &'a CallHead<'a>,
+        /// All of its arguments.
+        arguments: &'a [u8],
+    },
+    /// Decrypted.
+    Opened(Box<private::Opened>),
+}
+
+/// Executes a call of any procedure but `write` and `private`.
 pub(crate) fn execute(
     drive: &Drive,
     procedure: Procedure,
-    head: &CallHead<'_>,
-    arguments: &[u8],
+    source: Source<'_>,
 ) -> Answer<ReplyData> {
     match procedure {
-        Procedure::Null => null(arguments),
-        Procedure::Inquiry => run::<wire::Inquiry>(drive, head, arguments),
-        Procedure::Create => run::<wire::Create>(drive, head, arguments),
-        Procedure::Remove => run::<wire::Remove>(drive, head, arguments),
-        Procedure::Getattr => run::<wire::Getattr>(drive, head, arguments),
-        Procedure::Setattr => run::<wire::Setattr>(drive, head, arguments),
-        Procedure::Read => run::<wire::Read>(drive, head, arguments),
-        Procedure::Write => unreachable!("invariant: the service sends writes to `write`"),
-        Procedure::Flush => run::<wire::Flush>(drive, head, arguments),
-        Procedure::Fastcopy => run::<wire::Fastcopy>(drive, head, arguments),
-        Procedure::Blocksrequired => run::<wire::Blocksrequired>(drive, head, arguments),
-        Procedure::Punch => run::<wire::Punch>(drive, head, arguments),
-        Procedure::Seek => run::<wire::Seek>(drive, head, arguments),
-        Procedure::Createpartition => run::<wire::Createpartition>(drive, head, arguments),
-        Procedure::Removepartition => run::<wire::Removepartition>(drive, head, arguments),
-        Procedure::Resizepartition => run::<wire::Resizepartition>(drive, head, arguments),
-        Procedure::Flushpartition => run::<wire::Flushpartition>(drive, head, arguments),
-        Procedure::Setpartitionkey => run::<wire::Setpartitionkey>(drive, head, arguments),
-        Procedure::Setpartition => run::<wire::Setpartition>(drive, head, arguments),
-        Procedure::Initialize => run::<wire::Initialize>(drive, head, arguments),
-        Procedure::Setdrivekey => run::<wire::Setdrivekey>(drive, head, arguments),
-        Procedure::Setdrive => run::<wire::Setdrive>(drive, head, arguments),
-        Procedure::Audit => run::<wire::Audit>(drive, head, arguments),
+        Procedure::Null => null(&source),
+        Procedure::Inquiry => run::<wire::Inquiry>(drive, source),
+        Procedure::Create => run::<wire::Create>(drive, source),
+        Procedure::Remove => run::<wire::Remove>(drive, source),
+        Procedure::Getattr => run::<wire::Getattr>(drive, source),
+        Procedure::Setattr => run::<wire::Setattr>(drive, source),
+        Procedure::Read => run::<wire::Read>(drive, source),
+        Procedure::Write | Procedure::Private => {
+            unreachable!("invariant: the service sends these elsewhere")
+        }
+        Procedure::Flush => run::<wire::Flush>(drive, source),
+        Procedure::Fastcopy => run::<wire::Fastcopy>(drive, source),
+        Procedure::Blocksrequired => run::<wire::Blocksrequired>(drive, source),
+        Procedure::Punch => run::<wire::Punch>(drive, source),
+        Procedure::Seek => run::<wire::Seek>(drive, source),
+        Procedure::Createpartition => run::<wire::Createpartition>(drive, source),
+        Procedure::Removepartition => run::<wire::Removepartition>(drive, source),
+        Procedure::Resizepartition => run::<wire::Resizepartition>(drive, source),
+        Procedure::Flushpartition => run::<wire::Flushpartition>(drive, source),
+        Procedure::Setpartitionkey => run::<wire::Setpartitionkey>(drive, source),
+        Procedure::Setpartition => run::<wire::Setpartition>(drive, source),
+        Procedure::Initialize => run::<wire::Initialize>(drive, source),
+        Procedure::Setdrivekey => run::<wire::Setdrivekey>(drive, source),
+        Procedure::Setdrive => run::<wire::Setdrive>(drive, source),
+        Procedure::Audit => run::<wire::Audit>(drive, source),
     }
 }
 
 /// Whether a call of a procedure other than `write` may wait for the medium, or for others who do.
+/// Nothing is looked up for one that was not admitted: whether it waits is asked only of the others.
 pub(crate) fn waits(drive: &Drive, procedure: Procedure, arguments: &[u8]) -> Waits {
     match procedure {
         Procedure::Null | Procedure::Inquiry => Waits::Never,
@@ -110,17 +126,42 @@ pub(crate) fn waits(drive: &Drive, procedure: Procedure, arguments: &[u8]) -> Wa
     }
 }
 
+/// Whether a call may be looked into before its digest is verified: its own words, at least, allow it.
+pub(crate) fn is_admitted(
+    drive: &Drive,
+    procedure: Procedure,
+    head: &CallHead<'_>,
+    arguments: &[u8],
+) -> bool {
+    let access = match procedure {
+        Procedure::Read => read::access_of(arguments),
+        Procedure::Getattr => {
+            from_bytes(arguments).ok().map(|arguments: wire::GetattrArguments| {
+                on_object(arguments.name, Rights::GETATTR, None)
+            })
+        }
+        // For the others nothing is looked up.
+        _ => return true,
+    };
+    let claimed = Claimed::new(head, arguments, None).ok();
+    claimed.zip(access).is_some_and(|(claimed, access)| {
+        drive.admit(&claimed, &access, drive.environment.now()).is_ok()
+    })
+}
+
 /// The procedure that every program has: it does nothing.
-fn null(arguments: &[u8]) -> Answer<ReplyData> {
-    if !arguments.is_empty() {
-        return Answer::Rejected(AcceptStatus::GarbageArguments);
+fn null(source: &Source<'_>) -> Answer<ReplyData> {
+    match source {
+        Source::Plain { arguments: [], .. } => {
+            Answer::Results { verifier: Default::default(), results: Vec::new(), data: Vec::new() }
+        }
+        _ => Answer::Rejected(AcceptStatus::GarbageArguments),
     }
-    Answer::Results { verifier: Default::default(), results: Vec::new(), data: Vec::new() }
 }
 
 /// Decode, authorize, perform, seal.
-fn run<O: Perform>(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<ReplyData> {
-    match authorize::<O>(drive, head, bytes) {
+fn run<O: Perform>(drive: &Drive, source: Source<'_>) -> Answer<ReplyData> {
+    match authorize::<O>(drive, source) {
         Ok(permitted) => finish::<O>(drive, permitted),
         Err(answer) => answer,
     }
@@ -137,9 +178,12 @@ struct Permitted<A> {
 /// Makes every check, in the order of `authority`; or answers.
 fn authorize<O: Perform>(
     drive: &Drive,
-    head: &CallHead<'_>,
-    bytes: &[u8],
+    source: Source<'_>,
 ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
+    let (head, bytes) = match source {
+        Source::Plain { head, arguments } => (head, arguments),
+        Source::Opened(opened) => return opened.permit::<O>(drive),
+    };
     let Ok(arguments) = from_bytes::<O::Arguments>(bytes) else {
         return Err(Answer::Rejected(AcceptStatus::GarbageArguments));
     };

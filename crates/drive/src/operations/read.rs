@@ -141,6 +141,16 @@ pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
     if waits { Waits::Alone } else { Waits::Never }
 }
 
+/// What a read needs, if it makes sense.
+pub(super) fn access_of(bytes: &[u8]) -> Option<Access<'static>> {
+    if let Some((name, range)) = single_range(bytes) {
+        return Some(on_object(name, Rights::READ, Some(range)));
+    }
+    let arguments: ReadArguments = from_bytes(bytes).ok()?;
+    let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
+    Some(on_object(arguments.name, Rights::READ, bytes))
+}
+
 /// What a read of one piece asks for, as nearly all do, without memory for the list of regions.
 /// Nothing is checked: that is done when the call is executed.
 fn single_range(bytes: &[u8]) -> Option<(ObjectName, ByteRange)> {

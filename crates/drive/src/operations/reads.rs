@@ -12,9 +12,9 @@ use nasd_transport::{Answer, Call, Together};
 use nasd_types::ByteRange;
 use slab::Slab;
 
-use super::{Permitted, authorize, finish};
+use super::{Permitted, Source, authorize, finish};
 use crate::Drive;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, Kind};
 use crate::reply::ReplyData;
 
 /// A read that waits.
@@ -72,7 +72,11 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
     #[inline(never)]
     fn begin(&mut self, tag: usize, call: Call<'_, Incoming>) {
         let begin = self.drive.counters.count_request();
-        let permitted = match authorize::<Read>(self.drive, call.head, call.arguments) {
+        let source = match call.payload {
+            Some(Incoming(Kind::Opened(opened))) => Source::Opened(opened),
+            _ => Source::Plain { head: call.head, arguments: call.arguments },
+        };
+        let permitted = match authorize::<Read>(self.drive, source) {
             Ok(permitted) => permitted,
             Err(answer) => {
                 call.standing.note_unproved();

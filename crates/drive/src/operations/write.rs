@@ -15,8 +15,8 @@ use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
 use super::{on_object, refuse_synthetic};
 use crate::Drive;
-use crate::authority::{Claimed, Grant};
-use crate::incoming::{Buffer, Incoming};
+use crate::authority::{Claimed, Grant, Vouched};
+use crate::incoming::{Buffer, Incoming, IncomingWrite, Kind};
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
 
@@ -57,13 +57,23 @@ fn prepare(
     let claimed = Claimed::new(head, bytes, Some(arguments.data_length)).ok()?;
     let admission = drive.admit(&claimed, &access(&arguments), now).ok()?;
     let vouched = drive.vouch(&claimed, admission, now).ok()?;
+    find_buffers(drive, arguments, vouched, now)
+}
+
+/// Finds buffers for a write whose every check but those of the data has passed.
+pub(super) fn find_buffers(
+    drive: &Drive,
+    arguments: WriteArguments,
+    vouched: Vouched,
+    now: Timestamp,
+) -> Option<Incoming> {
     let buffer = buffer_for(drive, &arguments).ok()?;
     let grant = drive.record(vouched, now).ok()?;
-    Some(Incoming { arguments, buffer, grant })
+    Some(Incoming(Kind::Write(IncomingWrite { arguments, buffer, grant })))
 }
 
 /// Regions without a meaning are told to those with authority alone, by `apply`.
-fn access(arguments: &WriteArguments) -> Access<'static> {
+pub(super) fn access(arguments: &WriteArguments) -> Access<'static> {
     let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
     on_object(arguments.name, Rights::WRITE, bytes)
 }
@@ -89,8 +99,11 @@ fn contiguous(arguments: &WriteArguments) -> Option<ByteRange> {
 
 /// A write may wait for the medium, or is long enough that others should not wait for it.
 pub(crate) fn waits(payload: Option<&Incoming>) -> Waits {
-    let waits = payload.is_some_and(|incoming| {
-        incoming.arguments.durable || incoming.arguments.data_length >= LARGE_BYTES
+    let waits = payload.is_some_and(|Incoming(kind)| match kind {
+        Kind::Write(IncomingWrite { arguments, .. }) => {
+            arguments.durable || arguments.data_length >= LARGE_BYTES
+        }
+        Kind::Opened(_) => false,
     });
     if waits { Waits::Alone } else { Waits::Never }
 }
@@ -99,19 +112,23 @@ pub(crate) fn waits(payload: Option<&Incoming>) -> Waits {
 pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
     let now = drive.environment.now();
     match call.payload {
-        Some(incoming) => execute_received(drive, call.head, call.arguments, incoming, now),
-        None => execute_without_data(drive, call.head, call.arguments, now),
+        Some(Incoming(Kind::Write(write))) => {
+            execute_received(drive, call.head, call.arguments, write, now)
+        }
+        Some(Incoming(Kind::Opened(_))) | None => {
+            execute_without_data(drive, call.head, call.arguments, now)
+        }
     }
 }
 
-fn execute_received(
+pub(super) fn execute_received(
     drive: &Drive,
     head: &CallHead<'_>,
     bytes: &[u8],
-    incoming: Incoming,
+    write: IncomingWrite,
     now: Timestamp,
 ) -> Answer<ReplyData> {
-    let Incoming { arguments, mut buffer, grant } = incoming;
+    let IncomingWrite { arguments, mut buffer, grant } = write;
     let claimed = match Claimed::new(head, bytes, Some(arguments.data_length)) {
         Ok(claimed) => claimed,
         Err(error) => return Answer::Denied(error.auth_status()),
@@ -180,7 +197,7 @@ fn execute_without_data(
 }
 
 /// The status of a write that had authority but got no buffer.
-fn why_no_buffer(drive: &Drive, arguments: &WriteArguments) -> Status {
+pub(super) fn why_no_buffer(drive: &Drive, arguments: &WriteArguments) -> Status {
     match drive.store.check_frames_for_write(place_of(arguments), arguments.data_length) {
         // It was busy, and is not any more.
         Ok(()) => Status::Busy,

@@ -15,8 +15,9 @@ use nasd_capability::{
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_protocol::drive::{
-    CreateArguments, Created, PROGRAM, Procedure, READ_RESULT_HEAD_BYTES, VERSION, WriteArguments,
-    Written,
+    CreateArguments, Created, PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure,
+    READ_RESULT_HEAD_BYTES, Sealed, VERSION, WriteArguments, Written, unwrap_results,
+    wrap_arguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
@@ -181,13 +182,17 @@ impl TestDrive {
         let call = OutgoingCall {
             program: PROGRAM,
             version: VERSION,
-            procedure: request.procedure.into(),
+            procedure: request.sent_procedure().into(),
             credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &sealed.credential },
             verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &sealed.verifier },
             arguments: &sealed.arguments,
             data: &[IoSlice::new(&sealed.data)],
             results: if request.procedure == Procedure::Read {
-                ResultShape::DataAfter { head_bytes: READ_RESULT_HEAD_BYTES }
+                let head_bytes = match request.is_private() {
+                    true => PRIVATE_RESULT_HEAD_BYTES,
+                    false => READ_RESULT_HEAD_BYTES,
+                };
+                ResultShape::DataAfter { head_bytes }
             } else {
                 ResultShape::Plain
             },
@@ -197,11 +202,12 @@ impl TestDrive {
         into.truncate(reply.data_length());
         let sent = into.clone();
         let verifier = Verifier::from_opaque(&reply.verifier()).unwrap();
-        let results = reply.results().to_vec();
-        let status = decode_result::<(), Status>(&mut Decoder::new(&results)).unwrap().err();
-        let covers_data = request.procedure == Procedure::Read
+        let mut results = reply.results().to_vec();
+        let mut status = decode_result::<(), Status>(&mut Decoder::new(&results)).unwrap().err();
+        let covers_data = (request.procedure == Procedure::Read || request.is_private())
             && status.is_none()
             && request.protection.contains(Protection::INTEGRITY_DATA);
+        let sent_results = results.clone();
         let proved = request.signer.keys(request.suite).is_some_and(|keys| {
             if verifier.data_tag.is_some() != covers_data {
                 return false;
@@ -218,7 +224,12 @@ impl TestDrive {
             });
             digest == verifier.digest && is_right
         });
-        Ok(Answered { status, verifier, proved, results, data: into, sent })
+        if request.is_private() && status.is_none() {
+            let keys = request.signer.keys(request.suite).unwrap();
+            results = opened_results(&keys, &verifier.nonce, &results);
+            status = decode_result::<(), Status>(&mut Decoder::new(&results)).unwrap().err();
+        }
+        Ok(Answered { status, verifier, proved, results, data: into, sent, sent_results })
     }
 
     /// Sends a request but for the last byte of its data, over a connection of its own, and waits so
@@ -230,7 +241,7 @@ impl TestDrive {
             xid: 77,
             program: PROGRAM,
             version: VERSION,
-            procedure: request.procedure.into(),
+            procedure: request.sent_procedure().into(),
             credential: opaque(&sealed.credential),
             verifier: opaque(&sealed.verifier),
         };
@@ -423,6 +434,8 @@ pub struct Request<'a> {
     /// What the credential says instead.
     pub suite_number: Option<u32>,
     pub protection: Protection,
+    /// Whether it travels in a private call if its protection says so.
+    pub wrapped: bool,
     pub nonce: Option<Nonce>,
     pub tamper_credential: Tamper<'a>,
     pub tamper_verifier: Tamper<'a>,
@@ -430,14 +443,35 @@ pub struct Request<'a> {
     pub tamper_data: Tamper<'a>,
 }
 
-struct Sealed {
+struct Wired {
     credential: Vec<u8>,
     verifier: Vec<u8>,
     arguments: Vec<u8>,
     data: Vec<u8>,
 }
 
+/// What a private reply has encrypted.
+fn opened_results(keys: &DigestKeys, nonce: &Nonce, results: &[u8]) -> Vec<u8> {
+    let reply = decode_result::<Sealed, Status>(&mut Decoder::new(results)).unwrap().unwrap();
+    let plain = keys.open_args(Way::Reply, nonce, &reply.sealed).unwrap();
+    unwrap_results(&plain).unwrap().to_vec()
+}
+
 impl<'a> Request<'a> {
+    pub fn is_private(&self) -> bool {
+        self.protection.contains(Protection::PRIVACY_ARGS) && self.wrapped
+    }
+
+    /// Seals it, for what comes of that.
+    pub fn seal_only(&self) {
+        self.seal(Nonce::default());
+    }
+
+    /// The procedure as it is on the wire.
+    pub fn sent_procedure(&self) -> Procedure {
+        if self.is_private() { Procedure::Private } else { self.procedure }
+    }
+
     pub fn new(procedure: Procedure, arguments: &impl XdrEncode, signer: Signer) -> Self {
         Request {
             procedure,
@@ -447,6 +481,7 @@ impl<'a> Request<'a> {
             suite: Suite::preferred(),
             suite_number: None,
             protection: Protection::INTEGRITY_ARGS,
+            wrapped: true,
             nonce: None,
             tamper_credential: None,
             tamper_verifier: None,
@@ -455,7 +490,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn seal(&self, nonce: Nonce) -> Sealed {
+    fn seal(&self, nonce: Nonce) -> Wired {
         let mut credential =
             Credential::new(self.signer.claimed.clone(), self.suite, self.protection);
         if let Some(number) = self.suite_number {
@@ -464,10 +499,15 @@ impl<'a> Request<'a> {
         let mut credential = credential.to_body();
         let mut arguments = self.arguments.clone();
         let mut data = self.data.to_vec();
-        let procedure = procedure_bytes(PROGRAM, VERSION, self.procedure.into());
-        let covers_data = self.procedure == Procedure::Write
+        let procedure = procedure_bytes(PROGRAM, VERSION, self.sent_procedure().into());
+        let covers_data = (self.procedure == Procedure::Write || self.is_private())
             && self.protection.contains(Protection::INTEGRITY_DATA);
         let keys = self.signer.keys(self.suite);
+        if let (true, Some(keys)) = (self.is_private(), &keys) {
+            let mut sealed = wrap_arguments(self.procedure.into(), &arguments);
+            keys.seal_args(Way::Request, &nonce, &mut sealed);
+            arguments = to_bytes(&Sealed { sealed, data_length: data.len() });
+        }
         let covered = keys.as_ref().filter(|_| covers_data);
         let covered = covered.map(|keys| {
             if self.protection.contains(Protection::PRIVACY_DATA) {
@@ -495,7 +535,7 @@ impl<'a> Request<'a> {
                 tamper(bytes);
             }
         }
-        Sealed { credential, verifier, arguments, data }
+        Wired { credential, verifier, arguments, data }
     }
 }
 
@@ -509,6 +549,8 @@ pub struct Answered {
     pub proved: bool,
     pub results: Vec<u8>,
     pub data: Vec<u8>,
+    /// The results as they were on the wire.
+    pub sent_results: Vec<u8>,
     /// The data as they were on the wire.
     pub sent: Vec<u8>,
 }

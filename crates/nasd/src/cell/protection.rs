@@ -82,6 +82,9 @@ mod tests {
             ("integrity-data", args | data),
             ("privacy-data", private),
             ("integrity-args+privacy-data", private),
+            ("privacy-args", args | Protection::PRIVACY_ARGS),
+            ("privacy-data+privacy-args", private | Protection::PRIVACY_ARGS),
+            ("privacy-args+integrity-data", args | data | Protection::PRIVACY_ARGS),
         ] {
             assert_eq!(protection_named(name), Some(options), "{name}");
         }

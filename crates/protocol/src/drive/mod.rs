@@ -11,6 +11,7 @@ pub mod flushpartition;
 pub mod getattr;
 pub mod initialize;
 pub mod inquiry;
+pub mod private;
 pub mod punch;
 pub mod read;
 pub mod remove;
@@ -42,6 +43,10 @@ pub use flushpartition::{Flushpartition, FlushpartitionArguments};
 pub use getattr::{Getattr, GetattrArguments};
 pub use initialize::{Initialize, InitializeArguments};
 pub use inquiry::{DriveInformation, Inquiry};
+pub use private::{
+    MAX_SEALED_BYTES, PRIVATE_RESULT_HEAD_BYTES, PRIVATE_UNIT_BYTES, Private, Sealed,
+    unwrap_arguments, unwrap_results, wrap_arguments, wrap_results,
+};
 pub use punch::{Punch, PunchArguments};
 pub use read::{READ_RESULT_HEAD_BYTES, Read, ReadArguments, ReadData};
 pub use remove::{Remove, RemoveArguments};
@@ -110,6 +115,8 @@ xdr_enum! {
         Setdrive = 21,
         /// Read the audit trail.
         Audit = 22,
+        /// Any of the others, encrypted.
+        Private = 23,
     }
 }
 

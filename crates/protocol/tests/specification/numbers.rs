@@ -7,7 +7,9 @@ use nasd_capability::{
     CAPABILITY_BYTES, DIGEST_BYTES, KEY_BYTES, KeyKind, MAX_NARROWINGS, SALT_BYTES,
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
-use nasd_protocol::drive::{AuditKind, Medium, NO_QUOTA, PartitionKey, PartitionState};
+use nasd_protocol::drive::{
+    AuditKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
+};
 use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
@@ -57,6 +59,8 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
         ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
         ("NASD_MAX_AUDIT_RECORDS", limits::MAX_AUDIT_RECORDS as u64),
+        ("NASD_PRIVATE_UNIT", PRIVATE_UNIT_BYTES as u64),
+        ("NASD_MAX_SEALED", MAX_SEALED_BYTES as u64),
         ("NASD_SALT_BYTES", SALT_BYTES as u64),
         ("NASD_TAG_BYTES", TAG_BYTES as u64),
         ("NASD_NONCE_BYTES", SEALED_NONCE_BYTES as u64),
@@ -220,7 +224,7 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
-        Setpartition Initialize Setdrivekey Setdrive Audit);
+        Setpartition Initialize Setdrivekey Setdrive Audit Private);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew);

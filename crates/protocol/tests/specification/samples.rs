@@ -11,7 +11,7 @@ use nasd_protocol::drive::{
     DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
     FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
     PartitionKey, PartitionState, PartitionSummary, PunchArguments, ReadArguments, ReadData,
-    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
+    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments,
     SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
     SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
@@ -414,6 +414,7 @@ fn drive_results() -> Vec<Sample> {
         free_bytes: n("free_bytes"),
         objects_supported: n("objects_supported"),
     };
+    let sealed = Sealed { sealed: vec![7; 400], data_length: DATA.len() };
     let required = BlocksRequired { estimated: n("estimated"), maximum: n("maximum") };
     let sought = Sought { position: Some(n("position")) };
     vec![
@@ -429,6 +430,9 @@ fn drive_results() -> Vec<Sample> {
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),
+        with_data(message("nasd_sealed", &sealed), DATA),
+        with_data(result::<_, Status>("nasd_private_result", &Ok(sealed.clone())), DATA),
+        result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
         result::<_, Status>("nasd_audit_result", &Ok(audit_page())),
         result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
         message("nasd_drive_control", &drive_control()),

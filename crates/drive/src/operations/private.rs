@@ -1,0 +1,183 @@
+//! `private`: any other call, decrypted, and then executed as it always is.
+//!
+//! When the head of a call has come, `receive` makes the checks that need no arguments, verifies the
+//! digest, and decrypts the arguments, once. Only then the other checks can be made: what they
+//! refuse is refused as any operation fails, by a reply that is proved and encrypted, so that nobody
+//! learns of it who does not know what was asked.
+
+use nasd_capability::{Refusal, Way};
+use nasd_protocol::drive::{Procedure, Sealed, WriteArguments, Written, unwrap_arguments};
+use nasd_protocol::{Credential, Status};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Waits};
+use nasd_types::Timestamp;
+use nasd_xdr::{Decoder, XdrDecode, XdrError, from_bytes};
+
+use super::{Perform, Permitted, Source, write};
+use crate::Drive;
+use crate::audit::Subject;
+use crate::authority::{Claimed, Denied, Grant, Vouched};
+use crate::incoming::{Incoming, Kind};
+use crate::reply::ReplyData;
+
+/// A call that was decrypted, and whose nonce is not used up yet.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// `None` where the sender encrypted what is no call.
+    procedure: Option<Procedure>,
+    arguments: Vec<u8>,
+    credential: Credential,
+    vouched: Vouched,
+    now: Timestamp,
+}
+
+/// Decrypts the call, and decides where its data goes.
+pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
+    let mut input = Decoder::new(call.arguments);
+    let sealed = match Sealed::decode(&mut input) {
+        Ok(sealed) => sealed,
+        Err(XdrError::Truncated { missing }) if !call.complete => {
+            return Receive::More { at_least: call.arguments.len().saturating_add(missing) };
+        }
+        // `execute` finds the same error.
+        Err(_) => return Receive::Discard { head_bytes: 0 },
+    };
+    let head_bytes = input.position();
+    match prepare(drive, call.head, &call.arguments[..head_bytes], &sealed) {
+        Some(payload) => Receive::Data { head_bytes, payload },
+        // `execute` makes the same checks, and answers.
+        None => Receive::Discard { head_bytes },
+    }
+}
+
+fn prepare(drive: &Drive, head: &CallHead<'_>, bytes: &[u8], sealed: &Sealed) -> Option<Incoming> {
+    let claimed = Claimed::new(head, bytes, Some(sealed.data_length)).ok()?;
+    let opened = open(drive, &claimed, sealed).ok()?;
+    if opened.procedure != Some(Procedure::Write) {
+        return (sealed.data_length == 0).then(|| Incoming(Kind::Opened(Box::new(opened))));
+    }
+    let arguments = opened.write_arguments(sealed)?;
+    drive.admit_opened(&opened.credential, &write::access(&arguments), opened.now).ok()?;
+    write::find_buffers(drive, arguments, opened.vouched, opened.now)
+}
+
+/// Makes the checks that need no arguments, and decrypts those; or says why not.
+fn open(drive: &Drive, claimed: &Claimed<'_>, sealed: &Sealed) -> Result<Opened, Denied> {
+    let now = drive.environment.now();
+    let admission = drive.admit_private(claimed, now)?;
+    let vouched = drive.vouch(claimed, admission, now)?;
+    let keys = vouched.keys().ok_or(Refusal::Protection)?;
+    // Covered by the digest, so that only who has the key can have sealed it wrongly.
+    let plain = keys
+        .open_args(Way::Request, claimed.nonce(), &sealed.sealed)
+        .map_err(|_| Refusal::Digest)?;
+    let (procedure, arguments) = unwrap_arguments(&plain).unwrap_or((u32::MAX, &[]));
+    drive.require_mark(procedure, now)?;
+    let subject = Subject::new(procedure, &claimed.credential, arguments);
+    Ok(Opened {
+        procedure: Procedure::try_from(procedure).ok(),
+        arguments: arguments.to_vec(),
+        credential: claimed.credential.clone(),
+        vouched: vouched.about(subject),
+        now,
+    })
+}
+
+/// Whether executing the call may wait.
+pub(crate) fn waits(drive: &Drive, payload: Option<&Incoming>) -> Waits {
+    match payload {
+        Some(Incoming(Kind::Opened(opened))) => match opened.procedure {
+            Some(procedure) => super::waits(drive, procedure, &opened.arguments),
+            None => Waits::Never,
+        },
+        other => write::waits(other),
+    }
+}
+
+/// Executes a call.
+pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
+    match call.payload {
+        Some(Incoming(Kind::Write(incoming))) => {
+            let now = drive.environment.now();
+            write::execute_received(drive, call.head, call.arguments, incoming, now)
+        }
+        Some(Incoming(Kind::Opened(opened))) => opened.execute(drive),
+        None => execute_discarded(drive, call.head, call.arguments),
+    }
+}
+
+/// Finds out why nothing came of it when it was received.
+fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<ReplyData> {
+    let Ok(sealed) = Sealed::decode(&mut Decoder::new(bytes)) else {
+        return Answer::Rejected(AcceptStatus::GarbageArguments);
+    };
+    let claimed = match Claimed::new(head, bytes, Some(sealed.data_length)) {
+        Ok(claimed) => claimed,
+        Err(error) => return Answer::Denied(error.auth_status()),
+    };
+    let opened = match open(drive, &claimed, &sealed) {
+        Ok(opened) => opened,
+        Err(denied) => return drive.deny(&claimed, &denied, drive.environment.now()),
+    };
+    let arguments = match opened.procedure {
+        Some(Procedure::Write) => opened.write_arguments(&sealed),
+        _ if sealed.data_length == 0 => return Box::new(opened).execute(drive),
+        _ => None,
+    };
+    let Opened { credential, vouched, now, .. } = opened;
+    let grant = match record(drive, vouched, now) {
+        Ok(grant) => grant,
+        Err(answer) => return answer,
+    };
+    let status = match arguments {
+        None => Status::BadArgument,
+        Some(arguments) => match drive.admit_opened(&credential, &write::access(&arguments), now) {
+            Ok(()) => write::why_no_buffer(drive, &arguments),
+            Err(refusal) => drive.refusal_status(refusal),
+        },
+    };
+    drive.seal::<Written>(&grant, Err(status))
+}
+
+/// Uses the nonce up; or answers.
+fn record(drive: &Drive, vouched: Vouched, now: Timestamp) -> Result<Grant, Answer<ReplyData>> {
+    let (subject, nonce) = (*vouched.subject(), *vouched.nonce());
+    drive.record(vouched, now).map_err(|refusal| drive.refusal(&subject, &nonce, refusal, now))
+}
+
+impl Opened {
+    /// The arguments of a write, which announce as many data as follow.
+    fn write_arguments(&self, sealed: &Sealed) -> Option<WriteArguments> {
+        let arguments: WriteArguments = from_bytes(&self.arguments).ok()?;
+        (arguments.data_length == sealed.data_length).then_some(arguments)
+    }
+
+    /// A call of any procedure but `write`.
+    fn execute(self: Box<Self>, drive: &Drive) -> Answer<ReplyData> {
+        match self.procedure {
+            None | Some(Procedure::Null | Procedure::Private | Procedure::Write) => {
+                match record(drive, self.vouched, self.now) {
+                    Ok(grant) => drive.seal::<()>(&grant, Err(Status::BadArgument)),
+                    Err(answer) => answer,
+                }
+            }
+            Some(procedure) => super::execute(drive, procedure, Source::Opened(self)),
+        }
+    }
+
+    /// Makes the checks that need the arguments; or answers.
+    pub(super) fn permit<O: Perform>(
+        self,
+        drive: &Drive,
+    ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
+        let Opened { arguments, credential, vouched, now, .. } = self;
+        let grant = record(drive, vouched, now)?;
+        let arguments = from_bytes::<O::Arguments>(&arguments);
+        let Ok(arguments) = arguments else {
+            return Err(drive.seal::<()>(&grant, Err(Status::BadArgument)));
+        };
+        match drive.admit_opened(&credential, &O::access(&arguments), now) {
+            Ok(()) => Ok(Permitted { arguments, grant, key: credential.key, now }),
+            Err(refusal) => Err(drive.seal::<()>(&grant, Err(drive.refusal_status(refusal)))),
+        }
+    }
+}
