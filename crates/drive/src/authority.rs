@@ -52,6 +52,9 @@ pub(crate) struct Grant {
     access_control_version: u64,
     /// Which ring of keys was in force then.
     generation: u64,
+    /// Whether it may change something while nothing on the medium would keep it from passing once more
+    /// after the next start ([`crate::clock`]): it is not done then.
+    pub(crate) must_not_be_done: bool,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
@@ -66,6 +69,7 @@ pub(crate) struct Vouched {
     holder: Holder,
     subject: Subject,
     generation: u64,
+    must_not_be_done: bool,
 }
 
 /// Why a call may not be executed.
@@ -75,9 +79,6 @@ pub(crate) enum Denied {
     Refused(Refusal),
     /// Whether it may could not be found out.
     Failed(StoreError),
-    /// It may change something, and nothing on the medium would keep it from passing once more after
-    /// the next start ([`crate::clock`]).
-    AboveTheMark,
 }
 
 impl From<Refusal> for Denied {
@@ -214,9 +215,8 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
-        if self.clock.pass(now, &self.store).is_err() && claimed.may_change() {
-            return Err(Denied::AboveTheMark);
-        }
+        let is_above_the_mark = self.clock.pass(now, &self.store).is_err();
+        let must_not_be_done = is_above_the_mark && claimed.may_change();
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
         let generation = ring.generation();
@@ -237,12 +237,12 @@ impl Drive {
             self.keys.keep(&name, Derived { access_control_version, opened, keys });
         }
         let subject = claimed.subject();
-        Ok(Vouched { proved, found, holder, subject, generation })
+        Ok(Vouched { proved, found, holder, subject, generation, must_not_be_done })
     }
 
     /// Step 17.
     pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
-        let Vouched { proved, found, holder, subject, generation } = vouched;
+        let Vouched { proved, found, holder, subject, generation, must_not_be_done } = vouched;
         let authorized = proved.record(&self.window, now)?;
         let Found { keys, object, access_control_version, .. } = found;
         Ok(Grant {
@@ -253,6 +253,7 @@ impl Drive {
             object,
             access_control_version,
             generation,
+            must_not_be_done,
             received: now,
         })
     }
