@@ -52,6 +52,9 @@ pub(crate) struct Grant {
     access_control_version: u64,
     /// Which ring of keys was in force then.
     generation: u64,
+    /// Whether it may change something while nothing on the medium would keep it from passing once more
+    /// after the next start ([`crate::clock`]): it is not done then.
+    pub(crate) must_not_be_done: bool,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
@@ -66,6 +69,10 @@ pub(crate) struct Vouched {
     holder: Holder,
     subject: Subject,
     generation: u64,
+    /// Which operation it is.
+    procedure: u32,
+    /// Whether the clock shows a time that it may show once more after a restart.
+    is_above_the_mark: bool,
 }
 
 impl Vouched {
@@ -83,9 +90,9 @@ impl Vouched {
     }
 
     /// What the request turned out to be about, once its arguments were decrypted.
-    pub(crate) fn about(self, subject: Subject) -> Vouched {
+    pub(crate) fn about(self, procedure: u32, subject: Subject) -> Vouched {
         let subject = said_by(subject, self.found.opened.as_ref());
-        Vouched { subject, ..self }
+        Vouched { procedure, subject, ..self }
     }
 }
 
@@ -96,9 +103,6 @@ pub(crate) enum Denied {
     Refused(Refusal),
     /// Whether it may could not be found out.
     Failed(StoreError),
-    /// It may change something, and nothing on the medium would keep it from passing once more after
-    /// the next start ([`crate::clock`]).
-    AboveTheMark,
 }
 
 impl From<Refusal> for Denied {
@@ -168,8 +172,7 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// Whether an operation may leave anything other than it was. What a private call asks for is not known
-/// before it is decrypted, and looked at then.
+/// Whether an operation may leave anything other than it was.
 fn may_change(procedure: u32) -> bool {
     !matches!(
         Procedure::try_from(procedure),
@@ -178,8 +181,7 @@ fn may_change(procedure: u32) -> bool {
             | Procedure::Read
             | Procedure::Getattr
             | Procedure::Seek
-            | Procedure::Blocksrequired
-            | Procedure::Private)
+            | Procedure::Blocksrequired)
     )
 }
 
@@ -262,7 +264,7 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
         let holder = claimed.holder();
-        self.require_mark(claimed.procedure_number, now)?;
+        let is_above_the_mark = self.clock.pass(now, &self.store).is_err();
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
         let generation = ring.generation();
@@ -283,20 +285,14 @@ impl Drive {
             self.keys.keep(&name, Derived { access_control_version, opened, keys });
         }
         let subject = said_by(claimed.subject(), found.opened.as_ref());
-        Ok(Vouched { proved, found, holder, subject, generation })
-    }
-
-    /// Changes are not made at times that the clock may show once more after a restart.
-    pub(crate) fn require_mark(&self, procedure: u32, now: Timestamp) -> Result<(), Denied> {
-        match self.clock.pass(now, &self.store) {
-            Err(_) if may_change(procedure) => Err(Denied::AboveTheMark),
-            _ => Ok(()),
-        }
+        let procedure = claimed.procedure_number;
+        Ok(Vouched { proved, found, holder, subject, generation, procedure, is_above_the_mark })
     }
 
     /// Step 17.
     pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
-        let Vouched { proved, found, holder, subject, generation } = vouched;
+        let Vouched { proved, found, holder, subject, generation, .. } = vouched;
+        let must_not_be_done = vouched.is_above_the_mark && may_change(vouched.procedure);
         let authorized = proved.record(&self.window, now)?;
         let Found { keys, object, access_control_version, .. } = found;
         Ok(Grant {
@@ -307,6 +303,7 @@ impl Drive {
             object,
             access_control_version,
             generation,
+            must_not_be_done,
             received: now,
         })
     }

@@ -132,10 +132,6 @@ impl Drive {
                 tracing::error!(%error, ?status, "no authority could be checked");
                 Answer::Rejected(AcceptStatus::SystemError)
             }
-            Denied::AboveTheMark => {
-                tracing::debug!("a change is refused: the clock's mark can't be moved");
-                Answer::Rejected(AcceptStatus::SystemError)
-            }
         }
     }
 

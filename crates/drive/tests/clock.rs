@@ -12,15 +12,14 @@ use common::*;
 use nasd_capability::{Nonce, NonceSource, SecretKey, capability_key};
 use nasd_client::{Authority, ConnectOptions, DriveClient, Host, SystemHost, TcpConnector};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
-use nasd_drive::DriveOptions;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     DriveInformation, FlushpartitionArguments, GetattrArguments, Procedure, ReadArguments,
-    SetattrArguments,
+    SetattrArguments, WriteArguments,
 };
 use nasd_protocol::manager::IssuedCapability;
 use nasd_store::Store;
-use nasd_transport::{ChannelError, ClientOptions, ServerOptions};
+use nasd_transport::ClientOptions;
 use nasd_types::{ObjectName, Protection, Rights, SetAttributes, Timestamp};
 
 const DAY: i64 = 86_400;
@@ -30,16 +29,6 @@ const STEPS: [i64; 6] = [-3650 * DAY, -3600, -2, 2, 3600, 3650 * DAY];
 
 /// Longer than the drive takes to notice what time of day it is.
 const NOTICED: Duration = Duration::from_millis(700);
-
-/// A drive that bears any number of refusals.
-fn patient() -> DriveOptions {
-    let server = ServerOptions {
-        unproved_in_a_row: 1 << 20,
-        unproved_per_second: u32::MAX,
-        ..DriveOptions::default().server
-    };
-    DriveOptions { server, ..DriveOptions::default() }
-}
 
 fn getattr(name: ObjectName, nonce: Nonce) -> Request<'static> {
     let request = Request::new(Procedure::Getattr, &GetattrArguments { name }, Signer::working());
@@ -230,8 +219,13 @@ fn while_the_mark_cannot_be_moved_only_what_changes_nothing_is_served() {
         drive.by(Signer::working(), Procedure::Getattr, &GetattrArguments { name }).status,
         None
     );
-    let request = Request::new(Procedure::Setattr, &set, Signer::working());
-    let refused = drive.ask(&request);
-    assert!(matches!(refused, Err(ChannelError::Rejected { .. })), "{refused:?}");
+    for durable in [false, true] {
+        // A write alone would only be in memory, and so succeed.
+        let write = WriteArguments::single(name, 0, 8, durable);
+        let write = Request::new(Procedure::Write, &write, Signer::working());
+        let failed = drive.ask(&Request { data: b"anything", ..write }).unwrap().failed();
+        assert_eq!(failed, Status::ReadOnly);
+    }
+    assert_eq!(drive.by(Signer::working(), Procedure::Setattr, &set).failed(), Status::ReadOnly);
     assert_eq!(drive.by(Signer::working(), Procedure::Read, &read).data, b"contents");
 }

@@ -205,7 +205,10 @@ fn authorize<O: Perform>(
 fn finish<O: Perform>(drive: &Drive, permitted: Permitted<O::Arguments>) -> Answer<ReplyData> {
     let Permitted { arguments, grant, key, now } = permitted;
     let context = Context { grant: &grant, key: &key, now };
-    let done = O::perform(drive, arguments, &context);
+    let done = match grant.must_not_be_done {
+        true => Err(Status::ReadOnly),
+        false => O::perform(drive, arguments, &context),
+    };
     drive.seal(&grant, done)
 }
 

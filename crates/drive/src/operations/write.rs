@@ -213,6 +213,9 @@ fn apply(
     grant: &Grant,
     now: Timestamp,
 ) -> Result<Written, Status> {
+    if grant.must_not_be_done {
+        return Err(Status::ReadOnly);
+    }
     let name = arguments.name;
     refuse_synthetic(name)?;
     let pieces = arguments.pieces()?;

@@ -23,7 +23,7 @@ use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, de
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
 use nasd_transport::{
     CallHead, Channel, ChannelError, ClientOptions, Connection, OpaqueAuth, OutgoingCall,
-    ResultShape,
+    ResultShape, ServerOptions,
 };
 use nasd_types::{
     AuditId, ByteRange, CellId, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
@@ -91,6 +91,16 @@ pub fn formatted(options: &FormatOptions) -> Arc<dyn BlockDevice> {
     device
 }
 
+/// A drive that bears any number of refusals over one connection.
+pub fn patient() -> DriveOptions {
+    let server = ServerOptions {
+        unproved_in_a_row: 1 << 20,
+        unproved_per_second: u32::MAX,
+        ..DriveOptions::default().server
+    };
+    DriveOptions { server, ..DriveOptions::default() }
+}
+
 /// A drive, and what is needed to talk to it as anybody.
 pub struct TestDrive {
     pub server: Option<DriveServer>,
@@ -104,7 +114,7 @@ pub struct TestDrive {
 
 impl TestDrive {
     pub fn new() -> TestDrive {
-        TestDrive::with(DriveOptions::default())
+        TestDrive::with(patient())
     }
 
     pub fn with(options: DriveOptions) -> TestDrive {
@@ -113,7 +123,7 @@ impl TestDrive {
 
     /// With a master key.
     pub fn owned() -> TestDrive {
-        TestDrive::on(owned_device(), DriveOptions::default(), START)
+        TestDrive::on(owned_device(), patient(), START)
     }
 
     /// On a device that is formatted. The clock stands a minute after the start.
