@@ -168,10 +168,7 @@ fn a_capability_is_narrowed_offline_and_not_widened() {
     ] {
         assert_eq!(authority.narrowed(wider).err(), Some(NarrowError::Wider));
     }
-    assert_eq!(
-        manager(Protection::INTEGRITY_ARGS).narrowed(allowed).err(),
-        Some(NarrowError::NotACapability)
-    );
+    assert_eq!(manager(ARGS).narrowed(allowed).err(), Some(NarrowError::NotACapability));
 }
 
 #[test]
