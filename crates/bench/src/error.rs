@@ -40,6 +40,9 @@ pub enum BenchError {
     /// The drive could not be started again.
     #[error("the drive does not start again: {0}")]
     Restart(String),
+    /// The peers that the drive must bear could not be started.
+    #[error("no crowd could be made (each of it takes a descriptor): {0}")]
+    Crowd(String),
     /// Something else of the system failed.
     #[error("{action}: {source}")]
     Io {

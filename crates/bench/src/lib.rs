@@ -4,6 +4,7 @@
 //! value and the limit come from one run on one machine, by turns, and are medians; so their ratio
 //! means something where either number alone would not.
 
+mod crowd;
 mod error;
 mod limits;
 mod row;
@@ -11,6 +12,7 @@ mod rows;
 mod sampling;
 mod workload;
 
+pub use crowd::{Crowd, CrowdReport, CrowdSize};
 pub use error::BenchError;
 pub use limits::{disk_read, disk_write, tcp_loopback};
 pub use row::{Cpu, Memory, Row};

@@ -150,8 +150,8 @@ impl KeyKind {
 pub struct KeyKinds(u8);
 
 impl KeyKinds {
-    /// No authority needed: `inquiry`. Other kinds are not refused.
-    pub const ANYONE: KeyKinds = KeyKinds::OBJECT.with(KeyKind::None);
+    /// No authority needed: `inquiry`, whose answer any kind of key may prove.
+    pub const ANYONE: KeyKinds = KeyKinds::OBJECT.with(KeyKind::None).with(KeyKind::Master);
     /// Operations on objects (Table 1): all but the master key.
     pub const OBJECT: KeyKinds = KeyKinds(0)
         .with(KeyKind::Drive)
@@ -240,7 +240,8 @@ mod tests {
         }
         assert_eq!(KeyKind::from_code(7), None);
         assert!(!KeyKinds::OBJECT.contains(KeyKind::None));
-        assert!(!KeyKinds::ANYONE.contains(KeyKind::Master));
+        assert!(!KeyKinds::OBJECT.contains(KeyKind::Master));
+        assert!(KeyKinds::ANYONE.contains(KeyKind::Master));
         assert!(KeyKinds::ANYONE.contains(KeyKind::None));
     }
 

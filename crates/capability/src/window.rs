@@ -31,11 +31,11 @@
 //! * in the first `ahead_ns` after a start, once each, unless they asked for the clock
 //!   ([`NonceWindow::clock`]) by `inquiry`;
 //! * when a request is overtaken by more than 1985 later ones of its own sender;
-//! * when two senders drew the same 40 bits: with 8192 at a time, one start in 30 000 has a pair;
-//! * when a set has more than eight live senders and a request takes longer on its way than it
-//!   takes for eight new ones to come to its set. 4000 live senders leave about 4 in 10 000 sets
-//!   so full. A client that draws every nonce at random is a new sender each time; with the
-//!   default size a million such requests a second still leave 8 ms for each to arrive.
+//! * when two senders drew the same 40 bits: of 8192 at a time, one time in 30 000 there is a pair;
+//! * when a set has more than eight live senders: each takes another's place then, and closes its past.
+//!   With the default size 8000 live senders leave 3 in 10 000 sets so full, twice as many 2 in 100. A
+//!   client that draws every nonce at random is a new sender each time; a million such requests a
+//!   second still leave 32 ms for each to arrive.
 //!
 //! Only somebody with a valid key can make the window remember anything, as nonces are recorded
 //! after the digest was right. Such a client can make others try again, by sending as many
@@ -77,12 +77,13 @@ pub struct WindowOptions {
 }
 
 impl Default for WindowOptions {
-    /// 10 s back, 1 s ahead, 8192 senders in 2.2 MiB.
+    /// 10 s back, 1 s ahead, 32768 senders in 9 MiB: those of all connections that a drive may have,
+    /// and of as many as eight times that were closed lately.
     fn default() -> Self {
         WindowOptions {
             past_ns: 10 * Timestamp::SECOND_NS,
             ahead_ns: Timestamp::SECOND_NS,
-            senders: 8192,
+            senders: 32_768,
         }
     }
 }
@@ -134,6 +135,11 @@ impl NonceWindow {
     /// nanoseconds.
     pub fn skew(&self) -> (u64, u64) {
         (self.past_ns.load(Ordering::Relaxed), self.ahead_ns.load(Ordering::Relaxed))
+    }
+
+    /// Memory that it takes, in bytes: always the same.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.sets)
     }
 
     /// Whether the nonce could still be recorded: [`Refusal::Skew`] outside the window,

@@ -4,10 +4,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use nasd_capability::{
-    Capability, DigestKeys, Nonce, NonceSource, NonceWindow, SecretKey, Suite, Way, WindowOptions,
-    capability_key,
+    Capability, DigestKeys, Narrowing, Nonce, NonceSource, NonceWindow, SealingKeys, SecretKey,
+    Suite, Way, WindowOptions, capability_key, effective, narrowed_key,
 };
-use nasd_types::Timestamp;
+use nasd_types::{ByteRange, Timestamp};
 
 fn measure(name: &str, mut work: impl FnMut()) {
     let mut best = f64::INFINITY;
@@ -29,6 +29,21 @@ fn cost() {
     let capability = Capability::from_bytes(&[5; 64]);
     measure("capability_key", || {
         black_box(capability_key(&key, black_box(&capability), 3));
+    });
+    let root = Capability { region: ByteRange::ALL, ..capability };
+    for links in [1, 8] {
+        let chain = vec![Narrowing::of(&root); links];
+        measure(&format!("a chain of {links}: what it allows"), || {
+            let _ = black_box(effective(black_box(&root), &chain));
+        });
+        measure(&format!("a chain of {links}: its key"), || {
+            black_box(narrowed_key(black_box(&key).clone(), &chain));
+        });
+    }
+    let sealing = SealingKeys::new(&key);
+    let sealed = sealing.seal(&capability);
+    measure("a sealed capability, opened", || {
+        black_box(sealing.open(black_box(&sealed)));
     });
     let nonce = Nonce { timestamp: Timestamp(1 << 60), unique: 7 };
     let covered: [&[u8]; 3] = [&[1; 12], &[2; 84], &[3; 60]];
@@ -62,6 +77,21 @@ fn cost() {
     let window = NonceWindow::new(WindowOptions::default(), start, 1);
     measure("window, every sender new", || {
         unique = unique.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let root = Capability { region: ByteRange::ALL, ..capability };
+        for links in [1, 8] {
+            let chain = vec![Narrowing::of(&root); links];
+            measure(&format!("a chain of {links}: what it allows"), || {
+                let _ = black_box(effective(black_box(&root), &chain));
+            });
+            measure(&format!("a chain of {links}: its key"), || {
+                black_box(narrowed_key(black_box(&key).clone(), &chain));
+            });
+        }
+        let sealing = SealingKeys::new(&key);
+        let sealed = sealing.seal(&capability);
+        measure("a sealed capability, opened", || {
+            black_box(sealing.open(black_box(&sealed)));
+        });
         let nonce = Nonce { timestamp: now.plus_ns(unique >> 40), unique };
         let _ = black_box(window.check(now, &nonce).and_then(|()| window.record(now, &nonce)));
     });

@@ -4,7 +4,7 @@
 //! in-memory cell that loses data, restarts and refuses on demand (`fake`).
 
 use nasd_client::Authority;
-use nasd_types::{Attributes, Protection, Rights};
+use nasd_types::{Attributes, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
@@ -130,6 +130,9 @@ pub trait Objects: Send + Sync + 'static {
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError>;
     /// The object's attributes.
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError>;
+    /// The time on the clock of the drive that the grant is for, as well as it is known without asking;
+    /// this host's before anything was asked.
+    fn drive_time(&self, grant: &Grant) -> Timestamp;
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);
 }

@@ -257,7 +257,7 @@ impl Core {
 
     /// Queues a renewal when the capability is about to expire.
     fn renew_in_time(self: &Arc<Self>, slot: &Arc<Slot>, grant: &Arc<Grant>) {
-        if slot.should_queue_renewal(grant) {
+        if slot.should_queue_renewal(grant, self.objects.drive_time(grant)) {
             let (core, slot, grant) = (Arc::clone(self), Arc::clone(slot), Arc::clone(grant));
             self.renewals.clone().submit(move || {
                 if let Err(error) = core.renew(&slot, Some(&grant)) {

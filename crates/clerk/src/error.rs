@@ -90,7 +90,7 @@ impl From<ClientError> for ClerkError {
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. }
             | ClientError::WrongDrive { .. }
-            | ClientError::ClockTooFar { .. }
+            | ClientError::NotSealed
             | ClientError::NoCommonSuite { .. } => ClerkError::Protocol(error.to_string()),
         }
     }

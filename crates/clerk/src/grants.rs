@@ -1,13 +1,12 @@
 //! Capabilities in hand, by caller and file.
 //!
-//! A capability is renewed in the background when it is about to expire by this host's clock, and
+//! A capability is renewed in the background when it is about to expire by its drive's clock, and
 //! at once, one time, when a drive refuses it. While it is good, nothing here talks to the
 //! manager: with the manager stopped, open files go on being read and written.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_types::{Protection, Timestamp};
 
@@ -53,25 +52,17 @@ impl Slot {
         self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the caller should queue a renewal now; says yes to one caller at a time.
-    pub(crate) fn should_queue_renewal(&self, grant: &Grant) -> bool {
-        expires_within(grant, RENEW_BEFORE_NS) && !self.renewal_queued.swap(true, Ordering::AcqRel)
+    /// Whether the caller should queue a renewal, as its drive's clock shows `now`; says yes to one
+    /// caller at a time.
+    pub(crate) fn should_queue_renewal(&self, grant: &Grant, now: Timestamp) -> bool {
+        let expires_soon = grant.issued.capability.expires <= now.plus_ns(RENEW_BEFORE_NS);
+        expires_soon && !self.renewal_queued.swap(true, Ordering::AcqRel)
     }
 
     /// The queued renewal has run.
     pub(crate) fn renewal_done(&self) {
         self.renewal_queued.store(false, Ordering::Release);
     }
-}
-
-/// By this host's clock, which need not be the drive's: a hint, not a verdict.
-fn expires_within(grant: &Grant, nanoseconds: u64) -> bool {
-    grant.issued.capability.expires <= now().plus_ns(nanoseconds)
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
 }
 
 /// Who writes through a slot: writers are the same when they use the same slot.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
 use nasd_transport::ClientTls;
-use nasd_types::{Attributes, DriveId};
+use nasd_types::{Attributes, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Names, Objects};
@@ -223,6 +223,11 @@ impl Objects for RemoteDrives {
 
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
         Ok(self.client(grant)?.getattr(&grant.authority, grant.handle.name())?)
+    }
+
+    fn drive_time(&self, grant: &Grant) -> Timestamp {
+        // Of a drive that is not known no capability need be renewed.
+        self.client(grant).map_or(Timestamp(0), |client| client.drive_time())
     }
 
     fn set_volume(&self, volume: &Volume) {

@@ -6,7 +6,7 @@ use nasd_protocol::{ManagerStatus, Status};
 use nasd_transport::{
     AcceptStatus, BreakReason, ChannelError, Execution, FrameError, ReplyError, TlsError,
 };
-use nasd_types::{DriveId, Timestamp};
+use nasd_types::DriveId;
 use thiserror::Error;
 
 /// Why a call failed.
@@ -30,6 +30,13 @@ pub enum ClientError {
     /// may be the directory that it made.) Look at the names involved to find out.
     #[error("the connection was lost during the call, and then the file manager answered: {0}")]
     Uncertain(ManagerStatus),
+
+    /// PRIVACY_CAPABILITY was asked for, but nobody sealed the capability, so that it was not sent.
+    #[error(
+        "the capability was not sealed by who minted it, so that it can't be kept from readers on \
+         the way: ask for a sealed one, or do without PRIVACY_CAPABILITY"
+    )]
+    NotSealed,
 
     /// The server could not be reached, or did not answer, until the deadline.
     #[error("{server} is away: gave up after {} s and {tries} tries: {last}", taken.as_secs())]
@@ -82,18 +89,6 @@ pub enum ClientError {
         expected: DriveId,
         /// Which drive is there.
         found: DriveId,
-    },
-
-    /// The drive's clock is so far from this host's that requests stamped by it could be misused.
-    #[error(
-        "the drive's clock is {} s from this host's: set both by NTP",
-        drive.distance_ns(*here) / Timestamp::SECOND_NS
-    )]
-    ClockTooFar {
-        /// The drive's clock.
-        drive: Timestamp,
-        /// This host's.
-        here: Timestamp,
     },
 
     /// The drive offers no suite of algorithms that this host can run, or not the one demanded.

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey, Suite, capability_key};
+use nasd_capability::{Capability, NarrowError, Narrowing, SecretKey, Suite, capability_key};
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::drive::Procedure;
 use nasd_protocol::manager::IssuedCapability;
@@ -48,7 +48,7 @@ fn capability(rights: Rights) -> Capability {
 fn holder(rights: Rights, access_control_version: u64) -> Authority {
     let capability = capability(rights);
     let key = capability_key(&working_key(), &capability, access_control_version);
-    Authority::capability(&IssuedCapability { capability, key }, ARGS)
+    Authority::capability(&IssuedCapability { capability, key, sealed: None }, ARGS)
 }
 
 fn read(client: &DriveClient, authority: &Authority) -> Result<Vec<u8>, ClientError> {
@@ -130,7 +130,7 @@ fn without_protection_nothing_is_proved() {
     let (_, drive, client) = setup();
     let minimum_protection = Protection::NONE;
     let capability = Capability { minimum_protection, ..capability(Rights::READ) };
-    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]) };
+    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]), sealed: None };
     let authority = Authority::capability(&issued, Protection::NONE);
     assert_eq!(read(&client, &authority).expect("on a drive that allows it"), CONTENTS);
     drive.script.then(&[Fault::DataAltered]);
@@ -145,6 +145,40 @@ fn a_stale_capability_is_told_as_such() {
     let revoked = read(&client, &holder(Rights::READ, 0)).unwrap_err();
     assert!(matches!(revoked, ClientError::Refused(Status::RefusedDigest)));
     assert!(revoked.needs_new_capability() && !revoked.may_have_run());
+}
+
+#[test]
+fn a_capability_is_narrowed_offline_and_not_widened() {
+    let (_, _, client) = setup();
+    let mut authority = holder(Rights::READ | Rights::WRITE, 1);
+    let mut allowed = Narrowing::of(&authority.as_capability().expect("a capability"));
+    for step in 1..=8 {
+        allowed.rights = Rights::READ;
+        allowed.region = ByteRange::new(0, 200 - step);
+        authority = authority.narrowed(allowed).expect("within what there is");
+        assert_eq!(read(&client, &authority).expect("allowed"), CONTENTS, "{step}");
+    }
+    assert_eq!(authority.narrowed(allowed).err(), Some(NarrowError::TooMany));
+    let refused = client.write(&authority, OBJECT, 0, b"x", false).unwrap_err();
+    assert!(matches!(refused, ClientError::Refused(Status::RefusedRights)));
+    let authority = holder(Rights::READ, 1);
+    for wider in [
+        Narrowing { rights: Rights::all(), ..allowed },
+        Narrowing { expires: Timestamp::MAX, ..allowed },
+    ] {
+        assert_eq!(authority.narrowed(wider).err(), Some(NarrowError::Wider));
+    }
+    assert_eq!(manager().narrowed(allowed).err(), Some(NarrowError::NotACapability));
+}
+
+#[test]
+fn what_nobody_sealed_is_not_shown_where_nobody_may_read_it() {
+    let (_, _, client) = setup();
+    let capability = capability(Rights::READ);
+    let key = capability_key(&working_key(), &capability, 1);
+    let issued = IssuedCapability { capability, key, sealed: None };
+    let authority = Authority::capability(&issued, ARGS | Protection::PRIVACY_CAPABILITY);
+    assert!(matches!(read(&client, &authority).unwrap_err(), ClientError::NotSealed));
 }
 
 // ---- clocks and nonces
@@ -201,14 +235,83 @@ fn the_new_instance_is_known_after_a_reconnect() {
     assert_eq!(client.inquiry().expect("asked").instance, 2);
 }
 
+/// Ten years.
+const FAR: u64 = 10 * 365 * 86_400 * Timestamp::SECOND_NS;
+
+#[test]
+fn clients_with_a_wrong_clock_learn_the_drives() {
+    let minute = 60 * Timestamp::SECOND_NS;
+    for clock in [MORNING.0 / 2, MORNING.0 - 11 * minute, MORNING.0 + 11 * minute, MORNING.0 + FAR]
+    {
+        for authority in [manager(ARGS), manager(DATA), holder(Rights::all(), 1)] {
+            let (_, drive, client) = setup();
+            drive.state().clock = Timestamp(clock);
+            drive.restart();
+            // Of a capability that has expired by then the drive says so, in time.
+            let expired = authority.as_capability().is_some() && clock > MORNING.0 + 60 * minute;
+            match read(&client, &authority) {
+                Ok(contents) => assert!(!expired && contents == CONTENTS),
+                Err(error) => {
+                    assert!(expired, "{error}");
+                    assert_eq!(error.status(), Some(Status::RefusedExpired));
+                }
+            }
+            assert_eq!(drive.state().proofs, 1);
+            assert!(client.drive_time().distance_ns(Timestamp(clock)) < 2 * Timestamp::SECOND_NS);
+            // Once is enough, also over another connection.
+            drive.restart();
+            let _ = read(&client, &authority);
+            assert_eq!(drive.state().proofs, 1);
+        }
+    }
+}
+
+#[test]
+fn without_a_key_the_clock_is_not_learned_and_not_needed() {
+    let (_, drive, client) = setup();
+    drive.state().clock = MORNING.plus_ns(FAR);
+    assert!(client.inquiry().expect("told").clock > MORNING.plus_ns(FAR));
+    assert_eq!(client.drive_time(), MORNING);
+    assert_eq!(drive.state().proofs, 0);
+    // A capability that is worth nothing can't prove a clock either.
+    let error = read(&client, &holder(Rights::all(), 77)).unwrap_err();
+    assert_eq!(error.status(), Some(Status::RefusedDigest));
+    assert_eq!(client.drive_time(), MORNING);
+}
+
 #[test]
 fn forged_clocks_do_not_draw_requests_from_the_future() {
+    let (host, drive, client) = setup();
+    drive.state().forged_clock = Some(MORNING.plus_ns(3600 * Timestamp::SECOND_NS));
+    let skew = u32::from(Status::RefusedSkew);
+    for round in 0..50 {
+        let told = MORNING.plus_ns((round % 7) * FAR);
+        drive.script.then(&[Fault::ForgedAt(skew, told), Fault::Lost]);
+        assert_eq!(read(&client, &manager(ARGS)).expect("read"), CONTENTS);
+        host.pass(std::time::Duration::from_secs(1));
+        let clock = drive.state().clock;
+        drive.state().clock = clock.plus_ns(Timestamp::SECOND_NS);
+    }
+    // However often it is said: never more than ten minutes ahead, and of what was proved.
+    let limit = 600 * Timestamp::SECOND_NS;
+    let state = drive.state();
+    let latest = state.nonces.iter().map(|nonce| nonce.timestamp).max().expect("some");
+    assert!(latest <= state.clock.plus_ns(limit), "{latest:?}");
+    assert!(state.proofs > 0);
+}
+
+#[test]
+fn a_forged_answer_to_the_question_for_the_clock_is_no_proof() {
     let (_, drive, client) = setup();
-    drive.state().clock = MORNING.plus_ns(3600 * Timestamp::SECOND_NS);
+    read(&client, &manager(ARGS)).expect("read");
+    let far = MORNING.plus_ns(FAR);
+    let skew = u32::from(Status::RefusedSkew);
+    // The drive's answers never come: all that comes is forged.
+    drive.script.then(&vec![Fault::ForgedAt(skew, far); 5]);
     let error = read(&client, &manager(ARGS)).unwrap_err();
-    assert!(matches!(error, ClientError::ClockTooFar { .. }), "{error}");
-    assert!(drive.state().nonces.is_empty(), "nothing was signed");
-    assert!(error.to_string().contains("3600 s"));
+    assert_eq!(error.status(), Some(Status::RefusedSkew));
+    assert!(client.drive_time() < MORNING.plus_ns(Timestamp::SECOND_NS));
+    assert_eq!(read(&client, &manager(ARGS)).expect("read"), CONTENTS);
 }
 
 #[test]

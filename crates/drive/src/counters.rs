@@ -154,13 +154,13 @@ impl Counters {
     }
 
     /// Counts how a call of the procedure, if it was one's, was answered, and how long that took since
-    /// it was counted.
+    /// it was counted; tells how it ended.
     pub(crate) fn count_answer<S>(
         &self,
         procedure: Option<Procedure>,
         answer: &Answer<S>,
         begin: Option<Instant>,
-    ) {
+    ) -> Outcome {
         let outcome = match answer {
             Answer::Results { results, .. } => match status_of(results) {
                 None => Outcome::Done,
@@ -181,6 +181,7 @@ impl Counters {
         if let Some(begin) = begin {
             counted.count_time(begin.elapsed());
         }
+        outcome
     }
 
     /// Each procedure with its counters; `None` are numbers that are no procedure's.

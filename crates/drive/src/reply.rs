@@ -121,8 +121,12 @@ impl Drive {
             Denied::Failed(error) => {
                 // The status could not be proved, and so would be taken for an enemy's.
                 let status = status_of(error);
-                self.audit.note_refusal(&claimed.subject(), status.into(), now);
+                self.audit.note_refusal(&self.subject_of(claimed), status.into(), now);
                 tracing::error!(%error, ?status, "no authority could be checked");
+                Answer::Rejected(AcceptStatus::SystemError)
+            }
+            Denied::AboveTheMark => {
+                tracing::debug!("a change is refused: the clock's mark can't be moved");
                 Answer::Rejected(AcceptStatus::SystemError)
             }
         }
@@ -137,7 +141,7 @@ impl Drive {
         now: Timestamp,
     ) -> Answer<ReplyData> {
         tracing::debug!(credential = ?claimed.credential, "to be refused");
-        self.refusal(&claimed.subject(), claimed.nonce(), refusal, now)
+        self.refusal(&self.subject_of(claimed), claimed.nonce(), refusal, now)
     }
 
     /// The same of a request that waited for longer than its capability was good for.

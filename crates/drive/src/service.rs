@@ -1,11 +1,13 @@
 //! The drive as a service of the transport: which call goes to which operation.
 
+use nasd_protocol::Blame;
 use nasd_protocol::drive::{PROGRAM, Procedure, VERSION};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service, Together, Waits,
+    AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service, Standing, Together, Waits,
 };
 
 use crate::Drive;
+use crate::counters::Outcome;
 use crate::incoming::Incoming;
 use crate::operations::{self, Reads, write};
 use crate::reply::ReplyData;
@@ -24,6 +26,10 @@ impl Service for Drive {
         }
     }
 
+    fn judges(&self) -> bool {
+        true
+    }
+
     #[inline(never)]
     fn waits(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> Waits {
         match procedure_of(head) {
@@ -36,13 +42,15 @@ impl Service for Drive {
     #[inline(never)]
     fn execute(&self, call: Call<'_, Incoming>) -> Answer<ReplyData> {
         let begin = self.counters.count_request();
+        let standing = call.standing;
         let procedure = procedure_of(call.head);
         let answer = match procedure {
             Ok(Procedure::Write) => write::execute(self, call),
             Ok(procedure) => operations::execute(self, procedure, call.head, call.arguments),
             Err(status) => Answer::Rejected(status),
         };
-        self.counters.count_answer(procedure.ok(), &answer, begin);
+        let outcome = self.counters.count_answer(procedure.ok(), &answer, begin);
+        judge(standing, procedure.ok(), outcome);
         answer
     }
 
@@ -50,6 +58,17 @@ impl Service for Drive {
     fn together(&self) -> Box<dyn Together<Incoming, ReplyData> + '_> {
         Box::new(Reads::new(self))
     }
+}
+
+/// Tells the transport what a call has shown of whoever made it. With a right digest and a fresh nonce
+/// it came from somebody with a key, whatever became of it. What anybody may ask shows nothing.
+pub(crate) fn judge(standing: &Standing, procedure: Option<Procedure>, outcome: Outcome) {
+    let shows_nothing = match (procedure, outcome) {
+        (None | Some(Procedure::Null | Procedure::Inquiry), _) => true,
+        (Some(_), Outcome::Rejected | Outcome::Failed(Blame::Authority)) => true,
+        (Some(_), Outcome::Done | Outcome::Failed(_)) => false,
+    };
+    if shows_nothing { standing.note_unproved() } else { standing.prove() }
 }
 
 /// Which of the drive's procedures is called, if any.

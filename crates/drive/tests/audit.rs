@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::*;
-use nasd_capability::{Digest, KeyKind};
+use nasd_capability::{Digest, KeyKind, Narrowing};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
@@ -72,6 +72,44 @@ fn keep(drive: &TestDrive) {
 
 fn read(name: ObjectName, signer: Signer) -> Request<'static> {
     Request::new(Procedure::Read, &ReadArguments::single(name, 0, 8), signer)
+}
+
+/// Who minted a capability is told also of those to whom it was handed on, and where nobody on the
+/// way could read it.
+#[test]
+fn it_tells_by_whose_capability_also_if_it_was_narrowed_or_sealed() {
+    let drive = TestDrive::new();
+    let (name, other) = (drive.object_with(b"contents"), drive.object_with(b"other"));
+    let capability = drive.capability(name);
+    let narrowing = Narrowing::of(&capability);
+    for (number, signer) in [
+        Signer::narrowed(&capability, &[narrowing]),
+        Signer::sealed(&capability, &[]),
+        Signer::sealed(&capability, &[narrowing; 8]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut protection = Protection::INTEGRITY_ARGS;
+        if signer.claimed.sealed_capability().is_some() {
+            protection |= Protection::PRIVACY_CAPABILITY;
+        }
+        let ask = |name| Request { protection, ..read(name, signer.clone()) };
+        assert_eq!(drive.ask(&ask(name)).unwrap().status, None);
+        assert_eq!(drive.refused(&ask(other)), Status::RefusedObject);
+        keep(&drive);
+        let found = of_requests(&drive);
+        for (kind, object) in [(AuditKind::Proved, name), (AuditKind::Claimed, other)] {
+            let about = |record: &&AuditRecord| {
+                let is_read = record.procedure == Procedure::Read as u32;
+                is_read && record.kind == kind && record.object == object.object
+            };
+            let told: Vec<&AuditRecord> = found.iter().filter(about).collect();
+            let all: u64 = told.iter().map(|record| u64::from(record.count)).sum();
+            assert_eq!(all, number as u64 + 1, "{told:?}");
+            assert!(told.iter().all(|record| record.audit_id == capability.audit_id), "{told:?}");
+        }
+    }
 }
 
 #[test]

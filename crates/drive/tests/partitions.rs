@@ -140,7 +140,7 @@ fn a_partition_lives_from_its_creation_to_its_removal() {
     let first = ObjectName { partition: NEW, object: ObjectId::FIRST_OBJECT };
     assert_eq!(getattr(&drive, first, Signer::drive()), None);
     for claimed in [CredentialKey::Partition(NEW), CredentialKey::WorkingCurrent(NEW)] {
-        let refused = getattr(&drive, first, Signer::key(claimed, 20));
+        let refused = getattr(&drive, first, Signer::key(claimed.clone(), 20));
         assert_eq!(refused, Some(Status::RefusedKey), "{claimed:?}");
     }
     let data = [5; 5000];
@@ -608,9 +608,7 @@ fn restart(drive: TestDrive, device: &Arc<dyn BlockDevice>, clean: bool, at: u64
     } else {
         drop(drive)
     }
-    let again = TestDrive::on(Arc::clone(device), DriveOptions::default(), at);
-    again.clock.store(at, Ordering::Relaxed);
-    again
+    TestDrive::starting(Arc::clone(device), DriveOptions::default(), at)
 }
 
 #[test]

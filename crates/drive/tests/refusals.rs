@@ -313,6 +313,40 @@ fn nonces_from_before_the_start_are_refused() {
 }
 
 #[test]
+fn the_access_control_version_only_rises() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let revoked = Signer::capability(&drive.capability(name));
+    let set = |version, logical_size| {
+        let changes = SetAttributes {
+            access_control_version: Some(version),
+            logical_size,
+            ..SetAttributes::default()
+        };
+        let arguments = SetattrArguments { name, durable: false, changes };
+        drive.by(Signer::working(), Procedure::Setattr, &arguments).status
+    };
+    let get = || {
+        let answered = drive.by(Signer::working(), Procedure::Getattr, &GetattrArguments { name });
+        let reply: AttributesReply = answered.take();
+        (reply.attributes.access_control_version, reply.attributes.logical_size)
+    };
+    assert_eq!(set(7, None), None);
+    for version in [0, 5, 6] {
+        // Nothing of the change is made, either.
+        assert_eq!(set(version, Some(1)), Some(Status::BadArgument), "{version}");
+        assert_eq!(get(), (7, 8));
+        let read =
+            Request::new(Procedure::Read, &ReadArguments::single(name, 0, 8), revoked.clone());
+        assert_eq!(drive.refused(&read), Status::RefusedDigest, "it was un-revoked by {version}");
+    }
+    // The same once more is the same: a reply may have been lost.
+    assert_eq!(set(7, None), None);
+    assert_eq!(set(8, Some(4)), None);
+    assert_eq!(get(), (8, 4));
+}
+
+#[test]
 fn a_new_access_control_version_revokes() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
@@ -417,7 +451,7 @@ fn keys_of_others_are_refused() {
         (Signer::key(CredentialKey::WorkingPrevious(PARTITION), WORKING_KEY), Status::RefusedKey),
     ];
     for (signer, expected) in cases {
-        let claimed = signer.claimed;
+        let claimed = signer.claimed.clone();
         assert_eq!(drive.refused(&read_with(signer, name, 0, 8)), expected, "{claimed:?}");
     }
     let nowhere = ObjectName { partition: PartitionId(9), object: name.object };

@@ -3,11 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use nasd_protocol::manager::{
-    ManagerStatus, ReloadArguments, RotateArguments, Rotation as Rotated, WorkingKeyState,
+    EnrollArguments, Enrolled, ManagerStatus, ReloadArguments, RotateArguments,
+    Rotation as Rotated, WorkingKeyState,
 };
 use nasd_transport::{Guests, Identity, Peer, PeerIdentity};
 
-use crate::membership::{Membership, is_welcome};
+use crate::membership::{EnrolmentError, Membership, is_welcome};
 use crate::namespace::Outcome;
 use crate::rotation::Rotation;
 
@@ -65,6 +66,30 @@ impl Administration {
         // Only now: what was minted for who had to go is older than this.
         let drives = if how.revoke { self.change_keys(true)? } else { Vec::new() };
         Ok(Rotated { drives })
+    }
+
+    /// A new member, by a token: also for who has no certificate. Not without TLS, where others
+    /// would read the secret.
+    pub(crate) fn enroll(&self, peer: &Peer, who: &EnrollArguments) -> Outcome<Enrolled> {
+        let address = peer.address;
+        if peer.identity == Identity::Plain {
+            return Err(ManagerStatus::Access);
+        }
+        let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
+        match membership.enrol(&who.secret, &who.public_key) {
+            Ok(enrolled) => {
+                tracing::info!(peer = %address, member = enrolled.member, "somebody has joined");
+                Ok(enrolled)
+            }
+            Err(EnrolmentError::Refused(why)) => {
+                tracing::warn!(peer = %address, why, "somebody may not join");
+                Err(ManagerStatus::Access)
+            }
+            Err(EnrolmentError::Failed(why)) => {
+                tracing::error!(peer = %address, why, "somebody could not join");
+                Err(ManagerStatus::Io)
+            }
+        }
     }
 
     fn change_keys(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {

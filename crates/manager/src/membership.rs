@@ -5,6 +5,8 @@ use std::fmt;
 use nasd_transport::{Certified, Identity};
 use thiserror::Error;
 
+pub use nasd_protocol::manager::Enrolled;
+
 use crate::objects::remote::now;
 
 /// The ledger could not be read, and why.
@@ -23,6 +25,27 @@ pub trait Membership: fmt::Debug + Send + Sync {
     /// # Errors
     /// If that can't be done; what was known stays.
     fn reload(&self) -> Result<(), MembershipError>;
+
+    /// Lets in who shows the secret of a token: certifies the public key, and knows the new member
+    /// from then on. A secret is good once.
+    ///
+    /// # Errors
+    /// `Refused`, in the same way for every secret that is not good.
+    fn enrol(&self, secret: &[u8], public_key: &[u8]) -> Result<Enrolled, EnrolmentError> {
+        let _ = (secret, public_key);
+        Err(EnrolmentError::Refused("this cell takes nobody in".to_owned()))
+    }
+}
+
+/// Why somebody was not taken in.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EnrolmentError {
+    /// By what it has shown.
+    #[error("{0}")]
+    Refused(String),
+    /// The cell's files can't be used.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// Whether a peer may call at all: with a certificate that is good now, of a present member. With no

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    CellStatus, Create, DriveAddress, DriveStatus, Getattr, Link, Lookup, ManagerStatus, Mkdir,
-    Name, Operation, PROGRAM, Procedure, Readdir, Reload, Rename, Rmdir, Rotate, Setattr, Space,
-    StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
+    CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
+    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
+    Rename, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink, VERSION,
+    Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -77,6 +78,10 @@ impl ManagerService {
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
         };
+        if procedure == Procedure::Enroll {
+            let administration = &self.administration;
+            return run::<Enroll>(arguments, |who| administration.enroll(peer, &who));
+        }
         if !self.administration.admits(&peer.identity) {
             tracing::warn!(peer = %peer.address, identity = %peer.identity, "refused: no member");
             return Answer::Denied(AuthStatus::TooWeak);
@@ -97,7 +102,7 @@ impl ManagerService {
         let names = &*self.namespace;
         match procedure {
             // Not the name space's: see `answer`.
-            Procedure::Null | Procedure::Rotate | Procedure::Reload => {
+            Procedure::Null | Procedure::Rotate | Procedure::Reload | Procedure::Enroll => {
                 Answer::Rejected(AcceptStatus::ProcedureUnavailable)
             }
             Procedure::Volume => {
@@ -141,6 +146,8 @@ impl ManagerService {
                 self.require_volume(&name)?;
                 names.space()
             }),
+            Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(caller, &asked)),
+            Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
         }
     }
@@ -161,6 +168,16 @@ impl ManagerService {
             drives: self.facts.drives.clone(),
             protection: self.facts.protection,
         })
+    }
+
+    /// A capability to hand on, and where it is good for something.
+    fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
+        let drive = asked.file.drive;
+        let address = self.facts.drives.iter().find(|known| known.drive == drive);
+        let address = address.ok_or(ManagerStatus::Stale)?.address.clone();
+        let capability = self.namespace.mint(caller, asked)?;
+        let longest_lifetime = self.namespace.longest_lifetime_ns();
+        Ok(Minted { capability, drive, address, longest_lifetime })
     }
 
     /// The state of the cell, every drive asked at the same time, so that those that are away

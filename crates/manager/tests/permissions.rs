@@ -348,6 +348,33 @@ fn links_need_no_permission_on_the_file_but_must_not_be_directories() {
     assert_eq!(not_a_directory, Err(NotDirectory));
 }
 
+/// Whoever has the drive's key may revoke by himself; the manager learns of it when it matters.
+#[test]
+fn narrowing_revokes_what_was_raised_behind_the_managers_back() {
+    use nasd_manager::objects::{ObjectError, ObjectStore, Wait};
+    let drives = Arc::new(MemoryDrives::new(1));
+    let namespace = open(drives.clone());
+    let file = namespace.create(&root(), namespace.root(), b"file", 0o666, true).unwrap().handle;
+    let version = || drives.getattr(file, Wait::Brief).unwrap().access_control_version;
+    let raise = |version| {
+        let changes = nasd_types::SetAttributes {
+            access_control_version: Some(version),
+            ..nasd_types::SetAttributes::default()
+        };
+        drives.setattr(file, &changes, Wait::Brief)
+    };
+    let before = version();
+    raise(before + 1).unwrap();
+    let changes = SetFileAttributes { mode: Some(0o600), ..Default::default() };
+    namespace.setattr(&root(), file, &changes).unwrap();
+    assert_eq!(version(), before + 2, "the version that was raised is still good");
+    assert!(matches!(raise(before), Err(ObjectError::Refused(_))), "it falls");
+    // There is none after the last.
+    raise(u64::MAX).unwrap();
+    let changes = SetFileAttributes { mode: Some(0o400), ..Default::default() };
+    assert!(namespace.setattr(&root(), file, &changes).is_err());
+}
+
 #[test]
 fn narrowing_revokes_and_widening_does_not() {
     let drives = Arc::new(MemoryDrives::new(2));

@@ -1,6 +1,7 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
 mod audit;
+mod cap;
 mod check;
 mod key;
 mod member;
@@ -8,6 +9,7 @@ mod object;
 mod partition;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
+pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use key::{KeyArguments, KeyCommand};
 pub use member::{HandedArguments, HostCommand, UserCommand};
@@ -62,9 +64,9 @@ pub enum Command {
         /// VOLUME:/path.
         path: String,
     },
-    /// Print files.
+    /// Print files. A capability's URL needs no account; `nasd cap` says how to hide it from others.
     Cat {
-        /// VOLUME:/path of each.
+        /// VOLUME:/path of each, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         paths: Vec<String>,
     },
@@ -73,10 +75,10 @@ pub enum Command {
         /// Copy directories with everything in them.
         #[arg(short, long)]
         recursive: bool,
-        /// What to copy: local paths or VOLUME:/path.
+        /// What to copy: local paths, VOLUME:/path, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         sources: Vec<String>,
-        /// Where to: a local path or VOLUME:/path.
+        /// Where to: a local path, VOLUME:/path, or such a URL.
         destination: String,
     },
     /// Remove files.
@@ -114,6 +116,9 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Share single files by capabilities: make, show, narrow and revoke them.
+    #[command(subcommand)]
+    Cap(CapCommand),
     /// Show the keys of the cell and its drives, and change them.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -125,6 +130,13 @@ pub enum Command {
     Host(HostCommand),
     /// Show who did what on the drives, and who was refused.
     Audit(AuditTrailArguments),
+    /// Become a member of a cell, by the token that its owner has given.
+    Join {
+        /// The word that `nasd host add` or `nasd user add --token` printed.
+        token: String,
+        /// Where the new member's directory goes; default is the cell's usual directory.
+        dir: Option<PathBuf>,
+    },
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.

@@ -143,6 +143,9 @@ fn failed(name: &str, by: By, action: &str, error: &ClientError) -> String {
         ClientError::Refused(nasd_protocol::Status::RefusedDigest) => format!(
             "\n(the key is not this drive's {by}: restore keyring.toml, or name the right --key-file)"
         ),
+        ClientError::Refused(nasd_protocol::Status::RefusedKey) => {
+            format!("\n(the drive may have no {by} yet: `nasd key` sets them)")
+        }
         _ => String::new(),
     };
     format!("drive {name}: can't {action}: {error}{advice}")

@@ -3,11 +3,13 @@
 mod arguments;
 mod cell;
 mod commands;
+mod descriptors;
 mod detach;
 mod drive_session;
 mod metrics;
 mod output;
 mod session;
+mod shared_file;
 mod shutdown;
 mod supervisor;
 mod time;
@@ -19,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     start_log();
+    descriptors::raise_limit();
     match commands::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -8,6 +8,12 @@ const SECONDS_OF_A_DAY: u64 = 86_400;
 /// Days from 0000-03-01 to 1970-01-01.
 const DAYS_TO_1970: u64 = 719_468;
 
+/// This machine's time of day.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
+}
+
 /// An instant in UTC, as RFC 3339 writes it; `never` for the last one there is.
 pub fn utc(time: Timestamp) -> String {
     if time == Timestamp::MAX {

@@ -197,3 +197,64 @@ fn a_drive_begins_anew() {
     assert_eq!(json(&cell, "partition list 2")["partitions"].as_array().unwrap().len(), 0);
     told(&cell, "key init 2 --yes");
 }
+
+/// Runs a command of the cell with something in its environment.
+fn with_environment(cell: &TestCell, line: &str, name: &str, value: &Path) -> std::process::Output {
+    let mut command = support::nasd();
+    command.args(line.split_whitespace()).arg("--cell").arg(cell.cell()).env(name, value);
+    support::finish(command)
+}
+
+/// Seals the keyring, runs the cell with it, and opens it again.
+fn seal_and_use(line: &str, name: &'static str, secret: &Path, wrong: &Path, sealed_by: &str) {
+    let mut cell = cell(1);
+    refused(&cell, line, &["running"]);
+    cell.stop();
+    let asked = |line: &str, value: &Path| with_environment(&cell, line, name, value);
+    let sealed = asked(line, secret);
+    assert!(sealed.status.success(), "{}", text(&sealed));
+    let path = cell.cell().join("keyring.toml");
+    let keyring = || fs::read_to_string(&path).unwrap();
+    assert!(!keyring().contains("drive_key") && keyring().contains("sealed"));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    refused(&cell, "key show", &["sealed"]);
+    assert!(text(&asked("key show", wrong)).contains("wrong one"));
+    assert!(text(&asked("key show --json", secret)).contains(sealed_by));
+    assert!(text(&asked(line, secret)).contains("unseal it first"));
+
+    // The manager has the secret, and goes on changing keys.
+    rotate_every(&cell, "200ms");
+    let before = keyring();
+    cell.restart_with(name, secret);
+    fs::write(cell.path("file"), "x").unwrap();
+    wait_until("keys are changed", || keyring() != before);
+    assert!(!keyring().contains("drive_key"));
+    fs::write(cell.path("file"), "y").unwrap();
+    cell.stop();
+
+    let unsealed = with_environment(&cell, "key unseal", name, secret);
+    assert!(unsealed.status.success(), "{}", text(&unsealed));
+    assert!(fs::read_to_string(&path).unwrap().contains("drive_key"));
+    assert!(epochs(&cell)[0] >= 2);
+}
+
+#[test]
+fn a_keyring_sealed_by_a_passphrase_goes_on_changing() {
+    let scratch = support::scratch();
+    let (right, wrong) = (scratch.path().join("right"), scratch.path().join("wrong"));
+    write_key(&right, "correct horse battery staple\n");
+    write_key(&wrong, "another\n");
+    seal_and_use("key seal", "NASD_PASSPHRASE_FILE", &right, &wrong, "passphrase");
+}
+
+#[test]
+fn a_keyring_sealed_by_a_credential_goes_on_changing() {
+    let scratch = support::scratch();
+    let (right, wrong) = (scratch.path().join("right"), scratch.path().join("wrong"));
+    for (directory, secret) in [(&right, "a secret of systemd's"), (&wrong, "some other secret")] {
+        fs::create_dir(directory).unwrap();
+        write_key(&directory.join("nasd"), secret);
+    }
+    let line = "key seal --credential nasd";
+    seal_and_use(line, "CREDENTIALS_DIRECTORY", &right, &wrong, "credential");
+}

@@ -115,13 +115,13 @@ fn who_is_removed_is_out_at_once_and_others_go_on() {
 #[test]
 fn a_machine_speaks_for_all_of_its_users() {
     let cell = cell();
-    told(&cell, "host add other");
-    let other = handed(&cell, "host-other");
+    let other = cell.directory.path().join("other");
+    told(&cell, &format!("host add other --out {}", other.display()));
     fs::write(cell.path("secret"), "root's").unwrap();
     fs::set_permissions(cell.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(ok(&other, &["cat", "main:/secret"]), "root's");
     let list = told(&cell, "host list");
-    assert!(list.contains("other") && list.contains("good for 364 d"), "{list}");
+    assert!(list.contains("other") && list.contains("good for 36"), "{list}");
     told(&cell, "host remove other --yes");
     refused(&with(&other, &["cat", "main:/secret"]), &[]);
 }
@@ -155,8 +155,8 @@ fn names_are_checked_and_certificates_expire() {
 #[test]
 fn a_certificate_without_its_entry_in_the_ledger_is_worthless() {
     let mut cell = cell();
-    told(&cell, "host add other");
-    let other = handed(&cell, "host-other");
+    let other = cell.directory.path().join("other");
+    told(&cell, &format!("host add other --out {}", other.display()));
     ok(&other, &["ls", "main:/"]);
     cell.stop();
     let ledger = cell.cell().join("tls/members.toml");
@@ -179,4 +179,105 @@ fn a_cell_without_a_ledger_gets_one() {
     fs::write(cell.path("file"), "x").unwrap();
     told(&cell, "key rotate");
     assert_eq!(told(&cell, "host list").lines().count(), 2);
+}
+
+/// The token that a command printed.
+fn token(cell: &TestCell, line: &str) -> String {
+    told(cell, line).split_whitespace().last().unwrap().to_owned()
+}
+
+fn join(token: &str, directory: &Path) -> Output {
+    let mut command = nasd();
+    command.args(["join", token]).arg(directory);
+    finish(command)
+}
+
+#[test]
+fn a_machine_joins_with_a_token_once() {
+    let cell = cell();
+    fs::write(cell.path("file"), "hello").unwrap();
+    let token_text = token(&cell, "host add laptop");
+    assert!(token_text.starts_with("nasdjoin1."), "{token_text}");
+    let ledger = || fs::read_to_string(cell.cell().join("tls/members.toml")).unwrap();
+    assert!(ledger().contains("[[invitation]]") && !ledger().contains(&token_text[10..40]));
+    assert!(told(&cell, "host list").contains("invited"));
+
+    let laptop = cell.directory.path().join("laptop");
+    let joined = join(&token_text, &laptop);
+    assert!(joined.status.success(), "{}", text(&joined));
+    assert_eq!(ok(&laptop, &["cat", "main:/file"]), "hello");
+    assert_eq!(fs::metadata(laptop.join("tls/host.key")).unwrap().mode() & 0o777, 0o600);
+    assert!(!ledger().contains("[[invitation]]"));
+    assert!(told(&cell, "host list").contains("laptop"));
+
+    // Once; and a directory that has something in it is left alone.
+    refused(&join(&token_text, &laptop), &["not empty"]);
+    let other = cell.directory.path().join("other");
+    refused(&join(&token_text, &other), &["is used already"]);
+    assert!(!other.exists());
+    told(&cell, "host remove laptop --yes");
+    refused(&with(&laptop, &["cat", "main:/file"]), &[]);
+}
+
+#[test]
+fn a_person_joins_with_a_token_as_itself() {
+    let cell = cell();
+    let token_text = token(&cell, "user add bob --uid 1000 --token");
+    let bob = cell.directory.path().join("bob");
+    assert!(join(&token_text, &bob).status.success());
+    ok(&bob, &["mkdir", "main:/bobs"]);
+    assert_eq!(fs::metadata(cell.path("bobs")).unwrap().uid(), 1000);
+}
+
+#[test]
+fn tokens_that_are_not_good_open_nothing() {
+    let cell = cell();
+    let target = cell.directory.path().join("target");
+    let brief = token(&cell, "host add brief --token-for 1s");
+    std::thread::sleep(Duration::from_millis(2100));
+    refused(&join(&brief, &target), &["expired"]);
+    for wrong in ["", "nasdjoin1.", "hello", &brief[..brief.len() - 3]] {
+        refused(&join(wrong, &target), &["no token"]);
+    }
+    // A newer token is the only one; and a cell's token opens no other cell.
+    let first = token(&cell, "host add twice");
+    let second = token(&cell, "host add twice");
+    refused(&join(&first, &target), &["is used already"]);
+    let elsewhere = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let address = |cell: &TestCell| {
+        let config: toml::Table =
+            fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+        config["manager"]["address"].as_str().unwrap().to_owned()
+    };
+    let led_astray = token(&cell, &format!("host add astray --manager {}", address(&elsewhere)));
+    refused(&join(&led_astray, &target), &["certificate is not of this cell"]);
+    assert!(!target.exists());
+    assert!(join(&second, &target).status.success());
+}
+
+#[test]
+fn without_a_certificate_nothing_but_joining_is_answered() {
+    use nasd_client::{Caller, ConnectOptions, ManagerClient, RetryPolicy};
+    use nasd_transport::ClientTls;
+    let cell = cell();
+    let config: toml::Table =
+        fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+    let address = config["manager"]["address"].as_str().unwrap();
+    let tls = ClientTls::pinned(|_| true, "manager.nasd.internal").unwrap();
+    let options = ConnectOptions {
+        retry: RetryPolicy::within(Duration::from_secs(5)),
+        ..ConnectOptions::default()
+    };
+    let stranger = ManagerClient::tls(address, tls, &options);
+    for uid in [0, 1000] {
+        let caller = Caller { uid, gid: uid, groups: vec![] };
+        let denied = stranger.volume(&caller, b"main").unwrap_err();
+        assert_eq!(denied.manager_status(), None, "{denied}");
+        assert!(stranger.status(&caller).is_err() && stranger.space(&caller, b"main").is_err());
+    }
+    assert!(stranger.rotate(true).is_err() && stranger.reload(true).is_err());
+    for (secret, key) in [(&[0_u8; 16][..], vec![4; 65]), (&[], vec![4; 65]), (&[0; 16], vec![])] {
+        let refused = stranger.enroll(secret, &key).unwrap_err();
+        assert_eq!(refused.manager_status(), Some(nasd_protocol::ManagerStatus::Access));
+    }
 }

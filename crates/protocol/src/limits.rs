@@ -32,6 +32,18 @@ pub const MAX_ADDRESS_BYTES: usize = 255;
 /// Most drives of a cell.
 pub const MAX_DRIVES: usize = 1024;
 
+/// Longest secret of a token that lets somebody join, in bytes.
+pub const MAX_TOKEN_BYTES: usize = 64;
+
+/// Longest public key that a certificate is asked for, in bytes.
+pub const MAX_PUBLIC_KEY_BYTES: usize = 256;
+
+/// Longest text of certificates, in bytes.
+pub const MAX_CERTIFICATE_BYTES: usize = 16384;
+
+/// Longest description of a cell, in bytes.
+pub const MAX_CELL_TEXT_BYTES: usize = 16384;
+
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 

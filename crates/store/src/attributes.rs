@@ -275,6 +275,10 @@ impl Store {
         now: Timestamp,
         mut spare: Vec<nasd_device::Frame>,
     ) -> Result<Result<Attributes, NoSpace>, StoreError> {
+        let present = body.record.access_control_version;
+        if let Some(asked) = changes.access_control_version.filter(|asked| *asked < present) {
+            return Err(StoreError::VersionFalls { object: object.name, present, asked });
+        }
         let shared = self.shared_blocks(object.name, body)?;
         let old_size = body.record.logical_size;
         let new_size = changes.logical_size.unwrap_or(old_size);

@@ -26,6 +26,19 @@ pub enum StoreError {
         /// What is allowed, in bytes.
         limit: u64,
     },
+    /// The caller's: an access control version below the present one, under which capabilities that were
+    /// revoked would be good again.
+    #[error(
+        "the access control version of object {object} is {present}, and can't fall to {asked}"
+    )]
+    VersionFalls {
+        /// The object.
+        object: ObjectName,
+        /// Its version.
+        present: u64,
+        /// What it was to be.
+        asked: u64,
+    },
     /// The caller's: frames that were laid out for one offset are written at another.
     #[error("data was received for offset {expected} and is written at {found}")]
     Misplaced {

@@ -20,9 +20,11 @@ pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
     Answer, Arriving, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
-    ServerOptions, Service, Together, Waits,
+    ServerOptions, Service, Standing, Together, Waits,
 };
-pub use tls::{Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError};
+pub use tls::{
+    Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError, first_certificate,
+};
 
 // Whoever makes a call or runs a service names these.
 pub use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth, ReplyError};

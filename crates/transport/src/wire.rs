@@ -41,7 +41,7 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Wire::Tcp(socket) => socket,
             Wire::Tls(tls) => tls.socket(),
@@ -139,6 +139,26 @@ impl Wire {
         let mut byte = [0_u8; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         !matches!(recv(self.socket(), &mut byte, flags), Err(rustix::io::Errno::AGAIN))
+    }
+}
+
+/// Waits, unless the connection is closed meanwhile by this end, or broken; whether it is whole.
+pub(crate) fn wait_unless_closed(socket: &TcpStream, patience: Duration) -> bool {
+    let deadline = deadline_after(patience);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        // That it is hung up, or has failed, is always told.
+        let mut sockets = [PollFd::new(socket, PollFlags::empty())];
+        let told = Timespec::try_from(left).map(|left| poll(&mut sockets, Some(&left)));
+        match told {
+            Ok(Ok(0)) => return true,
+            Ok(Err(rustix::io::Errno::INTR)) => {}
+            // What else fails here fails for good.
+            Ok(Ok(_) | Err(_)) | Err(_) => return false,
+        }
     }
 }
 

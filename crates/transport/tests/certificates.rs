@@ -267,3 +267,25 @@ fn wrong_files_are_told_at_the_start() {
     assert!(ClientTls::new(&good.pem(), "not a name").is_err());
     assert!(ServerTls::new(&other_key.pem()).is_err());
 }
+
+#[test]
+fn handshakes_that_never_end_lock_nobody_out() {
+    let cell = Authority::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = ServerTls::new(&cell.named("host:manager").pem()).unwrap();
+    let options = ServerOptions { max_connections: 20, ..ServerOptions::default() };
+    let server = Server::start(listener, Some(tls), Arc::new(TestService), options).unwrap();
+    let client = cell.named("host:client").client();
+    let friend = join(&server, &client).unwrap();
+    echo(&friend, b"").unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.extend((0..30).map(|_| raw(server.address())));
+        let begin = Instant::now();
+        let newcomer = join(&server, &client).unwrap();
+        assert_eq!(echo(&newcomer, b"new").unwrap(), b"new");
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(server.connections() <= 20);
+    }
+    assert_eq!(echo(&friend, b"still").unwrap(), b"still");
+}

@@ -22,10 +22,14 @@ impl Protection {
     /// NO_PROTECTION of Table 7.
     pub const NONE: Protection = Protection::empty();
 
-    /// The options that this version understands in requests.
+    /// The options that this version understands in requests by any key.
     pub const SUPPORTED: Protection = Protection::INTEGRITY_ARGS
         .union(Protection::INTEGRITY_DATA)
         .union(Protection::PRIVACY_DATA);
+
+    /// All options that this version understands: also the one that only requests by a capability can
+    /// have.
+    pub const UNDERSTOOD: Protection = Protection::SUPPORTED.union(Protection::PRIVACY_CAPABILITY);
 
     /// Whether the combination has a meaning. All else rests on argument integrity; and privacy of
     /// data on their integrity, as the encryption is authenticated in any case.
@@ -37,11 +41,11 @@ impl Protection {
 
     /// Whether this version can do what the options say.
     pub fn is_understood(self) -> bool {
-        Protection::SUPPORTED.contains(self) && self.is_meaningful()
+        Protection::UNDERSTOOD.contains(self) && self.is_meaningful()
     }
 
-    /// All combinations that this version understands, each once, weaker ones before those that
-    /// contain them.
+    /// All combinations that this version understands in requests by any key, each once, weaker ones
+    /// before those that contain them.
     pub fn all_understood() -> impl Iterator<Item = Protection> {
         (0..=Protection::SUPPORTED.bits())
             .map(Protection::from_bits_retain)
@@ -74,9 +78,10 @@ mod tests {
         for bits in 0..32 {
             let set = Protection::from_bits_retain(bits);
             assert_eq!(set.is_meaningful(), meaningful.contains(&set), "{set:?}");
-            let understood = set.is_meaningful() && Protection::SUPPORTED.contains(set);
+            let understood = set.is_meaningful() && Protection::UNDERSTOOD.contains(set);
             assert_eq!(set.is_understood(), understood, "{set:?}");
-            assert_eq!(Protection::all_understood().any(|one| one == set), understood, "{set:?}");
+            let by_any = understood && Protection::SUPPORTED.contains(set);
+            assert_eq!(Protection::all_understood().any(|one| one == set), by_any, "{set:?}");
         }
         assert!(!Protection::from_bits_retain(1 | 1 << 20).is_understood());
     }

@@ -1,6 +1,7 @@
 //! The rows of this version, each with its workload and its limit.
 
 mod bulk;
+mod crowded;
 mod objects;
 mod protection;
 mod small;
@@ -35,6 +36,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("create", objects::create),
     ("remove", objects::remove),
     ("fastcopy-1g", objects::fastcopy),
+    ("honest-beside-hostile", crowded::honest),
     ("open-2m", objects::open_many),
 ];
 

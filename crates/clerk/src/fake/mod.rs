@@ -8,11 +8,11 @@ mod bytes;
 mod drive;
 mod names;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nasd_types::{Attributes, DriveId};
+use nasd_types::{Attributes, DriveId, Timestamp};
 
 pub use drive::{Counters, FakeDrive};
 
@@ -38,6 +38,7 @@ pub struct FakeCell {
     pub manager_requests: AtomicU64,
     /// How long a new capability is good; they are good for a day at first.
     capability_seconds: AtomicU64,
+    drives_ahead: AtomicI64,
 }
 
 impl FakeCell {
@@ -54,6 +55,7 @@ impl FakeCell {
             manager_runs: AtomicBool::new(true),
             manager_requests: AtomicU64::new(0),
             capability_seconds: AtomicU64::new(86400),
+            drives_ahead: AtomicI64::new(0),
         };
         cell.make_root();
         Arc::new(cell)
@@ -94,7 +96,19 @@ impl FakeCell {
         self.manager_runs.store(runs, Ordering::Release);
     }
 
-    /// How long capabilities are good that are minted from now on, by this host's clock.
+    /// Sets the drives' clocks so far ahead of this host's, in seconds.
+    pub fn set_drives_ahead(&self, seconds: i64) {
+        self.drives_ahead.store(seconds, Ordering::Relaxed);
+    }
+
+    /// What the drives' clocks show.
+    fn drives_now(&self) -> Timestamp {
+        let ahead = self.drives_ahead.load(Ordering::Relaxed);
+        let ahead = ahead.saturating_mul(Timestamp::SECOND_NS.cast_signed());
+        Timestamp(drive::now().0.saturating_add_signed(ahead))
+    }
+
+    /// How long capabilities are good that are minted from now on.
     pub fn set_capability_seconds(&self, seconds: u64) {
         self.capability_seconds.store(seconds, Ordering::Relaxed);
     }
@@ -151,6 +165,10 @@ impl Objects for FakeCell {
 
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
         self.find(grant.handle.drive)?.getattr(grant)
+    }
+
+    fn drive_time(&self, _grant: &Grant) -> Timestamp {
+        self.drives_now()
     }
 
     fn set_volume(&self, _volume: &Volume) {}

@@ -206,12 +206,12 @@ impl FakeCell {
             object: handle.object,
             region: ByteRange::ALL,
             rights,
-            expires: now().plus_ns(seconds * Timestamp::SECOND_NS),
+            expires: self.drives_now().plus_ns(seconds * Timestamp::SECOND_NS),
             audit_id: AuditId(self.next_capability.fetch_add(1, Ordering::Relaxed)),
             minimum_protection: Protection::NONE,
             key_epoch: 0,
         };
-        IssuedCapability { capability, key: SecretKey::new([7; 32]) }
+        IssuedCapability { capability, key: SecretKey::new([7; 32]), sealed: None }
     }
 
     fn touch(&self, handle: FileHandle) -> Result<(), ClerkError> {

@@ -73,6 +73,23 @@ fn a_capability_that_will_expire_is_renewed_ahead_of_time() {
 }
 
 #[test]
+fn capabilities_are_renewed_by_the_drives_clock_and_not_by_the_hosts() {
+    for ahead in [-86_400, 86_400] {
+        let cell = cell(1);
+        cell.set_drives_ahead(ahead);
+        let clerk = cell.clerk(settings());
+        let (file, _) = new_file(&clerk, "f");
+        let before = cell.manager_requests.load(Ordering::Relaxed);
+        for _ in 0..20 {
+            file.write(0, b"x").unwrap();
+            file.sync().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(cell.manager_requests.load(Ordering::Relaxed), before, "{ahead} s ahead");
+    }
+}
+
+#[test]
 fn an_expired_capability_without_a_manager_is_an_error_in_time() {
     let cell = crate::fake::FakeCell::new(1, Duration::from_millis(100));
     let clerk = cell.clerk(Settings { deadline: Duration::from_millis(100), ..settings() });

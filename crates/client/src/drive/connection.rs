@@ -74,20 +74,29 @@ impl Shared {
         }
     }
 
+    /// Checks that it is the drive that was meant, if that is known.
+    pub(super) fn check_drive(&self, information: &DriveInformation) -> Result<(), ClientError> {
+        match self.facts().drive {
+            Some(expected) if expected != information.drive => {
+                Err(self.wrong_drive(expected, information.drive))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that it is the drive that was meant, and takes over what it tells.
     pub(super) fn accept(&self, information: &DriveInformation) -> Result<(), ClientError> {
         let found = information.drive;
+        self.check_drive(information)?;
         let mut facts = self.facts();
-        match facts.drive {
-            Some(expected) if expected != found => return Err(self.wrong_drive(expected, found)),
-            _ => facts.drive = Some(found),
-        }
+        facts.drive = Some(found);
         let before = facts.information.replace(Arc::new(information.clone()));
         drop(facts);
         if before.is_some_and(|before| before.instance != information.instance) {
             info!(server = self.server.address, drive = %found, "the drive started anew");
         }
-        self.clock.learn(information.clock, &*self.host)
+        self.clock.take_hint(information.clock, &*self.host);
+        Ok(())
     }
 
     fn wrong_drive(&self, expected: DriveId, found: DriveId) -> ClientError {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nasd_capability::{CoveredData, Digest, Nonce, Way, procedure_bytes};
 use nasd_protocol::auth::VerifierBody;
-use nasd_protocol::drive::{Operation, PROGRAM, Procedure, VERSION};
+use nasd_protocol::drive::{Inquiry, Operation, PROGRAM, Procedure, VERSION};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, decode_result};
 use nasd_transport::{
     BufferPool, InFlight, OpaqueAuth, OutgoingCall, PooledBuffer, Reply, ResultShape,
@@ -217,12 +217,47 @@ impl Shared {
             .pool
             .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
             .ok_or(TransportError::NoConnectionInTime)??;
+        if !authority.can_be_shown() {
+            return Err(ClientError::NotSealed.into());
+        }
         let Some(prepared) = authority.prepare(&lease.connection.suites) else {
             return Err(ClientError::NoCommonSuite { server: self.address() }.into());
         };
         let protection = authority.protection();
-        let nonce = lease.connection.nonces.draw(self.clock.now(&*self.host));
-        Ok((lease, Seal { prepared, protection, nonce }))
+        let seal = || {
+            let nonce = lease.connection.nonces.draw(self.clock.now(&*self.host));
+            Seal { prepared, protection, nonce }
+        };
+        // Without protection there is no nonce that could be wrong.
+        if self.clock.is_doubtful() && !protection.is_empty() {
+            self.prove_clock(&lease.connection, &seal(), timeout)?;
+        }
+        let seal = seal();
+        Ok((lease, seal))
+    }
+
+    /// Asks the drive for its clock in a way that nobody else can answer. A question that is stamped
+    /// wrongly is answered as well, as it does nothing.
+    fn prove_clock(
+        &self,
+        connection: &DriveConnection,
+        seal: &Seal<'_>,
+        timeout: Duration,
+    ) -> Result<(), Failure> {
+        let request = Request::plain::<Inquiry>(&());
+        let sealed = seal.seal(&request, &self.buffers);
+        let call = outgoing(seal, &sealed.verifier, &request, request.data, timeout);
+        let reply = connection.channel.call(&call, &mut []).map_err(TransportError::from)?;
+        match self.open(seal, request.results, &reply, &mut [])? {
+            Ok(()) => {
+                let information = self.decode::<Inquiry>(&reply)?.reply;
+                self.check_drive(&information)?;
+                self.clock.learn(information.clock, &*self.host);
+                Ok(())
+            }
+            Err((Status::Busy, _)) => Err(TransportError::Busy.into()),
+            Err((status, _)) => Err(of_status(status).into()),
+        }
     }
 
     /// Checks a reply and takes it apart.
@@ -237,7 +272,7 @@ impl Shared {
         match self.open(seal, results, reply, received)? {
             Ok(()) => self.decode::<Op>(reply).map(Ok).map_err(Failure::Final),
             Err((status, verifier)) => {
-                self.learn_from(status, &verifier, &lease.connection, &seal.nonce)?;
+                self.learn_from(status, &verifier, &lease.connection, &seal.nonce);
                 Ok(Err(status))
             }
         }
@@ -291,14 +326,14 @@ impl Shared {
         verifier: &Verifier,
         connection: &DriveConnection,
         nonce: &Nonce,
-    ) -> Result<(), ClientError> {
+    ) {
         if !status.needs_fresh_nonce() {
-            return Ok(());
+            return;
         }
         if status == Status::RefusedReplay {
             connection.nonces.change_sender(nonce);
         }
-        self.clock.learn(verifier.nonce.timestamp, &*self.host)
+        self.clock.take_hint(verifier.nonce.timestamp, &*self.host);
     }
 
     fn decode<Op: Operation>(&self, reply: &Reply) -> Result<Answer<Op::Reply>, ClientError> {

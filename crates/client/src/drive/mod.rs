@@ -39,13 +39,14 @@ pub struct ConnectOptions {
     pub transport: ClientOptions,
     /// How long calls wait for a server that is away.
     pub retry: RetryPolicy,
-    /// How far a drive's clock may be from this host's before calls fail: it bounds for how long
-    /// somebody on the network could hold a request back ([`ClientError::ClockTooFar`]).
+    /// How far from what is known a drive's clock may be told to be before a proof is asked for: it
+    /// bounds for how long somebody on the network could hold a request back. What is known is what was
+    /// proved, and this host's time of day before that.
     pub max_clock_offset: Duration,
 }
 
 impl Default for ConnectOptions {
-    /// Two connections, retries for a minute, clocks within ten minutes.
+    /// Two connections, retries for a minute, clocks without proof within ten minutes.
     fn default() -> Self {
         ConnectOptions {
             connections: 2,

@@ -3,11 +3,12 @@
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
-    CellStatus, Create, CreateFileArguments, DirectoryPage, File, FileHandle, Getattr, Link,
-    LinkArguments, Lookup, LookupArguments, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments,
-    Reload, ReloadArguments, Rename, RenameArguments, RenameFlags, Rmdir, Rotate, RotateArguments,
-    Rotation, SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation,
-    StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
+    CellStatus, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments, Enrolled,
+    File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint, MintArguments,
+    Minted, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments, Reload, ReloadArguments,
+    Rename, RenameArguments, RenameFlags, Revoke, Rmdir, Rotate, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation,
+    Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -16,6 +17,9 @@ use crate::ClientError;
 
 /// Operations that make a name.
 const MAKES: Repeated = Repeated::Tells(&[ManagerStatus::Exists]);
+
+/// What can be done once: a second execution finds it done.
+const USES_UP: Repeated = Repeated::Tells(&[ManagerStatus::Access]);
 
 /// Operations that remove a name.
 const REMOVES: Repeated = Repeated::Tells(&[ManagerStatus::NotFound]);
@@ -168,6 +172,16 @@ impl ManagerClient {
         self.call::<Space>(caller, &checked(volume)?, Repeated::Harmless)
     }
 
+    /// A capability for a file that can be handed on: within what the caller may do.
+    pub fn mint(&self, caller: &Caller, asked: &MintArguments) -> Result<Minted, ClientError> {
+        self.call::<Mint>(caller, asked, Repeated::Harmless)
+    }
+
+    /// Makes every capability of a file useless, whoever holds it.
+    pub fn revoke(&self, caller: &Caller, file: FileHandle) -> Result<(), ClientError> {
+        self.call::<Revoke>(caller, &file, Repeated::Harmless)
+    }
+
     /// Has the working keys of all drives changed; with `at_once` so that no capability given out
     /// before is good any more. For administrators alone, who speak for no user.
     pub fn rotate(&self, at_once: bool) -> Result<Rotation, ClientError> {
@@ -180,6 +194,14 @@ impl ManagerClient {
     pub fn reload(&self, revoke: bool) -> Result<Rotation, ClientError> {
         let arguments = ReloadArguments { revoke };
         self.call::<Reload>(&Caller::ROOT, &arguments, Repeated::Harmless)
+    }
+
+    /// Becomes a member of the cell, by a token's secret: the certificate is for that public key, a
+    /// point of P-256. Needs no certificate. If the reply is lost, the token is used all the same.
+    pub fn enroll(&self, secret: &[u8], public_key: &[u8]) -> Result<Enrolled, ClientError> {
+        let arguments =
+            EnrollArguments { secret: secret.to_vec(), public_key: public_key.to_vec() };
+        self.call::<Enroll>(&Caller::ROOT, &arguments, USES_UP)
     }
 
     /// The state of the cell.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nasd_capability::{
     Access, Authorized, CoveredData, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce,
     NonceSource, NonceWindow, SecretKey, Suite, Target, Way, WindowOptions, admit, capability_key,
-    procedure_bytes,
+    narrowed_key, procedure_bytes,
 };
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
 use nasd_protocol::drive::{
@@ -62,8 +62,12 @@ pub struct State {
     pub connections: usize,
     /// Everything that was executed.
     pub executed: Vec<Procedure>,
-    /// The nonces of all requests.
+    /// The nonces of all requests but questions for the clock.
     pub nonces: Vec<Nonce>,
+    /// What somebody on the network says to be the clock in answers to inquiries that nobody signs.
+    pub forged_clock: Option<Timestamp>,
+    /// Signed questions for the clock.
+    pub proofs: usize,
     /// Where the payload of the last call lay.
     pub payload_at: Option<usize>,
     /// The data of the last write, decrypted.
@@ -89,6 +93,8 @@ impl FakeDrive {
             connections: 0,
             executed: Vec::new(),
             nonces: Vec::new(),
+            forged_clock: None,
+            proofs: 0,
             payload_at: None,
             written: Vec::new(),
             last_reply: None,
@@ -184,6 +190,11 @@ fn spoil(fault: &Fault, reply: Reply, old: Option<Reply>, into: &mut [u8]) -> Re
             results = status.to_be_bytes().to_vec();
             verifier[16..].fill(0);
         }
+        Fault::ForgedAt(status, clock) => {
+            results = status.to_be_bytes().to_vec();
+            verifier[16..].fill(0);
+            verifier[..8].copy_from_slice(&clock.0.to_be_bytes());
+        }
         Fault::OldReply => return old.expect("an earlier call"),
         _ => {}
     }
@@ -207,13 +218,19 @@ impl State {
         into: &mut [u8],
     ) -> Reply {
         let own_nonce = nonces.draw(self.clock);
-        if procedure == Procedure::Inquiry {
-            let results = encode(&Ok(self.information()));
+        let is_inquiry = procedure == Procedure::Inquiry;
+        if is_inquiry && call.credential.flavor != AUTH_FLAVOR {
+            let told = self.information();
+            let clock = self.forged_clock.unwrap_or(told.clock);
+            let results = encode(&Ok(DriveInformation { clock, ..told }));
             return reply_with(&Verifier::plain(own_nonce, Digest::ZERO), &results, 0);
         }
         let credential = Credential::from_opaque(&call.credential).expect("a credential");
         let verifier = Verifier::from_opaque(&call.verifier).expect("a verifier");
-        self.nonces.push(verifier.nonce);
+        match is_inquiry {
+            true => self.proofs += 1,
+            false => self.nonces.push(verifier.nonce),
+        }
         let asked_by = (&credential, &verifier);
         let (authorized, keys) = match self.authorize(procedure, call, asked_by) {
             Ok(authorized) => authorized,
@@ -284,7 +301,9 @@ impl State {
         let key = match (credential.key.kind(), credential.key.capability()) {
             (KeyKind::WorkingCurrent, _) => working_key(),
             (_, Some(capability)) => {
-                capability_key(&working_key(), capability, self.access_control_version)
+                let minted =
+                    capability_key(&working_key(), capability, self.access_control_version);
+                narrowed_key(minted, credential.key.narrowings())
             }
             _ => return Err(Status::RefusedKey),
         };
@@ -321,6 +340,7 @@ impl State {
         self.executed.push(procedure);
         let arguments = call.arguments;
         match procedure {
+            Procedure::Inquiry => (encode(&Ok(self.information())), 0),
             Procedure::Create => (encode(&self.create(&decode(arguments))), 0),
             Procedure::Remove => (encode(&self.remove(&decode(arguments))), 0),
             Procedure::Getattr => {
@@ -420,6 +440,7 @@ impl State {
 fn access(procedure: Procedure, arguments: &[u8]) -> (Target<'static>, Rights, Option<ByteRange>) {
     let object = |name: ObjectName| Target::Object(name.partition, name.object);
     match procedure {
+        Procedure::Inquiry => (Target::Nothing, Rights::empty(), None),
         Procedure::Create => {
             let create: CreateArguments = decode(arguments);
             (Target::Partition(create.partition), Rights::CREATE, None)

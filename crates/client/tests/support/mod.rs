@@ -86,6 +86,8 @@ pub enum Fault {
     DigestMissing,
     /// The results are replaced by this status, without a digest.
     Forged(u32),
+    /// The same, and the clock with it.
+    ForgedAt(u32, Timestamp),
     /// The reply to the call before is delivered once more.
     OldReply,
 }

@@ -1,8 +1,8 @@
 //! What a request is about, as far as the audit trail goes.
 
 use nasd_capability::KeyKind;
+use nasd_protocol::Credential;
 use nasd_protocol::drive::Procedure;
-use nasd_protocol::{Credential, CredentialKey};
 use nasd_types::{AuditId, ObjectId, PartitionId};
 
 /// By whose authority, what, and on which object. What a refused request says of itself may be made up.
@@ -16,14 +16,13 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Of a request with these arguments, which decode, but for bulk data.
+    /// Of a request with these arguments, which decode, but for bulk data. Who it is by is not known
+    /// of a sealed capability, which has to be opened for it.
     pub(crate) fn new(procedure: u32, credential: &Credential, arguments: &[u8]) -> Subject {
         let (partition, object) = Procedure::try_from(procedure)
             .map_or((PartitionId(0), ObjectId(0)), |procedure| named(procedure, arguments));
-        let audit_id = match &credential.key {
-            CredentialKey::Capability(capability) => capability.audit_id,
-            _ => AuditId(0),
-        };
+        let capability = credential.key.capability();
+        let audit_id = capability.map_or(AuditId(0), |capability| capability.audit_id);
         // Numbers of procedures are small.
         let procedure = u16::try_from(procedure).unwrap_or(u16::MAX);
         Subject { audit_id, object, partition, procedure, key: credential.key.kind() }

@@ -1,4 +1,5 @@
-//! `inquiry`: anybody may ask who the drive is.
+//! `inquiry`: anybody may ask who the drive is, and what its clock shows. Who asks with a key or a
+//! capability gets an answer that nobody else could have made.
 
 use nasd_capability::{Access, KeyKinds, Suite, Target};
 use nasd_protocol::Status;
@@ -14,7 +15,7 @@ use crate::reply::Done;
 impl Perform for Inquiry {
     fn access(_arguments: &()) -> Access<'_> {
         Access {
-            target: Target::Drive,
+            target: Target::Nothing,
             rights: Rights::empty(),
             bytes: None,
             keys: KeyKinds::ANYONE,
@@ -38,7 +39,7 @@ impl Perform for Inquiry {
             clock: drive.window.clock(context.now),
             instance: drive.instance,
             suites: Suite::available().to_vec(),
-            protections: Protection::SUPPORTED,
+            protections: Protection::UNDERSTOOD,
             minimum_protection: drive.minimum_protection(),
             max_transfer: MAX_TRANSFER_BYTES as u32,
             partitions,

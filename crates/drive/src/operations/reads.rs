@@ -74,8 +74,12 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
         let begin = self.drive.counters.count_request();
         let permitted = match authorize::<Read>(self.drive, call.head, call.arguments) {
             Ok(permitted) => permitted,
-            Err(answer) => return self.answer(tag, begin, answer),
+            Err(answer) => {
+                call.standing.note_unproved();
+                return self.answer(tag, begin, answer);
+            }
         };
+        call.standing.prove();
         let wanted = wanted(self.drive, &permitted);
         let begun = Begun { tag, permitted, begin, wanted };
         if begun.wanted.is_none() {

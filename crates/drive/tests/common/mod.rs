@@ -5,12 +5,12 @@
 use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nasd_capability::{
-    Capability, CoveredData, DataTag, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey,
-    Suite, Way, capability_key, procedure_bytes,
+    Capability, Chain, CoveredData, DataTag, Digest, DigestKeys, Narrowing, Nonce, NonceSource,
+    SealedKey, SealingKeys, SecretKey, Suite, Way, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
@@ -93,7 +93,10 @@ pub fn formatted(options: &FormatOptions) -> Arc<dyn BlockDevice> {
 /// A drive, and what is needed to talk to it as anybody.
 pub struct TestDrive {
     pub server: Option<DriveServer>,
+    /// What time has passed, and the machine's time of day unless somebody has set that.
     pub clock: Arc<AtomicU64>,
+    /// How far the machine's time of day was set, in nanoseconds.
+    pub jump: Arc<AtomicI64>,
     pub channel: Connection,
     nonces: NonceSource,
 }
@@ -114,11 +117,24 @@ impl TestDrive {
 
     /// On a device that is formatted. The clock stands a minute after the start.
     pub fn on(device: Arc<dyn BlockDevice>, options: DriveOptions, start: u64) -> TestDrive {
+        let drive = TestDrive::starting(device, options, start);
+        drive.advance(60 * SECOND);
+        drive
+    }
+
+    /// The same, at the start.
+    pub fn starting(device: Arc<dyn BlockDevice>, options: DriveOptions, start: u64) -> TestDrive {
         let clock = Arc::new(AtomicU64::new(start));
         let random = AtomicU64::new(start);
-        let drives_clock = Arc::clone(&clock);
+        let jump = Arc::new(AtomicI64::new(0));
+        let (drives_clock, drives_jump) = (Arc::clone(&clock), Arc::clone(&jump));
+        let elapsed = Arc::clone(&clock);
         let environment = Environment::new(
-            move || Timestamp(drives_clock.load(Ordering::Relaxed)),
+            move || {
+                let passed = drives_clock.load(Ordering::Relaxed);
+                Timestamp(passed.wrapping_add_signed(drives_jump.load(Ordering::Relaxed)))
+            },
+            move || Duration::from_nanos(elapsed.load(Ordering::Relaxed)),
             move || random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
         );
         let open = OpenOptions {
@@ -129,9 +145,8 @@ impl TestDrive {
         let store = Store::open(device, &open).unwrap();
         let drive = Drive::new(store, options, environment).unwrap();
         let server = DriveServer::start(drive, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
-        clock.fetch_add(60 * SECOND, Ordering::Relaxed);
         let channel = Connection::tcp(server.address(), &ClientOptions::default()).unwrap();
-        TestDrive { server: Some(server), clock, channel, nonces: NonceSource::new(start) }
+        TestDrive { server: Some(server), clock, jump, channel, nonces: NonceSource::new(start) }
     }
 
     pub fn server(&self) -> &DriveServer {
@@ -372,6 +387,23 @@ impl Signer {
         Signer { claimed: CredentialKey::Capability(*shown), secret: Some(secret) }
     }
 
+    /// By a capability for objects of access control version 5, narrowed by each of its holders.
+    pub fn narrowed(capability: &Capability, narrowings: &[Narrowing]) -> Signer {
+        let minted = Signer::capability(capability).secret.unwrap();
+        let chain = Chain::new(narrowings.to_vec()).unwrap();
+        let claimed = CredentialKey::narrowed(*capability, chain);
+        Signer { claimed, secret: Some(narrowed_key(minted, narrowings)) }
+    }
+
+    /// The same, as nobody on the way can read it.
+    pub fn sealed(capability: &Capability, narrowings: &[Narrowing]) -> Signer {
+        let working = SecretKey::new(key_of(WORKING_KEY));
+        let sealed = SealingKeys::new(&working).seal(capability);
+        let chain = Chain::new(narrowings.to_vec()).unwrap();
+        let claimed = CredentialKey::sealed(sealed, chain);
+        Signer { claimed, ..Signer::narrowed(capability, narrowings) }
+    }
+
     fn keys(&self, suite: Suite) -> Option<DigestKeys> {
         self.secret.as_ref().map(|secret| DigestKeys::new(secret, suite))
     }
@@ -424,7 +456,8 @@ impl<'a> Request<'a> {
     }
 
     fn seal(&self, nonce: Nonce) -> Sealed {
-        let mut credential = Credential::new(self.signer.claimed, self.suite, self.protection);
+        let mut credential =
+            Credential::new(self.signer.claimed.clone(), self.suite, self.protection);
         if let Some(number) = self.suite_number {
             credential.suite_number = number;
         }

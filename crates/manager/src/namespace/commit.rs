@@ -330,9 +330,9 @@ impl Namespace {
         let changes =
             SetAttributes { fs_specific: Some(Box::new(*record)), ..SetAttributes::default() };
         match self.objects.setattr(object, &changes, wait) {
-            Ok(attributes) => {
+            Ok(_) => {
                 if let Ok(parsed) = FileRecord::parse(record) {
-                    self.remember(object, parsed, attributes.access_control_version);
+                    self.remember(object, parsed);
                 }
                 Ok(())
             }

@@ -103,7 +103,7 @@ impl Namespace {
             parent,
         };
         let new = self.make_object(wanted, &mut record)?;
-        self.remember(new.handle, record, new.attributes.access_control_version);
+        self.remember(new.handle, record);
         if record.is_directory() {
             self.adopt_empty_directory(new.handle);
         }

@@ -28,6 +28,7 @@ mod readdir;
 mod records;
 mod rename;
 mod setattr;
+mod share;
 mod space;
 mod start;
 mod unlink;
@@ -40,6 +41,7 @@ use nasd_protocol::manager::{FileHandle, ManagerStatus};
 use nasd_types::{CellId, DriveId, ObjectId};
 
 use crate::directory::DirectoryCache;
+use crate::file_record::FileRecord;
 use crate::handle::Shown;
 use crate::keys::WorkingKeys;
 use crate::locks::{Held, LockTable, Wants};
@@ -53,7 +55,6 @@ pub use housekeeping::Backlog;
 pub use start::StartError;
 
 use commit::IntentLog;
-use records::Known;
 
 /// An operation's outcome.
 pub type Outcome<T> = Result<T, ManagerStatus>;
@@ -104,7 +105,7 @@ pub struct Namespace {
     objects: Arc<dyn ObjectStore>,
     volume: VolumeRecord,
     locks: LockTable,
-    records: Mutex<Lru<FileHandle, Known>>,
+    records: Mutex<Lru<FileHandle, FileRecord>>,
     directories: DirectoryCache,
     placement: Placement,
     /// What the drives told last of their partitions.

@@ -1,8 +1,9 @@
 //! Files' records, from the drives or from memory.
 //!
-//! Only the manager changes a record or an access control version, and only while it holds the
-//! file's lock alone. So what is put into the cache under that lock, shared or not, stays true
-//! until the next change. Sizes and times are not cached: writers change them at the drive.
+//! Only the manager changes a record, and only while it holds the file's lock alone. So what is put
+//! into the cache under that lock, shared or not, stays true until the next change. Sizes and times are
+//! not cached, since writers change them at the drive; nor is the access control version, since whoever
+//! has a key of the drive may raise it.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -16,18 +17,11 @@ use crate::locks::Wants;
 use crate::lru::Lru;
 use crate::objects::Wait;
 
-/// What is cached of a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) record: FileRecord,
-    pub(super) access_control_version: u64,
-}
-
 impl Namespace {
     /// A file's record. The caller holds its lock.
     pub(super) fn record(&self, handle: FileHandle) -> Outcome<FileRecord> {
         match self.known(handle)? {
-            Some(known) => Ok(known.record),
+            Some(known) => Ok(known),
             None => self.fresh(handle).map(|(record, _)| record),
         }
     }
@@ -42,7 +36,7 @@ impl Namespace {
     pub(super) fn fresh(&self, handle: FileHandle) -> Outcome<(FileRecord, Attributes)> {
         self.require_alive(handle)?;
         let (record, attributes) = self.read_attributes(handle)?;
-        self.remember(handle, record, attributes.access_control_version);
+        self.remember(handle, record);
         Ok((record, attributes))
     }
 
@@ -55,7 +49,7 @@ impl Namespace {
     /// The parent of a directory, whose position the caller holds, or does not rely on.
     pub(super) fn parent(&self, directory: FileHandle) -> Outcome<FileHandle> {
         let record = match self.known(directory)? {
-            Some(known) => known.record,
+            Some(known) => known,
             // Not put into the cache: the caller need not hold the lock for that.
             None => self.read_attributes(directory)?.0,
         };
@@ -78,9 +72,8 @@ impl Namespace {
     }
 
     /// Puts a record into the cache. The caller holds the file's lock, or has just made it.
-    pub(super) fn remember(&self, handle: FileHandle, record: FileRecord, version: u64) {
-        let known = Known { record, access_control_version: version };
-        self.records().insert(handle, known, 1);
+    pub(super) fn remember(&self, handle: FileHandle, record: FileRecord) {
+        self.records().insert(handle, record, 1);
     }
 
     /// Takes a record out of the cache: nobody knows what the drive has now, or the file is gone.
@@ -88,7 +81,7 @@ impl Namespace {
         self.records().remove(&handle);
     }
 
-    pub(super) fn known(&self, handle: FileHandle) -> Outcome<Option<Known>> {
+    pub(super) fn known(&self, handle: FileHandle) -> Outcome<Option<FileRecord>> {
         self.require_alive(handle)?;
         Ok(self.records().get(&handle).copied())
     }
@@ -98,7 +91,7 @@ impl Namespace {
         if self.is_doomed(handle) { Err(ManagerStatus::Stale) } else { Ok(()) }
     }
 
-    fn records(&self) -> MutexGuard<'_, Lru<FileHandle, Known>> {
+    fn records(&self) -> MutexGuard<'_, Lru<FileHandle, FileRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

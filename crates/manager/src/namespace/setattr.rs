@@ -1,6 +1,6 @@
 //! `setattr`: mode, owner, length and times, in one durable operation at the drive.
 
-use nasd_protocol::manager::{File, FileHandle, SetFileAttributes};
+use nasd_protocol::manager::{File, FileHandle, ManagerStatus, SetFileAttributes};
 use nasd_types::SetAttributes;
 
 use super::{Namespace, Outcome, failure};
@@ -20,18 +20,12 @@ impl Namespace {
         changes: &SetFileAttributes,
     ) -> Outcome<File> {
         let _held = self.hold(Wants::new().write(file))?;
-        let (record, version) = match self.known(file)? {
-            Some(known) => (known.record, known.access_control_version),
-            None => {
-                let (record, attributes) = self.fresh(file)?;
-                (record, attributes.access_control_version)
-            }
-        };
+        let record = self.record(file)?;
         let now = self.objects.drive_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
         let new = planned.record;
         let set = SetAttributes {
-            access_control_version: planned.narrows.then(|| version.wrapping_add(1)),
+            access_control_version: planned.narrows.then(|| self.next_version(file)).transpose()?,
             logical_size: planned.size,
             fs_data_modify_time: planned.modify_time,
             fs_specific: (new != record || names_more_than_size(changes)).then(|| new.to_bytes()),
@@ -45,8 +39,19 @@ impl Namespace {
             self.forget(file);
             failure("change the attributes", file, &error)
         })?;
-        self.remember(file, new, attributes.access_control_version);
+        self.remember(file, new);
         self.file(caller, file, &new, &attributes)
+    }
+}
+
+impl Namespace {
+    /// The access control version that revokes all capabilities of the file there are. As others with a
+    /// key of the drive may have raised it, what is remembered would not do: the next after that may be
+    /// the present one, which revokes nothing. The caller holds the file's lock.
+    pub(super) fn next_version(&self, file: FileHandle) -> Outcome<u64> {
+        let (_, attributes) = self.fresh(file)?;
+        // That would take as many changes as nobody can make: somebody has set it so.
+        attributes.access_control_version.checked_add(1).ok_or(ManagerStatus::Io)
     }
 }
 

@@ -264,6 +264,10 @@ impl ObjectStore for MemoryDrives {
         _wait: Wait,
     ) -> Result<Attributes, ObjectError> {
         self.on_drive(object.drive, |state, now| {
+            let present = state.object(object.object)?.attributes.access_control_version;
+            if changes.access_control_version.is_some_and(|asked| asked < present) {
+                return Err(ObjectError::Refused("the access control version only rises".into()));
+            }
             state.change(object.object, |found| found.change(changes, now))?;
             state.make_durable(object.object);
             Ok(state.object(object.object)?.attributes.clone())

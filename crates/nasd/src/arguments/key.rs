@@ -17,6 +17,14 @@ pub enum KeyCommand {
         #[arg(long)]
         now: bool,
     },
+    /// Encrypt the keyring, under a passphrase or a systemd credential. The cell must be stopped.
+    Seal {
+        /// Under the systemd credential of this name, instead of a passphrase.
+        #[arg(long, value_name = "NAME")]
+        credential: Option<String>,
+    },
+    /// Keep the keyring unencrypted again. The cell must be stopped.
+    Unseal,
     /// Initialize a drive: a new master key, by the present one. Everything on the drive is lost.
     Init {
         #[command(flatten)]

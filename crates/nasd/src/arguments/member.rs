@@ -32,7 +32,8 @@ pub enum UserCommand {
 /// `nasd host`.
 #[derive(Debug, Subcommand)]
 pub enum HostCommand {
-    /// Let a machine use the cell, for all of its users: writes a directory to take there.
+    /// Let a machine use the cell, for all of its users: prints a one-time token, with which the
+    /// machine joins (`nasd join`).
     Add {
         /// The machine's name.
         name: String,
@@ -54,9 +55,20 @@ pub enum HostCommand {
 /// What is handed over.
 #[derive(Debug, Clone, Args)]
 pub struct HandedArguments {
-    /// Where it goes; by default a directory of that name in the cell's `members`.
-    #[arg(long, value_name = "DIR")]
+    /// Write a directory to take there, instead of printing a token; a person's goes to the
+    /// cell's `members` by default.
+    #[arg(long, value_name = "DIR", conflicts_with = "token")]
     pub out: Option<PathBuf>,
+    /// Print a one-time token, with which the person joins, instead of writing a directory.
+    #[arg(long)]
+    pub token: bool,
+    /// How long the token is good.
+    #[arg(long, value_name = "DURATION", default_value = "1h",
+          value_parser = crate::time::parse_duration)]
+    pub token_for: Duration,
+    /// Where the manager is for who joins, HOST:PORT, if it is not what `cell.toml` says.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub manager: Option<String>,
     /// How long the certificate is good: 12h, 30d; a year by default.
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time::parse_duration)]
     pub validity: Option<Duration>,

@@ -94,9 +94,16 @@ impl CellConfig {
             Err(error) => return Err(CellError::io("read", path)(error)),
         };
         let damaged = |reason: String| CellError::Damaged { path: path.to_owned(), reason };
-        let config: CellConfig =
-            toml::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        config.check().map_err(damaged)?;
+        Self::parse(&text).map_err(damaged)
+    }
+
+    /// From the file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: CellConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.check()?;
         Ok(config)
     }
 

@@ -79,6 +79,9 @@ pub enum CellError {
         /// What is wrong.
         why: String,
     },
+    /// The keyring is sealed, and can't be opened or sealed so.
+    #[error("the keyring is sealed: {0}")]
+    Sealed(String),
     /// The keyring lacks a drive's keys.
     #[error("keyring.toml has no keys of {0}: restore it from a copy")]
     NoKeys(String),

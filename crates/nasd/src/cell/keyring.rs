@@ -3,6 +3,7 @@
 //! The keys of partitions that were made by hand (`nasd partition create`) are in it too, apart from
 //! those of the drives: no manager knows those partitions.
 
+use super::sealed::{self, Seal};
 use super::{CellError, now};
 use nasd_capability::SecretKey;
 use nasd_manager::keys::{KeptKeys, WorkingKey};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Keys of all drives of the cell.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct Keyring {
     drives: Vec<StoredKeys>,
     #[serde(rename = "partition", default, skip_serializing_if = "Vec::is_empty")]
     partitions: Vec<StoredPartitionKeys>,
+    /// With what the file is sealed, if it is.
+    #[serde(skip)]
+    seal: Option<Seal>,
 }
 
 /// One drive's keys (CMU-CS-97-118, Table 6) as 64 hexadecimal digits each.
@@ -168,10 +172,15 @@ impl Keyring {
     /// # Errors
     /// `ExposedSecret`, `Damaged` or `Io`.
     pub fn load(path: &Path) -> Result<Self, CellError> {
-        let mut text = read_private(path)?;
-        let keyring = toml::from_str(&text).map_err(|_| damaged(path, "it is no keyring"));
-        text.zeroize();
-        keyring
+        let mut text = Zeroizing::new(read_private(path)?);
+        let mut seal = None;
+        if sealed::is_sealed(&text) {
+            let (opened, by) = sealed::unseal(&text)?;
+            (text, seal) = (opened, Some(by));
+        }
+        let keyring: Keyring =
+            toml::from_str(&text).map_err(|_| damaged(path, "it is no keyring"))?;
+        Ok(Keyring { seal, ..keyring })
     }
 
     /// Writes the file whole or not at all, for the owner alone.
@@ -179,10 +188,29 @@ impl Keyring {
     /// # Errors
     /// `Io` where the file can't be written.
     pub fn save(&self, path: &Path) -> Result<(), CellError> {
-        let mut text = toml::to_string(self).map_err(|error| damaged(path, &error.to_string()))?;
-        let result = write_private(path, text.as_bytes());
-        text.zeroize();
-        result
+        let text = toml::to_string(self).map_err(|error| damaged(path, &error.to_string()))?;
+        let mut text = Zeroizing::new(text);
+        if let Some(seal) = &self.seal {
+            text = sealed::seal(&text, seal)?;
+        }
+        write_private(path, text.as_bytes())
+    }
+
+    /// With what the file is sealed, if it is.
+    pub fn seal(&self) -> Option<&Seal> {
+        self.seal.as_ref()
+    }
+
+    /// Seals the file from the next writing on, or with `None` no more.
+    ///
+    /// # Errors
+    /// `Sealed` where the passphrase or credential is not to be had.
+    pub fn set_seal(&mut self, seal: Option<Seal>) -> Result<(), CellError> {
+        if let Some(seal) = &seal {
+            seal.prepare()?;
+        }
+        self.seal = seal;
+        Ok(())
     }
 
     /// Changes the file, which is made if it is not there, while nobody else does so.
@@ -363,7 +391,7 @@ impl Keyring {
 
     /// The next key of a place, and the present one.
     fn place(&mut self, place: KeyPlace) -> Result<(&mut Option<String>, &mut String), CellError> {
-        let Keyring { drives, partitions } = self;
+        let Keyring { drives, partitions, .. } = self;
         let unknown = |what: String| CellError::NoKeys(what);
         match place {
             KeyPlace::Drive(drive) | KeyPlace::VolumePartition(drive) => {
@@ -442,7 +470,10 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], CellError> {
 }
 
 /// Writes a file that only its owner may read: beside it, synced, then renamed into place.
-pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
+///
+/// # Errors
+/// `Io` where it can't be written.
+pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
     write_atomic(path, contents, 0o600)
 }
 
@@ -475,7 +506,8 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
 }
 
 pub(super) fn from_hex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
+    // `from_str_radix` would take a sign.
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let mut key = [0; 32];
@@ -599,6 +631,8 @@ mod tests {
         let path = directory.path().join("key");
         write_private(&path, format!("{}\n", "ab".repeat(32)).as_bytes()).unwrap();
         assert_eq!(read_key_file(&path).unwrap(), [0xab; 32]);
+        write_private(&path, "+1".repeat(32).as_bytes()).unwrap();
+        assert!(read_key_file(&path).is_err(), "a sign is no digit");
         write_private(&path, b"secret").unwrap();
         let error = read_key_file(&path).unwrap_err().to_string();
         assert!(error.contains("64 hexadecimal") && !error.contains("secret"), "{error}");

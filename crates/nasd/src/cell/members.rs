@@ -4,6 +4,7 @@
 //! Nothing in the file is secret; who can write it is the cell's owner.
 
 use super::authority::Issued;
+use super::invitation::Invitation;
 use super::keyring::write_atomic;
 use super::{CellError, now, tls_directory};
 use nasd_manager::caller::peer_number;
@@ -48,6 +49,17 @@ pub struct Member {
     pub removed: Option<u64>,
 }
 
+impl MemberKind {
+    /// How the files of its certificate are called.
+    pub fn file(self) -> &'static str {
+        match self {
+            MemberKind::Host => "host",
+            MemberKind::User => "user",
+            MemberKind::Admin => "admin",
+        }
+    }
+}
+
 impl Member {
     /// The member of a new certificate.
     pub fn new(name: &str, kind: MemberKind, uid: Option<u32>, issued: &Issued) -> Self {
@@ -81,6 +93,8 @@ pub fn identity(name: &str, kind: MemberKind, uid: Option<u32>) -> String {
 pub struct Members {
     #[serde(rename = "member", default)]
     members: Vec<Member>,
+    #[serde(rename = "invitation", default, skip_serializing_if = "Vec::is_empty")]
+    invitations: Vec<Invitation>,
 }
 
 impl Members {
@@ -171,6 +185,26 @@ impl Members {
             return refuse(format!("audit trails could not tell it from {}", other.name));
         }
         Ok(())
+    }
+
+    /// Those who may join by a token.
+    pub fn invitations(&self) -> &[Invitation] {
+        &self.invitations
+    }
+
+    /// Notes who may join, in the place of an earlier invitation; those that have expired go.
+    pub fn invite(&mut self, invitation: Invitation, now: u64) {
+        let is_same =
+            |other: &Invitation| (&other.name, other.kind) == (&invitation.name, invitation.kind);
+        self.invitations.retain(|other| other.expires > now && !is_same(other));
+        self.invitations.push(invitation);
+    }
+
+    /// Takes the invitation of a token's secret with this hash out of the ledger.
+    pub fn take_invitation(&mut self, hash: &str, now: u64) -> Option<Invitation> {
+        let is_meant = |each: &Invitation| each.hash == hash && each.expires > now;
+        let index = self.invitations.iter().position(is_meant)?;
+        Some(self.invitations.swap_remove(index))
     }
 
     /// Adds a member that [`Members::check_new`] has let in.

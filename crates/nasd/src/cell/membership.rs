@@ -1,7 +1,7 @@
 //! The ledger as the manager uses it: in memory, and read anew when somebody has changed it.
 
-use super::{CellError, Member, Members};
-use nasd_manager::membership::{Membership, MembershipError};
+use super::{Cell, CellError, Member, Members, enrol};
+use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
@@ -41,5 +41,13 @@ impl Membership for Ledger {
         let fresh = read(&self.directory).map_err(|error| MembershipError(error.to_string()))?;
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
+    }
+
+    fn enrol(&self, secret: &[u8], public_key: &[u8]) -> Result<Enrolled, EnrolmentError> {
+        let failed = |error: CellError| EnrolmentError::Failed(error.to_string());
+        let cell = Cell::open(&self.directory).map_err(failed)?;
+        let enrolled = enrol(&cell, secret, public_key)?;
+        self.reload().map_err(|error| EnrolmentError::Failed(error.to_string()))?;
+        Ok(enrolled)
     }
 }

@@ -20,6 +20,7 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 mod handed;
+mod invitation;
 mod keeper;
 mod keyring;
 mod lock;
@@ -27,19 +28,24 @@ mod master_keys;
 mod members;
 mod membership;
 mod protection;
+mod sealed;
+mod token;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use config::{CellConfig, DriveConfig};
 pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell};
 pub use error::CellError;
-pub use handed::hand_over;
+pub use handed::{hand_over, write_client_directory};
+pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
-pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file};
+pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, write_private};
 pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
 pub use protection::{parse_protection, protection_name_of, protection_named};
+pub use sealed::Seal;
+pub use token::{Token, hash_of};
 
 use nasd_types::Timestamp;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! `nasd key`: the keys of the cell and its drives (CMU-CS-97-118, Table 6), shown and changed step
 //! by step. No command ever prints a key.
 
+mod seal;
 mod set;
 mod show;
 
@@ -20,6 +21,8 @@ pub fn run(cell: &Path, command: KeyCommand, json: bool) -> Outcome {
     match command {
         KeyCommand::Show => show::show(&Cell::open(cell)?, json),
         KeyCommand::Rotate { now } => rotate(&Cell::open(cell)?, now, json),
+        KeyCommand::Seal { credential } => seal::seal(&Cell::open(cell)?, credential.as_deref()),
+        KeyCommand::Unseal => seal::unseal(&Cell::open(cell)?),
         KeyCommand::Init { place, yes } => set::initialize(cell, &place, yes),
         KeyCommand::SetDrive { place } => set::drive_key(cell, &place),
         KeyCommand::SetPartition { place, partition } => {

@@ -27,8 +27,8 @@ pub fn serve(cell: &Cell) -> Outcome {
     let address = cell.config.manager.address;
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("can't listen on {address}: {error}"))?;
-    let certificate = LoadedCertificate::load(&cell.certificate("manager"))?;
-    let tls = ServerTls::new(&certificate.pem())?;
+    let certificate = LoadedCertificate::load_for_server(&cell.certificate("manager"))?;
+    let tls = ServerTls::admitting_strangers(&certificate.pem())?;
     let server = ManagerServer::start(&config, listener, Some(tls))?;
     announce_ready(&address.to_string());
     shutdown.wait();

@@ -5,14 +5,15 @@ use super::Outcome;
 use super::agree::agree;
 use crate::arguments::{HandedArguments, HostCommand, UserCommand};
 use crate::cell::{
-    Authority, Cell, CellLock, Member, MemberKind, Members, Usage, VALIDITY, hand_over, identity,
-    now,
+    Authority, Cell, CellLock, Guest, Member, MemberKind, Members, Usage, VALIDITY, hand_over,
+    identity, invite, now,
 };
 use crate::output::{self, say};
 use crate::session::administrator;
 use crate::time::{spoken, utc};
 use nasd_types::Timestamp;
 use std::error::Error;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Runs a user command.
@@ -51,14 +52,6 @@ pub fn host(cell: &Cell, command: HostCommand, json: bool) -> Outcome {
     }
 }
 
-fn kind_name(kind: MemberKind) -> &'static str {
-    match kind {
-        MemberKind::Host => "host",
-        MemberKind::User => "user",
-        MemberKind::Admin => "admin",
-    }
-}
-
 fn add(
     cell: &Cell,
     name: &str,
@@ -67,15 +60,19 @@ fn add(
     handed: &HandedArguments,
     json: bool,
 ) -> Outcome {
+    let by_token = handed.token || (kind == MemberKind::Host && handed.out.is_none());
+    if by_token {
+        return print_token(cell, name, kind, uid, handed, json);
+    }
     let authority = Authority::open(cell.directory(), cell.config.cell_id())?;
     let out = match &handed.out {
         Some(out) => out.clone(),
-        None => cell.directory().join("members").join(format!("{}-{name}", kind_name(kind))),
+        None => cell.directory().join("members").join(format!("{}-{name}", kind.file())),
     };
     let validity = handed.validity.unwrap_or(VALIDITY);
     let member = Members::update(cell.directory(), |members| {
         members.check_new(name, kind, uid)?;
-        let files = hand_over(cell, &out, kind_name(kind))?;
+        let files = hand_over(cell, &out, kind.file())?;
         let identity = identity(name, kind, uid);
         let issued = authority.issue_into(&files, &identity, Usage::Client, validity)?;
         let member = Member::new(name, kind, uid, &issued);
@@ -91,14 +88,43 @@ fn add(
     }
     say!(
         "{} {name} may use the cell; hand over {shown}, by a way that nobody else sees:",
-        kind_name(kind)
+        kind.file()
     );
     say!("  nasd --cell {shown} ls {}:/", cell.config.volume);
     Ok(())
 }
 
+fn print_token(
+    cell: &Cell,
+    name: &str,
+    kind: MemberKind,
+    uid: Option<u32>,
+    handed: &HandedArguments,
+    json: bool,
+) -> Outcome {
+    let manager = match &handed.manager {
+        Some(manager) => manager.clone(),
+        None => cell.config.manager.address.to_string(),
+    };
+    if manager.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified()) {
+        return Err("add --manager HOST:PORT: where the manager is for who joins".into());
+    }
+    let validity = handed.validity.unwrap_or(VALIDITY);
+    let token_for = handed.token_for;
+    let token = invite(cell, &Guest { name, kind, uid, token_for, validity, manager })?;
+    let text = token.to_text();
+    if json {
+        let facts = serde_json::json!({ "token": *text, "expires": token.expires });
+        return output::json(&facts);
+    }
+    let (what, left) = (kind.file(), spoken(token_for.as_secs()));
+    eprintln!("nasd: {what} {name} joins with this command, once, within {left}:");
+    say!("nasd join {}", *text);
+    Ok(())
+}
+
 fn remove(cell: &Cell, name: &str, kind: MemberKind, yes: bool, json: bool) -> Outcome {
-    let what = kind_name(kind);
+    let what = kind.file();
     agree(&format!("{what} {name} would be shut out of the cell at once"), yes)?;
     Members::update(cell.directory(), |members| members.remove(name, kind))?;
     let late = tell_manager(cell, true)?;
@@ -149,6 +175,10 @@ fn list(cell: &Cell, kind: MemberKind, json: bool) -> Outcome {
         let since = day(member.issued);
         say!("{:<24} {uid}{since:<22} {}", member.name, state(member));
     }
+    for invited in members.invitations().iter().filter(|invited| invited.kind == kind) {
+        let until = day(invited.expires);
+        say!("{:<24} invited; its token is good until {until}", invited.name);
+    }
     Ok(())
 }
 
@@ -170,7 +200,7 @@ fn day(seconds: u64) -> String {
 fn facts(member: &Member) -> serde_json::Value {
     serde_json::json!({
         "name": member.name,
-        "kind": kind_name(member.kind),
+        "kind": member.kind.file(),
         "uid": member.uid,
         "serial": member.serial,
         "issued": member.issued,

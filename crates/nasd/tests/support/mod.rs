@@ -29,6 +29,7 @@ pub fn scratch() -> tempfile::TempDir {
 pub struct TestCell {
     pub directory: tempfile::TempDir,
     up: Option<Child>,
+    environment: Vec<(String, PathBuf)>,
 }
 
 /// How a test's cell differs from the usual one.
@@ -47,7 +48,7 @@ impl Default for CellOptions {
 impl TestCell {
     /// Creates, starts and mounts a cell.
     pub fn start(options: &CellOptions) -> Self {
-        let mut cell = TestCell { directory: scratch(), up: None };
+        let mut cell = TestCell { directory: scratch(), up: None, environment: Vec::new() };
         std::fs::create_dir(cell.mountpoint()).unwrap();
         let (drives, port) = (options.drives.to_string(), free_ports(options.drives + 1));
         let port = port.to_string();
@@ -69,10 +70,17 @@ impl TestCell {
         self.up(&[]);
     }
 
+    /// The same, with something in the environment of all its processes.
+    pub fn restart_with(&mut self, name: &str, value: &Path) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self.up(&[]);
+    }
+
     fn up(&mut self, arguments: &[&str]) {
         assert!(self.up.is_none(), "the cell runs already");
         let mut command = nasd();
         command.arg("up").arg(self.cell()).args(arguments).arg("--mount").arg(self.mountpoint());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();

@@ -247,8 +247,9 @@ impl World {
 
     pub fn set_version(&mut self, store: &Store) -> Result<(), StoreError> {
         let Some(name) = self.object() else { return Ok(()) };
-        self.number += 1;
-        let version = self.number;
+        // It only rises, also over those that another world has set.
+        let version = self.histories().now(name).version.max(self.number) + 1;
+        self.number = version;
         let changes =
             SetAttributes { access_control_version: Some(version), ..SetAttributes::default() };
         let outcome = store.setattr(name, &changes, Timestamp(6));

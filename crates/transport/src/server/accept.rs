@@ -7,14 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
+
+use super::accounts::Origin;
 use super::connection::{Connection, start_thread};
 use super::guests::Guests;
-use super::registry::{Place, Registry};
+use super::lines::{Kind, Lines};
+use super::registry::{Closer, Place, Registry};
+use super::standing::{Knock, Strangers};
 use super::watch::Watch;
-use super::{Peer, ServerOptions, Service};
+use super::{Peer, ServerOptions, Service, Standing};
 use crate::tls::TlsWire;
-use crate::wire::{Wire, deadline_after, prepare_socket};
+use crate::wire::{Wire, deadline_after, prepare_socket, wait_unless_closed};
 use crate::{Identity, ServerTls};
+
+/// Descriptors that connections leave to all else that the process does.
+const KEPT_DESCRIPTORS: usize = 128;
 
 /// Pause after a failed accept: the usual reason is that there are no descriptors left, and
 /// another try at once would fail as well.
@@ -36,13 +44,21 @@ pub struct Server {
 /// What the accepting thread has.
 struct Acceptor<S: Service> {
     listener: TcpListener,
-    tls: Option<ServerTls>,
     service: Arc<S>,
-    options: Arc<ServerOptions>,
     stopping: Arc<AtomicBool>,
     registry: Arc<Registry>,
+    strangers: Arc<Strangers>,
+    max_connections: usize,
+    common: Arc<Common>,
+}
+
+/// What each connection's first thread needs of the server.
+struct Common {
+    tls: Option<ServerTls>,
+    options: Arc<ServerOptions>,
     guests: Guests,
     watch: Arc<Watch>,
+    lines: Arc<Lines>,
 }
 
 impl Server {
@@ -63,17 +79,22 @@ impl Server {
         let registry = Arc::new(Registry::default());
         let guests = Guests::default();
         let (watch, watching) = Watch::start(&options.name)?;
+        let name = options.name.clone();
         let acceptor = Acceptor {
             listener: listener.try_clone()?,
-            tls,
             service,
-            options: Arc::new(options),
             stopping: Arc::clone(&stopping),
             registry: Arc::clone(&registry),
-            guests: guests.clone(),
-            watch: Arc::clone(&watch),
+            strangers: Arc::new(Strangers::new(&options)),
+            max_connections: most_connections(&options),
+            common: Arc::new(Common {
+                tls,
+                options: Arc::new(options),
+                guests: guests.clone(),
+                watch: Arc::clone(&watch),
+                lines: Arc::new(Lines::new()),
+            }),
         };
-        let name = acceptor.options.name.clone();
         let thread = start_thread(&name, move || acceptor.run());
         let acceptor = Mutex::new(Some(thread.inspect_err(|_| watch.stop())?));
         let watching = Some(watching);
@@ -136,82 +157,172 @@ impl<S: Service> Acceptor<S> {
     fn run(self) {
         loop {
             match self.listener.accept() {
-                Ok(_) if self.stopping.load(Ordering::Acquire) => return,
+                Ok(_) if self.stopping.load(Ordering::Acquire) => break,
                 Ok((socket, address)) => self.admit(socket, address),
-                Err(_) if self.stopping.load(Ordering::Acquire) => return,
+                Err(_) if self.stopping.load(Ordering::Acquire) => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    self.common.lines.write(Kind::System, || {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    });
+                    self.registry.evict();
                     thread::sleep(ACCEPT_PAUSE);
                 }
             }
         }
+        self.common.lines.finish();
     }
 
     /// Gives a connection its first thread.
     fn admit(&self, socket: TcpStream, address: SocketAddr) {
-        let Some(place) = self.registry.enter(self.options.max_connections) else {
-            tracing::warn!(peer = %address, "refused: too many connections, and none is idle");
-            return;
+        let lines = &self.common.lines;
+        let origin = Origin::of(address.ip());
+        let (knock, standing) = if self.common.tls.is_none() && !self.service.judges() {
+            (Knock::Open, Standing::trusted(&self.strangers, origin))
+        } else {
+            self.strangers.knock(origin, self.common.tls.is_some())
+        };
+        if let Knock::Shut = knock {
+            return lines.write(Kind::Shut, || {
+                tracing::warn!(peer = %address, "refused: too many strangers of its address wait");
+            });
+        }
+        let socket = match Arriving::new(socket, self.common.tls.is_some()) {
+            Ok(socket) => socket,
+            Err(error) => {
+                return lines.write(Kind::System, || {
+                    tracing::warn!(peer = %address, %error, "refused: no descriptor for it");
+                });
+            }
+        };
+        let Arriving { socket, closer } = socket;
+        let Some(place) = self.registry.enter(closer, standing, self.max_connections) else {
+            return lines.write(Kind::Full, || {
+                tracing::warn!(peer = %address, "refused: too many connections, and none can go");
+            });
         };
         let service = Arc::clone(&self.service);
-        let options = Arc::clone(&self.options);
-        let tls = self.tls.clone();
-        let all = (Arc::clone(&self.watch), self.guests.clone());
-        let started = start_thread(&self.options.name, move || {
-            serve(socket, address, tls.as_ref(), service, options, place, all);
+        let common = Arc::clone(&self.common);
+        let started = start_thread(&self.common.options.name, move || {
+            serve(socket, address, knock, service, place, &common);
         });
         if let Err(error) = started {
-            tracing::warn!(peer = %address, %error, "refused: no thread for it");
+            lines.write(Kind::System, || {
+                tracing::warn!(peer = %address, %error, "refused: no thread for it");
+            });
+        }
+    }
+}
+
+/// A socket that was accepted.
+struct Arriving {
+    socket: Accepted,
+    closer: Closer,
+}
+
+/// The same, for its first thread.
+enum Accepted {
+    Plain(Arc<Wire>),
+    ForTls(TcpStream),
+}
+
+impl Arriving {
+    fn new(socket: TcpStream, with_tls: bool) -> io::Result<Arriving> {
+        if with_tls {
+            let closer = Closer::Socket(socket.try_clone()?);
+            return Ok(Arriving { socket: Accepted::ForTls(socket), closer });
+        }
+        let wire = Arc::new(Wire::Tcp(socket));
+        let closer = Closer::Wire(Arc::clone(&wire));
+        Ok(Arriving { socket: Accepted::Plain(wire), closer })
+    }
+}
+
+impl Accepted {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Accepted::Plain(wire) => wire.socket(),
+            Accepted::ForTls(socket) => socket,
         }
     }
 }
 
 /// The first thread of a connection.
 fn serve<S: Service>(
-    socket: TcpStream,
+    accepted: Accepted,
     address: SocketAddr,
-    tls: Option<&ServerTls>,
+    knock: Knock,
     service: Arc<S>,
-    options: Arc<ServerOptions>,
     place: Place,
-    (watch, guests): (Arc<Watch>, Guests),
+    common: &Common,
 ) {
-    let prepared = prepare_socket(&socket, options.send_buffer_bytes, options.receive_buffer_bytes);
+    if let Knock::Wait(patience, door) = knock {
+        if !wait_unless_closed(accepted.socket(), patience) {
+            return;
+        }
+        drop(door);
+    }
+    let Common { options, watch, lines, .. } = common;
+    let socket = accepted.socket();
+    let prepared = prepare_socket(socket, options.send_buffer_bytes, options.receive_buffer_bytes);
     if let Err(error) = prepared {
         tracing::debug!(peer = %address, %error, "connection lost");
         return;
     }
-    let Some((wire, identity)) = secure(socket, address, tls, &options) else {
+    let Some((wire, identity)) = secure(accepted, address, common) else {
         return;
     };
-    let wire = Arc::new(wire);
+    if matches!(identity, Identity::Certified(_)) {
+        place.member.standing.prove();
+    }
     if !place.occupy(&wire) {
         return;
     }
-    guests.add(&identity, &wire);
+    common.guests.add(&identity, &wire);
     let peer = Peer { address, identity };
-    let idle_ms = Arc::clone(&place.idle_ms);
-    let connection = Connection::new(service, options, peer, wire, idle_ms, watch);
+    let member = Arc::clone(&place.member);
+    let (watch, lines) = (Arc::clone(watch), Arc::clone(lines));
+    let connection =
+        Connection::new(service, Arc::clone(options), peer, wire, member, watch, lines);
     connection.run(Arc::new(place));
 }
 
 /// The TLS handshake, if there is to be one.
 fn secure(
-    socket: TcpStream,
+    accepted: Accepted,
     address: SocketAddr,
-    tls: Option<&ServerTls>,
-    options: &ServerOptions,
-) -> Option<(Wire, Identity)> {
-    let Some(tls) = tls else {
-        return Some((Wire::Tcp(socket), Identity::Plain));
+    common: &Common,
+) -> Option<(Arc<Wire>, Identity)> {
+    let (socket, tls) = match (accepted, &common.tls) {
+        (Accepted::Plain(wire), _) => return Some((wire, Identity::Plain)),
+        // Never: there is TLS where a socket was accepted for it.
+        (Accepted::ForTls(_), None) => return None,
+        (Accepted::ForTls(socket), Some(tls)) => (socket, tls),
     };
-    let deadline = deadline_after(options.handshake_timeout);
+    let deadline = deadline_after(common.options.handshake_timeout);
     match TlsWire::accept(socket, tls, deadline) {
-        Ok((wire, identity)) => Some((Wire::Tls(Box::new(wire)), identity)),
+        Ok((wire, identity)) => Some((Arc::new(Wire::Tls(Box::new(wire))), identity)),
         Err(error) => {
-            tracing::warn!(peer = %address, %error, "refused");
+            common.lines.write(Kind::Handshake, || {
+                tracing::warn!(peer = %address, %error, "refused");
+            });
             None
         }
     }
+}
+
+/// How many connections there can be, by the process's limit on descriptors. (A TLS handshake takes two
+/// for a moment. Where there are none left, connections that have proved nothing make room.)
+fn most_connections(options: &ServerOptions) -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let room = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(KEPT_DESCRIPTORS);
+    if room >= options.max_connections {
+        return options.max_connections;
+    }
+    tracing::warn!(
+        descriptors,
+        wanted = options.max_connections,
+        "few descriptors: fewer connections than wanted (raise the limit on open files)"
+    );
+    room.max(1)
 }

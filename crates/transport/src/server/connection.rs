@@ -10,21 +10,22 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use super::ServerOptions;
 use super::begun::Begun;
-use super::registry::Place;
+use super::lines::{Kind, Lines};
+use super::registry::{Member, Place};
 use super::reply::Outbox;
 use super::request::{Received, Request, ServerSource, receive_request};
 use super::service::{Answer, Call, Peer, Service, Waits};
+use super::standing::Next;
 use super::watch::{Watch, Watched};
 use crate::AcceptStatus;
 use crate::record::{Ahead, ReadError, RecordReader};
-use crate::wire::{Patience, Wire};
+use crate::wire::{Patience, Wire, wait_unless_closed};
 
 /// A connection is watched until its turn was found in use so many times in a row.
 const QUIET_LOOKS: u32 = 200;
@@ -88,8 +89,9 @@ pub(super) struct Connection<S: Service> {
     turn_free: Condvar,
     /// Locked by whoever sends.
     sending: Mutex<()>,
-    idle_ms: Arc<AtomicU64>,
+    member: Arc<Member>,
     watch: Arc<Watch>,
+    lines: Arc<Lines>,
 }
 
 /// How a leader's work ended.
@@ -106,8 +108,9 @@ impl<S: Service> Connection<S> {
         options: Arc<ServerOptions>,
         peer: Peer,
         wire: Arc<Wire>,
-        idle_ms: Arc<AtomicU64>,
+        member: Arc<Member>,
         watch: Arc<Watch>,
+        lines: Arc<Lines>,
     ) -> Arc<Self> {
         let lead = Lead {
             records: RecordReader::new(options.max_record_bytes, READ_AHEAD_BYTES),
@@ -133,8 +136,9 @@ impl<S: Service> Connection<S> {
             turn: Mutex::new(turn),
             turn_free: Condvar::new(),
             sending: Mutex::new(()),
-            idle_ms,
+            member,
             watch,
+            lines,
         })
     }
 
@@ -217,7 +221,9 @@ impl<S: Service> Connection<S> {
         let connection = Arc::clone(self);
         let place = Arc::clone(place);
         if let Err(error) = start_thread(&self.options.name, move || connection.run(place)) {
-            tracing::warn!(%error, "no thread for a follower: calls wait for one another");
+            self.lines.write(Kind::System, || {
+                tracing::warn!(%error, "no thread for a follower: calls wait for one another");
+            });
             self.lock_turn().threads -= 1;
         }
     }
@@ -263,9 +269,14 @@ impl<S: Service> Connection<S> {
             if must_send && !self.send(&mut lead.outbox) {
                 return Step::End;
             }
+            let next = self.member.standing.next();
+            if next != Next::Receive && !self.hold_back(next, &mut lead, &mut begun) {
+                return Step::End;
+            }
             let request = match self.receive(&mut lead) {
                 Ok(Received::Call(request)) => request,
                 Ok(Received::Refused(reply)) => {
+                    self.member.standing.note_unproved();
                     lead.outbox.push_head(&reply);
                     continue;
                 }
@@ -281,6 +292,34 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// Answers what was received, and waits before more is, or closes the connection: `false`.
+    fn hold_back(&self, next: Next, lead: &mut Lead<S>, begun: &mut Begun<'_, S>) -> bool {
+        if !self.answer_all(begun, &mut lead.outbox) {
+            return false;
+        }
+        match next {
+            Next::Receive => true,
+            Next::Wait(patience) => wait_unless_closed(self.wire.socket(), patience),
+            Next::Close => {
+                let peer = self.peer.address;
+                self.lines.write(Kind::Unproved, || {
+                    tracing::warn!(%peer, "closed: too many calls in a row that prove nothing");
+                });
+                false
+            }
+        }
+    }
+
+    /// Whether somebody else goes on receiving while a call is executed. A stranger's calls are executed
+    /// one by one, without a look at what they name, and take no threads.
+    fn waits(&self, request: &Request<S::Payload>) -> Waits {
+        if !self.member.standing.is_proved() {
+            return Waits::Never;
+        }
+        let (head, arguments) = request.parts();
+        self.service.waits(&head, arguments, request.payload.as_ref())
+    }
+
     /// Executes a call, or begins it, or leaves it for when somebody else may receive.
     fn dispatch(
         &self,
@@ -288,13 +327,13 @@ impl<S: Service> Connection<S> {
         lead: &mut Lead<S>,
         begun: &mut Begun<'_, S>,
     ) {
-        let (head, arguments) = request.parts();
-        match self.service.waits(&head, arguments, request.payload.as_ref()) {
+        match self.waits(&request) {
             Waits::Never => self.execute_request(&mut request, &mut lead.outbox),
             Waits::Together => {
                 let payload = request.payload.take();
                 let (head, arguments) = request.parts();
-                let call = Call { head: &head, arguments, payload, peer: &self.peer };
+                let (peer, standing) = (&self.peer, &self.member.standing);
+                let call = Call { head: &head, arguments, payload, peer, standing };
                 begun.begin(call, &mut lead.outbox);
             }
             Waits::Alone => {
@@ -400,12 +439,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn receive(&self, lead: &mut Lead<S>) -> Result<Received<S::Payload>, ReadError> {
-        let mut source = ServerSource {
-            wire: &self.wire,
-            options: &self.options,
-            idle_ms: &self.idle_ms,
-            within_since: None,
-        };
+        let mut source = ServerSource::new(&self.wire, &self.options, &self.member);
         receive_request(
             &mut lead.records,
             &mut source,
@@ -421,8 +455,13 @@ impl<S: Service> Connection<S> {
         let payload = request.payload.take();
         let (head, arguments) = request.parts();
         let xid = head.xid;
-        let call = Call { head: &head, arguments, payload, peer: &self.peer };
+        let (peer, standing) = (&self.peer, &self.member.standing);
+        let call = Call { head: &head, arguments, payload, peer, standing };
         let answer = self.guarded(|| self.service.execute(call));
+        if !standing.is_proved() && !self.service.judges() {
+            // Nobody else would count what somebody without a certificate asks for.
+            standing.note_unproved();
+        }
         outbox.push(xid, answer.unwrap_or(Answer::Rejected(AcceptStatus::SystemError)));
     }
 
@@ -441,7 +480,8 @@ impl<S: Service> Connection<S> {
             return true;
         }
         let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = outbox.send(&self.wire, &Patience::from_first_use(self.options.peer_timeout));
+        let patience = self.options.call_patience(self.member.standing.is_proved());
+        let result = outbox.send(&self.wire, &Patience::from_first_use(patience));
         drop(sending);
         match result {
             Ok(()) => true,
@@ -456,17 +496,30 @@ impl<S: Service> Connection<S> {
 
     fn log_lost(&self, error: &io::Error) {
         if error.kind() == io::ErrorKind::TimedOut {
-            tracing::warn!(peer = %self.peer.address, "closed: it does not take its replies");
+            self.lines.write(Kind::Slow, || {
+                tracing::warn!(peer = %self.peer.address, "closed: it does not take its replies");
+            });
         } else {
             tracing::debug!(peer = %self.peer.address, %error, "connection lost");
         }
     }
 
+    /// Logs why nothing more is received, and remembers whose fault it was.
     fn log(&self, error: &ReadError) {
         let peer = self.peer.address;
         match error {
-            ReadError::Frame(error) => tracing::warn!(%peer, %error, "closed: protocol error"),
-            ReadError::Slow => tracing::warn!(%peer, "closed: it stopped in the middle of a call"),
+            ReadError::Frame(error) => {
+                self.member.standing.note_offence();
+                self.lines.write(Kind::Protocol, || {
+                    tracing::warn!(%peer, %error, "closed: protocol error");
+                });
+            }
+            ReadError::Slow => {
+                self.member.standing.note_offence();
+                self.lines.write(Kind::Slow, || {
+                    tracing::warn!(%peer, "closed: a call came too slowly, or not to its end");
+                });
+            }
             ReadError::Idle => tracing::debug!(%peer, "closed: idle"),
             ReadError::Io(error) => tracing::debug!(%peer, %error, "connection lost"),
         }

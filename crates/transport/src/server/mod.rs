@@ -1,14 +1,17 @@
 //! The server's end: accepts connections and runs a service on them.
 
 mod accept;
+mod accounts;
 mod begun;
 mod connection;
 mod guests;
+mod lines;
 mod options;
 mod registry;
 mod reply;
 mod request;
 mod service;
+mod standing;
 mod watch;
 
 pub use accept::Server;
@@ -18,3 +21,4 @@ pub use service::{
     Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Together,
     Waits,
 };
+pub use standing::Standing;

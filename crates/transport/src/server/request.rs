@@ -2,13 +2,14 @@
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use nasd_rpc::{AcceptStatus, CallError, CallHead, OpaqueAuth, ReplyHead};
 use nasd_xdr::{Decoder, xdr_pad};
 
 use super::ServerOptions;
+use super::registry::Member;
 use super::service::{Arriving, Payload, Peer, Receive, Service};
 use crate::FrameError;
 use crate::record::{BUFFER_BYTES, FIRST_HEAD_BYTES, ReadError, RecordReader, Source, Stage};
@@ -234,13 +235,15 @@ fn copy_to(mut from: &[u8], slices: &mut &mut [IoSliceMut<'_>]) {
     }
 }
 
-/// Receives for a server: patient between calls, less so within one.
+/// Receives for a server: patient between calls, less so within one, and least with strangers.
 pub(super) struct ServerSource<'a> {
-    pub(super) wire: &'a Wire,
-    pub(super) options: &'a ServerOptions,
-    /// For how many milliseconds the connection has been idle, for whoever wants to close one.
-    pub(super) idle_ms: &'a AtomicU64,
-    pub(super) within_since: Option<Instant>,
+    wire: &'a Wire,
+    options: &'a ServerOptions,
+    member: &'a Member,
+    /// When the first byte of this call was asked for that did not come with the one before.
+    within_since: Option<Instant>,
+    /// Bytes of it that have come since.
+    within_bytes: u64,
 }
 
 impl Source for ServerSource<'_> {
@@ -250,14 +253,21 @@ impl Source for ServerSource<'_> {
         into: &mut [IoSliceMut<'_>],
         amount: Amount,
     ) -> Result<usize, ReadError> {
-        match stage {
+        let count = match stage {
             Stage::Between => self.receive_between(into, amount),
             Stage::Within => self.receive_within(into, amount),
-        }
+        }?;
+        self.member.standing.note_received(count);
+        Ok(count)
     }
 }
 
-impl ServerSource<'_> {
+impl<'a> ServerSource<'a> {
+    /// For one call.
+    pub(super) fn new(wire: &'a Wire, options: &'a ServerOptions, member: &'a Member) -> Self {
+        ServerSource { wire, options, member, within_since: None, within_bytes: 0 }
+    }
+
     fn receive_between(
         &mut self,
         into: &mut [IoSliceMut<'_>],
@@ -269,15 +279,14 @@ impl ServerSource<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => {
                     if since.is_some() {
-                        self.idle_ms.store(0, Ordering::Relaxed);
+                        self.member.idle_ms.store(0, Ordering::Relaxed);
                     }
                     return result.map_err(ReadError::Io);
                 }
             }
             let idle = since.get_or_insert_with(Instant::now).elapsed();
-            let milliseconds = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).max(1);
-            self.idle_ms.store(milliseconds, Ordering::Relaxed);
-            if idle >= self.options.idle_timeout {
+            self.note_idle(idle);
+            if idle >= self.options.idle_patience(self.member.standing.is_proved()) {
                 return Err(ReadError::Idle);
             }
         }
@@ -288,16 +297,43 @@ impl ServerSource<'_> {
         into: &mut [IoSliceMut<'_>],
         amount: Amount,
     ) -> Result<usize, ReadError> {
+        let mut silent_since = None;
         loop {
             // Asked before each receive: a peer that sends a byte now and then must not hold the
             // connection longer than one that sends none.
             let since = *self.within_since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= self.options.peer_timeout {
+            if since.elapsed() >= self.patience() {
                 return Err(ReadError::Slow);
             }
             match self.wire.receive(into, amount) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result.map_err(ReadError::Io),
+                result => {
+                    if silent_since.is_some() {
+                        self.member.idle_ms.store(0, Ordering::Relaxed);
+                    }
+                    let count = result.map_err(ReadError::Io)?;
+                    self.within_bytes += count as u64;
+                    return Ok(count);
+                }
+            }
+            // One that stops within a call makes room for others like one that stops before it.
+            self.note_idle(silent_since.get_or_insert_with(Instant::now).elapsed());
+        }
+    }
+
+    fn note_idle(&self, idle: Duration) {
+        let milliseconds = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.member.idle_ms.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// How long the call may take that is being received, by what has come of it.
+    fn patience(&self) -> Duration {
+        let first = self.options.call_patience(self.member.standing.is_proved());
+        match self.options.least_bytes_per_second {
+            0 => first,
+            rate => {
+                let milliseconds = self.within_bytes.saturating_mul(1000) / rate;
+                first.saturating_add(Duration::from_millis(milliseconds))
             }
         }
     }

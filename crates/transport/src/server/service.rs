@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 
 use nasd_rpc::{AcceptStatus, AuthStatus, CallHead, OpaqueAuth};
 
+use super::Standing;
 use crate::Identity;
 
 /// Where a call came from.
@@ -86,6 +87,8 @@ pub struct Call<'a, P> {
     pub payload: Option<P>,
     /// Where it comes from.
     pub peer: &'a Peer,
+    /// What its connection has shown of itself, for services that judge it.
+    pub standing: &'a Standing,
 }
 
 /// A reply's verifier. The default is AUTH_NONE.
@@ -175,8 +178,17 @@ pub trait Service: Send + Sync + 'static {
     /// that `execute` relies on before it answers other than `More`.
     fn receive(&self, call: &Arriving<'_>) -> Receive<Self::Payload>;
 
+    /// Whether connections are strangers' until the service says that they are not: then it tells,
+    /// before it answers a call, what that has shown ([`Standing::prove`], [`Standing::note_unproved`]).
+    /// Otherwise whoever can connect is trusted; where there is TLS, whoever has a certificate, and the
+    /// calls of others are counted as such that prove nothing.
+    fn judges(&self) -> bool {
+        false
+    }
+
     /// Whether executing the call may wait for a medium, a lock or another server. If so, another
-    /// thread goes on receiving the connection's calls meanwhile.
+    /// thread goes on receiving the connection's calls meanwhile. Not asked of a stranger's calls, which
+    /// are executed one after the other.
     fn waits(
         &self,
         head: &CallHead<'_>,

@@ -13,6 +13,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::identity::certified;
+use super::pinned::PinnedAuthority;
 use crate::{PeerIdentity, TlsError};
 
 /// PEM texts of one end: the cell's authority, this end's certificate, and its private key.
@@ -55,9 +56,31 @@ impl ServerTls {
     ///
     /// [`TlsError::Configuration`].
     pub fn new(files: &PemFiles<'_>) -> Result<ServerTls, TlsError> {
-        let Parsed { roots, chain, key } = Parsed::new(files)?;
+        let roots = Parsed::new(files)?.roots;
+        Self::with_verifier(files, client_verifier(roots, &provider())?)
+    }
+
+    /// The same, but for clients without a certificate too, who are [`crate::Identity::Anonymous`]:
+    /// the service must see to it what those may do.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Configuration`].
+    pub fn admitting_strangers(files: &PemFiles<'_>) -> Result<ServerTls, TlsError> {
+        let roots = Parsed::new(files)?.roots;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| wrong("authority", &error))?;
+        Self::with_verifier(files, verifier)
+    }
+
+    fn with_verifier(
+        files: &PemFiles<'_>,
+        verifier: Arc<dyn ClientCertVerifier>,
+    ) -> Result<ServerTls, TlsError> {
+        let Parsed { chain, key, .. } = Parsed::new(files)?;
         let provider = provider();
-        let verifier = client_verifier(roots, &provider)?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| wrong("TLS library", &error))?
@@ -99,6 +122,39 @@ impl ClientTls {
     pub fn identity(&self) -> Option<&PeerIdentity> {
         self.identity.as_ref()
     }
+}
+
+impl ClientTls {
+    /// A stranger's: without a certificate, for a server whose chain ends with an authority that
+    /// `is_authority` knows, by its certificate in DER.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Configuration`].
+    pub fn pinned(
+        is_authority: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+        server_name: &str,
+    ) -> Result<ClientTls, TlsError> {
+        let verifier = PinnedAuthority::new(Box::new(is_authority), provider());
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| wrong("TLS library", &error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        let server_name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| wrong("name of the server", &format!("{server_name:?} is not a name")))?;
+        Ok(ClientTls { config: Arc::new(config), server_name, identity: None })
+    }
+}
+
+/// The first certificate of a PEM text, in DER.
+///
+/// # Errors
+///
+/// [`TlsError::Configuration`] where there is none.
+pub fn first_certificate(pem: &[u8]) -> Result<Vec<u8>, TlsError> {
+    Ok(certificates("authority", pem)?.swap_remove(0).to_vec())
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -3,9 +3,10 @@
 mod config;
 mod error;
 mod identity;
+mod pinned;
 mod wire;
 
-pub use config::{ClientTls, PemFiles, ServerTls};
+pub use config::{ClientTls, PemFiles, ServerTls, first_certificate};
 pub use error::TlsError;
 pub(crate) use error::tls_error_within;
 pub use identity::{Certified, Identity, PeerIdentity};

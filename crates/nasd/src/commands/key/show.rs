@@ -1,6 +1,6 @@
 //! `nasd key show`: which keys there are. The keyring says it all; no drive is asked.
 
-use crate::cell::{Cell, MasterKeys, now};
+use crate::cell::{Cell, Keyring, MasterKeys, Seal, now};
 use crate::commands::Outcome;
 use crate::output::{self, say};
 use crate::time::spoken;
@@ -55,6 +55,7 @@ pub fn show(cell: &Cell, json: bool) -> Outcome {
             })
             .collect();
         return output::json(&serde_json::json!({
+            "sealed_by": sealed_by(&keyring),
             "rotate_keys_every": cell.config.manager.rotate_keys_every,
             "drives": drives,
             "partitions": partitions,
@@ -69,10 +70,22 @@ pub fn show(cell: &Cell, json: bool) -> Outcome {
         let keys = format!("partition {partition}, working");
         say!("{place:<18} {keys:<20} {epoch:>5}  {:<12} by hand", "");
     }
+    match sealed_by(&keyring) {
+        Some(by) => say!("the keyring is sealed by a {by}"),
+        None => say!("the keyring is not sealed"),
+    }
     if drives.iter().any(|drive| drive.master_key_here) {
         say!("master-keys.toml is in the cell's directory: move it to where no network reaches");
     }
     Ok(())
+}
+
+/// `passphrase` or `credential`; nothing if the keyring is not sealed.
+fn sealed_by(keyring: &Keyring) -> Option<&'static str> {
+    keyring.seal().map(|seal| match seal {
+        Seal::Passphrase { .. } => "passphrase",
+        Seal::Credential { .. } => "credential",
+    })
 }
 
 fn describe(

@@ -1,0 +1,169 @@
+//! Revocation by the access control version, while eight clients work as fast as they can: no request
+//! that is sent after the answer to the change succeeds.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use nasd_capability::{SecretKey, capability_key};
+use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_drive::DriveOptions;
+use nasd_protocol::Status;
+use nasd_protocol::drive::{
+    FlushpartitionArguments, GetattrArguments, Procedure, ReadArguments, SetattrArguments,
+    WriteArguments,
+};
+use nasd_protocol::manager::IssuedCapability;
+use nasd_transport::{ClientOptions, Connection};
+use nasd_types::{ObjectName, Protection, SetAttributes};
+
+const OBJECT_BYTES: usize = 48 << 20;
+const BLOCK: usize = 4096;
+/// How many times the object's capabilities are revoked.
+const ROUNDS: u64 = 6;
+/// How long clients work before a capability is revoked, and after it.
+const BEFORE: Duration = Duration::from_millis(120);
+const AFTER: Duration = Duration::from_millis(80);
+/// Requests of a client that has several on their way.
+const DEPTH: usize = 16;
+
+/// A request: when it was sent, and whether it succeeded.
+struct Tried {
+    sent: Instant,
+    succeeded: bool,
+}
+
+/// An object that is not in the cache, so that reads wait for the medium, many of them together.
+fn cold_object() -> (TestDrive, ObjectName) {
+    let device = new_device();
+    let drive = TestDrive::on(Arc::clone(&device), DriveOptions::default(), START);
+    let name = drive.new_object();
+    let data = pattern(1, 4 << 20);
+    for offset in (0..OBJECT_BYTES).step_by(data.len()) {
+        drive.write(name, offset as u64, &data);
+    }
+    let flush = FlushpartitionArguments { partition: PARTITION };
+    assert!(drive.by(Signer::working(), Procedure::Flushpartition, &flush).status.is_none());
+    drop(drive);
+    (TestDrive::on(device, DriveOptions::default(), START + 3600 * SECOND), name)
+}
+
+/// Where a client reads next.
+fn scattered(client: usize, number: usize) -> u64 {
+    let blocks = OBJECT_BYTES / BLOCK;
+    ((client * 7919 + number * 104_729) % blocks * BLOCK) as u64
+}
+
+/// One request after the other: reads, writes and getattrs.
+fn one_by_one(
+    drive: &TestDrive,
+    name: ObjectName,
+    signer: &Signer,
+    client: usize,
+    over: &AtomicBool,
+) -> Vec<Tried> {
+    let channel = Connection::tcp(drive.server().address(), &ClientOptions::default()).unwrap();
+    let mut tried = Vec::new();
+    let data = vec![7; BLOCK];
+    while !over.load(Ordering::Relaxed) {
+        let offset = scattered(client, tried.len());
+        let request = match tried.len() % 3 {
+            0 => {
+                let arguments = ReadArguments::single(name, offset, BLOCK as u64);
+                Request::new(Procedure::Read, &arguments, signer.clone())
+            }
+            1 => {
+                let arguments = WriteArguments::single(name, offset, BLOCK, false);
+                let write = Request::new(Procedure::Write, &arguments, signer.clone());
+                Request { data: &data, ..write }
+            }
+            _ => Request::new(Procedure::Getattr, &GetattrArguments { name }, signer.clone()),
+        };
+        let sent = Instant::now();
+        let status = drive.ask_over(&channel, &request).unwrap().status;
+        assert!(matches!(status, None | Some(Status::RefusedDigest)), "{status:?}");
+        tried.push(Tried { sent, succeeded: status.is_none() });
+    }
+    tried
+}
+
+/// Many reads on their way at once, which wait for the medium together.
+fn pipelined(
+    drive: &TestDrive,
+    name: ObjectName,
+    authority: &Authority,
+    client: usize,
+    over: &AtomicBool,
+) -> Vec<Tried> {
+    let options =
+        ConnectOptions { connections: 1, retry: RetryPolicy::none(), ..ConnectOptions::default() };
+    let address = drive.server().address().to_string();
+    let reader = DriveClient::tcp(address, Some(DRIVE), &options);
+    let mut tried = Vec::new();
+    let mut under_way = VecDeque::new();
+    let mut begun = 0;
+    while !over.load(Ordering::Relaxed) || !under_way.is_empty() {
+        while !over.load(Ordering::Relaxed) && under_way.len() < DEPTH {
+            begun += 1;
+            let offset = scattered(client, begun);
+            let sent = Instant::now();
+            under_way.push_back((sent, reader.begin_read(authority, name, offset, vec![0; BLOCK])));
+        }
+        if let Some((sent, read)) = under_way.pop_front() {
+            let succeeded = read.wait().0.is_ok();
+            tried.push(Tried { sent, succeeded });
+        }
+    }
+    tried
+}
+
+/// Lets the clients work with a capability of `version`, raises that, and returns when the answer was
+/// there with all that was tried.
+fn revoke_under_load(drive: &TestDrive, name: ObjectName, version: u64) -> (Instant, Vec<Tried>) {
+    let capability = drive.capability(name);
+    let signer = Signer::minted(&capability, &capability, version);
+    let key = capability_key(&SecretKey::new(key_of(WORKING_KEY)), &capability, version);
+    let issued = IssuedCapability { capability, key, sealed: None };
+    let authority = Authority::capability(&issued, Protection::INTEGRITY_ARGS);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (signer, authority, over) = (&signer, &authority, &over);
+        let clients: Vec<_> = (0..8)
+            .map(|client| {
+                scope.spawn(move || match client % 2 {
+                    0 => one_by_one(drive, name, signer, client, over),
+                    _ => pipelined(drive, name, authority, client, over),
+                })
+            })
+            .collect();
+        std::thread::sleep(BEFORE);
+        let access_control_version = Some(version + 1);
+        let changes = SetAttributes { access_control_version, ..SetAttributes::default() };
+        let arguments = SetattrArguments { name, durable: false, changes };
+        let answered = drive.by(Signer::working(), Procedure::Setattr, &arguments);
+        let revoked = Instant::now();
+        assert!(answered.status.is_none() && answered.proved);
+        std::thread::sleep(AFTER);
+        over.store(true, Ordering::Relaxed);
+        (revoked, clients.into_iter().flat_map(|client| client.join().unwrap()).collect())
+    })
+}
+
+#[test]
+fn nothing_that_is_sent_after_the_answer_succeeds() {
+    let (drive, name) = cold_object();
+    for version in 5..5 + ROUNDS {
+        let (revoked, tried) = revoke_under_load(&drive, name, version);
+        let (before, after): (Vec<_>, Vec<_>) =
+            tried.into_iter().partition(|tried| tried.sent <= revoked);
+        let succeeded = |tried: &[Tried]| tried.iter().filter(|tried| tried.succeeded).count();
+        assert!(succeeded(&before) > 100, "{} of {} before", succeeded(&before), before.len());
+        assert!(after.len() > 50, "{} after", after.len());
+        assert_eq!(succeeded(&after), 0, "of {} that were sent after the answer", after.len());
+    }
+}
