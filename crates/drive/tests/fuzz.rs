@@ -9,6 +9,7 @@ mod fuzzing;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::*;
 use fuzzing::fuzz;
@@ -27,7 +28,7 @@ use nasd_protocol::drive::{
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Region, Verifier};
 use nasd_rpc::{AuthSys, CallHead, OpaqueAuth, RecordParser, ReplyHead};
 use nasd_store::{OpenOptions, Store};
-use nasd_transport::{Answer, Arriving, Call, Identity, Payload, Peer, Receive, Service};
+use nasd_transport::{Answer, Arriving, Call, Identity, Payload, Peer, Receive, Service, Standing};
 use nasd_types::limits::MAX_RECORD_BYTES;
 use nasd_types::{
     Compression, ObjectId, ObjectName, PartitionId, Protection, SeekTarget, SetAttributes,
@@ -40,6 +41,7 @@ struct Bare {
     drive: Drive,
     nonces: NonceSource,
     clock: u64,
+    standing: Standing,
 }
 
 impl Bare {
@@ -53,12 +55,18 @@ impl Bare {
         let time = Arc::clone(&machine);
         let environment = Environment::new(
             move || Timestamp(time.load(Ordering::Relaxed)),
+            || Duration::ZERO,
             move || random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
         );
         let drive = Drive::new(store, DriveOptions::default(), environment).unwrap();
         // Behind what is refused as from before the start.
         machine.fetch_add(5 * SECOND, Ordering::Relaxed);
-        Bare { drive, nonces: NonceSource::new(7), clock: START + 5 * SECOND }
+        Bare {
+            drive,
+            nonces: NonceSource::new(7),
+            clock: START + 5 * SECOND,
+            standing: Standing::of_no_connection(),
+        }
     }
 
     /// Serves a call as the transport would; the number of its outcome.
@@ -88,7 +96,13 @@ impl Bare {
             }
         };
         let _ = self.drive.waits(head, arguments, payload.as_ref());
-        match self.drive.execute(Call { head, arguments, payload, peer: &peer }) {
+        match self.drive.execute(Call {
+            head,
+            arguments,
+            payload,
+            peer: &peer,
+            standing: &self.standing,
+        }) {
             Answer::Results { results, .. } => {
                 let status = results.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
                 done(head.procedure) + u64::from(status)
@@ -100,7 +114,7 @@ impl Bare {
 
     /// A call with a right digest, whatever its arguments are.
     fn signed(&self, procedure: u32, body: &[u8], by: &Signer, protection: Protection) -> u64 {
-        let credential = Credential::new(by.claimed, Suite::Blake3, protection).to_body();
+        let credential = Credential::new(by.claimed.clone(), Suite::Blake3, protection).to_body();
         let nonce = self.nonces.draw(Timestamp(self.clock));
         let secret = by.secret.as_ref().unwrap();
         let keys = DigestKeys::new(secret, Suite::Blake3);

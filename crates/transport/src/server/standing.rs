@@ -149,6 +149,12 @@ impl Standing {
         }
     }
 
+    /// That of calls that come over no connection: for whoever calls a service by itself, as tests do.
+    pub fn of_no_connection() -> Standing {
+        let strangers = Arc::new(Strangers::new(&ServerOptions::default()));
+        Standing::trusted(&strangers, Origin::V4(0))
+    }
+
     /// That of a connection to a service that trusts whoever can connect.
     pub(super) fn trusted(strangers: &Arc<Strangers>, origin: Origin) -> Standing {
         Standing::new(strangers, origin, PROVED, 0)
