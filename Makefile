@@ -1,5 +1,5 @@
 # The two commands of the README, and those that developers use.
-.PHONY: run test bench lint deps
+.PHONY: run test bench fuzz lint deps
 
 # Try it: build, start a cell, copy real files in and out, show what happened.
 # `make run FROM=dir` takes your own files.
@@ -15,6 +15,13 @@ test: deps lint
 bench: deps
 	cargo build --release --locked -p nasd
 	./target/release/nasd bench $(if $(DIR),--dir "$(DIR)")
+
+# Each fuzzing target for so long: six minutes are an hour in all.
+fuzz: deps
+	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd-drive --test fuzz -- \
+		--nocapture --test-threads=1
+	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd --bin nasd cell::fuzz -- \
+		--nocapture --test-threads=1
 
 lint:
 	cargo fmt --all --check

@@ -41,6 +41,7 @@ struct Bare {
     drive: Drive,
     nonces: NonceSource,
     clock: u64,
+    standing: Standing,
 }
 
 impl Bare {
@@ -60,7 +61,12 @@ impl Bare {
         let drive = Drive::new(store, DriveOptions::default(), environment).unwrap();
         // Behind what is refused as from before the start.
         machine.fetch_add(5 * SECOND, Ordering::Relaxed);
-        Bare { drive, nonces: NonceSource::new(7), clock: START + 5 * SECOND }
+        Bare {
+            drive,
+            nonces: NonceSource::new(7),
+            clock: START + 5 * SECOND,
+            standing: Standing::of_no_connection(),
+        }
     }
 
     /// Serves a call as the transport would; the number of its outcome.
@@ -90,9 +96,13 @@ impl Bare {
             }
         };
         let _ = self.drive.waits(head, arguments, payload.as_ref());
-        let standing = Standing::stranger(address.ip());
-        let call = Call { head, arguments, payload, peer: &peer, standing: &standing };
-        match self.drive.execute(call) {
+        match self.drive.execute(Call {
+            head,
+            arguments,
+            payload,
+            peer: &peer,
+            standing: &self.standing,
+        }) {
             Answer::Results { results, .. } => {
                 let status = results.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
                 done(head.procedure) + u64::from(status)

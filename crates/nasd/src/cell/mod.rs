@@ -17,6 +17,8 @@ mod authority;
 mod config;
 mod create;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod handed;
 mod invitation;
 mod keeper;

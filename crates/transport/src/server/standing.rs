@@ -14,7 +14,6 @@
 //! | when there are too many connections | goes first | goes when it is idle |
 //! | look-ups before a call is verified, threads beside the first | none | as the service wishes |
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -150,10 +149,10 @@ impl Standing {
         }
     }
 
-    /// That of a stranger's first call from an address, for those who call a service without a server.
-    pub fn stranger(address: IpAddr) -> Standing {
+    /// That of calls that come over no connection: for whoever calls a service by itself, as tests do.
+    pub fn of_no_connection() -> Standing {
         let strangers = Arc::new(Strangers::new(&ServerOptions::default()));
-        Standing::new(&strangers, Origin::of(address), 0, 0)
+        Standing::trusted(&strangers, Origin::V4(0))
     }
 
     /// That of a connection to a service that trusts whoever can connect.

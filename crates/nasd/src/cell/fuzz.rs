@@ -1,0 +1,171 @@
+//! Fuzzing of the files of a cell: whatever is in them, reading them is an answer and no panic. How:
+//! `crates/protocol/tests/fuzzing`.
+
+use super::authority::Authority;
+use super::config::CellConfig;
+use super::keyring::{DriveKeys, Keyring, PartitionKeys};
+use super::master_keys::{MasterKeys, master_keys_path};
+use super::members::Members;
+use super::tls_directory;
+use nasd_transport::{ClientTls, PemFiles, ServerTls};
+use nasd_types::{CellId, DriveId, PartitionId};
+use std::fs;
+
+#[path = "../../../protocol/tests/fuzzing/mod.rs"]
+mod fuzzing;
+
+const MEMBERS: &str = "\
+[[member]]
+name = \"alice\"
+kind = \"user\"
+uid = 1000
+serial = \"0a\"
+issued = 1700000000
+expires = 1800000000
+removed = 1750000000
+";
+
+const CELL: &str = "\
+version = 1
+id = \"cececececececececececececececece\"
+volume = \"main\"
+protection = \"integrity-args\"
+
+[manager]
+address = \"127.0.0.1:7300\"
+
+[[drive]]
+index = 1
+id = \"00000000000000d1\"
+address = \"127.0.0.1:7301\"
+device = \"drives/drive-1.img\"
+partition = 1
+cache_bytes = 268435456
+";
+
+/// An outcome by the kind of error, as text without what was in the file.
+fn outcome<T, E: std::fmt::Debug>(result: &Result<T, E>) -> u64 {
+    match result {
+        Ok(_) => 0,
+        Err(error) => {
+            let words =
+                format!("{error:?}").replace(|letter: char| !letter.is_ascii_alphabetic(), "");
+            words.bytes().take(120).fold(1, |sum, byte| sum.wrapping_mul(31) ^ u64::from(byte))
+        }
+    }
+}
+
+/// The text, and one with letters of two bytes in it.
+fn samples(text: &str) -> Vec<Vec<u8>> {
+    vec![text.as_bytes().to_vec(), text.replace("00", "\u{e9}").into_bytes()]
+}
+
+#[test]
+fn keyrings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.toml");
+    let drive = DriveId(0xd1);
+    let mut keyring = Keyring::default();
+    keyring.insert(drive, &DriveKeys::generate().unwrap());
+    keyring.insert_partition(drive, PartitionId(2), &PartitionKeys::generate().unwrap());
+    keyring.save(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    fuzzing::fuzz("keyring.toml", samples(&text), |input| {
+        // It stays private to its owner.
+        fs::write(&path, input).unwrap();
+        let keyring = Keyring::load(&path);
+        if let Ok(keyring) = &keyring {
+            let _ = (keyring.get(drive), keyring.has_partition(drive, PartitionId(2)));
+        }
+        outcome(&keyring.map(|_| ()))
+    });
+}
+
+#[test]
+fn master_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = DriveId(0xd1);
+    let mut keys = MasterKeys::new();
+    keys.draw(drive).unwrap();
+    keys.save(folder.path()).unwrap();
+    let path = master_keys_path(folder.path());
+    let text = fs::read_to_string(&path).unwrap();
+    fuzzing::fuzz("master keys", samples(&text), |input| {
+        fs::write(&path, input).unwrap();
+        let keys = MasterKeys::load(folder.path());
+        if let Ok(keys) = &keys {
+            let _ = keys.of(drive);
+        }
+        outcome(&keys.map(|_| ()))
+    });
+}
+
+#[test]
+fn cell_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.toml");
+    fuzzing::fuzz("cell.toml", samples(CELL), |input| {
+        fs::write(&path, input).unwrap();
+        let config = CellConfig::load(&path);
+        if let Ok(config) = &config {
+            // What was read can be written, and read again.
+            fs::write(&path, config.to_text().unwrap()).unwrap();
+            let again = CellConfig::load(&path).unwrap();
+            assert_eq!(again.to_text(), config.to_text());
+        }
+        outcome(&config.map(|_| ()))
+    });
+}
+
+#[test]
+fn ledgers_of_members() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(tls_directory(folder.path())).unwrap();
+    fuzzing::fuzz("members.toml", samples(MEMBERS), |input| {
+        fs::write(Members::path(folder.path()), input).unwrap();
+        let members = Members::load(folder.path());
+        if let Ok(members) = &members {
+            members.all().iter().for_each(|member| drop(member.identity()));
+        }
+        outcome(&members.map(|_| ()))
+    });
+}
+
+#[test]
+fn certificate_files() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(tls_directory(folder.path())).unwrap();
+    Authority::create(folder.path(), CellId([0xce; 16])).unwrap();
+    let read = |name: &str| fs::read(tls_directory(folder.path()).join(name)).unwrap();
+    let (certificate, key) = (read("ca.pem"), read("ca.key"));
+    check_pem(&certificate, &key);
+}
+
+/// Each of the three files is what is fuzzed, in turn, beside two that are right.
+fn check_pem(certificate: &[u8], key: &[u8]) {
+    let both = [certificate, key].concat();
+    fuzzing::fuzz("certificates", vec![certificate.to_vec(), key.to_vec(), both], |input| {
+        let files = [
+            PemFiles { authority: input, certificate, key },
+            PemFiles { authority: certificate, certificate: input, key },
+            PemFiles { authority: certificate, certificate, key: input },
+        ];
+        files.iter().fold(0, |sum, files| {
+            let server = outcome(&ServerTls::new(files).map(|_| ()));
+            let client = outcome(&ClientTls::new(files, "manager.nasd.internal").map(|_| ()));
+            sum.wrapping_mul(131) ^ server ^ client.rotate_left(7)
+        })
+    });
+}
+
+/// The samples are what they should be: otherwise only refusals are fuzzed.
+#[test]
+fn the_samples_are_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.toml");
+    fs::write(&path, CELL).unwrap();
+    CellConfig::load(&path).unwrap();
+    fs::create_dir_all(tls_directory(folder.path())).unwrap();
+    fs::write(Members::path(folder.path()), MEMBERS).unwrap();
+    assert_eq!(Members::load(folder.path()).unwrap().all().len(), 1);
+}
