@@ -8,42 +8,44 @@
 //! | 4 | the capability's minimum meets the drive's and the partition's | `Minimum` | [`admit`] |
 //! | 5 | the nonce's timestamp is in the window | `Skew` | [`admit`] |
 //! | 6 | the nonce was not seen, and is not from before the drive's start | `Replay` | [`admit`] |
-//! | 7 | the capability has not expired | `Expired` | [`admit`] |
-//! | 8 | it names this drive | `Drive` | [`admit`] |
-//! | 9 | it names the partition | `Partition` | [`admit`] |
-//! | 10 | it names the object | `Object` | [`admit`] |
-//! | 11 | it has the rights | `Rights` | [`admit`] |
-//! | 12 | its region has the bytes | `Region` | [`admit`] |
-//! | 13 | the partition has the key | `Key` | the drive |
-//! | 14 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
-//! | 15 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
-//! | 16 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
-//! | 17 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
-//! | 18 | of a request that has waited: steps 1-4 and 7-15 still pass | theirs | [`admit_again`] |
+//! | 7 | no narrowing of the capability widens it | `Chain` | [`admit`], [`effective`] |
+//! | 8 | the capability, as narrowed, has not expired | `Expired` | [`admit`] |
+//! | 9 | it names this drive | `Drive` | [`admit`] |
+//! | 10 | it names the partition | `Partition` | [`admit`] |
+//! | 11 | it names the object | `Object` | [`admit`] |
+//! | 12 | it has the rights, as narrowed | `Rights` | [`admit`] |
+//! | 13 | its region, as narrowed, has the bytes | `Region` | [`admit`] |
+//! | 14 | the partition has the key | `Key` | the drive |
+//! | 15 | the capability's key epoch is not gone | `Epoch` | [`crate::WorkingKeys::of_epoch`] |
+//! | 16 | the object exists, and the digest is right | `Digest` | [`Admission::prove`] |
+//! | 17 | the nonce was still not seen; now it is | `Replay` | [`Proved::record`] |
+//! | 18 | the data are those whose tag the digest covers | `Digest` | the drive, [`DigestKeys::data`] |
+//! | 19 | of a request that has waited: steps 1-4 and 7-16 still pass | theirs | [`admit_again`] |
 //!
-//! Steps 1-16 come before the payload of a write is received, and step 15 before any room is found
-//! for it; so that there is a moment between 15 and 16, after which nothing may fail but by the
-//! nonce. Steps 1-12 look at the request and a few constants, and so come first. What they tell, the
-//! caller knew. Steps 13 and 14 tell about keys, and
+//! Steps 1-17 come before the payload of a write is received, and step 16 before any room is found
+//! for it; so that there is a moment between 16 and 17, after which nothing may fail but by the
+//! nonce. Steps 1-13 look at the request and a few constants, and so come first. What they tell, the
+//! caller knew. Steps 14 and 15 tell about keys, and
 //! nothing about objects. The access control version has no status of its own: a capability that it
 //! revoked, one that was forged, and one for an object that does not exist are the same wrong digest,
 //! as anything else would tell strangers which objects there are. The look-up of the access control version is the only one that can find an
 //! object missing; that is answered like a wrong digest, after about the same work (how long the
 //! look-up itself took is not hidden). The nonce is recorded last, so that only somebody with the key can use nonces up; a second copy of the same
-//! request that passed step 6 at the same time is stopped at step 16, before anything is done.
+//! request that passed step 6 at the same time is stopped at step 17, before anything is done.
 //!
-//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 13 to 17 are left out: it is allowed
+//! With NO_PROTECTION nothing proves who asks, so that steps 5, 6 and 14 to 18 are left out: it is allowed
 //! to those without a key only for what anybody may ask, and with a capability only on a drive
 //! whose own minimum is NO_PROTECTION, which is to say that it trusts its network.
 //!
-//! PRIVACY_CAPABILITY would be undone before step 1, PRIVACY_ARGS after step 14 (the operation's
-//! own arguments, which steps 9-12 need, are known only then, so that these move behind it).
+//! A sealed capability (PRIVACY_CAPABILITY) is opened before step 1, which takes the working key, so
+//! that steps 14 and 15 come first then, and a seal that is not right is a wrong digest. PRIVACY_ARGS
+//! would be undone after step 15 (the operation's own arguments, which steps 10-13 need, are known only then, so that these move behind it).
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
 use crate::{
     Capability, CoveredData, Digest, DigestKeys, KeyKind, KeyKinds, Nonce, NonceWindow, Refusal,
-    SecretKey, Suite,
+    SecretKey, Suite, effective, narrow::Narrowing,
 };
 
 /// What a drive demands of every request.
@@ -71,6 +73,10 @@ pub struct Claim<'a> {
     pub protection: Protection,
     /// Present exactly when `key` is [`KeyKind::Capability`].
     pub capability: Option<&'a Capability>,
+    /// What its holders took away from it, in that order.
+    pub narrowings: &'a [Narrowing],
+    /// Whether it came sealed, so that nobody on the way could read it.
+    pub was_sealed: bool,
 }
 
 /// What an operation is about to touch.
@@ -102,15 +108,16 @@ pub struct Access<'a> {
     pub keys: KeyKinds,
 }
 
-/// A request that has passed all checks but those of its digest (steps 1-12).
+/// A request that has passed all checks but those of its digest (steps 1-13).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request that was admitted is not authorized yet"]
 pub struct Admission {
     protection: Protection,
     nonce: Nonce,
+    region: ByteRange,
 }
 
-/// A request whose digest is right (steps 1-15), and whose nonce is not used up yet.
+/// A request whose digest is right (steps 1-16), and whose nonce is not used up yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the nonce of a request whose digest is right must be recorded"]
 pub struct Proved(Authorized);
@@ -120,9 +127,10 @@ pub struct Proved(Authorized);
 pub struct Authorized {
     protection: Protection,
     nonce: Nonce,
+    region: ByteRange,
 }
 
-/// Steps 1-12: every check that needs neither the digest nor a look-up.
+/// Steps 1-13: every check that needs neither the digest nor a look-up.
 pub fn admit(
     rules: &DriveRules<'_>,
     claim: &Claim<'_>,
@@ -138,13 +146,16 @@ pub fn admit(
     if !claim.protection.is_empty() {
         window.check(now, nonce)?;
     }
+    let mut region = ByteRange::ALL;
     if let Some(capability) = claim.capability {
-        check_capability(rules.drive, capability, access, now)?;
+        let allowed = effective(capability, claim.narrowings)?;
+        check_capability(rules.drive, &allowed, access, now)?;
+        region = allowed.region;
     }
-    Ok(Admission { protection: claim.protection, nonce: *nonce })
+    Ok(Admission { protection: claim.protection, nonce: *nonce, region })
 }
 
-/// Steps 1-4 and 7-12 once more, of a request that was authorized and has waited since: for those
+/// Steps 1-4 and 7-13 once more, of a request that was authorized and has waited since: for those
 /// rules, and what the capability says, at this time.
 pub fn admit_again(
     rules: &DriveRules<'_>,
@@ -157,7 +168,10 @@ pub fn admit_again(
     check_protection(rules, claim)?;
     check_minimum(rules, claim)?;
     match claim.capability {
-        Some(capability) => check_capability(rules.drive, capability, access, now),
+        Some(capability) => {
+            let allowed = effective(capability, claim.narrowings)?;
+            check_capability(rules.drive, &allowed, access, now)
+        }
         None => Ok(()),
     }
 }
@@ -191,11 +205,16 @@ fn check_protection(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Ref
             return if actual.is_empty() { Ok(()) } else { Err(Refusal::Protection) };
         }
         (_, Some(capability)) => capability.minimum_protection,
-        // Without a digest, anybody could say that he has the key.
-        (_, None) => rules.minimum_protection | Protection::INTEGRITY_ARGS,
+        // Without a digest, anybody could say that he has the key. It shows no capability that
+        // anybody could read.
+        (_, None) => {
+            let readable = rules.minimum_protection - Protection::PRIVACY_CAPABILITY;
+            readable | Protection::INTEGRITY_ARGS
+        }
     };
-    let understood = Protection::SUPPORTED.contains(actual) && actual.is_meaningful();
-    if understood && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
+    let is_sealed = actual.contains(Protection::PRIVACY_CAPABILITY);
+    let has_a_meaning = actual.is_understood() && is_sealed == claim.was_sealed;
+    if has_a_meaning && actual.contains(minimum) { Ok(()) } else { Err(Refusal::Protection) }
 }
 
 /// Step 4. A capability says how it may be used; one that may be used with less than is demanded
@@ -206,7 +225,7 @@ fn check_minimum(rules: &DriveRules<'_>, claim: &Claim<'_>) -> Result<(), Refusa
     if claim.capability.is_none_or(is_enough) { Ok(()) } else { Err(Refusal::Minimum) }
 }
 
-/// Steps 7-12, the checks of a capability against the operation.
+/// Steps 8-13, the checks of a capability, as it was narrowed, against the operation.
 pub fn check_capability(
     drive: DriveId,
     capability: &Capability,
@@ -259,12 +278,17 @@ impl Target<'_> {
 }
 
 impl Admission {
+    /// The bytes of the object that may be known of; all of them with a key.
+    pub fn region(&self) -> ByteRange {
+        self.region
+    }
+
     /// Whether the digest must be verified, so that keys have to be looked up.
     pub fn needs_digest(&self) -> bool {
         !self.protection.is_empty()
     }
 
-    /// Steps 15 and 16: [`prove`](Self::prove) and [`Proved::record`].
+    /// Steps 16 and 17: [`prove`](Self::prove) and [`Proved::record`].
     pub fn verify(
         self,
         keys: Option<&DigestKeys>,
@@ -277,7 +301,7 @@ impl Admission {
         self.prove(keys, covered, data, digest)?.record(window, now)
     }
 
-    /// Step 15. `keys` are those of the key that was claimed; `None` when the object that the
+    /// Step 16. `keys` are those of the key that was claimed; `None` when the object that the
     /// capability names does not exist. `data` is what is announced of the bulk data, exactly when
     /// the request is of a kind that has any and the protection covers it.
     pub fn prove(
@@ -287,7 +311,8 @@ impl Admission {
         data: Option<&CoveredData>,
         digest: &Digest,
     ) -> Result<Proved, Refusal> {
-        let authorized = Authorized { protection: self.protection, nonce: self.nonce };
+        let Admission { protection, nonce, region } = self;
+        let authorized = Authorized { protection, nonce, region };
         if !self.needs_digest() {
             return Ok(Proved(authorized));
         }
@@ -318,6 +343,11 @@ impl Authorized {
     /// How the reply must be protected.
     pub fn protection(&self) -> Protection {
         self.protection
+    }
+
+    /// The bytes of the object that may be known of; all of them with a key.
+    pub fn region(&self) -> ByteRange {
+        self.region
     }
 
     /// The request's nonce, which the reply's digest covers.

@@ -1,8 +1,7 @@
 //! The public half of a capability.
 //!
-//! Attenuation and delegation would be further fields here (a parent's fields and the chain of
-//! narrowings), covered by [`crate::capability_key`]; both halves' layouts are versioned by the
-//! domain string there.
+//! Its layout is versioned by the domain string of [`crate::capability_key`]. What its holder took
+//! away from it before he handed it on goes beside it, see [`crate::narrow`].
 
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp,

@@ -31,6 +31,9 @@
 //! with its length word. Of a reply: the results without the bulk data but with its length word.
 //! The three parts of a request delimit themselves, so that they are simply joined.
 //!
+//! With PRIVACY_DATA the data tag is that of their authenticated encryption ([`crate::privacy`])
+//! instead, so that they are gone through once.
+//!
 //! `data` is `Some`, even if empty, exactly when INTEGRITY_DATA is asked for and the message is of
 //! a kind that carries bulk data: requests of `write`, successful replies of `read`.
 
@@ -124,16 +127,22 @@ struct Purposes {
 struct WayPurposes {
     args: Purpose,
     data: Purpose,
+    private_args: Purpose,
+    private_data: Purpose,
 }
 
 static BLAKE3: Purposes = Purposes {
     request: WayPurposes {
         args: Purpose::new("nasd v1 blake3 request arguments"),
         data: Purpose::new("nasd v1 blake3 request data"),
+        private_args: Purpose::new("nasd v1 blake3 request private arguments"),
+        private_data: Purpose::new("nasd v1 blake3 request private data"),
     },
     reply: WayPurposes {
         args: Purpose::new("nasd v1 blake3 reply arguments"),
         data: Purpose::new("nasd v1 blake3 reply data"),
+        private_args: Purpose::new("nasd v1 blake3 reply private arguments"),
+        private_data: Purpose::new("nasd v1 blake3 reply private data"),
     },
 };
 
@@ -141,10 +150,14 @@ static AEGIS: Purposes = Purposes {
     request: WayPurposes {
         args: Purpose::new("nasd v1 aegis request arguments"),
         data: Purpose::new("nasd v1 aegis request data"),
+        private_args: Purpose::new("nasd v1 aegis request private arguments"),
+        private_data: Purpose::new("nasd v1 aegis request private data"),
     },
     reply: WayPurposes {
         args: Purpose::new("nasd v1 aegis reply arguments"),
         data: Purpose::new("nasd v1 aegis reply data"),
+        private_args: Purpose::new("nasd v1 aegis reply private arguments"),
+        private_data: Purpose::new("nasd v1 aegis reply private data"),
     },
 };
 
@@ -164,11 +177,15 @@ struct SubKeys {
     purposes: &'static WayPurposes,
     args: SecretKey,
     data: OnceLock<SecretKey>,
+    private_args: OnceLock<SecretKey>,
+    private_data: OnceLock<SecretKey>,
 }
 
 impl SubKeys {
     fn new(key: &SecretKey, purposes: &'static WayPurposes) -> SubKeys {
-        SubKeys { purposes, args: purposes.args.derive(key, &[]), data: OnceLock::new() }
+        let args = purposes.args.derive(key, &[]);
+        let (data, private_args, private_data) = Default::default();
+        SubKeys { purposes, args, data, private_args, private_data }
     }
 }
 
@@ -228,6 +245,18 @@ impl DigestKeys {
         CoveredData { length: joined_length(data), tag }
     }
 
+    /// The sub-key that encrypts arguments or results.
+    pub(crate) fn private_args(&self, way: Way) -> &SecretKey {
+        let sub_keys = self.sub_keys(way);
+        sub_keys.private_args.get_or_init(|| sub_keys.purposes.private_args.derive(&self.key, &[]))
+    }
+
+    /// The sub-key that encrypts bulk data.
+    pub(crate) fn private_data(&self, way: Way) -> &SecretKey {
+        let sub_keys = self.sub_keys(way);
+        sub_keys.private_data.get_or_init(|| sub_keys.purposes.private_data.derive(&self.key, &[]))
+    }
+
     fn sub_keys(&self, way: Way) -> &SubKeys {
         match way {
             Way::Request => &self.request,
@@ -267,7 +296,7 @@ fn digest(
 }
 
 /// Saturation can't happen: slices in memory don't add up to 2^64 bytes.
-fn joined_length(slices: &[&[u8]]) -> u64 {
+pub(crate) fn joined_length(slices: &[&[u8]]) -> u64 {
     slices.iter().map(|slice| slice.len() as u64).sum()
 }
 
@@ -320,7 +349,7 @@ fn aegis_128x2(key: &SecretKey, nonce: &[u8; 16], message: &Message<'_>) -> [u8;
     mac.finalize()
 }
 
-fn first_half(bytes: &[u8; 32]) -> [u8; 16] {
+pub(crate) fn first_half(bytes: &[u8; 32]) -> [u8; 16] {
     let mut half = [0; 16];
     half.copy_from_slice(&bytes[..16]);
     half

@@ -8,7 +8,10 @@
 //! * [`key`]: the key hierarchy of Table 6 and how keys are derived from each other; [`seal`]: how a
 //!   new key travels.
 //! * [`capability`], [`mint`]: the public half, and the key that belongs to it.
-//! * [`suite`], [`digest`]: which algorithms, and what exactly a digest covers.
+//! * [`narrow`]: how a holder narrows it and hands it on; [`sealed`]: how it is kept from readers.
+//! * [`text`]: capabilities as text and URLs, to be handed over.
+//! * [`suite`], [`digest`], [`privacy`]: which algorithms, what exactly a digest covers, and how what
+//!   nobody else may read is encrypted.
 //! * [`nonce`], [`window`]: fresh nonces for clients, and the drive's memory of those seen.
 //! * [`authorize`]: every check of a request, in its one fixed order; [`refusal`]: their outcomes.
 //!
@@ -18,12 +21,16 @@ pub mod authorize;
 pub mod capability;
 pub mod digest;
 pub mod key;
-pub mod lookahead;
-mod mint;
+mod lookahead;
+pub mod mint;
+pub mod narrow;
 pub mod nonce;
+pub mod privacy;
 pub mod refusal;
 pub mod seal;
+pub mod sealed;
 pub mod suite;
+pub mod text;
 pub mod window;
 
 pub use authorize::{
@@ -33,8 +40,14 @@ pub use capability::{CAPABILITY_BYTES, Capability};
 pub use digest::{CoveredData, DIGEST_BYTES, DataTag, Digest, DigestKeys, Way, procedure_bytes};
 pub use key::{KEY_BYTES, KeyKind, KeyKinds, SecretKey, WorkingKey, WorkingKeys, derive};
 pub use mint::capability_key;
+pub use narrow::{
+    Chain, MAX_NARROWINGS, NARROWING_BYTES, NarrowError, Narrowing, effective, narrowed_key,
+};
 pub use nonce::{NONCE_BYTES, Nonce, NonceSource};
+pub use privacy::Altered;
 pub use refusal::Refusal;
 pub use seal::{SALT_BYTES, SealedKey, TAG_BYTES};
+pub use sealed::{SEALED_NONCE_BYTES, SealedCapability, SealingKeys};
 pub use suite::Suite;
+pub use text::{CapabilityUrl, Delegated, TEXT_PREFIX, TextError, URL_PREFIX};
 pub use window::{NonceWindow, WindowOptions};

@@ -2,8 +2,8 @@
 
 use nasd_capability::{
     Access, Admission, Capability, Claim, CoveredData, Digest, DigestKeys, DriveRules, KeyKind,
-    KeyKinds, Nonce, NonceWindow, Refusal, SecretKey, Suite, Target, Way, WindowOptions, admit,
-    capability_key,
+    KeyKinds, Narrowing, Nonce, NonceWindow, Refusal, SecretKey, Suite, Target, Way, WindowOptions,
+    admit, capability_key,
 };
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp,
@@ -42,6 +42,8 @@ struct Request {
     suite: Option<Suite>,
     protection: Protection,
     capability: Option<Capability>,
+    narrowings: Vec<Narrowing>,
+    was_sealed: bool,
     target: Target<'static>,
     rights: Rights,
     bytes: Option<ByteRange>,
@@ -58,6 +60,8 @@ impl Request {
             suite: Some(Suite::Blake3),
             protection: Protection::INTEGRITY_ARGS,
             capability: Some(capability()),
+            narrowings: Vec::new(),
+            was_sealed: false,
             target: Target::Object(PARTITION, OBJECT),
             rights: Rights::READ,
             bytes: Some(ByteRange::new(4096, 4096)),
@@ -86,6 +90,8 @@ impl Request {
             suite: self.suite,
             protection: self.protection,
             capability: self.capability.as_ref(),
+            narrowings: &self.narrowings,
+            was_sealed: self.was_sealed,
         };
         let access =
             Access { target: self.target, rights: self.rights, bytes: self.bytes, keys: self.keys };
@@ -102,7 +108,7 @@ type Fault = (Refusal, fn(&mut Request, &NonceWindow));
 
 /// In the order of the checks. `Replay` comes after `Skew` here and relies on the timestamp that
 /// it finds, so that both may be there at once.
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 13] = [
     (Refusal::Suite, |request, _| request.suite = Some(Suite::Aegis)),
     (Refusal::Key, |request, _| request.keys = KeyKinds::default()),
     (Refusal::Protection, |request, _| request.protection = Protection::NONE.complement()),
@@ -111,6 +117,10 @@ const FAULTS: [Fault; 12] = [
     (Refusal::Replay, |request, window| {
         window.record(NOW, &request.nonce).expect("the first use");
         window.record(NOW, &request.nonce).expect_err("the second");
+    }),
+    (Refusal::Chain, |request, _| {
+        let widest = Narrowing::of(request.capability());
+        request.narrowings = vec![Narrowing { region: ByteRange::ALL, ..widest }];
     }),
     (Refusal::Expired, |request, _| request.capability().expires = NOW),
     (Refusal::Drive, |request, _| request.capability().drive = DriveId(1)),
@@ -133,7 +143,7 @@ fn of_any_faults_together_the_first_in_order_is_told() {
             }
         }
         let expected = FAULTS.get(faults.trailing_zeros() as usize).map(|(refusal, _)| *refusal);
-        assert_eq!(request.admit(&window).err(), expected, "faults {faults:012b}");
+        assert_eq!(request.admit(&window).err(), expected, "faults {faults:013b}");
     }
 }
 
@@ -178,6 +188,52 @@ fn protection_must_meet_both_minimums() {
         request.protection = actual;
         assert_eq!(request.refusal(), expected, "{drive:?} {minimum:?} {actual:?}");
     }
+}
+
+#[test]
+fn what_is_narrowed_decides() {
+    let widest = Narrowing::of(&capability());
+    let cases = [
+        (widest, None),
+        (Narrowing { rights: Rights::WRITE, ..widest }, Some(Refusal::Rights)),
+        (Narrowing { rights: Rights::READ, ..widest }, None),
+        (Narrowing { region: ByteRange::new(4096, 4096), ..widest }, None),
+        (Narrowing { region: ByteRange::new(4096, 4095), ..widest }, Some(Refusal::Region)),
+        (Narrowing { region: ByteRange::new(4097, 4096), ..widest }, Some(Refusal::Region)),
+        (Narrowing { expires: NOW, ..widest }, Some(Refusal::Expired)),
+        (Narrowing { expires: NOW.plus_ns(2), ..widest }, Some(Refusal::Chain)),
+        (Narrowing { rights: widest.rights | Rights::FLUSH, ..widest }, Some(Refusal::Chain)),
+    ];
+    for (narrowing, expected) in cases {
+        let request = Request { narrowings: vec![narrowing], ..Request::new() };
+        assert_eq!(request.refusal(), expected, "{narrowing:?}");
+        // The last one decides, and hides nothing that was wrong before.
+        let request = Request { narrowings: vec![narrowing; 8], ..Request::new() };
+        assert_eq!(request.refusal(), expected, "{narrowing:?}, eight times");
+        let request = Request { narrowings: vec![narrowing; 9], ..Request::new() };
+        assert_eq!(request.refusal(), Some(Refusal::Chain), "{narrowing:?}, nine times");
+    }
+    let region = ByteRange::new(4096, 4096);
+    let request = Request { narrowings: vec![Narrowing { region, ..widest }], ..Request::new() };
+    assert_eq!(request.admit(&window()).expect("as asked for").region(), region);
+}
+
+#[test]
+fn a_capability_is_sealed_exactly_with_its_option() {
+    let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_CAPABILITY;
+    for (protection, was_sealed, expected) in [
+        (private, true, None),
+        (private, false, Some(Refusal::Protection)),
+        (Protection::INTEGRITY_ARGS, true, Some(Refusal::Protection)),
+        (Protection::PRIVACY_CAPABILITY, true, Some(Refusal::Protection)),
+    ] {
+        let request = Request { protection, was_sealed, ..Request::new() };
+        assert_eq!(request.refusal(), expected, "{protection:?} {was_sealed}");
+    }
+    // A key has no capability that could be kept from anybody.
+    let mut drive_key = Request::with_key(KeyKind::Drive, PartitionId(0));
+    drive_key.protection = private;
+    assert_eq!(drive_key.refusal(), Some(Refusal::Protection));
 }
 
 #[test]

@@ -91,6 +91,7 @@ impl From<ClientError> for ClerkError {
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. }
             | ClientError::WrongDrive { .. }
+            | ClientError::NotSealed
             | ClientError::ClockTooFar { .. }
             | ClientError::NoCommonSuite { .. } => ClerkError::Protocol(error.to_string()),
         }

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use nasd_capability::{Capability, DigestKeys, SALT_BYTES, SealedKey, SecretKey, Suite};
+use nasd_capability::{
+    Capability, Chain, DigestKeys, KeyKind, NarrowError, Narrowing, SALT_BYTES, SealedKey,
+    SecretKey, Suite, effective, narrowed_key,
+};
 use nasd_protocol::manager::IssuedCapability;
 use nasd_protocol::{Credential, CredentialKey};
 use nasd_types::{PartitionId, Protection};
@@ -13,6 +16,8 @@ use nasd_types::{PartitionId, Protection};
 #[derive(Clone)]
 pub struct Authority {
     key: CredentialKey,
+    /// The capability as it was minted, if it is one's.
+    root: Option<Capability>,
     secret: SecretKey,
     protection: Protection,
     suite: Option<Suite>,
@@ -32,14 +37,51 @@ impl Authority {
     /// the best that drive and client both have.
     pub fn new(key: CredentialKey, secret: SecretKey, protection: Protection) -> Self {
         let prepared = [OnceLock::new(), OnceLock::new()];
-        Authority { key, secret, protection, suite: None, prepared }
+        let root = key.capability().copied();
+        // A key shows no capability that anybody could read.
+        let protection = match key.kind() {
+            KeyKind::Capability => protection,
+            _ => protection - Protection::PRIVACY_CAPABILITY,
+        };
+        Authority { key, root, secret, protection, suite: None, prepared }
     }
 
     /// The authority of a capability. Requests are protected as the capability demands, and by these
     /// options besides.
     pub fn capability(issued: &IssuedCapability, protection: Protection) -> Self {
+        Self::delegated(issued, Chain::default(), protection)
+    }
+
+    /// The authority of a capability that was narrowed before it was handed on. The key of `issued` is
+    /// that of the last narrowing.
+    pub fn delegated(issued: &IssuedCapability, chain: Chain, protection: Protection) -> Self {
         let protection = protection | issued.capability.minimum_protection;
-        Self::new(CredentialKey::Capability(issued.capability), issued.key.clone(), protection)
+        let sealed = issued.sealed.filter(|_| protection.contains(Protection::PRIVACY_CAPABILITY));
+        let key = match sealed {
+            Some(sealed) => CredentialKey::sealed(sealed, chain),
+            None => CredentialKey::narrowed(issued.capability, chain),
+        };
+        let root = Some(issued.capability);
+        Authority { root, ..Self::new(key, issued.key.clone(), protection) }
+    }
+
+    /// The authority of the same capability with fewer rights, a smaller region or an earlier
+    /// expiry. Nobody is asked; who has it can't take the narrowing back.
+    ///
+    /// # Errors
+    ///
+    /// [`NarrowError`] if it would be refused: it allows more, or was narrowed too often.
+    pub fn narrowed(&self, by: Narrowing) -> Result<Authority, NarrowError> {
+        let root = self.root.as_ref().ok_or(NarrowError::NotACapability)?;
+        let before = Chain::new(self.key.narrowings().to_vec())?;
+        let chain = before.narrowed(root, by)?;
+        let key = match self.key.sealed_capability() {
+            Some(sealed) => CredentialKey::sealed(*sealed, chain),
+            None => CredentialKey::narrowed(*root, chain),
+        };
+        let secret = narrowed_key(self.secret.clone(), &[by]);
+        let narrowed = Self::new(key, secret, self.protection);
+        Ok(Authority { root: self.root, suite: self.suite, ..narrowed })
     }
 
     /// The authority of the drive's administrator.
@@ -72,9 +114,16 @@ impl Authority {
         Authority { suite: Some(suite), ..self }
     }
 
-    /// The capability, if it is one's.
-    pub fn as_capability(&self) -> Option<&Capability> {
-        self.key.capability()
+    /// What the capability allows, narrowed as it is, if it is one's.
+    pub fn as_capability(&self) -> Option<Capability> {
+        effective(self.root.as_ref()?, self.key.narrowings()).ok()
+    }
+
+    /// Whether it can be shown as its protection demands: a capability that nobody on the way may
+    /// read must have been sealed by who minted it.
+    pub(crate) fn can_be_shown(&self) -> bool {
+        let wants_seal = self.protection.contains(Protection::PRIVACY_CAPABILITY);
+        !wants_seal || self.key.sealed_capability().is_some()
     }
 
     /// How requests and replies are protected.
@@ -101,7 +150,7 @@ impl Authority {
             Suite::Aegis => 1,
         };
         Some(self.prepared[slot].get_or_init(|| Prepared {
-            credential: Credential::new(self.key, suite, self.protection).to_body(),
+            credential: Credential::new(self.key.clone(), suite, self.protection).to_body(),
             keys: DigestKeys::new(&self.secret, suite),
         }))
     }

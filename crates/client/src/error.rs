@@ -33,6 +33,13 @@ pub enum ClientError {
     #[error("the connection was lost during the call, and then the file manager answered: {0}")]
     Uncertain(ManagerStatus),
 
+    /// PRIVACY_CAPABILITY was asked for, but nobody sealed the capability, so that it was not sent.
+    #[error(
+        "the capability was not sealed by who minted it, so that it can't be kept from readers on \
+         the way: ask for a sealed one, or do without PRIVACY_CAPABILITY"
+    )]
+    NotSealed,
+
     /// The server could not be reached, or did not answer, until the deadline.
     #[error("{server} is away: gave up after {} s and {tries} tries: {last}", taken.as_secs())]
     Unreachable {

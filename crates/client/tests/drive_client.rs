@@ -21,6 +21,7 @@ use support::{FakeHost, Fault, MORNING, options};
 
 const ARGS: Protection = Protection::INTEGRITY_ARGS;
 const DATA: Protection = ARGS.union(Protection::INTEGRITY_DATA);
+const PRIVATE: Protection = DATA.union(Protection::PRIVACY_DATA);
 const CONTENTS: &[u8] = b"some object's data";
 
 fn setup() -> (Arc<FakeHost>, Arc<FakeDrive>, DriveClient) {
@@ -47,7 +48,7 @@ fn capability(rights: Rights) -> Capability {
 fn holder(rights: Rights, access_control_version: u64) -> Authority {
     let capability = capability(rights);
     let key = capability_key(&working_key(), &capability, access_control_version);
-    Authority::capability(&IssuedCapability { capability, key }, ARGS)
+    Authority::capability(&IssuedCapability { capability, key, sealed: None }, ARGS)
 }
 
 fn read(client: &DriveClient, authority: &Authority) -> Result<Vec<u8>, ClientError> {
@@ -59,7 +60,7 @@ fn read(client: &DriveClient, authority: &Authority) -> Result<Vec<u8>, ClientEr
 
 #[test]
 fn every_operation_with_every_protection_and_suite() {
-    for protection in [ARGS, DATA] {
+    for protection in [ARGS, DATA, PRIVATE] {
         for suite in Suite::available() {
             let (_, drive, client) = setup();
             let authority = manager(protection).with_suite(*suite);
@@ -129,7 +130,7 @@ fn without_protection_nothing_is_proved() {
     let (_, drive, client) = setup();
     let minimum_protection = Protection::NONE;
     let capability = Capability { minimum_protection, ..capability(Rights::READ) };
-    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]) };
+    let issued = IssuedCapability { capability, key: SecretKey::new([0; 32]), sealed: None };
     let authority = Authority::capability(&issued, Protection::NONE);
     assert_eq!(read(&client, &authority).expect("on a drive that allows it"), CONTENTS);
     drive.script.then(&[Fault::DataAltered]);
@@ -233,7 +234,7 @@ fn altered_replies_are_found_out() {
         Fault::OldReply,
     ];
     for fault in faults {
-        for protection in [ARGS, DATA] {
+        for protection in [ARGS, DATA, PRIVATE] {
             let (_, drive, client) = setup();
             let authority = manager(protection);
             read(&client, &authority).expect("read");
@@ -253,6 +254,24 @@ fn altered_data_are_found_out_where_asked_for() {
     let error = read(&client, &manager(DATA)).unwrap_err();
     assert!(matches!(error, ClientError::BadReplyDigest { .. }));
     assert_ne!(read(&client, &manager(ARGS)).expect("only the arguments are covered"), CONTENTS);
+}
+
+#[test]
+fn private_data_that_were_altered_are_wiped() {
+    for suite in Suite::available() {
+        let (_, drive, client) = setup();
+        let authority = manager(PRIVATE).with_suite(*suite);
+        drive.script.then(&[Fault::DataAltered]);
+        let mut into = [7; 100];
+        let error = client.read(&authority, OBJECT, 0, &mut into).unwrap_err();
+        assert!(matches!(error, ClientError::BadReplyDigest { .. }));
+        let (private, rest) = into.split_at(CONTENTS.len());
+        assert!(private.iter().all(|byte| *byte == 0) && rest.iter().all(|byte| *byte == 7));
+        drive.script.then(&[Fault::DataAltered]);
+        let (outcome, into) = client.begin_read(&authority, OBJECT, 0, vec![7; 100]).wait();
+        assert!(matches!(outcome, Err(ClientError::BadReplyDigest { .. })));
+        assert!(into[..CONTENTS.len()].iter().all(|byte| *byte == 0));
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn setup() -> (Arc<FakeDrive>, DriveClient) {
 #[test]
 fn reads_bring_the_same_as_those_of_one_call_in_any_order() {
     let (_, client) = setup();
-    for protection in [ARGS, ARGS | Protection::INTEGRITY_DATA] {
+    for protection in [ARGS, ARGS | Protection::INTEGRITY_DATA, Protection::SUPPORTED] {
         let authority = manager(protection);
         let begun: Vec<_> = (0..CONTENTS.len() as u64)
             .map(|offset| client.begin_read(&authority, OBJECT, offset, vec![0; 4]))

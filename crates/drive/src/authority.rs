@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use nasd_capability::{
-    Access, Admission, Authorized, Capability, CoveredData, Digest, DigestKeys, DriveRules, Nonce,
-    Proved, Refusal, Suite, admit, admit_again, capability_key, procedure_bytes,
+    Access, Admission, Authorized, Capability, Claim, CoveredData, Digest, DigestKeys, DriveRules,
+    KeyKind, Nonce, Proved, Refusal, SealedCapability, Suite, admit, admit_again, capability_key,
+    narrowed_key, procedure_bytes,
 };
 use nasd_protocol::auth::AuthError;
-use nasd_protocol::{Credential, CredentialKey, Verifier};
+use nasd_protocol::{Credential, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
 use nasd_types::{ObjectId, ObjectName, PartitionId, Protection, Timestamp};
@@ -18,7 +19,7 @@ use nasd_types::{ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 use crate::Drive;
 use crate::audit::Subject;
 use crate::counters::Holder;
-use crate::key_cache::KeyName;
+use crate::key_cache::{Derived, KeyName};
 use crate::key_ring::KeyRing;
 
 /// A call whose security header is understood, and nothing more.
@@ -126,9 +127,15 @@ impl<'a> Claimed<'a> {
         [&self.procedure, self.credential_body, self.arguments]
     }
 
+    /// What the checks look at; `opened` is what a sealed capability was opened to.
+    fn claim<'c>(&'c self, opened: Option<&'c Capability>) -> Claim<'c> {
+        let claim = self.credential.claim();
+        Claim { capability: claim.capability.or(opened), ..claim }
+    }
+
     fn holder(&self) -> Holder {
-        match self.credential.key {
-            CredentialKey::Capability(_) => Holder::Capability,
+        match self.credential.key.kind() {
+            KeyKind::Capability => Holder::Capability,
             _ => Holder::Key,
         }
     }
@@ -143,7 +150,7 @@ impl<'a> Claimed<'a> {
 }
 
 impl Drive {
-    /// Steps 1-12: what can be told from the request alone.
+    /// Steps 1-13: what can be told from the request alone, if its capability is not sealed.
     pub(crate) fn admit(
         &self,
         claimed: &Claimed<'_>,
@@ -154,7 +161,8 @@ impl Drive {
         if access.target.partition() == Some(PartitionId::AUDIT) {
             return Err(Refusal::Key);
         }
-        let claim = claimed.credential.claim();
+        let opened = self.open_claimed(claimed)?;
+        let claim = claimed.claim(opened.as_ref());
         admit(&self.rules(access), &claim, access, claimed.nonce(), &self.window, now)
     }
 
@@ -167,7 +175,7 @@ impl Drive {
         }
     }
 
-    /// Steps 13-16.
+    /// Steps 14-17.
     pub(crate) fn verify(
         &self,
         claimed: &Claimed<'_>,
@@ -198,14 +206,19 @@ impl Drive {
             claimed.data.as_ref(),
             &claimed.verifier.digest,
         )?;
-        if let (Some(name), Some(keys)) = (&found.new_name, &found.keys) {
-            self.keys.keep(name, keys);
+        if let (true, Some(keys), Some(suite)) =
+            (found.is_new, &found.keys, claimed.credential.suite())
+        {
+            let name = KeyName { key: &claimed.credential.key, suite };
+            let Found { opened, access_control_version, .. } = found;
+            let keys = Arc::clone(keys);
+            self.keys.keep(&name, Derived { access_control_version, opened, keys });
         }
         let subject = claimed.subject();
         Ok(Vouched { proved, found, holder, subject, generation })
     }
 
-    /// Step 16.
+    /// Step 17.
     pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
         let Vouched { proved, found, holder, subject, generation } = vouched;
         let authorized = proved.record(&self.window, now)?;
@@ -222,7 +235,7 @@ impl Drive {
         })
     }
 
-    /// Step 18: whether what was granted when the arguments came still is, now that the data have
+    /// Step 19: whether what was granted when the arguments came still is, now that the data have
     /// come, which may have taken their time. A key that has only become the previous one still is
     /// a key.
     pub(crate) fn grant_again(
@@ -232,7 +245,8 @@ impl Drive {
         grant: &Grant,
         now: Timestamp,
     ) -> Result<(), Denied> {
-        let claim = claimed.credential.claim();
+        let opened = self.open_claimed(claimed)?;
+        let claim = claimed.claim(opened.as_ref());
         admit_again(&self.rules(access), &claim, access, now)?;
         if grant.is_revoked() {
             return Err(Refusal::Digest.into());
@@ -246,44 +260,72 @@ impl Drive {
         if digest == claimed.verifier.digest { Ok(()) } else { Err(Refusal::Digest.into()) }
     }
 
-    /// Steps 13 and 14, and the look-up of step 15.
+    /// Steps 14 and 15, and the look-up of step 16.
     fn find_keys(&self, ring: &KeyRing, claimed: &Claimed<'_>) -> Result<Found, Denied> {
-        let key = claimed.credential.key;
+        let credential = &claimed.credential;
         // `admit` has checked that the suite is known.
-        let suite = claimed.credential.suite().ok_or(Refusal::Suite)?;
-        let secret;
-        let mut object = None;
-        let (secret, access_control_version) = match &key {
-            CredentialKey::Capability(capability) => {
-                let working = ring.working_key(capability)?;
-                object = self.subject(capability)?;
-                let version = match &object {
-                    Some(found) => found.access_control_version(),
-                    None if has_version(capability.object) => None,
-                    None => Some(0),
-                };
-                let Some(version) = version else {
-                    return Ok(Found::NONE);
-                };
-                let name = KeyName { key, access_control_version: version, suite };
-                if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found::kept(keys, object, version));
-                }
-                secret = capability_key(working, capability, version);
-                (&secret, version)
-            }
-            direct => {
-                let secret = ring.direct_key(direct)?;
-                let name = KeyName { key, access_control_version: 0, suite };
-                if let Some(keys) = self.keys.find(&name) {
-                    return Ok(Found::kept(keys, object, 0));
-                }
-                (secret, 0)
-            }
+        let suite = credential.suite().ok_or(Refusal::Suite)?;
+        let name = KeyName { key: &credential.key, suite };
+        if let Some(sealed) = credential.key.sealed_capability() {
+            let opened = self.open(ring, credential, sealed)?;
+            let found = self.find_capability_keys(ring, &name, &opened)?;
+            return Ok(Found { opened: Some(opened), ..found });
+        }
+        if let Some(capability) = credential.key.capability() {
+            return self.find_capability_keys(ring, &name, capability);
+        }
+        let secret = ring.direct_key(&credential.key)?;
+        match self.keys.find(&name, 0) {
+            Some(keys) => Ok(Found::kept(keys, None, 0)),
+            None => Ok(Found::derived(DigestKeys::new(secret, suite), None, 0)),
+        }
+    }
+
+    /// The same for a capability, as it was minted.
+    fn find_capability_keys(
+        &self,
+        ring: &KeyRing,
+        name: &KeyName<'_>,
+        capability: &Capability,
+    ) -> Result<Found, Denied> {
+        let working = ring.working_key(capability)?;
+        let object = self.subject(capability)?;
+        let version = match &object {
+            Some(found) => found.access_control_version(),
+            None if has_version(capability.object) => None,
+            None => Some(0),
         };
-        let keys = Arc::new(DigestKeys::new(secret, suite));
-        let name = KeyName { key, access_control_version, suite };
-        Ok(Found { keys: Some(keys), new_name: Some(name), object, access_control_version })
+        let Some(version) = version else {
+            return Ok(Found::NONE);
+        };
+        if let Some(keys) = self.keys.find(name, version) {
+            return Ok(Found::kept(keys, object, version));
+        }
+        let minted = capability_key(working, capability, version);
+        let secret = narrowed_key(minted, name.key.narrowings());
+        Ok(Found::derived(DigestKeys::new(&secret, name.suite), object, version))
+    }
+
+    /// The capability of a call that shows it sealed.
+    fn open_claimed(&self, claimed: &Claimed<'_>) -> Result<Option<Capability>, Refusal> {
+        let credential = &claimed.credential;
+        let sealed = credential.key.sealed_capability();
+        sealed.map(|sealed| self.open(&self.ring.read(), credential, sealed)).transpose()
+    }
+
+    /// Opens a sealed capability, unless that was done before.
+    fn open(
+        &self,
+        ring: &KeyRing,
+        credential: &Credential,
+        sealed: &SealedCapability,
+    ) -> Result<Capability, Refusal> {
+        let suite = credential.suite().ok_or(Refusal::Suite)?;
+        let name = KeyName { key: &credential.key, suite };
+        match self.keys.opened(&name) {
+            Some(opened) => Ok(opened),
+            None => ring.open(sealed),
+        }
     }
 
     /// The object that a capability is for, if it exists and has a version.
@@ -315,19 +357,27 @@ pub(crate) fn is_synthetic(object: ObjectId) -> bool {
 struct Found {
     /// `None` when there is no object, so that no digest can be right.
     keys: Option<Arc<DigestKeys>>,
-    /// Under which name to keep them, if they were not kept already.
-    new_name: Option<KeyName>,
+    /// Whether they are not kept yet.
+    is_new: bool,
+    /// What a sealed capability was opened to.
+    opened: Option<Capability>,
     object: Option<Located>,
     access_control_version: u64,
 }
 
 impl Found {
     const NONE: Found =
-        Found { keys: None, new_name: None, object: None, access_control_version: 0 };
+        Found { keys: None, is_new: false, opened: None, object: None, access_control_version: 0 };
 
     /// With keys that are kept already.
     fn kept(keys: Arc<DigestKeys>, object: Option<Located>, access_control_version: u64) -> Found {
-        Found { keys: Some(keys), new_name: None, object, access_control_version }
+        Found { keys: Some(keys), object, access_control_version, ..Found::NONE }
+    }
+
+    /// With keys that were derived just now.
+    fn derived(keys: DigestKeys, object: Option<Located>, access_control_version: u64) -> Found {
+        let is_new = true;
+        Found { is_new, ..Found::kept(Arc::new(keys), object, access_control_version) }
     }
 }
 

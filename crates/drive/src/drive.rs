@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
+use nasd_transport::BufferPool;
 use nasd_types::{PartitionId, Protection, Timestamp};
 
 use crate::audit::AuditTrail;
@@ -16,6 +17,9 @@ use crate::key_ring::{CurrentRing, KeyRing};
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
 use crate::{DriveOptions, Environment, ScrubPass};
+
+/// Most memory for encryption that is kept while nobody uses it.
+const IDLE_BUFFER_BYTES: usize = 16 << 20;
 
 /// A drive: an object store behind the protocol of `specs/nasd.x`. It keeps nothing about clients
 /// but the nonces that it has seen.
@@ -30,6 +34,8 @@ pub struct Drive {
     pub(crate) keys: KeyCache,
     pub(crate) window: NonceWindow,
     pub(crate) nonces: NonceSource,
+    /// For data that are encrypted or decrypted.
+    pub(crate) buffers: BufferPool,
     pub(crate) counters: Counters,
     pub(crate) audit: AuditTrail,
     pub(crate) scrub: ScrubProgress,
@@ -67,6 +73,7 @@ impl Drive {
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
+            buffers: BufferPool::new(IDLE_BUFFER_BYTES),
             counters: Counters::default(),
             audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),

@@ -9,7 +9,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use nasd_capability::{Capability, Refusal, SecretKey, WorkingKey, WorkingKeys};
+use nasd_capability::{
+    Capability, Refusal, SealedCapability, SealingKeys, SecretKey, WorkingKey, WorkingKeys,
+};
 use nasd_protocol::CredentialKey;
 use nasd_protocol::drive::PartitionState;
 use nasd_store::{PartitionKeys, PartitionSettings, Store, StoreError, StoredKey};
@@ -22,6 +24,8 @@ use crate::key_cache::KeyCache;
 struct PartitionRing {
     key: Option<SecretKey>,
     working: Option<WorkingKeys>,
+    /// What capabilities of an epoch are opened with.
+    sealing: Vec<(u32, SealingKeys)>,
     settings: PartitionSettings,
 }
 
@@ -69,6 +73,16 @@ impl KeyRing {
         self.working(capability.partition)?.of_epoch(capability.key_epoch)
     }
 
+    /// The capability that was sealed under one of the working keys.
+    pub(crate) fn open(&self, sealed: &SealedCapability) -> Result<Capability, Refusal> {
+        // Which says whether there is such a key, in the same words as of a plain capability.
+        self.working(sealed.partition)?.of_epoch(sealed.key_epoch)?;
+        let ring = self.partitions.get(&sealed.partition).ok_or(Refusal::Key)?;
+        let of_epoch = ring.sealing.iter().find(|(epoch, _)| *epoch == sealed.key_epoch);
+        let (_, keys) = of_epoch.ok_or(Refusal::Epoch)?;
+        keys.open(sealed).ok_or(Refusal::Digest)
+    }
+
     /// A key that is used for itself. Capabilities have their own way.
     pub(crate) fn direct_key(&self, key: &CredentialKey) -> Result<&SecretKey, Refusal> {
         let found = match key {
@@ -83,7 +97,10 @@ impl KeyRing {
             CredentialKey::WorkingPrevious(partition) => {
                 self.working(*partition)?.previous.as_ref().map(|previous| &previous.key)
             }
-            CredentialKey::None | CredentialKey::Capability(_) => None,
+            CredentialKey::None
+            | CredentialKey::Capability(_)
+            | CredentialKey::Narrowed(_)
+            | CredentialKey::Sealed(_) => None,
         };
         found.ok_or(Refusal::Key)
     }
@@ -118,11 +135,9 @@ impl PartitionRing {
     fn read(store: &Store, partition: PartitionId) -> Result<PartitionRing, StoreError> {
         let keys = store.keys(partition)?;
         let settings = store.partition_settings(partition)?;
-        Ok(PartitionRing {
-            key: keys.partition.as_ref().map(secret),
-            working: working_keys(&keys),
-            settings,
-        })
+        let working = working_keys(&keys);
+        let sealing = working.as_ref().map(sealing_keys).unwrap_or_default();
+        Ok(PartitionRing { key: keys.partition.as_ref().map(secret), working, sealing, settings })
     }
 }
 
@@ -134,6 +149,11 @@ fn working_keys(keys: &PartitionKeys) -> Option<WorkingKeys> {
     let current = working(keys.current.as_ref()?);
     let previous = keys.previous.as_ref().map(working);
     Some(WorkingKeys { current, previous })
+}
+
+fn sealing_keys(working: &WorkingKeys) -> Vec<(u32, SealingKeys)> {
+    let both = [Some(&working.current), working.previous.as_ref()];
+    both.into_iter().flatten().map(|key| (key.epoch, SealingKeys::new(&key.key))).collect()
 }
 
 fn secret(key: &StoredKey) -> SecretKey {

@@ -1,9 +1,9 @@
 //! Replies: results behind a verifier that proves where they come from.
 
-use nasd_capability::{Nonce, Refusal, Way};
+use nasd_capability::{CoveredData, DigestKeys, Nonce, Refusal, Way};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, encode_result};
 use nasd_store::Segment;
-use nasd_transport::{AcceptStatus, Answer, ReplyVerifier};
+use nasd_transport::{AcceptStatus, Answer, PooledBuffer, ReplyVerifier};
 use nasd_types::{Protection, Timestamp};
 use nasd_xdr::{Encoder, XdrEncode};
 
@@ -19,6 +19,8 @@ pub enum ReplyData {
     Frame(Segment),
     /// Made for this reply.
     Bytes(Vec<u8>),
+    /// Encrypted for this reply.
+    Sealed(PooledBuffer),
 }
 
 impl AsRef<[u8]> for ReplyData {
@@ -26,6 +28,7 @@ impl AsRef<[u8]> for ReplyData {
         match self {
             ReplyData::Frame(segment) => segment,
             ReplyData::Bytes(bytes) => bytes,
+            ReplyData::Sealed(buffer) => buffer,
         }
     }
 }
@@ -68,19 +71,42 @@ impl Drive {
         self.audit.note_reply(&grant.subject, &results, proved, grant.received);
         // What makes it unlike any other is its number; the time only has to be near.
         let nonce = self.nonces.draw(grant.received);
-        let verifier = match &grant.keys {
+        let (verifier, data) = match &grant.keys {
             Some(keys) => {
-                let covers = grant.authorized.protection().contains(Protection::INTEGRITY_DATA);
-                let covered = data.as_ref().filter(|_| covers);
-                let covered = covered.map(|data| keys.data(Way::Reply, &nonce, &slices(data)));
+                let protection = grant.authorized.protection();
+                let (covered, data) = self.protect(keys, protection, &nonce, data);
                 let asked = grant.authorized.nonce();
                 let digest = keys.reply(asked, &nonce, &[&results], covered.as_ref());
-                Verifier { nonce, digest, data_tag: covered.map(|covered| covered.tag) }
+                (Verifier { nonce, digest, data_tag: covered.map(|covered| covered.tag) }, data)
             }
-            None => Verifier::plain(nonce, NO_DIGEST),
+            None => (Verifier::plain(nonce, NO_DIGEST), data),
         };
         let verifier = encoded(&verifier);
         Answer::Results { verifier, results, data: data.unwrap_or_default() }
+    }
+
+    /// Bulk data as they are sent, and what the digest covers of them.
+    fn protect(
+        &self,
+        keys: &DigestKeys,
+        protection: Protection,
+        nonce: &Nonce,
+        data: Option<Vec<ReplyData>>,
+    ) -> (Option<CoveredData>, Option<Vec<ReplyData>>) {
+        let Some(plain) = data else {
+            return (None, None);
+        };
+        if protection.contains(Protection::PRIVACY_DATA) {
+            let slices = slices(&plain);
+            let length: usize = slices.iter().map(|slice| slice.len()).sum();
+            // Frames are also others', and stay as they are.
+            let mut sealed = self.buffers.take(length);
+            let tag = keys.seal_data(Way::Reply, nonce, &slices, &mut sealed);
+            let covered = CoveredData { length: length as u64, tag };
+            return (Some(covered), Some(vec![ReplyData::Sealed(sealed)]));
+        }
+        let covers = protection.contains(Protection::INTEGRITY_DATA);
+        (covers.then(|| keys.data(Way::Reply, nonce, &slices(&plain))), Some(plain))
     }
 
     /// The reply to a call that was not authorized.

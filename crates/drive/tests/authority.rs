@@ -6,10 +6,10 @@ mod common;
 use common::*;
 use nasd_capability::{Capability, KeyKind};
 use nasd_protocol::drive::{
-    BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments,
-    InitializeArguments, PartitionKey, Procedure, PunchArguments, ReadArguments,
-    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments,
+    AuditArguments, BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments,
+    FlushpartitionArguments, InitializeArguments, PartitionKey, Procedure, PunchArguments,
+    ReadArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_types::limits::MAX_OBJECT_BYTES;
@@ -74,6 +74,18 @@ fn administration(partition: PartitionId) -> Vec<(Operation, Vec<KeyKind>)> {
         (operation(Procedure::Setpartition, &settings), vec![KeyKind::Drive, KeyKind::Partition]),
         (operation(Procedure::Initialize, &initialize), vec![KeyKind::Master]),
         (operation(Procedure::Setdrivekey, &SetdrivekeyArguments { value }), vec![KeyKind::Master]),
+        (
+            operation(Procedure::Setdrive, &SetdriveArguments { minimum_protection: None }),
+            vec![KeyKind::Drive],
+        ),
+        (operation(Procedure::Audit, &AuditArguments::ALL), vec![KeyKind::Drive]),
+        (
+            operation(
+                Procedure::Audit,
+                &AuditArguments { partition: Some(partition), ..AuditArguments::ALL },
+            ),
+            vec![KeyKind::Drive, KeyKind::Partition],
+        ),
         (
             operation(Procedure::Removepartition, &RemovepartitionArguments { partition }),
             vec![KeyKind::Drive],

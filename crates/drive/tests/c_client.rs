@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nasd_capability::{Capability, SealedKey, SecretKey, capability_key};
+use nasd_capability::{Capability, Narrowing, SealedKey, SecretKey, capability_key};
 use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_protocol::Status;
@@ -209,8 +209,22 @@ fn transfer(
     (offset, length): (u64, usize),
     input: &[u8],
 ) -> Said {
+    transfer_narrowed(server, verb, (capability, &[], protection), (offset, length), input)
+}
+
+/// The same by a capability that the client narrows by itself.
+fn transfer_narrowed(
+    server: &DriveServer,
+    verb: &str,
+    (capability, narrowings, protection): (&Capability, &[Narrowing], Protection),
+    (offset, length): (u64, usize),
+    input: &[u8],
+) -> Said {
     let key = key_of(server, capability);
-    let [capability, key] = [&capability.to_bytes()[..], key.expose()].map(hexadecimal);
+    let mut shown = capability.to_bytes().to_vec();
+    shown.extend_from_slice(&(narrowings.len() as u32).to_be_bytes());
+    narrowings.iter().for_each(|narrowing| shown.extend_from_slice(&narrowing.to_bytes()));
+    let [capability, key] = [&shown[..], key.expose()].map(hexadecimal);
     let [protection, offset, length] =
         [u64::from(protection.bits()), offset, length as u64].map(|number| number.to_string());
     call(server, &[verb, &capability, &key, &protection, &offset, &length], input)
@@ -284,9 +298,36 @@ fn refusals_are_told_by_name() {
     // Rights that nobody gave: the key no longer belongs to what the credential says.
     let forged = Capability { rights: Rights::READ | Rights::WRITE, ..reader };
     let key = hexadecimal(key_of(&server, &reader).expose());
-    let forged = hexadecimal(&forged.to_bytes());
+    let forged = hexadecimal(&[&forged.to_bytes()[..], &[0; 4]].concat());
     let said = call(&server, &["write", &forged, &key, "3", "0", "5000"], &data);
     said.assert_refused(Status::RefusedDigest);
+    stop(server);
+}
+
+#[test]
+fn a_capability_is_narrowed_as_the_document_says() {
+    let server = serve(Protection::INTEGRITY_ARGS);
+    let all = capability(Rights::READ | Rights::WRITE, Protection::INTEGRITY_ARGS);
+    let data = pattern(5000);
+    transfer(&server, "write", (&all, BOTH), (0, data.len()), &data).assert_done(true);
+    let mut allowed = Narrowing { rights: Rights::READ, ..Narrowing::of(&all) };
+    let mut chain = Vec::new();
+    for step in 1..=8 {
+        allowed.region = ByteRange::new(100 * step, 5000 - 200 * step);
+        chain.push(allowed);
+        let by = (&all, &chain[..], BOTH);
+        let (offset, length) = (allowed.region.offset, allowed.region.length as usize);
+        let read = transfer_narrowed(&server, "read", by, (offset, length), &[]);
+        read.assert_done(true);
+        assert!(read.data == data[offset as usize..][..length], "{step}");
+        let outside = transfer_narrowed(&server, "read", by, (offset - 1, 2), &[]);
+        outside.assert_refused(Status::RefusedRegion);
+        let writing = transfer_narrowed(&server, "write", by, (offset, 1), &[1]);
+        writing.assert_refused(Status::RefusedRights);
+    }
+    let widened = [chain[0], Narrowing::of(&all)];
+    let widening = transfer_narrowed(&server, "read", (&all, &widened, BOTH), (500, 1), &[]);
+    widening.assert_refused(Status::RefusedChain);
     stop(server);
 }
 

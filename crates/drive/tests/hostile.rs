@@ -12,10 +12,11 @@ use common::*;
 use nasd_capability::{DataTag, Suite};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
-    BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments,
-    InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments,
-    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
+    AuditArguments, BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments,
+    FlushpartitionArguments, InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
+    ReadArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    VERSION, WriteArguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Region, Verifier};
 use nasd_rpc::{CallHead, OpaqueAuth};
@@ -144,6 +145,8 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
             to_bytes(&InitializeArguments { master: value, clock, skew_past, skew_ahead }),
         ),
         (Procedure::Setdrivekey, to_bytes(&SetdrivekeyArguments { value })),
+        (Procedure::Setdrive, to_bytes(&SetdriveArguments { minimum_protection: None })),
+        (Procedure::Audit, to_bytes(&AuditArguments::ALL)),
     ]
 }
 
@@ -161,7 +164,7 @@ fn random_calls_never_stop_the_drive() {
     let others = other_calls();
     let mut random = Random(20);
     for round in 0..2000 {
-        let procedure = random.below(23) as u32;
+        let procedure = random.below(Procedure::ALL.len() + 2) as u32;
         let protection =
             if round % 2 == 0 { Protection::INTEGRITY_ARGS } else { Protection::SUPPORTED };
         let mut bytes = match random.below(5) {

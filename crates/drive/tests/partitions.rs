@@ -140,7 +140,7 @@ fn a_partition_lives_from_its_creation_to_its_removal() {
     let first = ObjectName { partition: NEW, object: ObjectId::FIRST_OBJECT };
     assert_eq!(getattr(&drive, first, Signer::drive()), None);
     for claimed in [CredentialKey::Partition(NEW), CredentialKey::WorkingCurrent(NEW)] {
-        let refused = getattr(&drive, first, Signer::key(claimed, 20));
+        let refused = getattr(&drive, first, Signer::key(claimed.clone(), 20));
         assert_eq!(refused, Some(Status::RefusedKey), "{claimed:?}");
     }
     let data = [5; 5000];

@@ -417,7 +417,7 @@ fn keys_of_others_are_refused() {
         (Signer::key(CredentialKey::WorkingPrevious(PARTITION), WORKING_KEY), Status::RefusedKey),
     ];
     for (signer, expected) in cases {
-        let claimed = signer.claimed;
+        let claimed = signer.claimed.clone();
         assert_eq!(drive.refused(&read_with(signer, name, 0, 8)), expected, "{claimed:?}");
     }
     let nowhere = ObjectName { partition: PartitionId(9), object: name.object };

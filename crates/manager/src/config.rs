@@ -139,8 +139,7 @@ impl ManagerConfig {
         if !self.drives.iter().any(|drive| drive.id == self.home) {
             return Err(ConfigError::Home(self.home));
         }
-        let known = Protection::SUPPORTED.contains(self.protection);
-        if !known || !self.protection.is_meaningful() {
+        if !self.protection.is_understood() {
             return Err(ConfigError::Protection(self.protection));
         }
         if self.capability_lifetime < Duration::from_secs(1) {

@@ -1,4 +1,4 @@
-//! Makes the capabilities that ride on answers.
+//! Makes the capabilities that ride on answers, and those that are made to be handed on.
 //!
 //! * Region: all of the object; the rights are those of [`crate::permission::rights`].
 //! * Expiry: the configured lifetime from now on the drive's clock, rounded up to the next eighth
@@ -6,13 +6,13 @@
 //!   which keeps the keys it derived, need not derive another.
 //! * Audit identifier: the caller's uid in the upper 32 bits, the number of its host's certificate
 //!   ([`crate::caller::peer_number`]) in the lower 32.
-//! * Minimum protection: as configured.
+//! * Minimum protection: as configured, and what drive and partition demand.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{Capability, capability_key};
-use nasd_protocol::manager::{FileHandle, IssuedCapability};
+use nasd_capability::{Capability, Narrowing, SealingKeys, capability_key};
+use nasd_protocol::manager::{FileHandle, IssuedCapability, MintArguments};
 use nasd_types::{AuditId, ByteRange, Protection, Rights, Timestamp};
 
 use crate::caller::Caller;
@@ -23,8 +23,19 @@ use crate::keys::WorkingKeys;
 pub struct MintOptions {
     /// How long a capability is good, at least; at most an eighth longer.
     pub lifetime: Duration,
+    /// The longest that a capability to be handed on is good: the working key must live as long.
+    pub longest_lifetime: Duration,
     /// The weakest protection with which it may be used.
     pub minimum_protection: Protection,
+}
+
+/// What is known of the drive that a capability is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DriveState {
+    /// The time on its clock.
+    pub(crate) time: Timestamp,
+    /// The weakest protection that it accepts.
+    pub(crate) minimum_protection: Protection,
 }
 
 /// Mints.
@@ -32,6 +43,7 @@ pub struct MintOptions {
 pub(crate) struct Mint {
     keys: Arc<WorkingKeys>,
     lifetime_ns: u64,
+    longest_ns: u64,
     minimum_protection: Protection,
 }
 
@@ -39,7 +51,8 @@ impl Mint {
     pub(crate) fn new(keys: Arc<WorkingKeys>, options: &MintOptions) -> Self {
         Mint {
             keys,
-            lifetime_ns: u64::try_from(options.lifetime.as_nanos()).unwrap_or(u64::MAX),
+            lifetime_ns: nanoseconds(options.lifetime),
+            longest_ns: nanoseconds(options.longest_lifetime),
             minimum_protection: options.minimum_protection,
         }
     }
@@ -51,22 +64,60 @@ impl Mint {
         access_control_version: u64,
         rights: Rights,
         caller: &Caller,
-        drive_time: Timestamp,
+        drive: DriveState,
     ) -> Option<IssuedCapability> {
+        let allowed =
+            Narrowing { rights, region: ByteRange::ALL, expires: self.expiry(drive.time) };
+        let minimum = self.minimum_protection | drive.minimum_protection;
+        self.make(handle, access_control_version, caller, allowed, minimum, false)
+    }
+
+    /// A capability to be handed on: for what was asked, until then and no longer than working keys
+    /// live.
+    pub(crate) fn issue_asked(
+        &self,
+        asked: &MintArguments,
+        access_control_version: u64,
+        caller: &Caller,
+        drive: DriveState,
+    ) -> Option<IssuedCapability> {
+        let expires = drive.time.plus_ns(asked.lifetime.min(self.longest_ns));
+        let allowed = Narrowing { rights: asked.rights, region: asked.region(), expires };
+        let minimum = self.minimum_protection | drive.minimum_protection;
+        self.make(asked.file, access_control_version, caller, allowed, minimum, asked.sealed)
+    }
+
+    /// The longest lifetime of [`issue_asked`](Self::issue_asked), in nanoseconds.
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.longest_ns
+    }
+
+    fn make(
+        &self,
+        handle: FileHandle,
+        access_control_version: u64,
+        caller: &Caller,
+        allowed: Narrowing,
+        minimum_protection: Protection,
+        sealed: bool,
+    ) -> Option<IssuedCapability> {
+        let Narrowing { rights, region, expires } = allowed;
         let key = self.keys.current(handle.drive)?;
         let capability = Capability {
             drive: handle.drive,
             partition: handle.partition,
             object: handle.object,
-            region: ByteRange::ALL,
+            region,
             rights,
-            expires: self.expiry(drive_time),
+            expires,
             audit_id: AuditId(u64::from(caller.uid) << 32 | u64::from(caller.peer)),
-            minimum_protection: self.minimum_protection,
+            minimum_protection,
             key_epoch: key.epoch,
         };
+        let seals = sealed || minimum_protection.contains(Protection::PRIVACY_CAPABILITY);
+        let sealed = seals.then(|| SealingKeys::new(&key.key).seal(&capability));
         let key = capability_key(&key.key, &capability, access_control_version);
-        Some(IssuedCapability { capability, key })
+        Some(IssuedCapability { capability, key, sealed })
     }
 
     fn expiry(&self, now: Timestamp) -> Timestamp {
@@ -74,6 +125,10 @@ impl Mint {
         let step = (self.lifetime_ns / 8).max(1);
         Timestamp(end.0.checked_next_multiple_of(step).unwrap_or(u64::MAX))
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -88,6 +143,7 @@ mod tests {
         let keys = Arc::new(WorkingKeys::fixed([(DriveId(7), key)]));
         let options = MintOptions {
             lifetime: Duration::from_secs(600),
+            longest_lifetime: Duration::from_secs(86_400),
             minimum_protection: Protection::INTEGRITY_ARGS,
         };
         Mint::new(keys, &options)
@@ -101,12 +157,43 @@ mod tests {
     fn the_key_is_the_drives() {
         let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 0xaabb_ccdd };
         let now = Timestamp(5_000_000_000_000);
+        let now = DriveState { time: now, minimum_protection: Protection::NONE };
         let issued = mint().issue(handle(7), 4, Rights::READ, &caller, now).unwrap();
         assert_eq!(issued.capability.audit_id, AuditId(0x0000_03e8_aabb_ccdd));
         assert_eq!(issued.capability.region, ByteRange::ALL);
         assert_eq!(issued.capability.key_epoch, 3);
         assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
         assert!(mint().issue(handle(8), 4, Rights::READ, &caller, now).is_none());
+        let demanding = DriveState { minimum_protection: Protection::INTEGRITY_DATA, ..now };
+        let issued = mint().issue(handle(7), 4, Rights::READ, &caller, demanding).unwrap();
+        let both = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+        assert_eq!(issued.capability.minimum_protection, both);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_given_and_no_more() {
+        let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 1 };
+        let now = Timestamp(5_000_000_000_000);
+        let drive = DriveState { time: now, minimum_protection: Protection::NONE };
+        let day = 86_400 * Timestamp::SECOND_NS;
+        for (lifetime, given) in [(1, 1), (day, day), (day + 1, day), (u64::MAX, day)] {
+            let asked = MintArguments {
+                file: handle(7),
+                rights: Rights::READ,
+                region_offset: 10,
+                region_length: 20,
+                lifetime,
+                sealed: lifetime == 1,
+            };
+            let issued = mint().issue_asked(&asked, 4, &caller, drive).unwrap();
+            assert_eq!(issued.capability.expires, now.plus_ns(given));
+            assert_eq!(issued.capability.region, ByteRange::new(10, 20));
+            assert_eq!(issued.capability.rights, Rights::READ);
+            assert_eq!(issued.key, capability_key(&SecretKey::new([9; 32]), &issued.capability, 4));
+            let keys = SealingKeys::new(&SecretKey::new([9; 32]));
+            let opened = issued.sealed.map(|sealed| keys.open(&sealed));
+            assert_eq!(opened, asked.sealed.then_some(Some(issued.capability)));
+        }
     }
 
     #[test]

@@ -23,6 +23,10 @@ use crate::objects::remote::RemoteDrives;
 use crate::rotation::Rotation;
 use crate::service::{ManagerService, ServiceFacts};
 
+/// How long a capability to be handed on is good at most where working keys are not changed by
+/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
+const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// Calls of one connection under way at a time. Those that wait for a drive that is away take one
 /// each; the others must find one free.
 const MAX_OUTSTANDING: usize = 128;
@@ -226,6 +230,7 @@ fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> Namespac
         keys,
         mint: MintOptions {
             lifetime: config.capability_lifetime,
+            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
             minimum_protection: config.protection,
         },
         directory_cache_bytes: config.directory_cache_bytes,

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
-    Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload, Rename, Renew, Rmdir, Rotate,
-    Setattr, Space, StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
+    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
+    Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink,
+    VERSION, Volume, VolumeOperation,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -148,6 +149,8 @@ impl ManagerService {
                 self.require_volume(&name)?;
                 names.space()
             }),
+            Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(caller, &asked)),
+            Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
         }
     }
@@ -168,6 +171,16 @@ impl ManagerService {
             drives: self.facts.drives.clone(),
             protection: self.facts.protection,
         })
+    }
+
+    /// A capability to hand on, and where it is good for something.
+    fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
+        let drive = asked.file.drive;
+        let address = self.facts.drives.iter().find(|known| known.drive == drive);
+        let address = address.ok_or(ManagerStatus::Stale)?.address.clone();
+        let capability = self.namespace.mint(caller, asked)?;
+        let longest_lifetime = self.namespace.longest_lifetime_ns();
+        Ok(Minted { capability, drive, address, longest_lifetime })
     }
 
     /// The state of the cell, every drive asked at the same time, so that those that are away

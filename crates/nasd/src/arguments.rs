@@ -1,17 +1,22 @@
 //! The command line, as the user types it. Each command's meaning is in `commands/`.
 
+mod audit;
+mod cap;
 mod check;
 mod key;
 mod member;
 mod object;
 mod partition;
 
+pub use audit::{AuditTrailArguments, Ending, status_name, words};
+pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use key::{KeyArguments, KeyCommand};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, KeyName, PartitionCommand};
 
+use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -59,9 +64,9 @@ pub enum Command {
         /// VOLUME:/path.
         path: String,
     },
-    /// Print files.
+    /// Print files. A capability's URL needs no account; `nasd cap` says how to hide it from others.
     Cat {
-        /// VOLUME:/path of each.
+        /// VOLUME:/path of each, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         paths: Vec<String>,
     },
@@ -70,10 +75,10 @@ pub enum Command {
         /// Copy directories with everything in them.
         #[arg(short, long)]
         recursive: bool,
-        /// What to copy: local paths or VOLUME:/path.
+        /// What to copy: local paths, VOLUME:/path, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         sources: Vec<String>,
-        /// Where to: a local path or VOLUME:/path.
+        /// Where to: a local path, VOLUME:/path, or such a URL.
         destination: String,
     },
     /// Remove files.
@@ -111,6 +116,9 @@ pub enum Command {
     /// Make, read, write and manage objects of a running drive.
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Share single files by capabilities: make, show, narrow and revoke them.
+    #[command(subcommand)]
+    Cap(CapCommand),
     /// Show the keys of the cell and its drives, and change them.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -120,6 +128,8 @@ pub enum Command {
     /// Say which machines may use the cell.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Show who did what on the drives, and who was refused.
+    Audit(AuditTrailArguments),
     /// Become a member of a cell, by the token that its owner has given.
     Join {
         /// The word that `nasd host add` or `nasd user add --token` printed.
@@ -166,8 +176,9 @@ pub struct UpArguments {
     /// The manager's port in a new cell; drive N gets this plus N.
     #[arg(long, default_value_t = 7300)]
     pub base_port: u16,
-    /// How clients of a new cell protect requests and replies.
-    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    /// How clients of a new cell protect requests and replies: none, integrity-args, integrity-data
+    /// (of the arguments too), privacy-data (and integrity of all), or several joined by `+`.
+    #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub protection: String,
     /// How often the manager of a new cell changes the drives' working keys, which nobody notices:
     /// 12h, 7d, or `never`.
@@ -234,6 +245,14 @@ pub enum DriveCommand {
     },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
+    /// Set what a running drive demands of all requests.
+    Set {
+        #[command(flatten)]
+        drive: DriveArguments,
+        /// Of capabilities and requests, whatever their partition. Raising it revokes what is weaker.
+        #[arg(long, value_parser = parse_protection)]
+        minimum_protection: String,
+    },
     /// Let a stopped drive use more of its device, or less; a file grows or is cut to that size.
     Resize {
         /// The device of a drive that is not being served.
@@ -272,7 +291,7 @@ pub struct DriveServeArguments {
     pub cache: u64,
     /// The weakest protection that it accepts. With `none`, capabilities can be made up by anybody
     /// who can reach it.
-    #[arg(long, default_value = "integrity-args", value_parser = PROTECTIONS)]
+    #[arg(long, default_value = "integrity-args", value_parser = parse_protection)]
     pub minimum_protection: String,
     /// Refuse a drive of another cell.
     #[arg(long, value_name = "CELL-ID")]
@@ -281,9 +300,6 @@ pub struct DriveServeArguments {
     #[arg(long, value_name = "DRIVE-ID")]
     pub expect_drive: Option<String>,
 }
-
-/// Names of protection options.
-const PROTECTIONS: [&str; 3] = ["none", "integrity-args", "integrity-data"];
 
 /// `nasd manager`.
 #[derive(Debug, Subcommand)]

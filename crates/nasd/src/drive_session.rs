@@ -11,9 +11,10 @@ use nasd_types::{DriveId, PartitionId, Protection};
 use std::error::Error;
 use std::path::Path;
 
-/// What every request by a key is protected with: the most that drives know, so that no minimum is
-/// missed.
-pub const PROTECTION: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
+/// What every request by a key is protected with, so that no partition's minimum is missed; more where
+/// the drive demands it.
+const PROTECTION: Protection =
+    Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA).union(Protection::PRIVACY_DATA);
 
 /// By which of its keys a drive is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +108,12 @@ impl DriveSession {
             ..ConnectOptions::default()
         };
         let client = DriveClient::tcp(address, expected, &options);
-        let drive = client.inquiry().map_err(|error| failed(name, by, "reach", &error))?.drive;
+        let found = client.inquiry().map_err(|error| failed(name, by, "reach", &error))?;
+        let drive = found.drive;
+        let protection = PROTECTION | found.minimum_protection;
         let session = |key| DriveSession {
             client: client.clone(),
-            authority: authority(by, key),
+            authority: authority(by, key, protection),
             by,
             drive,
             name: name.to_owned(),
@@ -148,12 +151,12 @@ fn failed(name: &str, by: By, action: &str, error: &ClientError) -> String {
     format!("drive {name}: can't {action}: {error}{advice}")
 }
 
-fn authority(by: By, key: SecretKey) -> Authority {
+fn authority(by: By, key: SecretKey, protection: Protection) -> Authority {
     match by {
-        By::Master => Authority::master_key(key, PROTECTION),
-        By::Drive => Authority::drive_key(key, PROTECTION),
-        By::Partition(partition) => Authority::partition_key(partition, key, PROTECTION),
-        By::Working(partition) => Authority::working_key(partition, key, PROTECTION),
+        By::Master => Authority::master_key(key, protection),
+        By::Drive => Authority::drive_key(key, protection),
+        By::Partition(partition) => Authority::partition_key(partition, key, protection),
+        By::Working(partition) => Authority::working_key(partition, key, protection),
     }
 }
 

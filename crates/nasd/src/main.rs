@@ -8,6 +8,7 @@ mod drive_session;
 mod metrics;
 mod output;
 mod session;
+mod shared_file;
 mod shutdown;
 mod supervisor;
 mod time;

@@ -96,6 +96,21 @@ fn caller(tls: &ClientTls) -> Arc<Caller> {
     }
 }
 
+/// The cell's file manager itself, and on whose behalf it is asked.
+///
+/// # Errors
+/// Missing or wrong certificates.
+pub fn manager(cell: &Cell) -> Result<(ManagerClient, Arc<Caller>), Box<dyn Error>> {
+    let tls = client_tls(&cell.certificate(own_member(cell)))?;
+    let caller = caller(&tls);
+    let options = ConnectOptions {
+        retry: RetryPolicy::within(COMMAND_DEADLINE),
+        ..ConnectOptions::default()
+    };
+    let address = cell.config.manager.address.to_string();
+    Ok((ManagerClient::tls(address, tls, &options), caller))
+}
+
 /// The user of this process.
 fn process_user() -> Arc<Caller> {
     let groups = rustix::process::getgroups().unwrap_or_default();

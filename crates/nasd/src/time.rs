@@ -1,9 +1,18 @@
 //! Instants and durations, as people read and write them.
 
 use nasd_types::Timestamp;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECONDS_OF_A_DAY: u64 = 86_400;
+
+/// Days from 0000-03-01 to 1970-01-01.
+const DAYS_TO_1970: u64 = 719_468;
+
+/// This machine's time of day.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_parts(since.as_secs(), since.subsec_nanos())
+}
 
 /// An instant in UTC, as RFC 3339 writes it; `never` for the last one there is.
 pub fn utc(time: Timestamp) -> String {
@@ -65,10 +74,61 @@ pub fn spoken(seconds: u64) -> String {
     }
 }
 
+/// An instant as RFC 3339 writes it in UTC, with seconds or without a time of the day; or how long ago
+/// it was, as in `90s`, `15m`, `2h`, `7d`.
+///
+/// # Errors
+/// What is neither, in words.
+pub fn parse(text: &str) -> Result<Timestamp, String> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    parse_at(text, since_1970.as_secs())
+        .map(|seconds| Timestamp::from_parts(seconds, 0))
+        .ok_or_else(|| {
+            format!("`{text}` is no time: write 2026-11-22T10:00:00Z, 2026-11-22, or 15m for 15 minutes ago")
+        })
+}
+
+/// The same in seconds since 1970, if it is `now`.
+fn parse_at(text: &str, now: u64) -> Option<u64> {
+    if let Ok(ago) = parse_duration(text) {
+        return Some(now.saturating_sub(ago.as_secs()));
+    }
+    let (day, time) = match text.split_once('T') {
+        Some((day, time)) => (day, time.strip_suffix('Z')?),
+        None => (text, "00:00:00"),
+    };
+    let mut parts = day.splitn(3, '-').map(number);
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let mut parts = time.splitn(3, ':').map(number);
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    if year > 9999 || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let days = days_to(year, month, day)?;
+    // The 31st of a month that has none would be of another.
+    let exists = date(days) == (year, month, day);
+    exists.then_some(days * SECONDS_OF_A_DAY + hour * 3600 + minute * 60 + second)
+}
+
+/// Digits alone: no sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// The number of days from 1970-01-01 to a day, the reverse of [`date`]; `None` before that.
+fn days_to(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = year.checked_sub(u64::from(month <= 2))?;
+    let shifted = (month + 9) % 12;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * shifted + 2) / 5 + day - 1;
+    days.checked_sub(DAYS_TO_1970)
+}
+
 /// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
 fn date(days: u64) -> (u64, u64, u64) {
     // Counted from 0000-03-01, so that the leap day is the last of its year; 400 years are an era.
-    const DAYS_TO_1970: u64 = 719_468;
     const DAYS_OF_AN_ERA: u64 = 146_097;
     let days = days + DAYS_TO_1970;
     let (era, day_of_era) = (days / DAYS_OF_AN_ERA, days % DAYS_OF_AN_ERA);
@@ -104,6 +164,43 @@ mod tests {
         assert_eq!(parse_interval("1d"), Ok(Some(86_400 * second)));
         assert!(parse_interval("0s").is_err() && parse_interval("often").is_err());
         assert_eq!((spoken(59), spoken(90_000)), ("59 s".to_owned(), "1 d 1 h".to_owned()));
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for seconds in [0, 951_782_399, 951_782_400, 951_868_800, 1_700_000_000, 4_107_542_400] {
+            let text = utc(Timestamp::from_parts(seconds, 0)).replace(".000000000", "");
+            assert_eq!(parse_at(&text, 0), Some(seconds), "{text}");
+        }
+        for day in 0..60_000 {
+            let (year, month, date) = date(day);
+            let text = format!("{year:04}-{month:02}-{date:02}");
+            assert_eq!(parse_at(&text, 0), Some(day * SECONDS_OF_A_DAY), "{text}");
+        }
+        assert_eq!(parse_at("15m", 1000), Some(100));
+        assert_eq!(parse_at("2h", 1000), Some(0));
+        for bad in [
+            "",
+            "m",
+            "-1m",
+            "+1s",
+            "now",
+            "2026",
+            "2026-11",
+            "2026-02-29",
+            "2026-04-31",
+            "2026-13-01",
+            "2026-00-01",
+            "2026-01-00",
+            "2026-11-22T10:00:00",
+            "2026-11-22T24:00:00Z",
+            "2026-11-22T10:00Z",
+            "99999999999999999999d",
+            "9999999999-01-01",
+            "\u{e9}m",
+        ] {
+            assert_eq!(parse_at(bad, 1000), None, "{bad}");
+        }
     }
 
     #[test]

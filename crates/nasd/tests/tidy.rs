@@ -34,8 +34,16 @@ const IMPURE: &[&str] = &[
 ];
 
 /// External crates that pure crates may use; none of them does I/O.
-const PURE_DEPENDENCIES: &[&str] =
-    &["aegis", "bitflags", "blake3", "subtle", "thiserror", "zeroize", "proptest"];
+const PURE_DEPENDENCIES: &[&str] = &[
+    "aegis",
+    "bitflags",
+    "blake3",
+    "chacha20poly1305",
+    "subtle",
+    "thiserror",
+    "zeroize",
+    "proptest",
+];
 
 /// A drive knows objects and rights, never files; faces see only the clerk.
 const FORBIDDEN: &[(&str, &str)] = &[

@@ -1,13 +1,15 @@
 //! The security header: credentials and verifiers of the NASD authentication flavor.
 //!
 //! The *credential* of a call says by what authority it comes: which key, which algorithms and
-//! protection options, and, if the key is a capability's, the capability. The *verifier* of a call
-//! and of its reply has a nonce, a digest and, where bulk data are covered, their tag. What the digests cover is told in
+//! protection options, and, if the key is a capability's, the capability, plain or sealed, with the
+//! chain of its narrowings. The *verifier* of a call and of its reply has a nonce, a digest and,
+//! where bulk data are covered, their tag. What the digests cover is told in
 //! `nasd_capability::digest` and `docs/wire-protocol.md`.
 
 use nasd_capability::{
-    CAPABILITY_BYTES, Capability, Claim, DIGEST_BYTES, DataTag, Digest, KeyKind, NONCE_BYTES,
-    Nonce, Suite,
+    CAPABILITY_BYTES, Capability, Chain, Claim, DIGEST_BYTES, DataTag, Digest, KeyKind,
+    MAX_NARROWINGS, NARROWING_BYTES, NONCE_BYTES, Narrowing, Nonce, SEALED_NONCE_BYTES,
+    SealedCapability, Suite, TAG_BYTES,
 };
 use nasd_rpc::{AUTH_NONE, AuthStatus, OpaqueAuth};
 use nasd_types::{PartitionId, Protection};
@@ -18,8 +20,16 @@ use crate::wire::Field;
 /// The flavor of NASD's credentials and verifiers: "NASD" in ASCII. Not registered with IANA.
 pub const AUTH_FLAVOR: u32 = u32::from_be_bytes(*b"NASD");
 
-/// Longest body of a NASD credential, in bytes: the one with a capability.
-pub const MAX_CREDENTIAL_BYTES: usize = 5 * 4 + CAPABILITY_BYTES;
+/// Bytes of a sealed capability on the wire.
+const SEALED_CAPABILITY_BYTES: usize = 8 + SEALED_NONCE_BYTES + CAPABILITY_BYTES + TAG_BYTES;
+
+/// Longest body of a NASD credential, in bytes: the one with a sealed capability and as many
+/// narrowings as there may be.
+pub const MAX_CREDENTIAL_BYTES: usize =
+    5 * 4 + SEALED_CAPABILITY_BYTES + 4 + MAX_NARROWINGS * NARROWING_BYTES;
+
+// RFC 5531 limits it.
+const _: () = assert!(MAX_CREDENTIAL_BYTES <= nasd_rpc::MAX_AUTH_BYTES);
 
 /// Length of the body of a NASD verifier without a data tag, in bytes.
 pub const VERIFIER_BYTES: usize = NONCE_BYTES + DIGEST_BYTES;
@@ -28,7 +38,10 @@ pub const VERIFIER_BYTES: usize = NONCE_BYTES + DIGEST_BYTES;
 pub const MAX_VERIFIER_BYTES: usize = VERIFIER_BYTES + DIGEST_BYTES;
 
 /// Which key the digests are made with, and what goes with that kind of key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// Most capabilities are plain and not narrowed; the others are kept apart, so that they cost nothing
+/// to those.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialKey {
     /// No key: for `inquiry` alone.
     None,
@@ -44,6 +57,29 @@ pub enum CredentialKey {
     WorkingPrevious(PartitionId),
     /// The secret half of this capability.
     Capability(Capability),
+    /// The secret half of this capability after at least one narrowing.
+    Narrowed(Box<Narrowed>),
+    /// The secret half of this capability, which nobody on the way can read.
+    Sealed(Box<Sealed>),
+}
+
+/// A capability and what its holders took away from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Narrowed {
+    /// As it was minted.
+    pub capability: Capability,
+    /// Not empty.
+    pub chain: Chain,
+}
+
+/// A capability that was sealed by who minted it, and what its holders took away from it, which
+/// anybody on the way can read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sealed {
+    /// The sealed form.
+    pub capability: SealedCapability,
+    /// May be empty.
+    pub chain: Chain,
 }
 
 impl CredentialKey {
@@ -56,7 +92,9 @@ impl CredentialKey {
             CredentialKey::Partition(_) => KeyKind::Partition,
             CredentialKey::WorkingCurrent(_) => KeyKind::WorkingCurrent,
             CredentialKey::WorkingPrevious(_) => KeyKind::WorkingPrevious,
-            CredentialKey::Capability(_) => KeyKind::Capability,
+            CredentialKey::Capability(_)
+            | CredentialKey::Narrowed(_)
+            | CredentialKey::Sealed(_) => KeyKind::Capability,
         }
     }
 
@@ -70,11 +108,43 @@ impl CredentialKey {
         }
     }
 
-    /// The capability, if its key is used.
-    pub const fn capability(&self) -> Option<&Capability> {
+    /// A capability after these narrowings.
+    pub fn narrowed(capability: Capability, chain: Chain) -> CredentialKey {
+        if chain.as_slice().is_empty() {
+            CredentialKey::Capability(capability)
+        } else {
+            CredentialKey::Narrowed(Box::new(Narrowed { capability, chain }))
+        }
+    }
+
+    /// A sealed capability after these narrowings.
+    pub fn sealed(capability: SealedCapability, chain: Chain) -> CredentialKey {
+        CredentialKey::Sealed(Box::new(Sealed { capability, chain }))
+    }
+
+    /// The capability as it was minted, if its key is used and it is not sealed.
+    pub fn capability(&self) -> Option<&Capability> {
         match self {
             CredentialKey::Capability(capability) => Some(capability),
+            CredentialKey::Narrowed(narrowed) => Some(&narrowed.capability),
             _ => None,
+        }
+    }
+
+    /// The sealed form of the capability, if that is shown.
+    pub fn sealed_capability(&self) -> Option<&SealedCapability> {
+        match self {
+            CredentialKey::Sealed(sealed) => Some(&sealed.capability),
+            _ => None,
+        }
+    }
+
+    /// What its holders took away from the capability.
+    pub fn narrowings(&self) -> &[Narrowing] {
+        match self {
+            CredentialKey::Narrowed(narrowed) => narrowed.chain.as_slice(),
+            CredentialKey::Sealed(sealed) => sealed.chain.as_slice(),
+            _ => &[],
         }
     }
 
@@ -82,20 +152,20 @@ impl CredentialKey {
     fn from_fields(
         kind: KeyKind,
         partition: PartitionId,
-        capability: Option<Capability>,
+        shown: Option<CredentialKey>,
     ) -> Result<Self, XdrError> {
         const CONTRADICTION: XdrError = XdrError::Invalid(
             "a capability is present exactly with its key kind, a key partition only with a \
              partition's key",
         );
-        let key = match (kind, capability) {
+        let key = match (kind, shown) {
             (KeyKind::None, None) => CredentialKey::None,
             (KeyKind::Master, None) => CredentialKey::Master,
             (KeyKind::Drive, None) => CredentialKey::Drive,
             (KeyKind::Partition, None) => CredentialKey::Partition(partition),
             (KeyKind::WorkingCurrent, None) => CredentialKey::WorkingCurrent(partition),
             (KeyKind::WorkingPrevious, None) => CredentialKey::WorkingPrevious(partition),
-            (KeyKind::Capability, Some(capability)) => CredentialKey::Capability(capability),
+            (KeyKind::Capability, Some(capability)) => capability,
             _ => return Err(CONTRADICTION),
         };
         if key.partition() == partition { Ok(key) } else { Err(CONTRADICTION) }
@@ -103,7 +173,7 @@ impl CredentialKey {
 }
 
 /// By what authority a call comes (`nasd_credential`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credential {
     /// Which key.
     pub key: CredentialKey,
@@ -131,14 +201,16 @@ impl Credential {
         Suite::from_code(self.suite_number)
     }
 
-    /// What the checks of `nasd_capability::admit` look at.
-    pub const fn claim(&self) -> Claim<'_> {
+    /// What the checks of `nasd_capability::admit` look at; a sealed capability must be opened for it.
+    pub fn claim(&self) -> Claim<'_> {
         Claim {
             key: self.key.kind(),
             key_partition: self.key.partition(),
             suite: self.suite(),
             protection: self.protection,
             capability: self.key.capability(),
+            narrowings: self.key.narrowings(),
+            was_sealed: self.key.sealed_capability().is_some(),
         }
     }
 
@@ -161,13 +233,35 @@ impl Credential {
     }
 }
 
+/// What of a capability a credential shows: `nasd_shown`.
+const SHOWN_NOTHING: u32 = 0;
+const SHOWN_CAPABILITY: u32 = 1;
+const SHOWN_SEALED: u32 = 2;
+
 impl XdrEncode for Credential {
     fn encode(&self, out: &mut Encoder) {
         out.u32(self.key.kind().code());
         out.u32(self.suite_number);
         self.protection.put(out);
         self.key.partition().put(out);
-        out.optional_with(self.key.capability(), |out, capability| capability.put(out));
+        match &self.key {
+            CredentialKey::Capability(capability) => {
+                out.u32(SHOWN_CAPABILITY);
+                capability.put(out);
+                Chain::default().put(out);
+            }
+            CredentialKey::Narrowed(narrowed) => {
+                out.u32(SHOWN_CAPABILITY);
+                narrowed.capability.put(out);
+                narrowed.chain.put(out);
+            }
+            CredentialKey::Sealed(sealed) => {
+                out.u32(SHOWN_SEALED);
+                sealed.capability.put(out);
+                sealed.chain.put(out);
+            }
+            _ => out.u32(SHOWN_NOTHING),
+        }
     }
 }
 
@@ -178,8 +272,15 @@ impl XdrDecode for Credential {
         let suite_number = input.u32()?;
         let protection = Field::take(input)?;
         let partition = Field::take(input)?;
-        let capability = Field::take(input)?;
-        let key = CredentialKey::from_fields(kind, partition, capability)?;
+        let shown = match input.u32()? {
+            SHOWN_NOTHING => None,
+            SHOWN_CAPABILITY => {
+                Some(CredentialKey::narrowed(Field::take(input)?, Field::take(input)?))
+            }
+            SHOWN_SEALED => Some(CredentialKey::sealed(Field::take(input)?, Field::take(input)?)),
+            _ => return Err(XdrError::Invalid("unknown form of a capability")),
+        };
+        let key = CredentialKey::from_fields(kind, partition, shown)?;
         Ok(Credential { key, suite_number, protection })
     }
 }
@@ -319,6 +420,31 @@ mod tests {
         Capability::from_bytes(&std::array::from_fn(|index| index as u8))
     }
 
+    fn chain(count: usize) -> Chain {
+        let narrowing = Narrowing::of(&capability());
+        Chain::new(vec![narrowing; count]).unwrap()
+    }
+
+    fn sealed() -> SealedCapability {
+        let keys = nasd_capability::SealingKeys::new(&nasd_capability::SecretKey::new([1; 32]));
+        keys.seal(&capability())
+    }
+
+    #[test]
+    fn a_ninth_narrowing_and_an_unknown_form_are_malformed() {
+        let key = CredentialKey::narrowed(capability(), chain(8));
+        let body = Credential::new(key, Suite::Aegis, Protection::INTEGRITY_ARGS).to_body();
+        let count_at = 20 + CAPABILITY_BYTES;
+        let mut longer = [&body[..], &[0; 28]].concat();
+        longer[count_at + 3] = 9;
+        let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &longer };
+        let error = Credential::from_opaque(&opaque).unwrap_err();
+        assert_eq!(error.auth_status(), AuthStatus::BadCredential);
+        let mut unknown = body;
+        unknown[19] = 3;
+        assert!(from_bytes::<Credential>(&unknown).is_err());
+    }
+
     #[test]
     fn credentials_survive_and_fit() {
         let partition = PartitionId(9);
@@ -330,14 +456,22 @@ mod tests {
             CredentialKey::WorkingCurrent(partition),
             CredentialKey::WorkingPrevious(partition),
             CredentialKey::Capability(capability()),
+            CredentialKey::narrowed(capability(), chain(1)),
+            CredentialKey::narrowed(capability(), chain(8)),
+            CredentialKey::sealed(sealed(), chain(0)),
+            CredentialKey::sealed(sealed(), chain(8)),
         ] {
+            let kind = key.kind();
             let credential = Credential::new(key, Suite::Aegis, Protection::INTEGRITY_ARGS);
             let body = credential.to_body();
             assert!(body.len() <= MAX_CREDENTIAL_BYTES);
             let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
-            assert_eq!(Credential::from_opaque(&opaque), Ok(credential));
-            assert_eq!(credential.claim().key, key.kind());
+            assert_eq!(Credential::from_opaque(&opaque), Ok(credential.clone()));
+            assert_eq!(credential.claim().key, kind);
         }
+        let longest = CredentialKey::sealed(sealed(), chain(8));
+        let longest = Credential::new(longest, Suite::Aegis, Protection::INTEGRITY_ARGS);
+        assert_eq!(longest.to_body().len(), MAX_CREDENTIAL_BYTES);
     }
 
     #[test]
@@ -351,7 +485,7 @@ mod tests {
             let error = Credential::from_opaque(&opaque).unwrap_err();
             assert_eq!(error.auth_status(), AuthStatus::BadCredential);
         }
-        let with_capability = [&body[..16], &[0, 0, 0, 1], &[0; 64]].concat();
+        let with_capability = [&body[..16], &[0, 0, 0, 1], &[0; 64 + 4]].concat();
         assert!(from_bytes::<Credential>(&with_capability).is_err());
         let longer = [&body[..], &[0; 4]].concat();
         assert_eq!(from_bytes::<Credential>(&longer), Err(XdrError::Trailing(4)));

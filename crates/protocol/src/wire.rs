@@ -2,7 +2,8 @@
 //! can't be implemented here. Messages are declared with [`message!`] and are made of fields.
 
 use nasd_capability::{
-    CAPABILITY_BYTES, Capability, Digest, KEY_BYTES, Nonce, SealedKey, SecretKey,
+    CAPABILITY_BYTES, Capability, Chain, Digest, KEY_BYTES, MAX_NARROWINGS, Narrowing, Nonce,
+    SealedCapability, SealedKey, SecretKey,
 };
 use nasd_types::{
     Attributes, AuditId, CellId, Compression, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
@@ -194,6 +195,48 @@ impl Field for Capability {
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
         input.opaque_fixed::<CAPABILITY_BYTES>().map(|bytes| Capability::from_bytes(&bytes))
+    }
+}
+
+/// The canonical form, with which the keys of narrowed capabilities are computed, is the XDR form.
+impl Field for Narrowing {
+    fn put(&self, out: &mut Encoder) {
+        out.opaque_fixed(&self.to_bytes());
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        input.opaque_fixed().map(|bytes| Narrowing::from_bytes(&bytes))
+    }
+}
+
+impl Field for Chain {
+    fn put(&self, out: &mut Encoder) {
+        put_array(self.as_slice(), out);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let narrowings = take_array(input, MAX_NARROWINGS)?;
+        Chain::new(narrowings).map_err(|_| XdrError::Invalid("too many narrowings"))
+    }
+}
+
+impl Field for SealedCapability {
+    fn put(&self, out: &mut Encoder) {
+        self.partition.put(out);
+        out.u32(self.key_epoch);
+        out.opaque_fixed(&self.nonce);
+        out.opaque_fixed(&self.sealed);
+        out.opaque_fixed(&self.tag);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(SealedCapability {
+            partition: Field::take(input)?,
+            key_epoch: input.u32()?,
+            nonce: input.opaque_fixed()?,
+            sealed: input.opaque_fixed()?,
+            tag: input.opaque_fixed()?,
+        })
     }
 }
 

@@ -48,12 +48,12 @@ const NO_AUTH: &[(usize, &str)] =
 
 const CAPABILITY: &[(usize, &str)] = &[
     (4, "credential: flavor NASD"),
-    (4, "length of its body: 84"),
+    (4, "length of its body: 88"),
     (4, "key: NASD_KEY_CAPABILITY"),
     (4, "suite: BLAKE3"),
     (4, "protection"),
     (4, "key partition: 0 with a capability"),
-    (4, "a capability follows"),
+    (4, "shown: NASD_SHOWN_CAPABILITY"),
     (8, "capability: drive"),
     (4, "partition"),
     (8, "object"),
@@ -64,6 +64,7 @@ const CAPABILITY: &[(usize, &str)] = &[
     (8, "audit identifier"),
     (4, "minimum protection: INTEGRITY_ARGS"),
     (4, "key epoch"),
+    (4, "narrowings: none"),
 ];
 
 const VERIFIER: &[(usize, &str)] = &[
@@ -414,7 +415,7 @@ fn a_sealed_key_is_that_of_the_document() {
         (4, "suite: BLAKE3"),
         (4, "protection"),
         (4, "key partition"),
-        (4, "no capability follows"),
+        (4, "shown: NASD_SHOWN_NOTHING"),
     ];
     let rest: &[_] = &[
         (4, "partition"),

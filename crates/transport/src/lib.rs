@@ -5,6 +5,7 @@
 //! may block; a client's caller receives until its own reply has come. Bulk data is received
 //! straight into, and sent straight from, the buffers of whoever owns it.
 
+mod buffers;
 mod channel;
 mod client;
 mod error;
@@ -13,6 +14,7 @@ mod server;
 mod tls;
 mod wire;
 
+pub use buffers::{BufferPool, PooledBuffer};
 pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};

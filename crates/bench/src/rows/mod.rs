@@ -22,6 +22,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("cached-read-512k-x8", bulk::cached_read_512k_x8),
     ("integrity-args", protection::integrity_args),
     ("integrity-data", protection::integrity_data),
+    ("privacy-data", protection::privacy_data),
     ("authorize-cached", protection::authorize_cached),
     ("authorize-uncached", protection::authorize_uncached),
     ("small-read-4k-pipelined", small::pipelined),

@@ -36,6 +36,11 @@ pub(super) fn integrity_data(bench: &Bench<'_>, name: &str) -> Result<Row, Bench
     protected_read(bench, name, Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA)
 }
 
+pub(super) fn privacy_data(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let integrity = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+    protected_read(bench, name, integrity | Protection::PRIVACY_DATA)
+}
+
 /// Large cached reads, with the processor time that the drive takes for a GiB of them.
 fn protected_read(
     bench: &Bench<'_>,

@@ -211,7 +211,7 @@ impl FakeCell {
             minimum_protection: Protection::NONE,
             key_epoch: 0,
         };
-        IssuedCapability { capability, key: SecretKey::new([7; 32]) }
+        IssuedCapability { capability, key: SecretKey::new([7; 32]), sealed: None }
     }
 
     fn touch(&self, handle: FileHandle) -> Result<(), ClerkError> {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_capability::{CoveredData, Digest, Nonce, Way, procedure_bytes};
+use nasd_protocol::auth::VerifierBody;
 use nasd_protocol::drive::{Operation, PROGRAM, Procedure, VERSION};
 use nasd_protocol::{AUTH_FLAVOR, Status, Verifier, decode_result};
-use nasd_transport::{InFlight, OpaqueAuth, OutgoingCall, Reply, ResultShape};
+use nasd_transport::{
+    BufferPool, InFlight, OpaqueAuth, OutgoingCall, PooledBuffer, Reply, ResultShape,
+};
 use nasd_types::Protection;
 use nasd_xdr::{Decoder, to_bytes};
 
@@ -159,10 +162,12 @@ impl Shared {
         timeout: Duration,
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
         let (lease, seal) = self.prepare(authority, timeout)?;
-        let verifier = seal.verifier(request).to_body();
-        let call = outgoing(&seal, &verifier, request, timeout);
+        let sealed = seal.seal(request, &self.buffers);
+        let private = sealed.slices();
+        let data = private.as_ref().map_or(request.data, |slices| &slices[..]);
+        let call = outgoing(&seal, &sealed.verifier, request, data, timeout);
         let reply = lease.connection.channel.call(&call, into).map_err(TransportError::from)?;
-        let received = into.get(..reply.data_length()).unwrap_or_default();
+        let received = into.get_mut(..reply.data_length()).unwrap_or_default();
         self.conclude::<Op>(&lease, &seal, request.results, &reply, received)
     }
 
@@ -178,8 +183,10 @@ impl Shared {
             Ok(prepared) => prepared,
             Err(failure) => return Err((failure, into)),
         };
-        let verifier = seal.verifier(request).to_body();
-        let call = outgoing(&seal, &verifier, request, timeout);
+        let sealed = seal.seal(request, &self.buffers);
+        let private = sealed.slices();
+        let data = private.as_ref().map_or(request.data, |slices| &slices[..]);
+        let call = outgoing(&seal, &sealed.verifier, request, data, timeout);
         match Arc::clone(&lease.connection.channel).begin(&call, into) {
             Ok(call) => Ok(Begun { call, lease, seal, results: request.results }),
             Err((error, into)) => Err((TransportError::from(error).into(), into)),
@@ -189,12 +196,12 @@ impl Shared {
     /// Waits for the end of a try, and gives its buffer back.
     pub(super) fn finish<Op: Operation>(&self, begun: Begun<'_>) -> Ended<Op::Reply> {
         let Begun { call, lease, seal, results } = begun;
-        let (reply, into) = call.wait();
+        let (reply, mut into) = call.wait();
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => return (Err(TransportError::from(error).into()), into),
         };
-        let received = into.get(..reply.data_length()).unwrap_or_default();
+        let received = into.get_mut(..reply.data_length()).unwrap_or_default();
         let result = self.conclude::<Op>(&lease, &seal, results, &reply, received);
         (result, into)
     }
@@ -210,6 +217,9 @@ impl Shared {
             .pool
             .lease(&*self.host, connect_timeout, || self.connect(connect_timeout))
             .ok_or(TransportError::NoConnectionInTime)??;
+        if !authority.can_be_shown() {
+            return Err(ClientError::NotSealed.into());
+        }
         let Some(prepared) = authority.prepare(&lease.connection.suites) else {
             return Err(ClientError::NoCommonSuite { server: self.address() }.into());
         };
@@ -225,7 +235,7 @@ impl Shared {
         seal: &Seal<'_>,
         results: ResultShape,
         reply: &Reply,
-        received: &[u8],
+        received: &mut [u8],
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
         match self.open(seal, results, reply, received)? {
             Ok(()) => self.decode::<Op>(reply).map(Ok).map_err(Failure::Final),
@@ -236,13 +246,14 @@ impl Shared {
         }
     }
 
-    /// Checks the reply's digest. The inner result is the reply's status.
+    /// Checks the reply's digest, and decrypts its data where they were received. The inner result is
+    /// the reply's status.
     fn open(
         &self,
         seal: &Seal<'_>,
         shape: ResultShape,
         reply: &Reply,
-        received: &[u8],
+        received: &mut [u8],
     ) -> Result<Result<(), (Status, Verifier)>, ClientError> {
         let Seal { prepared, protection, nonce } = seal;
         let results = reply.results();
@@ -259,12 +270,12 @@ impl Shared {
         let announced = announced.map(|tag| CoveredData { length: received.len() as u64, tag });
         let digest = prepared.keys.reply(nonce, &verifier.nonce, &[results], announced.as_ref());
         if digest == verifier.digest && covers_data == verifier.data_tag.is_some() {
-            let data =
-                announced.map(|_| prepared.keys.data(Way::Reply, &verifier.nonce, &[received]));
-            if data != announced {
-                return Err(ClientError::BadReplyDigest { server: self.address() });
-            }
-            return Ok(status.map_err(|status| (status, verifier)));
+            return match announced {
+                Some(announced) if !seal.open_data(&verifier.nonce, &announced, received) => {
+                    Err(ClientError::BadReplyDigest { server: self.address() })
+                }
+                _ => Ok(status.map_err(|status| (status, verifier))),
+            };
         }
         match status {
             // A drive that has not checked who asks has nobody whom it could prove anything to.
@@ -329,20 +340,57 @@ impl Begun<'_> {
 pub(super) type Ended<T> = (Result<Result<Answer<T>, Status>, Failure>, Vec<u8>);
 
 impl Seal<'_> {
-    fn verifier(&self, request: &Request<'_>) -> Verifier {
+    /// What goes with the request. Its data are encrypted into one of `buffers` if they are private.
+    fn seal(&self, request: &Request<'_>, buffers: &BufferPool) -> Sealed {
         let Seal { prepared, protection, nonce } = self;
         if protection.is_empty() {
-            return Verifier::plain(*nonce, Digest::ZERO);
+            let verifier = Verifier::plain(*nonce, Digest::ZERO).to_body();
+            return Sealed { verifier, data: None };
         }
-        let covers_data = request.carries_data && protection.contains(Protection::INTEGRITY_DATA);
-        let data = covers_data.then(|| {
-            let data: Vec<&[u8]> = request.data.iter().map(|slice| &**slice).collect();
-            prepared.keys.data(Way::Request, nonce, &data)
-        });
+        let plain = request.data.iter().map(|slice| &**slice);
+        let (covered, data) = if !request.carries_data {
+            (None, None)
+        } else if protection.contains(Protection::PRIVACY_DATA) {
+            let plain: Vec<&[u8]> = plain.collect();
+            let length: usize = plain.iter().map(|slice| slice.len()).sum();
+            let mut data = buffers.take(length);
+            let tag = prepared.keys.seal_data(Way::Request, nonce, &plain, &mut data);
+            (Some(CoveredData { length: length as u64, tag }), Some(data))
+        } else if protection.contains(Protection::INTEGRITY_DATA) {
+            let plain: Vec<&[u8]> = plain.collect();
+            (Some(prepared.keys.data(Way::Request, nonce, &plain)), None)
+        } else {
+            (None, None)
+        };
         let procedure = procedure_bytes(PROGRAM, VERSION, request.procedure.into());
-        let covered: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
-        let digest = prepared.keys.request(nonce, &covered, data.as_ref());
-        Verifier { nonce: *nonce, digest, data_tag: data.map(|data| data.tag) }
+        let message: [&[u8]; 3] = [&procedure, &prepared.credential, &request.arguments];
+        let digest = prepared.keys.request(nonce, &message, covered.as_ref());
+        let data_tag = covered.map(|covered| covered.tag);
+        let verifier = Verifier { nonce: *nonce, digest, data_tag }.to_body();
+        Sealed { verifier, data }
+    }
+
+    /// Whether the data of a reply are those that its digest covers; decrypts them if they are private,
+    /// and wipes them if they are not those.
+    fn open_data(&self, nonce: &Nonce, announced: &CoveredData, data: &mut [u8]) -> bool {
+        let keys = &self.prepared.keys;
+        if self.protection.contains(Protection::PRIVACY_DATA) {
+            return keys.open_data(Way::Reply, nonce, &announced.tag, data).is_ok();
+        }
+        keys.data(Way::Reply, nonce, &[data]) == *announced
+    }
+}
+
+/// What goes with a request.
+struct Sealed {
+    verifier: VerifierBody,
+    /// Its data, if they were encrypted.
+    data: Option<PooledBuffer>,
+}
+
+impl Sealed {
+    fn slices(&self) -> Option<[IoSlice<'_>; 1]> {
+        self.data.as_ref().map(|data| [IoSlice::new(data)])
     }
 }
 
@@ -350,6 +398,7 @@ fn outgoing<'a>(
     seal: &'a Seal<'_>,
     verifier: &'a [u8],
     request: &'a Request<'a>,
+    data: &'a [IoSlice<'a>],
     timeout: Duration,
 ) -> OutgoingCall<'a> {
     OutgoingCall {
@@ -359,7 +408,7 @@ fn outgoing<'a>(
         credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &seal.prepared.credential },
         verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: verifier },
         arguments: &request.arguments,
-        data: request.data,
+        data,
         results: request.results,
         timeout,
     }

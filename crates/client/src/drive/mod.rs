@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nasd_protocol::drive::DriveInformation;
-use nasd_transport::ClientOptions;
+use nasd_transport::{BufferPool, ClientOptions};
 use nasd_types::limits::MAX_TRANSFER_BYTES;
 use nasd_types::{DriveId, Timestamp};
 
@@ -85,6 +85,8 @@ struct Shared {
     pool: Pool<DriveConnection, Failure>,
     clock: DriveClock,
     connect_timeout: Duration,
+    /// For data that are encrypted.
+    buffers: BufferPool,
     facts: Mutex<Facts>,
 }
 
@@ -122,6 +124,7 @@ impl DriveClient {
             pool: Pool::new(options.connections),
             clock: DriveClock::new(options.max_clock_offset),
             connect_timeout: options.transport.connect_timeout,
+            buffers: BufferPool::new(2 * MAX_TRANSFER_BYTES),
             facts: Mutex::new(Facts { drive, information: None }),
         };
         DriveClient { shared: Arc::new(shared), retry: options.retry }

@@ -4,11 +4,12 @@ use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments, Enrolled,
-    File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mkdir, MkdirArguments,
-    Name, Readdir, ReaddirArguments, Reload, ReloadArguments, Rename, RenameArguments, RenameFlags,
-    Renew, RenewArguments, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments,
-    SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation, Symlink,
-    SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeOperation,
+    File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint, MintArguments,
+    Minted, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments, Reload, ReloadArguments,
+    Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir, Rotate,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
+    SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume,
+    VolumeOperation,
 };
 
 use super::calls::Repeated;
@@ -170,6 +171,16 @@ impl ManagerClient {
     /// Space of a volume.
     pub fn space(&self, caller: &Caller, volume: &[u8]) -> Result<SpaceInformation, ClientError> {
         self.call::<Space>(caller, &checked(volume)?, Repeated::Harmless)
+    }
+
+    /// A capability for a file that can be handed on: within what the caller may do.
+    pub fn mint(&self, caller: &Caller, asked: &MintArguments) -> Result<Minted, ClientError> {
+        self.call::<Mint>(caller, asked, Repeated::Harmless)
+    }
+
+    /// Makes every capability of a file useless, whoever holds it.
+    pub fn revoke(&self, caller: &Caller, file: FileHandle) -> Result<(), ClientError> {
+        self.call::<Revoke>(caller, &file, Repeated::Harmless)
     }
 
     /// Has the working keys of all drives changed; with `at_once` so that no capability given out

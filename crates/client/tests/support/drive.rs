@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nasd_capability::{
-    Access, Authorized, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce, NonceSource,
-    NonceWindow, SecretKey, Suite, Target, Way, WindowOptions, admit, capability_key,
+    Access, Authorized, CoveredData, Digest, DigestKeys, DriveRules, KeyKind, KeyKinds, Nonce,
+    NonceSource, NonceWindow, SecretKey, Suite, Target, Way, WindowOptions, admit, capability_key,
     procedure_bytes,
 };
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
@@ -66,6 +66,8 @@ pub struct State {
     pub nonces: Vec<Nonce>,
     /// Where the payload of the last call lay.
     pub payload_at: Option<usize>,
+    /// The data of the last write, decrypted.
+    written: Vec<u8>,
     last_reply: Option<Reply>,
 }
 
@@ -88,6 +90,7 @@ impl FakeDrive {
             executed: Vec::new(),
             nonces: Vec::new(),
             payload_at: None,
+            written: Vec::new(),
             last_reply: None,
         };
         Arc::new(FakeDrive {
@@ -228,7 +231,15 @@ impl State {
         let protection = authorized.protection();
         let is_data = procedure == Procedure::Read && results[..4] == [0; 4];
         let covers = is_data && protection.contains(Protection::INTEGRITY_DATA);
-        let data = covers.then(|| keys.data(Way::Reply, &own_nonce, &[&into[..length]]));
+        let data = covers.then(|| {
+            if protection.contains(Protection::PRIVACY_DATA) {
+                let plain = into[..length].to_vec();
+                let sealed = &mut into[..length];
+                let tag = keys.seal_data(Way::Reply, &own_nonce, &[&plain], sealed);
+                return CoveredData { length: length as u64, tag };
+            }
+            keys.data(Way::Reply, &own_nonce, &[&into[..length]])
+        });
         let digest = match protection.is_empty() {
             true => Digest::ZERO,
             false => keys.reply(authorized.nonce(), &own_nonce, &[&results], data.as_ref()),
@@ -255,7 +266,7 @@ impl State {
     }
 
     fn authorize(
-        &self,
+        &mut self,
         procedure: Procedure,
         call: &OutgoingCall<'_>,
         (credential, verifier): (&Credential, &Verifier),
@@ -283,8 +294,18 @@ impl State {
         let data: Vec<&[u8]> = call.data.iter().map(|slice| &**slice).collect();
         let covers = call.procedure == u32::from(Procedure::Write)
             && credential.protection.contains(Protection::INTEGRITY_DATA);
-        let data = covers.then(|| keys.data(Way::Request, &verifier.nonce, &data));
-        assert_eq!(data.map(|data| data.tag), verifier.data_tag, "the client tags what it sends");
+        self.written = data.concat();
+        assert_eq!(verifier.data_tag.is_some(), covers, "the client tags what it sends");
+        let data = verifier.data_tag.map(|tag| {
+            let written = &mut self.written;
+            if credential.protection.contains(Protection::PRIVACY_DATA) {
+                let opened = keys.open_data(Way::Request, &verifier.nonce, &tag, written);
+                opened.expect("the client encrypts what it sends");
+                return CoveredData { length: written.len() as u64, tag };
+            }
+            keys.data(Way::Request, &verifier.nonce, &[written])
+        });
+        assert_eq!(data.map(|data| data.tag), verifier.data_tag);
         let digest = &verifier.digest;
         let window = &self.window;
         let verified = admission.verify(Some(&keys), &covered, data.as_ref(), digest, window, now);
@@ -375,7 +396,7 @@ impl State {
         call: &OutgoingCall<'_>,
     ) -> Result<Written, Status> {
         self.payload_at = call.data.first().map(|slice| slice.as_ptr() as usize);
-        let data: Vec<u8> = call.data.iter().flat_map(|slice| slice.to_vec()).collect();
+        let data = std::mem::take(&mut self.written);
         assert_eq!(data.len(), arguments.data_length);
         let object = self.objects.get_mut(&arguments.name).ok_or(Status::NoSuchObject)?;
         let mut rest = &data[..];

@@ -164,6 +164,7 @@ fn file() -> File {
     let capability = IssuedCapability {
         capability: Capability::from_bytes(&[0; 64]),
         key: SecretKey::new([0; 32]),
+        sealed: None,
     };
     File { handle: ROOT, attributes, capability }
 }

@@ -47,10 +47,10 @@ impl Count {
     }
 }
 
-/// All that came since the last time, by kind; and what was not told apart, by whether it was proved.
+/// All that came since the last time, by kind, in about the order in which they came first; and what was not told apart, by whether it was proved.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
-    pub(super) kinds: HashMap<Kind, Count>,
+    pub(super) kinds: Vec<(Kind, Count)>,
     pub(super) lost: [Option<Count>; 2],
 }
 
@@ -110,17 +110,23 @@ impl Tally {
     /// Takes what was counted.
     pub(super) fn drain(&self) -> Drained {
         let mut all = Drained::default();
+        let mut places: HashMap<Kind, usize> = HashMap::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let (counted, lost) = shard.take();
             drop(shard);
             for (kind, count) in counted {
-                all.kinds.entry(kind).and_modify(|sum| sum.merge(count)).or_insert(count);
+                let place = *places.entry(kind).or_insert(all.kinds.len());
+                match all.kinds.get_mut(place) {
+                    Some((_, sum)) => sum.merge(count),
+                    None => all.kinds.push((kind, count)),
+                }
             }
             for (sum, lost) in all.lost.iter_mut().zip(lost) {
                 lost.into_iter().for_each(|count| add(sum, count));
             }
         }
+        all.kinds.sort_by_key(|(_, count)| count.first);
         all
     }
 }
@@ -202,10 +208,11 @@ mod tests {
         });
         let drained = tally.drain();
         assert_eq!(drained.kinds.len(), 3);
-        let sum: u64 = drained.kinds.values().map(|count| count.requests).sum();
+        let sum: u64 = drained.kinds.iter().map(|(_, count)| count.requests).sum();
         assert_eq!(sum, 4000);
-        let first = drained.kinds[&kind(0, true)];
-        assert_eq!((first.first, first.last), (Timestamp(100), Timestamp(1099)));
+        let (first, count) = drained.kinds[0];
+        assert_eq!(first, kind(0, true));
+        assert_eq!((count.first, count.last), (Timestamp(100), Timestamp(1099)));
         assert!(tally.drain().kinds.is_empty());
     }
 
@@ -219,7 +226,7 @@ mod tests {
             tally.count(&kind(object, true), Timestamp(object));
         }
         let drained = tally.drain();
-        let of = |proved| drained.kinds.keys().filter(|kind| kind.proved == proved).count();
+        let of = |proved| drained.kinds.iter().filter(|(kind, _)| kind.proved == proved).count();
         assert_eq!(of(true), 1_000);
         assert_eq!(of(false), KINDS[1]);
         assert_eq!(drained.lost[0], None);

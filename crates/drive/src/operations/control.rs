@@ -59,6 +59,7 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         key_bytes_written: counters.written.by_key(),
         requests: counters.requests(),
         refusals: counters.refusals(),
+        minimum_protection: drive.minimum_protection(),
         partitions,
         extensions: Vec::new(),
     })

@@ -38,7 +38,7 @@ impl Perform for Inquiry {
             clock: drive.window.clock(context.now),
             instance: drive.instance,
             suites: Suite::available().to_vec(),
-            protections: Protection::SUPPORTED,
+            protections: Protection::UNDERSTOOD,
             minimum_protection: drive.minimum_protection(),
             max_transfer: MAX_TRANSFER_BYTES as u32,
             partitions,

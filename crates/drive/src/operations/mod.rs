@@ -201,10 +201,7 @@ fn open_key(drive: &Drive, sealed: &SealedKey, key: &CredentialKey) -> Result<St
 
 /// Refuses a minimum protection that nobody could meet: it would lock everybody out.
 fn check_minimum(minimum: Option<Protection>) -> Result<(), Status> {
-    let can_be_met = |protection: Protection| {
-        Protection::SUPPORTED.contains(protection) && protection.is_meaningful()
-    };
-    if minimum.is_none_or(can_be_met) { Ok(()) } else { Err(Status::BadArgument) }
+    if minimum.is_none_or(Protection::is_understood) { Ok(()) } else { Err(Status::BadArgument) }
 }
 
 /// Refuses attributes that this drive does not let anybody set.

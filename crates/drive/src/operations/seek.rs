@@ -24,7 +24,7 @@ impl Perform for Seek {
         let SeekArguments { name, offset, target } = arguments;
         refuse_synthetic(name)?;
         let position = drive.store.seek(name, offset, target).map_err(|error| status_of(&error))?;
-        let end = context.key.capability().map_or(u64::MAX, |capability| capability.region.end());
+        let end = context.grant.authorized.region().end();
         Ok(Done::plain(Sought { position: position.filter(|position| *position < end) }))
     }
 }

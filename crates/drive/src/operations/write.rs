@@ -10,7 +10,7 @@ use nasd_protocol::drive::{WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
 use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Waits};
-use nasd_types::{ByteRange, ObjectName, Rights, Timestamp};
+use nasd_types::{ByteRange, ObjectName, Protection, Rights, Timestamp};
 use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
 use super::{on_object, refuse_synthetic};
@@ -111,15 +111,12 @@ fn execute_received(
     incoming: Incoming,
     now: Timestamp,
 ) -> Answer<ReplyData> {
-    let Incoming { arguments, buffer, grant } = incoming;
+    let Incoming { arguments, mut buffer, grant } = incoming;
     let claimed = match Claimed::new(head, bytes, Some(arguments.data_length)) {
         Ok(claimed) => claimed,
         Err(error) => return Answer::Denied(error.auth_status()),
     };
-    if let Some(announced) = &claimed.data
-        && let Some(keys) = &grant.keys
-        && keys.data(Way::Request, claimed.nonce(), &buffer.slices()) != *announced
-    {
+    if !open_data(drive, &claimed, &grant, &mut buffer) {
         return drive.refuse(&claimed, Refusal::Digest, now);
     }
     if let Err(denied) = drive.grant_again(&claimed, &access(&arguments), &grant, now) {
@@ -127,6 +124,34 @@ fn execute_received(
     }
     let done = apply(drive, &arguments, buffer, &grant, now);
     drive.seal(&grant, done.map(Done::plain))
+}
+
+/// Whether the data are those that were announced; decrypts them if they are private.
+fn open_data(drive: &Drive, claimed: &Claimed<'_>, grant: &Grant, buffer: &mut Buffer) -> bool {
+    let (Some(announced), Some(keys)) = (&claimed.data, &grant.keys) else {
+        return true;
+    };
+    let (way, nonce) = (Way::Request, claimed.nonce());
+    if !grant.authorized.protection().contains(Protection::PRIVACY_DATA) {
+        return keys.data(way, nonce, &buffer.slices()) == *announced;
+    }
+    match buffer {
+        Buffer::Small(bytes) => keys.open_data(way, nonce, &announced.tag, bytes).is_ok(),
+        Buffer::InPlace(frames) | Buffer::Joined(frames) => {
+            let mut plain = drive.buffers.take(frames.len());
+            let sealed = frames.slices();
+            if keys.open_data_into(way, nonce, &announced.tag, &sealed, &mut plain).is_err() {
+                return false;
+            }
+            let mut rest = &plain[..];
+            for mut place in frames.io_slices_mut() {
+                let (bytes, others) = rest.split_at(place.len());
+                place.copy_from_slice(bytes);
+                rest = others;
+            }
+            true
+        }
+    }
 }
 
 /// Finds out why the data were thrown away.

@@ -45,9 +45,10 @@ static CLIENT *connect_to(const char *port)
                           FRAGMENT_BYTES);
 }
 
-static int hex_to_bytes(const char *text, uint8_t *bytes, size_t length)
+/* Takes the first `length` bytes of the text. */
+static int hex_prefix(const char *text, uint8_t *bytes, size_t length)
 {
-    if (strlen(text) != 2 * length)
+    if (strlen(text) < 2 * length)
         return 0;
     for (size_t i = 0; i < length; i++) {
         unsigned int byte;
@@ -56,6 +57,11 @@ static int hex_to_bytes(const char *text, uint8_t *bytes, size_t length)
         bytes[i] = (uint8_t)byte;
     }
     return 1;
+}
+
+static int hex_to_bytes(const char *text, uint8_t *bytes, size_t length)
+{
+    return strlen(text) == 2 * length && hex_prefix(text, bytes, length);
 }
 
 static void print_information(const nasd_drive_information *drive)
@@ -93,30 +99,37 @@ static int inquire(CLIENT *client, nasd_time *clock, int print)
     return DONE;
 }
 
-/* The capability's fields are those of the structure, so that its bytes simply decode. */
+/*
+ * The fields of a capability and of the narrowings that follow it are those of the structure, so that
+ * its bytes simply decode.
+ */
 static AUTH *authority(char **arguments)
 {
-    uint8_t bytes[64], key[NASD_KEY_BYTES];
-    nasd_capability capability;
+    uint8_t bytes[NASD_CAPABILITY_BYTES + 4 + 28 * NASD_MAX_NARROWINGS], key[NASD_KEY_BYTES];
+    size_t length = strlen(arguments[0]) / 2;
+    nasd_shown_capability shown = {0};
+    AUTH *auth;
     XDR xdrs;
 
-    if (!hex_to_bytes(arguments[0], bytes, sizeof bytes) ||
+    if (length > sizeof bytes || !hex_to_bytes(arguments[0], bytes, length) ||
         !hex_to_bytes(arguments[1], key, sizeof key))
         return NULL;
-    xdrmem_create(&xdrs, (char *)bytes, sizeof bytes, XDR_DECODE);
-    if (!xdr_nasd_capability(&xdrs, &capability))
+    xdrmem_create(&xdrs, (char *)bytes, (u_int)length, XDR_DECODE);
+    if (!xdr_nasd_shown_capability(&xdrs, &shown))
         return NULL;
-    return nasd_auth_create(&capability, key, (uint32_t)atoi(arguments[2]));
+    auth = nasd_auth_create(&shown, key, (uint32_t)atoi(arguments[2]));
+    xdr_free((xdrproc_t)xdr_nasd_shown_capability, (char *)&shown);
+    return auth;
 }
 
 /* Which object: every capability says. */
 static void name_object(const char *capability, u_int *partition, u_quad_t *object)
 {
-    uint8_t bytes[64];
+    uint8_t bytes[NASD_CAPABILITY_BYTES];
 
     *partition = 0;
     *object = 0;
-    if (!hex_to_bytes(capability, bytes, sizeof bytes))
+    if (!hex_prefix(capability, bytes, sizeof bytes))
         return;
     for (int i = 8; i < 12; i++)
         *partition = *partition << 8 | bytes[i];

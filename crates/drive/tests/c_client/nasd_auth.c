@@ -15,7 +15,9 @@
 #include "blake3.h"
 
 enum {
-    CREDENTIAL_BYTES = 84,
+    /* With as many narrowings as there may be. */
+    MAX_CREDENTIAL_BYTES = 4 * 4 + 4 + NASD_CAPABILITY_BYTES + 4 + 28 * NASD_MAX_NARROWINGS,
+    NARROWING_BYTES = 28,
     VERIFIER_BYTES = 32,
     DATA_VERIFIER_BYTES = 48
 };
@@ -27,7 +29,8 @@ struct direction {
 };
 
 struct nasd_auth {
-    char credential[CREDENTIAL_BYTES];
+    char credential[MAX_CREDENTIAL_BYTES];
+    u_int credential_length;
     uint32_t protection;
     struct direction request, reply;
     uint32_t procedure;
@@ -173,7 +176,7 @@ static int seal_request(struct nasd_auth *self, const uint8_t *arguments, size_t
         append_integer(&covered.head, NASD_DRIVE_PROGRAM, 4);
         append_integer(&covered.head, NASD_DRIVE_VERSION, 4);
         append_integer(&covered.head, self->procedure, 4);
-        append(&covered.head, self->credential, CREDENTIAL_BYTES);
+        append(&covered.head, self->credential, self->credential_length);
         cover(&covered, arguments, length, is_write, data_length, self->protection);
         done = digest(&self->request, &self->nonce, NULL, &covered, tag, data_tag);
         free_covered(&covered);
@@ -192,7 +195,9 @@ static int put_opaque_auth(XDR *xdrs, char *body, u_int length)
 
 static int marshal(AUTH *auth, XDR *xdrs)
 {
-    return put_opaque_auth(xdrs, private_of(auth)->credential, CREDENTIAL_BYTES);
+    struct nasd_auth *self = private_of(auth);
+
+    return put_opaque_auth(xdrs, self->credential, self->credential_length);
 }
 
 static int wrap(AUTH *auth, XDR *xdrs, xdrproc_t encode, caddr_t value)
@@ -301,16 +306,41 @@ static void destroy(AUTH *auth)
 static struct auth_ops operations = {next_verifier, marshal, validate, refresh,
                                      destroy,       wrap,    unwrap};
 
-AUTH *nasd_auth_create(const nasd_capability *capability, const uint8_t key[NASD_KEY_BYTES],
+/* The key of a capability after all its narrowings, from its own: "Delegation" of the document. */
+static void narrow(const nasd_shown_capability *shown, const uint8_t key[NASD_KEY_BYTES],
+                   uint8_t narrowed[NASD_KEY_BYTES])
+{
+    static const char domain[] = "nasd-narrowing-1";
+
+    memcpy(narrowed, key, NASD_KEY_BYTES);
+    for (u_int i = 0; i < shown->narrowings.narrowings_len; i++) {
+        uint8_t message[sizeof domain - 1 + NARROWING_BYTES];
+        uint8_t before[NASD_KEY_BYTES];
+        XDR xdrs;
+
+        memcpy(message, domain, sizeof domain - 1);
+        xdrmem_create(&xdrs, (char *)message + sizeof domain - 1, NARROWING_BYTES, XDR_ENCODE);
+        xdr_nasd_narrowing(&xdrs, &shown->narrowings.narrowings_val[i]);
+        xdr_destroy(&xdrs);
+        memcpy(before, narrowed, NASD_KEY_BYTES);
+        blake3_keyed(before, message, sizeof message, narrowed);
+    }
+}
+
+AUTH *nasd_auth_create(const nasd_shown_capability *shown, const uint8_t own_key[NASD_KEY_BYTES],
                        uint32_t protection)
 {
+    uint8_t key[NASD_KEY_BYTES];
     AUTH *auth = calloc(1, sizeof *auth);
     struct nasd_auth *self = calloc(1, sizeof *self);
     nasd_credential credential = {
         .key = NASD_KEY_CAPABILITY,
         .suite = NASD_SUITE_BLAKE3,
         .protection = protection,
-        .capability = (nasd_capability *)capability,
+        .capability = {
+            .shown = NASD_SHOWN_CAPABILITY,
+            .nasd_shown_by_holder_u.plain = *shown,
+        },
     };
     XDR xdrs;
 
@@ -319,10 +349,12 @@ AUTH *nasd_auth_create(const nasd_capability *capability, const uint8_t key[NASD
         free(self);
         return NULL;
     }
-    xdrmem_create(&xdrs, self->credential, CREDENTIAL_BYTES, XDR_ENCODE);
+    xdrmem_create(&xdrs, self->credential, MAX_CREDENTIAL_BYTES, XDR_ENCODE);
     xdr_nasd_credential(&xdrs, &credential);
+    self->credential_length = xdr_getpos(&xdrs);
     xdr_destroy(&xdrs);
     self->protection = protection;
+    narrow(shown, own_key, key);
     blake3_derive_key("nasd v1 blake3 request arguments", key, NASD_KEY_BYTES,
                       self->request.arguments);
     blake3_derive_key("nasd v1 blake3 request data", key, NASD_KEY_BYTES, self->request.data);

@@ -10,8 +10,11 @@
 
 #include "nasd.h"
 
-/* A handle for calls by this capability, protected as `protection` says. NULL without memory. */
-AUTH *nasd_auth_create(const nasd_capability *capability, const uint8_t key[NASD_KEY_BYTES],
+/*
+ * A handle for calls by this capability, whose own key (before any narrowing) is `own_key`, protected
+ * as `protection` says. NULL without memory.
+ */
+AUTH *nasd_auth_create(const nasd_shown_capability *shown, const uint8_t own_key[NASD_KEY_BYTES],
                        uint32_t protection);
 
 /* Says what the next call is: the digest covers its procedure, and its nonce must be fresh. */

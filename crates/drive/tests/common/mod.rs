@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nasd_capability::{
-    Capability, DataTag, Digest, DigestKeys, Nonce, NonceSource, SealedKey, SecretKey, Suite, Way,
-    capability_key, procedure_bytes,
+    Capability, Chain, CoveredData, DataTag, Digest, DigestKeys, Narrowing, Nonce, NonceSource,
+    SealedKey, SealingKeys, SecretKey, Suite, Way, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
@@ -180,6 +180,7 @@ impl TestDrive {
         };
         let reply = channel.call(&call, &mut into)?;
         into.truncate(reply.data_length());
+        let sent = into.clone();
         let verifier = Verifier::from_opaque(&reply.verifier()).unwrap();
         let results = reply.results().to_vec();
         let status = decode_result::<(), Status>(&mut Decoder::new(&results)).unwrap().err();
@@ -187,11 +188,22 @@ impl TestDrive {
             && status.is_none()
             && request.protection.contains(Protection::INTEGRITY_DATA);
         let proved = request.signer.keys(request.suite).is_some_and(|keys| {
-            let data = covers_data.then(|| keys.data(Way::Reply, &verifier.nonce, &[&into]));
+            if verifier.data_tag.is_some() != covers_data {
+                return false;
+            }
+            let length = into.len() as u64;
+            let data = verifier.data_tag.map(|tag| CoveredData { length, tag });
             let digest = keys.reply(&nonce, &verifier.nonce, &[&results], data.as_ref());
-            digest == verifier.digest && data.map(|data| data.tag) == verifier.data_tag
+            let is_right = data.is_none_or(|data| {
+                if request.protection.contains(Protection::PRIVACY_DATA) {
+                    keys.open_data(Way::Reply, &verifier.nonce, &data.tag, &mut into).is_ok()
+                } else {
+                    keys.data(Way::Reply, &verifier.nonce, &[&into]) == data
+                }
+            });
+            digest == verifier.digest && is_right
         });
-        Ok(Answered { status, verifier, proved, results, data: into })
+        Ok(Answered { status, verifier, proved, results, data: into, sent })
     }
 
     /// Sends a request but for the last byte of its data, over a connection of its own, and waits so
@@ -360,6 +372,23 @@ impl Signer {
         Signer { claimed: CredentialKey::Capability(*shown), secret: Some(secret) }
     }
 
+    /// By a capability for objects of access control version 5, narrowed by each of its holders.
+    pub fn narrowed(capability: &Capability, narrowings: &[Narrowing]) -> Signer {
+        let minted = Signer::capability(capability).secret.unwrap();
+        let chain = Chain::new(narrowings.to_vec()).unwrap();
+        let claimed = CredentialKey::narrowed(*capability, chain);
+        Signer { claimed, secret: Some(narrowed_key(minted, narrowings)) }
+    }
+
+    /// The same, as nobody on the way can read it.
+    pub fn sealed(capability: &Capability, narrowings: &[Narrowing]) -> Signer {
+        let working = SecretKey::new(key_of(WORKING_KEY));
+        let sealed = SealingKeys::new(&working).seal(capability);
+        let chain = Chain::new(narrowings.to_vec()).unwrap();
+        let claimed = CredentialKey::sealed(sealed, chain);
+        Signer { claimed, ..Signer::narrowed(capability, narrowings) }
+    }
+
     fn keys(&self, suite: Suite) -> Option<DigestKeys> {
         self.secret.as_ref().map(|secret| DigestKeys::new(secret, suite))
     }
@@ -412,7 +441,8 @@ impl<'a> Request<'a> {
     }
 
     fn seal(&self, nonce: Nonce) -> Sealed {
-        let mut credential = Credential::new(self.signer.claimed, self.suite, self.protection);
+        let mut credential =
+            Credential::new(self.signer.claimed.clone(), self.suite, self.protection);
         if let Some(number) = self.suite_number {
             credential.suite_number = number;
         }
@@ -424,7 +454,14 @@ impl<'a> Request<'a> {
             && self.protection.contains(Protection::INTEGRITY_DATA);
         let keys = self.signer.keys(self.suite);
         let covered = keys.as_ref().filter(|_| covers_data);
-        let covered = covered.map(|keys| keys.data(Way::Request, &nonce, &[self.data]));
+        let covered = covered.map(|keys| {
+            if self.protection.contains(Protection::PRIVACY_DATA) {
+                let tag = keys.seal_data(Way::Request, &nonce, &[self.data], &mut data);
+                CoveredData { length: data.len() as u64, tag }
+            } else {
+                keys.data(Way::Request, &nonce, &[self.data])
+            }
+        });
         let digest = match keys {
             Some(keys) if !self.protection.is_empty() => {
                 keys.request(&nonce, &[&procedure, &credential, &arguments], covered.as_ref())
@@ -457,6 +494,8 @@ pub struct Answered {
     pub proved: bool,
     pub results: Vec<u8>,
     pub data: Vec<u8>,
+    /// The data as they were on the wire.
+    pub sent: Vec<u8>,
 }
 
 impl Answered {

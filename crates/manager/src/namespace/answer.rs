@@ -1,11 +1,12 @@
 //! What is told of a file: its attributes as POSIX has them, and the caller's capability.
 
 use nasd_protocol::manager::{File, FileAttributes, FileHandle, ManagerStatus};
-use nasd_types::Attributes;
+use nasd_types::{Attributes, DriveId};
 
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
+use crate::mint::DriveState;
 use crate::permission;
 
 impl Namespace {
@@ -24,12 +25,18 @@ impl Namespace {
         };
         let rights = permission::rights(record, caller);
         let version = attributes.access_control_version;
-        let drive_time = self.objects.drive_time(handle.drive);
-        let capability = self
-            .mint
-            .issue(handle, version, rights, caller, drive_time)
-            .ok_or(ManagerStatus::Stale)?;
+        let drive = self.drive_state(handle.drive);
+        let capability =
+            self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;
         Ok(File { handle, attributes: file_attributes(record, attributes, links), capability })
+    }
+
+    /// What capabilities for a drive depend on.
+    pub(super) fn drive_state(&self, drive: DriveId) -> DriveState {
+        DriveState {
+            time: self.objects.drive_time(drive),
+            minimum_protection: self.objects.minimum_protection(drive),
+        }
     }
 
     /// A directory's name, its `.`, and the `..` of each directory in it. A damaged directory can

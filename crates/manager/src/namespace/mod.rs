@@ -28,6 +28,7 @@ mod readdir;
 mod records;
 mod rename;
 mod setattr;
+mod share;
 mod space;
 mod start;
 mod unlink;

@@ -29,6 +29,11 @@ impl Namespace {
         };
         let now = self.objects.drive_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
+        // A revocation must rise above what the drive has, even if somebody set that meanwhile.
+        let version = match planned.narrows {
+            true => self.fresh(file)?.1.access_control_version,
+            false => version,
+        };
         let new = planned.record;
         let set = SetAttributes {
             access_control_version: planned.narrows.then(|| version.wrapping_add(1)),

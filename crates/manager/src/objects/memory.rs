@@ -331,6 +331,7 @@ impl ObjectStore for MemoryDrives {
                 key_bytes_written: 0,
                 requests: 0,
                 refusals: 0,
+                minimum_protection: Protection::NONE,
                 partitions: vec![state.summary()],
                 extensions: Vec::new(),
             })

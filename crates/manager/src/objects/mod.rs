@@ -8,7 +8,7 @@ pub mod remote;
 
 use nasd_protocol::drive::{DriveControl, PartitionControl};
 use nasd_protocol::manager::FileHandle;
-use nasd_types::{Attributes, DriveId, PartitionId, SetAttributes, Timestamp};
+use nasd_types::{Attributes, DriveId, PartitionId, Protection, SetAttributes, Timestamp};
 use thiserror::Error;
 
 /// Why an operation on an object failed, by what the manager can do about it.
@@ -134,6 +134,12 @@ pub trait ObjectStore: Send + Sync {
 
     /// What the drive tells about the volume's partition; waits briefly.
     fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError>;
+
+    /// The weakest protection that the drive accepts for the volume's partition, as far as it is known
+    /// without asking.
+    fn minimum_protection(&self, _drive: DriveId) -> Protection {
+        Protection::NONE
+    }
 
     /// The time on the drive's clock, as well as it is known without asking.
     fn drive_time(&self, drive: DriveId) -> Timestamp;

@@ -8,7 +8,7 @@
 //! and the others don't queue up behind them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,6 +35,8 @@ struct Drive {
     patient: DriveClient,
     brief: DriveClient,
     partition: PartitionId,
+    /// The options that drive and partition are known to demand.
+    demanded: AtomicU32,
     /// By the working key of that epoch.
     by_working_key: Mutex<Option<(u32, Arc<Authority>)>>,
     /// A patient call has waited in vain, and none was answered since.
@@ -51,6 +53,12 @@ pub struct RemoteDrives {
 impl std::fmt::Debug for RemoteDrives {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.drives.keys()).finish()
+    }
+}
+
+impl Drive {
+    fn demanded(&self) -> Protection {
+        Protection::from_bits_retain(self.demanded.load(Ordering::Relaxed))
     }
 }
 
@@ -71,6 +79,7 @@ impl RemoteDrives {
                 brief: patient.with_retry(brief),
                 patient,
                 partition: drive.partition,
+                demanded: AtomicU32::new(Protection::NONE.bits()),
                 by_working_key: Mutex::new(None),
                 is_away: AtomicBool::new(false),
             };
@@ -98,7 +107,7 @@ impl RemoteDrives {
 
     fn send_keys(&self, drive: DriveId, remote: &Drive) -> Result<(), ChangeError> {
         let key = self.keys.partition_key(drive)?;
-        let by = Authority::partition_key(remote.partition, key, self.protection);
+        let by = Authority::partition_key(remote.partition, key, self.protection_for(remote));
         self.keys.change(drive, now(), |WorkingKey { epoch, key }| {
             let set = remote.brief.set_working_key(&by, remote.partition, *epoch, key);
             set.map_err(object_error)
@@ -108,16 +117,47 @@ impl RemoteDrives {
     /// The authority of the present working key, and the key's number.
     fn authority(&self, id: DriveId, drive: &Drive) -> Option<(u32, Arc<Authority>)> {
         let key = self.keys.current(id)?;
+        let protection = self.protection_for(drive);
         let mut known = drive.by_working_key.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((epoch, authority)) = &*known
             && *epoch == key.epoch
+            && authority.protection() == protection
         {
             return Some((*epoch, Arc::clone(authority)));
         }
-        let authority = Authority::working_key(drive.partition, key.key, self.protection);
+        let authority = Authority::working_key(drive.partition, key.key, protection);
         let fresh = (key.epoch, Arc::new(authority));
         *known = Some(fresh.clone());
         Some(fresh)
+    }
+
+    /// What requests to the drive are protected with.
+    fn protection_for(&self, drive: &Drive) -> Protection {
+        self.protection | drive.demanded()
+    }
+
+    /// Asks what drive and partition demand, whose minimum may have been raised since; whether it is
+    /// more than requests were protected with. Whoever forges the answer to `inquiry` can make it more
+    /// than is needed, and no less.
+    fn learn_demands(&self, id: DriveId, drive: &Drive) -> bool {
+        let (Ok(told), Some(key)) = (drive.brief.inquiry(), self.keys.current(id)) else {
+            return false;
+        };
+        // With all that there is, as the partition may demand any of it.
+        let private = Protection::PRIVACY_CAPABILITY;
+        let strongest = told.protections.intersection(Protection::SUPPORTED).difference(private);
+        let by = Authority::working_key(drive.partition, key.key, strongest);
+        let of_partition = match drive.brief.partition_control(&by, drive.partition) {
+            Ok(control) => control.summary.minimum_protection,
+            Err(error) => {
+                tracing::warn!(drive = %id, %error, "the partition's minimum is not known");
+                Protection::NONE
+            }
+        };
+        let demanded = told.minimum_protection | of_partition;
+        let knew = self.protection_for(drive);
+        drive.demanded.store(demanded.bits(), Ordering::Relaxed);
+        !knew.contains(demanded)
     }
 
     /// Whether the working key is another than that of `epoch`, with which a call was refused: it
@@ -152,6 +192,11 @@ impl RemoteDrives {
                     if status.needs_new_capability()
                         && changes < MAX_KEY_CHANGES
                         && self.has_key_changed(id, drive, epoch) =>
+                {
+                    changes += 1;
+                }
+                Err(ClientError::Refused(Status::RefusedProtection | Status::RefusedMinimum))
+                    if changes < MAX_KEY_CHANGES && self.learn_demands(id, drive) =>
                 {
                     changes += 1;
                 }
@@ -299,6 +344,10 @@ impl ObjectStore for RemoteDrives {
 
     fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError> {
         self.read_control(drive, ObjectId::PARTITION_CONTROL)
+    }
+
+    fn minimum_protection(&self, drive: DriveId) -> Protection {
+        self.drives.get(&drive).map_or(Protection::NONE, Drive::demanded)
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {

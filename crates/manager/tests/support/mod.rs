@@ -35,6 +35,7 @@ pub fn options(drives: &[DriveId]) -> NamespaceOptions {
         keys: Arc::new(WorkingKeys::fixed(drives.iter().map(key))),
         mint: MintOptions {
             lifetime: Duration::from_secs(600),
+            longest_lifetime: Duration::from_secs(86_400),
             minimum_protection: Protection::INTEGRITY_ARGS,
         },
         directory_cache_bytes: 64 << 20,

@@ -1,6 +1,6 @@
 //! `nasd partition`, as the user types it; and how any command names a running drive and its key.
 
-use super::PROTECTIONS;
+use crate::cell::parse_protection;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nasd_types::{Compression, PartitionId};
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ pub enum PartitionCommand {
         #[arg(long, value_enum, group = "settings")]
         compression: Option<CompressionName>,
         /// Of capabilities and requests. Raising it revokes what is weaker.
-        #[arg(long, value_parser = PROTECTIONS, group = "settings")]
+        #[arg(long, value_parser = parse_protection, group = "settings")]
         minimum_protection: Option<String>,
     },
 }
@@ -129,7 +129,8 @@ pub fn parse_partition(text: &str) -> Result<PartitionId, String> {
     let number = parse_identifier(text, 'p').and_then(|number| u32::try_from(number).ok());
     let wrong =
         || format!("`{text}` is no partition: write a number such as 2, or p2 as it is printed");
-    number.filter(|number| *number != 0).map(PartitionId).ok_or_else(wrong)
+    let number = number.filter(|number| *number != 0).map(PartitionId);
+    number.filter(|partition| *partition != PartitionId::AUDIT).ok_or_else(wrong)
 }
 
 /// A number in decimal; or in hexadecimal behind `letter` or `0x`.
@@ -159,7 +160,9 @@ mod tests {
         for (text, number) in [("2", 2), ("p2", 2), ("pff", 255), ("0x10", 16), ("10", 10)] {
             assert_eq!(parse_partition(text), Ok(PartitionId(number)), "{text}");
         }
-        for bad in ["", "p", "0", "-1", "+1", "p+1", "ff", "o2", "4294967296", "p1ffffffff"] {
+        for bad in
+            ["", "p", "0", "-1", "+1", "p+1", "ff", "o2", "4294967296", "p1ffffffff", "pffffffff"]
+        {
             assert!(parse_partition(bad).unwrap_err().contains(bad), "{bad}");
         }
     }

@@ -1,6 +1,6 @@
 //! `cell.toml`: identifiers, addresses and devices. Nothing in it is secret.
 
-use super::CellError;
+use super::{CellError, protection_named};
 use crate::time::parse_interval;
 use nasd_types::{CellId, DriveId, PartitionId, Protection};
 use serde::{Deserialize, Serialize};
@@ -11,29 +11,6 @@ use std::time::Duration;
 /// The version of the file that this program reads and writes.
 const VERSION: u32 = 1;
 
-/// Protection options by their names in `cell.toml` and on the command line.
-const PROTECTION_NAMES: [(&str, Protection); 3] = [
-    ("none", Protection::NONE),
-    ("integrity-args", Protection::INTEGRITY_ARGS),
-    ("integrity-data", Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA)),
-];
-
-/// The options of that name.
-pub fn protection_named(name: &str) -> Option<Protection> {
-    PROTECTION_NAMES.iter().find(|(known, _)| *known == name).map(|(_, options)| *options)
-}
-
-/// The name of those options; of options without one, the names of each.
-pub fn protection_name_of(options: Protection) -> String {
-    match PROTECTION_NAMES.iter().find(|(_, known)| *known == options) {
-        Some((name, _)) => (*name).to_owned(),
-        None => {
-            let names = options.iter_names().map(|(name, _)| name.to_lowercase());
-            names.collect::<Vec<_>>().join("+")
-        }
-    }
-}
-
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +20,7 @@ pub struct CellConfig {
     id: String,
     /// The name of its volume.
     pub volume: String,
-    /// What clients protect their requests with: one of `PROTECTION_NAMES`.
+    /// What clients protect their requests with: see [`super::protection`].
     protection: String,
     /// Its file manager.
     pub manager: ManagerConfig,

@@ -34,7 +34,7 @@ pub struct NewCell {
     pub host: IpAddr,
     /// The manager's port; drive N listens on this plus N.
     pub base_port: u16,
-    /// One of `PROTECTION_NAMES`.
+    /// See [`super::protection`].
     pub protection: String,
     /// The name of the volume.
     pub volume: String,

@@ -25,12 +25,13 @@ mod lock;
 mod master_keys;
 mod members;
 mod membership;
+mod protection;
 mod renewal;
 mod sealed;
 mod token;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
-pub use config::{CellConfig, DriveConfig, protection_name_of, protection_named};
+pub use config::{CellConfig, DriveConfig};
 pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell};
 pub use error::CellError;
 pub use handed::{hand_over, write_client_directory};
@@ -41,6 +42,7 @@ pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
+pub use protection::{parse_protection, protection_name_of, protection_named};
 pub use renewal::{
     begin_authority, complete, finish_authority, follow_authority, is_changing, is_due,
     not_renewed, refresh, replace_certificate, times_of,

@@ -6,8 +6,9 @@ mod resize;
 mod superblock;
 
 use super::{Outcome, announce_ready};
-use crate::arguments::{DriveCommand, DriveServeArguments};
+use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
 use crate::cell::{AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
+use crate::drive_session::DriveSession;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_device::{DeviceError, FileDevice, FileOptions};
@@ -35,6 +36,7 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
             format(&Cell::open(cell)?, &added, yes)
         }
         DriveCommand::Serve(arguments) => serve(&arguments),
+        DriveCommand::Set { drive, minimum_protection } => set(cell, &drive, &minimum_protection),
         DriveCommand::Inspect { device } => inspect::inspect(&device, json),
         DriveCommand::Resize { device, size, yes } => resize::resize(&device, size, yes, json),
     }
@@ -70,6 +72,15 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
     println!("{path} is now {} of the cell; `nasd up` will start it", drive.member());
     eprintln!("{}", master_keys_note(cell));
     Ok(())
+}
+
+/// Sets what a running drive demands of all requests.
+fn set(cell: &Path, drive: &DriveArguments, minimum_protection: &str) -> Outcome {
+    let minimum = protection_named(minimum_protection)
+        .ok_or_else(|| format!("`{minimum_protection}` is no protection"))?;
+    let session = DriveSession::open(cell, drive, None)?;
+    let set = session.client.set_drive(&session.authority, minimum);
+    Ok(set.map_err(session.failed("set its minimum protection"))?)
 }
 
 /// Where the owner finds the master keys of new drives, and what to do with them.

@@ -1,7 +1,9 @@
 //! One file a command. A command gets parsed arguments and answers with what went wrong.
 
 pub mod agree;
+pub mod audit;
 pub mod bench;
+pub mod cap;
 pub mod check;
 pub mod demo;
 pub mod drive;
@@ -40,9 +42,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Mount(mount) => mount::mount(&open()?, &mount),
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
-        Command::Cat { paths } => files::cat(&open()?, &paths),
+        Command::Cat { paths } => files::cat(open, &paths),
         Command::Cp { recursive, sources, destination } => {
-            files::cp(&open()?, &sources, &destination, recursive)
+            files::cp(open, &sources, &destination, recursive)
         }
         Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
@@ -50,9 +52,11 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
+        Command::Cap(command) => cap::run(open, command, json),
         Command::Key(command) => key::run(&directory, command, json),
         Command::User(command) => member::user(&open()?, command, json),
         Command::Host(command) => member::host(&open()?, command, json),
+        Command::Audit(audit) => audit::run(&directory, &audit, json),
         Command::Join { token, dir } => join::join(&token, &dir.unwrap_or(directory), json),
         Command::Renew => renew::run(&open()?),
         Command::Check(check) => check::check(&check, json),

@@ -5,7 +5,7 @@ use super::agree::agree;
 use super::status::size;
 use crate::arguments::{DriveArguments, PartitionCommand};
 use crate::cell::{Keyring, PartitionKeys, protection_name_of, protection_named};
-use crate::drive_session::{DriveSession, PROTECTION};
+use crate::drive_session::DriveSession;
 use crate::output::{self, say};
 use nasd_capability::SecretKey;
 use nasd_client::Authority;
@@ -198,7 +198,7 @@ fn set_up(
     client
         .set_partition_key(authority, partition, &partition_key)
         .map_err(session.failed("set the partition key"))?;
-    let by_partition = Authority::partition_key(partition, partition_key, PROTECTION);
+    let by_partition = Authority::partition_key(partition, partition_key, authority.protection());
     let working_key = SecretKey::new(keys.working_key);
     client
         .set_working_key(&by_partition, partition, FIRST_EPOCH, &working_key)

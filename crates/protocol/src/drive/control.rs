@@ -133,6 +133,8 @@ pub struct DriveControl {
     pub requests: u64,
     /// How many of them it refused to authorize.
     pub refusals: u64,
+    /// The weakest protection of capabilities and requests for all of it.
+    pub minimum_protection: Protection,
     /// Its partitions.
     pub partitions: Vec<PartitionSummary>,
     /// What it can do beyond this protocol.
@@ -158,6 +160,7 @@ impl Field for DriveControl {
         out.u64(self.key_bytes_written);
         out.u64(self.requests);
         out.u64(self.refusals);
+        self.minimum_protection.put(out);
         put_array(&self.partitions, out);
         put_array(&self.extensions, out);
     }
@@ -181,6 +184,7 @@ impl Field for DriveControl {
             key_bytes_written: input.u64()?,
             requests: input.u64()?,
             refusals: input.u64()?,
+            minimum_protection: Field::take(input)?,
             partitions: take_array(input, MAX_PARTITIONS)?,
             extensions: take_array(input, MAX_EXTENSIONS)?,
         })

@@ -1,6 +1,6 @@
 //! Files as the file manager tells of them: handle, attributes and capability.
 
-use nasd_capability::{Capability, SecretKey};
+use nasd_capability::{Capability, SealedCapability, SecretKey};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
 use nasd_xdr::xdr_enum;
 
@@ -81,6 +81,8 @@ message! {
         pub capability: Capability,
         /// The secret half, which never does.
         pub key: SecretKey,
+        /// The public half for the drive's eyes alone, if it was asked for.
+        pub sealed: Option<SealedCapability>,
     }
 }
 

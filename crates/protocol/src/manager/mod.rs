@@ -7,12 +7,14 @@ pub mod file;
 pub mod getattr;
 pub mod link;
 pub mod lookup;
+pub mod mint;
 pub mod mkdir;
 pub mod name;
 pub mod readdir;
 pub mod reload;
 pub mod rename;
 pub mod renew;
+pub mod revoke;
 pub mod rmdir;
 pub mod rotate;
 pub mod setattr;
@@ -31,12 +33,14 @@ pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
 pub use lookup::{Lookup, LookupArguments};
+pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use renew::{Renew, RenewArguments};
+pub use revoke::Revoke;
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
@@ -87,6 +91,10 @@ xdr_enum! {
         Status = 14,
         /// New working keys at the drives.
         Rotate = 15,
+        /// Make a capability that can be handed on.
+        Mint = 16,
+        /// Make every capability of a file useless.
+        Revoke = 17,
         /// Read the ledger of members and the certificates anew.
         Reload = 18,
         /// Become a member by a one-time token.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use nasd_capability::{DIGEST_BYTES, KEY_BYTES, KeyKind, SALT_BYTES, Suite, TAG_BYTES};
+use nasd_capability::{
+    CAPABILITY_BYTES, DIGEST_BYTES, KEY_BYTES, KeyKind, MAX_NARROWINGS, SALT_BYTES,
+    SEALED_NONCE_BYTES, Suite, TAG_BYTES,
+};
 use nasd_protocol::drive::{AuditKind, Medium, NO_QUOTA, PartitionKey, PartitionState};
 use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
@@ -56,6 +59,9 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_AUDIT_RECORDS", limits::MAX_AUDIT_RECORDS as u64),
         ("NASD_SALT_BYTES", SALT_BYTES as u64),
         ("NASD_TAG_BYTES", TAG_BYTES as u64),
+        ("NASD_NONCE_BYTES", SEALED_NONCE_BYTES as u64),
+        ("NASD_CAPABILITY_BYTES", CAPABILITY_BYTES as u64),
+        ("NASD_MAX_NARROWINGS", MAX_NARROWINGS as u64),
         ("NASD_NO_QUOTA", NO_QUOTA),
         ("NASD_AUTH_FLAVOR", AUTH_FLAVOR.into()),
         ("NASD_NO_PROTECTION", Protection::NONE.bits().into()),
@@ -130,6 +136,12 @@ fn other_enumerations_are_those_of_the_specification() {
     let targets = [SeekTarget::Data, SeekTarget::Hole];
     let number = |target| target as u32;
     assert_eq!(enumeration(&spec, "nasd_seek_target"), numbered("NASD_SEEK", &targets, number));
+    let shown = enumeration(&spec, "nasd_shown");
+    assert_eq!(
+        shown.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
+        [0, 1, 2],
+        "nothing, a capability, a sealed one: as the samples have them"
+    );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
     assert_eq!(spec.definitions.values().filter(enumerations).count(), 11, "one is not checked");
 }
@@ -167,7 +179,10 @@ fn specified_type<T>() -> String {
 /// What follows success in a result: the type that a `Result` has in Rust.
 fn success_type(spec: &Spec, result: &str) -> String {
     match &spec.definitions[result] {
-        Definition::Union { body, .. } => body.type_name.clone(),
+        Definition::Union { arms, .. } => {
+            let (_, body) = arms.first().unwrap_or_else(|| panic!("{result} has no arms"));
+            body.as_ref().map_or("void".to_owned(), |body| body.type_name.clone())
+        }
         Definition::Struct(_) => "void".to_owned(),
         other => panic!("{result} is {other:?}"),
     }
@@ -208,5 +223,5 @@ fn operations_have_the_types_of_the_specification() {
         Setpartition Initialize Setdrivekey Setdrive Audit);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Reload Enroll Renew);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew);
 }

@@ -1,7 +1,10 @@
 //! One value of every message. Each number is that of its field's name in the specification, so
 //! that a walk over the encoding notices two fields in the wrong order.
 
-use nasd_capability::{Capability, DataTag, Digest, KeyKind, Nonce, SealedKey, SecretKey, Suite};
+use nasd_capability::{
+    Capability, Chain, DataTag, Digest, KeyKind, Narrowing, Nonce, SealedCapability, SealedKey,
+    SecretKey, Suite,
+};
 use nasd_protocol::drive::{
     AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
     BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
@@ -15,10 +18,10 @@ use nasd_protocol::drive::{
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
     EnrollArguments, Enrolled, File, FileAttributes, FileHandle, FileType, IssuedCapability,
-    LinkArguments, LookupArguments, ManagerStatus, MkdirArguments, Name, ReaddirArguments,
-    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    Volume, WorkingKeyState,
+    LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
+    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
+    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -117,6 +120,24 @@ fn capability() -> Capability {
     }
 }
 
+fn narrowing() -> Narrowing {
+    Narrowing {
+        rights: Rights::from_bits_retain(n32("rights")),
+        region: ByteRange { offset: n("region_offset"), length: n("region_length") },
+        expires: time("expires"),
+    }
+}
+
+fn sealed_capability() -> SealedCapability {
+    SealedCapability {
+        partition: PartitionId(n32("partition")),
+        key_epoch: n32("key_epoch"),
+        nonce: [4; 16],
+        sealed: [5; 64],
+        tag: [6; 16],
+    }
+}
+
 fn credential(key: CredentialKey) -> Credential {
     Credential { key, suite_number: 1, protection: Protection::from_bits_retain(n32("protection")) }
 }
@@ -126,18 +147,25 @@ fn security() -> Vec<Sample> {
     let with_key = credential(CredentialKey::WorkingPrevious(partition));
     let nonce = Nonce { timestamp: time("timestamp"), unique: n("unique") };
     let plain = Verifier::plain(nonce, Digest([7; 16]));
-    // A credential with a capability has 0 for the partition of its key, which the walk does not
-    // expect; its capability is walked over alone.
-    let body = credential(CredentialKey::Capability(capability())).to_body();
-    let again = |bytes: &[u8]| {
-        let credential: Credential =
-            from_bytes(&[&CAPABILITY_PREFIX.map(u32::to_be_bytes).concat(), bytes].concat())?;
-        Ok(credential.to_body()[20..].to_vec())
+    let chain = |count| Chain::new(vec![narrowing(); count]).expect("short enough");
+    let shown = |key: CredentialKey| {
+        // A credential with a capability has 0 for the partition of its key, which the walk does not
+        // expect; what it shows is walked over alone.
+        let bytes = credential(key).to_body()[16..].to_vec();
+        let again = |bytes: &[u8]| {
+            let prefix = CAPABILITY_PREFIX.map(u32::to_be_bytes).concat();
+            let credential: Credential = from_bytes(&[&prefix, bytes].concat())?;
+            Ok(credential.to_body()[16..].to_vec())
+        };
+        Sample { type_name: "nasd_shown_by_holder", head_bytes: bytes.len(), bytes, again }
     };
-    let bytes = body[20..].to_vec();
     vec![
         message("nasd_credential", &with_key),
-        Sample { type_name: "nasd_capability", head_bytes: bytes.len(), bytes, again },
+        shown(CredentialKey::Capability(capability())),
+        shown(CredentialKey::narrowed(capability(), chain(1))),
+        shown(CredentialKey::narrowed(capability(), chain(8))),
+        shown(CredentialKey::sealed(sealed_capability(), chain(0))),
+        shown(CredentialKey::sealed(sealed_capability(), chain(8))),
         message("nasd_verifier", &plain),
         data_verifier(&Verifier { data_tag: Some(DataTag([8; 16])), ..plain }),
     ]
@@ -153,8 +181,8 @@ fn data_verifier(verifier: &Verifier) -> Sample {
     Sample { type_name: "nasd_data_verifier", head_bytes: bytes.len(), bytes, again }
 }
 
-/// Key kind, suite, protection, partition, and that a capability follows.
-const CAPABILITY_PREFIX: [u32; 5] = [6, 0, 1, 0, 1];
+/// Key kind, suite, protection and partition; what is shown follows.
+const CAPABILITY_PREFIX: [u32; 4] = [6, 0, 1, 0];
 
 fn attributes() -> Attributes {
     Attributes {
@@ -340,6 +368,7 @@ fn drive_control() -> DriveControl {
         key_bytes_written: n("key_bytes_written"),
         requests: n("requests"),
         refusals: n("refusals"),
+        minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
         partitions: vec![summary(), summary()],
         extensions: vec![Extension {
             number: n32("number"),
@@ -427,7 +456,20 @@ fn file() -> File {
             change_time: time("change_time"),
             create_time: time("create_time"),
         },
-        capability: IssuedCapability { capability: capability(), key: SecretKey::new([8; 32]) },
+        capability: IssuedCapability {
+            capability: capability(),
+            key: SecretKey::new([8; 32]),
+            sealed: Some(sealed_capability()),
+        },
+    }
+}
+
+fn minted() -> Minted {
+    Minted {
+        capability: file().capability,
+        drive: DriveId(n("drive")),
+        address: "host:2049".to_owned(),
+        longest_lifetime: n("longest_lifetime"),
     }
 }
 
@@ -460,6 +502,14 @@ fn manager_arguments() -> Vec<Sample> {
         flags: RenameFlags(n32("flags")),
     };
     let link = LinkArguments { file: handle(), directory, name: name("another") };
+    let mint = MintArguments {
+        file: handle(),
+        rights: Rights::from_bits_retain(n32("rights")),
+        region_offset: n("region_offset"),
+        region_length: n("region_length"),
+        lifetime: n("lifetime"),
+        sealed: true,
+    };
     let enroll = EnrollArguments { secret: vec![1; 16], public_key: vec![4; 65] };
     let readdir =
         ReaddirArguments { directory, cookie: n("cookie"), max_entries: n32("max_entries") };
@@ -480,6 +530,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_rename_arguments", &rename),
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),
+        message("nasd_mint_arguments", &mint),
     ]
 }
 
@@ -550,6 +601,7 @@ fn manager_results() -> Vec<Sample> {
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
         result::<_, ManagerStatus>("nasd_volume_result", &Ok(volume)),
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
+        result::<_, ManagerStatus>("nasd_mint_result", &Ok(minted())),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
         result::<_, ManagerStatus>("nasd_rotation_result", &Ok(rotation())),

@@ -28,11 +28,11 @@ pub enum Definition {
     Typedef(Declaration),
     Enum(Vec<(String, u64)>),
     Struct(Vec<Declaration>),
-    /// A union that has something behind the success value alone.
+    /// A union: what follows each value, if anything does. `has_default` if nothing follows all others.
     Union {
-        status: String,
-        success: String,
-        body: Declaration,
+        switch: String,
+        arms: Vec<(String, Option<Declaration>)>,
+        has_default: bool,
     },
 }
 
@@ -196,18 +196,33 @@ impl Parser<'_> {
         let name = self.next();
         self.expect("switch");
         self.expect("(");
-        let status = self.next();
-        self.expect("status");
+        let switch = self.next();
+        self.next();
         self.expect(")");
         self.expect("{");
-        self.expect("case");
-        let success = self.next();
-        self.expect(":");
-        let body = self.declaration();
-        for token in [";", "default", ":", "void", ";", "}", ";"] {
-            self.expect(token);
+        let mut arms = Vec::new();
+        while self.at("case") {
+            self.expect("case");
+            let value = self.next();
+            self.expect(":");
+            let body = if self.at("void") {
+                self.expect("void");
+                None
+            } else {
+                Some(self.declaration())
+            };
+            self.expect(";");
+            arms.push((value, body));
         }
-        self.spec.definitions.insert(name, Definition::Union { status, success, body });
+        let has_default = self.at("default");
+        if has_default {
+            for token in ["default", ":", "void", ";"] {
+                self.expect(token);
+            }
+        }
+        self.expect("}");
+        self.expect(";");
+        self.spec.definitions.insert(name, Definition::Union { switch, arms, has_default });
     }
 
     fn program(&mut self) {
@@ -326,15 +341,20 @@ pub fn walk(
             walk_declaration(spec, declaration, input, visited)
                 .map_err(|problem| format!("{type_name}: {problem}"))
         }),
-        Definition::Union { status, success, body } => {
-            let Definition::Enum(values) = &spec.definitions[status] else {
-                return Err(format!("{status} is not an enumeration"));
+        Definition::Union { switch, arms, has_default } => {
+            let Definition::Enum(values) = &spec.definitions[switch] else {
+                return Err(format!("{switch} is not an enumeration"));
             };
+            visited.insert(switch.clone());
             let found = u64::from(input.u32().map_err(describe)?);
-            match values.iter().find(|(_, value)| *value == found) {
-                Some((name, _)) if name == success => walk_declaration(spec, body, input, visited),
-                Some(_) => Ok(()),
-                None => Err(format!("{found} is not in {status}")),
+            let Some((name, _)) = values.iter().find(|(_, value)| *value == found) else {
+                return Err(format!("{found} is not in {switch}"));
+            };
+            match arms.iter().find(|(value, _)| value == name) {
+                Some((_, Some(body))) => walk_declaration(spec, body, input, visited),
+                Some((_, None)) => Ok(()),
+                None if *has_default => Ok(()),
+                None => Err(format!("{name} has no arm in {type_name}")),
             }
         }
     }

@@ -116,7 +116,7 @@ fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
     let working = SecretKey::new(started.keys.working_key);
     let issue = move |capability: Capability| {
         let key = capability_key(&working, &capability, version);
-        IssuedCapability { capability, key }
+        IssuedCapability { capability, key, sealed: None }
     };
     drop(started);
     let timed = drive.clone();

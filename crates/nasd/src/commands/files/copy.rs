@@ -1,8 +1,9 @@
 //! `nasd cp`: files and trees into the cell and out of it.
 
-use super::{CellPath, Session, at, is_missing};
-use crate::cell::Cell;
+use super::{CellPath, Session, at, is_missing, shared};
+use crate::cell::{Cell, CellError};
 use crate::commands::Outcome;
+use crate::shared_file::is_url_argument;
 use indicatif::{ProgressBar, ProgressStyle};
 use nasd_clerk::{Copied, FileType, Name};
 use std::error::Error;
@@ -15,7 +16,16 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// The first file that can't be read or written, by name; what was copied before stays.
-pub fn cp(cell: &Cell, sources: &[String], destination: &str, recursive: bool) -> Outcome {
+pub fn cp(
+    open: impl Fn() -> Result<Cell, CellError>,
+    sources: &[String],
+    destination: &str,
+    recursive: bool,
+) -> Outcome {
+    if sources.iter().any(|source| is_url_argument(source)) || is_url_argument(destination) {
+        return by_url(sources, destination);
+    }
+    let cell = &open()?;
     let session = Session::open(cell)?;
     let progress = progress_bar();
     let copied = match CellPath::parse(destination) {
@@ -30,8 +40,26 @@ pub fn cp(cell: &Cell, sources: &[String], destination: &str, recursive: bool) -
     Ok(())
 }
 
+/// Where capabilities' URLs are, one side is this machine's, and no cell is needed.
+fn by_url(sources: &[String], destination: &str) -> Outcome {
+    let is_local = |text: &str| !is_url_argument(text) && CellPath::parse(text).is_none();
+    match sources {
+        [source] if is_url_argument(destination) && is_local(source) => {
+            shared::copy_in(Path::new(source), destination)
+        }
+        _ if sources.iter().all(|source| is_url_argument(source)) && is_local(destination) => {
+            let destination = Path::new(destination);
+            must_hold(sources.len(), destination.is_dir(), destination.display().to_string())?;
+            sources.iter().try_for_each(|source| shared::copy_out(source, destination))
+        }
+        _ => Err("a URL is copied to or from a file of this machine, and one file goes to a URL; \
+                  write ./NAME for a file of this machine whose name begins with @"
+            .into()),
+    }
+}
+
 /// Bytes so far and their rate, on a terminal; nothing in a pipe.
-fn progress_bar() -> ProgressBar {
+pub(super) fn progress_bar() -> ProgressBar {
     let progress = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {msg}") {
         progress.set_style(style);

@@ -4,6 +4,7 @@ mod copy;
 mod list;
 mod path;
 mod remove;
+mod shared;
 
 pub use copy::cp;
 pub use list::{ls, stat};
@@ -11,8 +12,9 @@ pub use path::CellPath;
 pub use remove::rm;
 
 use super::Outcome;
-use crate::cell::Cell;
+use crate::cell::{Cell, CellError};
 use crate::session::{COMMAND_DEADLINE, Connected, connect};
+use crate::shared_file::is_url_argument;
 use nasd_clerk::{
     Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode,
 };
@@ -87,15 +89,34 @@ fn is_missing(error: &ClerkError) -> bool {
 ///
 /// # Errors
 /// A path that is no file, or whose data can't be read.
-pub fn cat(cell: &Cell, paths: &[String]) -> Outcome {
-    let session = Session::open(cell)?;
+pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String]) -> Outcome {
+    let mut session = None;
     let mut output = std::io::stdout().lock();
     for text in paths {
-        let path = session.path(text)?;
-        let entry = session.resolve(&path)?;
-        let (file, _) = session
+        let wants_more = if is_url_argument(text) {
+            shared::print(text, &mut output)?
+        } else {
+            let session = match &mut session {
+                Some(session) => session,
+                none => none.insert(Session::open(&open()?)?),
+            };
+            session.print(text, &mut output)?
+        };
+        if !wants_more {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Prints a file. Whether the reader wants more after it.
+    fn print(&self, text: &str, output: &mut impl Write) -> Result<bool, Box<dyn Error>> {
+        let path = self.path(text)?;
+        let entry = self.resolve(&path)?;
+        let (file, _) = self
             .clerk
-            .open_known(&session.caller, &entry, OpenMode::READ)
+            .open_known(&self.caller, &entry, OpenMode::READ)
             .map_err(|error| at(&path, error))?;
         file.expect_sequential();
         let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], 0);
@@ -107,12 +128,12 @@ pub fn cat(cell: &Cell, paths: &[String]) -> Outcome {
             if let Err(error) = output.write_all(&buffer[..length]) {
                 // A reader that has seen enough is no failure.
                 let enough = error.kind() == std::io::ErrorKind::BrokenPipe;
-                return if enough { Ok(()) } else { Err(error.into()) };
+                return if enough { Ok(false) } else { Err(error.into()) };
             }
             offset += length as u64;
         }
+        Ok(true)
     }
-    Ok(())
 }
 
 /// `nasd mkdir`.
