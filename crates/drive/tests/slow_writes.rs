@@ -68,9 +68,9 @@ const CHANGES: &[(&str, Change, Option<Status>)] = &[
             set_working_key(drive, EPOCH + 1, 50);
             set_working_key(drive, EPOCH + 2, 51);
         },
-        Some(Status::RefusedKey),
+        Some(Status::RefusedEpoch),
     ),
-    ("minimum", |drive, _| raise_minimum(drive, BOTH), Some(Status::RefusedProtection)),
+    ("minimum", |drive, _| raise_minimum(drive, BOTH), Some(Status::RefusedMinimum)),
     ("expiry", |drive, _| drive.advance(3600 * SECOND), Some(Status::RefusedExpired)),
     (
         "removal",
