@@ -17,6 +17,10 @@ use crate::operations::private::Opened;
 pub struct Incoming(pub(crate) Kind);
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "writes are what comes, and a box costs each of them"
+)]
 pub(crate) enum Kind {
     /// A write that is being received, or has been.
     Write(IncomingWrite),
