@@ -162,6 +162,10 @@ fn record(drive: &Drive, vouched: Vouched, now: Timestamp) -> Result<Grant, Answ
 }
 
 impl Opened {
+    pub(crate) fn procedure(&self) -> Option<Procedure> {
+        self.procedure
+    }
+
     /// The arguments of a write, which announce as many data as follow.
     fn write_arguments(&self, sealed: &Sealed) -> Option<WriteArguments> {
         let arguments: WriteArguments = from_bytes(&self.arguments).ok()?;
