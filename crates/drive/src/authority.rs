@@ -55,6 +55,8 @@ pub(crate) struct Grant {
     /// Whether it may change something while nothing on the medium would keep it from passing once more
     /// after the next start ([`crate::clock`]): it is not done then.
     pub(crate) must_not_be_done: bool,
+    /// Whether it shows who asks: anybody may send a request that passes more than once again.
+    pub(crate) shows_who_asks: bool,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
@@ -295,6 +297,7 @@ impl Drive {
     pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
         let Vouched { proved, found, holder, subject, generation, .. } = vouched;
         let must_not_be_done = vouched.is_above_the_mark && may_change(vouched.procedure);
+        let shows_who_asks = found.keys.is_some() && proved.passes_once();
         let authorized = proved.record(&self.window, now)?;
         let Found { keys, object, access_control_version, .. } = found;
         Ok(Grant {
@@ -306,6 +309,7 @@ impl Drive {
             access_control_version,
             generation,
             must_not_be_done,
+            shows_who_asks,
             received: now,
         })
     }

@@ -68,8 +68,33 @@ impl Drive {
             }
         };
         let results = out.into_bytes();
-        let proved = grant.keys.is_some();
-        self.audit.note_reply(&grant.subject, &results, proved, grant.received);
+        self.audit.note_reply(&grant.subject, &results, grant.shows_who_asks, grant.received);
+        self.seal_results(grant, results, data)
+    }
+
+    /// The reply to a private call that was decrypted, and then refused by the checks that need its
+    /// arguments. Nobody learns of it who does not know what was asked. For the audit trail it is a
+    /// refusal like any other: its sender names what it likes.
+    pub(crate) fn seal_refusal(&self, grant: &Grant, refusal: Refusal) -> Answer<ReplyData> {
+        self.counters.count_refusal();
+        tracing::debug!(%refusal, "refused, and encrypted");
+        self.seal_before_access(grant, refusal.into())
+    }
+
+    /// The reply to a private call that fails before it is known to be about what it names.
+    pub(crate) fn seal_before_access(&self, grant: &Grant, status: Status) -> Answer<ReplyData> {
+        self.audit.note_refusal(&grant.subject, status.into(), grant.received);
+        let mut out = Encoder::with_capacity(4);
+        encode_result::<(), Status>(&Err(status), &mut out);
+        self.seal_results(grant, out.into_bytes(), None)
+    }
+
+    fn seal_results(
+        &self,
+        grant: &Grant,
+        results: Vec<u8>,
+        data: Option<Vec<ReplyData>>,
+    ) -> Answer<ReplyData> {
         // What makes it unlike any other is its number; the time only has to be near.
         let nonce = self.nonces.draw(grant.received);
         let (results, verifier, data) = match &grant.keys {
@@ -162,13 +187,6 @@ impl Drive {
     pub(crate) fn refuse_revoked(&self, grant: &Grant) -> Answer<ReplyData> {
         let now = self.environment.now();
         self.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now)
-    }
-
-    /// The status of a refusal of which nobody learns who does not know what was asked.
-    pub(crate) fn refusal_status(&self, refusal: Refusal) -> Status {
-        self.counters.count_refusal();
-        tracing::debug!(%refusal, "refused, and encrypted");
-        refusal.into()
     }
 
     pub(crate) fn refusal(
