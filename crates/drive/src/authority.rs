@@ -314,24 +314,18 @@ impl Drive {
         })
     }
 
-    /// Step 19: whether what was granted when the arguments came still is, now that the data have
-    /// come, which may have taken their time.
-    pub(crate) fn grant_again(
-        &self,
-        claimed: &Claimed<'_>,
-        access: &Access<'_>,
-        grant: &Grant,
-        now: Timestamp,
-    ) -> Result<(), Denied> {
-        self.admit_opened(&claimed.credential, access, now)?;
+    /// Step 19: whether the key with which a call was granted when its arguments came still is one,
+    /// now that its data have come, which may have taken their time. What the arguments need is looked
+    /// at again by `admit_opened`.
+    pub(crate) fn grant_again(&self, claimed: &Claimed<'_>, grant: &Grant) -> Result<(), Denied> {
         if grant.is_revoked() {
             return Err(Refusal::Digest.into());
         }
         self.check_keys_again(claimed, grant.keys.is_some(), grant.generation)
     }
 
-    /// The same of a call that is vouched for since its arguments came, whose end may have taken its
-    /// time, but for the checks that need its arguments; and as of now from here on.
+    /// The same of a call that is vouched for since its arguments came, and whose end may have taken
+    /// its time; it is vouched for as of `now` from here on.
     pub(crate) fn vouch_again(
         &self,
         claimed: &Claimed<'_>,

@@ -189,6 +189,20 @@ impl Drive {
         self.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now)
     }
 
+    /// The reply to a call that was granted, and whose arguments are not allowed any more: in private
+    /// where the call is.
+    pub(crate) fn refuse_granted(
+        &self,
+        grant: &Grant,
+        refusal: Refusal,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
+        if grant.authorized.protection().contains(Protection::PRIVACY_ARGS) {
+            return self.seal_refusal(grant, refusal);
+        }
+        self.refusal(&grant.subject, grant.authorized.nonce(), refusal, now)
+    }
+
     pub(crate) fn refusal(
         &self,
         subject: &Subject,

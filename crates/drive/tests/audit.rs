@@ -254,6 +254,26 @@ fn private_refusals_are_claims() {
     assert_eq!(records(&drive, &wanted)[0].kind, AuditKind::Proved);
 }
 
+/// What a private write is about is known also when it is refused for its data.
+#[test]
+fn a_private_write_with_other_data_is_in_it_under_its_name() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let arguments = WriteArguments::single(name, 0, 8, false);
+    let signer = Signer::capability(&drive.capability(name));
+    let request = Request::new(Procedure::Write, &arguments, signer);
+    let flip = |bytes: &mut Vec<u8>| bytes[0] ^= 1;
+    let protection = Protection::SUPPORTED;
+    let request = Request { data: &[7; 8], protection, tamper_data: Some(&flip), ..request };
+    assert_eq!(drive.refused(&request), Status::RefusedDigest);
+    let wanted =
+        AuditArguments { status: Some(status(Status::RefusedDigest)), ..AuditArguments::ALL };
+    let found = records(&drive, &wanted);
+    assert_eq!(found.len(), 1);
+    let told = (found[0].kind, found[0].procedure, found[0].object, found[0].audit_id);
+    assert_eq!(told, (AuditKind::Claimed, Procedure::Write as u32, name.object, AuditId(99)));
+}
+
 /// A failure of the operation itself is proved, and has its status.
 #[test]
 fn failures_are_proved() {

@@ -102,6 +102,29 @@ fn a_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_not
     }
 }
 
+/// What is wrong with a private call itself, rather than with its key, is told in private.
+fn in_private(expected: Option<Status>) -> (Option<Status>, bool) {
+    let tells = [None, Some(Status::RefusedMinimum), Some(Status::RefusedExpired)];
+    (expected, tells.contains(&expected))
+}
+
+#[test]
+fn a_private_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_nothing() {
+    for (what, change, expected) in CHANGES {
+        let drive = TestDrive::new();
+        let name = drive.object_with(&pattern(1, 4096));
+        let data = pattern(2, 4096);
+        let signer = Signer::capability(&drive.capability(name));
+        let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+        let request = write(name, &data, signer, private);
+        let answered = drive.ask_in_two_parts(&request, || change(&drive, name));
+        assert_eq!(answered, in_private(*expected), "{what}");
+        let kept = pattern(if expected.is_none() { 2 } else { 1 }, 4096);
+        let kept = if *what == "removal" { Vec::new() } else { kept };
+        assert!(contents(&drive, name, 4096) == kept, "{what}");
+    }
+}
+
 /// Private calls whose arguments are decrypted before anything tells that they have come whole.
 fn private_calls(name: ObjectName) -> [(Procedure, Vec<u8>); 4] {
     let changes = SetAttributes { logical_size: Some(1), ..SetAttributes::default() };
@@ -127,9 +150,7 @@ fn a_private_call_whose_capability_is_worth_nothing_when_it_ends_does_nothing() 
             let request = Request { arguments, protection: private, ..request };
             let slow = drive.begin_in_fragments(&request);
             change(&drive, name);
-            // What is wrong with the request itself, rather than with its key, is told in private.
-            let tells = [None, Some(Status::RefusedMinimum), Some(Status::RefusedExpired)];
-            let expected = (*expected, tells.contains(expected));
+            let expected = in_private(*expected);
             assert_eq!(slow.finish(), expected, "{what}, {procedure:?}");
             if expected.0.is_some() && *what != "removal" {
                 assert!(contents(&drive, name, 101) == pattern(1, 100), "{what}, {procedure:?}");
