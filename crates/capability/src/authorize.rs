@@ -386,6 +386,11 @@ impl Proved {
         &self.authorized.nonce
     }
 
+    /// Whether the request passes no second time, so that it came from whoever made it.
+    pub fn passes_once(&self) -> bool {
+        self.passes_once
+    }
+
     /// Step 17.
     pub fn record(self, window: &NonceWindow, now: Timestamp) -> Result<Authorized, Refusal> {
         if self.passes_once {

@@ -55,6 +55,8 @@ pub(crate) struct Grant {
     /// Whether it may change something while nothing on the medium would keep it from passing once more
     /// after the next start ([`crate::clock`]): it is not done then.
     pub(crate) must_not_be_done: bool,
+    /// Whether it shows who asks: anybody may send a request that passes more than once again.
+    pub(crate) shows_who_asks: bool,
     /// When the call was received whole: asking the clock once more would cost as much as half a
     /// digest.
     pub(crate) received: Timestamp,
@@ -295,6 +297,7 @@ impl Drive {
     pub(crate) fn record(&self, vouched: Vouched, now: Timestamp) -> Result<Grant, Refusal> {
         let Vouched { proved, found, holder, subject, generation, .. } = vouched;
         let must_not_be_done = vouched.is_above_the_mark && may_change(vouched.procedure);
+        let shows_who_asks = found.keys.is_some() && proved.passes_once();
         let authorized = proved.record(&self.window, now)?;
         let Found { keys, object, access_control_version, .. } = found;
         Ok(Grant {
@@ -306,28 +309,23 @@ impl Drive {
             access_control_version,
             generation,
             must_not_be_done,
+            shows_who_asks,
             received: now,
         })
     }
 
-    /// Step 19: whether what was granted when the arguments came still is, now that the data have
-    /// come, which may have taken their time.
-    pub(crate) fn grant_again(
-        &self,
-        claimed: &Claimed<'_>,
-        access: &Access<'_>,
-        grant: &Grant,
-        now: Timestamp,
-    ) -> Result<(), Denied> {
-        self.admit_opened(&claimed.credential, access, now)?;
+    /// Step 19: whether the key with which a call was granted when its arguments came still is one,
+    /// now that its data have come, which may have taken their time. What the arguments need is looked
+    /// at again by `admit_opened`.
+    pub(crate) fn grant_again(&self, claimed: &Claimed<'_>, grant: &Grant) -> Result<(), Denied> {
         if grant.is_revoked() {
             return Err(Refusal::Digest.into());
         }
         self.check_keys_again(claimed, grant.keys.is_some(), grant.generation)
     }
 
-    /// The same of a call that is vouched for since its arguments came, whose end may have taken its
-    /// time, but for the checks that need its arguments; and as of now from here on.
+    /// The same of a call that is vouched for since its arguments came, and whose end may have taken
+    /// its time; it is vouched for as of `now` from here on.
     pub(crate) fn vouch_again(
         &self,
         claimed: &Claimed<'_>,

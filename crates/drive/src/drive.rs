@@ -7,6 +7,7 @@ use nasd_capability::{NonceSource, NonceWindow, WindowOptions};
 use nasd_protocol::Status;
 use nasd_store::{Identity, Store, StoreError};
 use nasd_transport::BufferPool;
+use nasd_types::limits::MAX_TRANSFER_BYTES;
 use nasd_types::{PartitionId, Protection, Timestamp};
 
 use crate::audit::AuditTrail;
@@ -73,7 +74,10 @@ impl Drive {
             keys: KeyCache::new(options.cached_keys),
             window: NonceWindow::new(window, started, environment.random()),
             nonces: NonceSource::new(environment.random()),
-            buffers: BufferPool::new(IDLE_BUFFER_BYTES),
+            buffers: BufferPool::limited(
+                IDLE_BUFFER_BYTES,
+                options.encrypted_bytes.max(MAX_TRANSFER_BYTES),
+            ),
             counters: Counters::default(),
             audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),

@@ -17,6 +17,9 @@ pub struct DriveOptions {
     pub window: WindowOptions,
     /// Most keys that are kept derived: about 400 bytes each.
     pub cached_keys: usize,
+    /// Most memory for data that are encrypted and on their way to whoever asked for them, in bytes, and
+    /// at least one transfer's. Whoever asks for more meanwhile is answered that the drive is busy.
+    pub encrypted_bytes: usize,
     /// How much dirty data is written back at a time, in bytes.
     pub write_back_bytes: u64,
     /// How long the thread that writes back waits for dirty data before it looks around.
@@ -44,6 +47,7 @@ impl Default for DriveOptions {
             minimum_protection: Protection::INTEGRITY_ARGS,
             window: WindowOptions::default(),
             cached_keys: 16 << 10,
+            encrypted_bytes: 256 << 20,
             write_back_bytes: 16 << 20,
             write_back_patience: Duration::from_millis(500),
             scrub_bytes_per_second: 8 << 20,

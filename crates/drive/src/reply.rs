@@ -57,19 +57,59 @@ impl Drive {
         done: Result<Done<T>, Status>,
     ) -> Answer<ReplyData> {
         let mut out = Encoder::with_capacity(64);
-        let data = match done {
-            Ok(Done { reply, data }) => {
+        let done = done.and_then(|done| Ok((self.find_room(grant, &done)?, done)));
+        let (room, data) = match done {
+            Ok((room, Done { reply, data })) => {
                 encode_result::<T, Status>(&Ok(reply), &mut out);
-                data
+                (room, data)
             }
             Err(status) => {
                 encode_result::<(), Status>(&Err(status), &mut out);
-                None
+                (None, None)
             }
         };
         let results = out.into_bytes();
-        let proved = grant.keys.is_some();
-        self.audit.note_reply(&grant.subject, &results, proved, grant.received);
+        self.audit.note_reply(&grant.subject, &results, grant.shows_who_asks, grant.received);
+        self.seal_results(grant, results, data, room)
+    }
+
+    /// The reply to a private call that was decrypted, and then refused by the checks that need its
+    /// arguments. Nobody learns of it who does not know what was asked. For the audit trail it is a
+    /// refusal like any other: its sender names what it likes.
+    pub(crate) fn seal_refusal(&self, grant: &Grant, refusal: Refusal) -> Answer<ReplyData> {
+        self.counters.count_refusal();
+        tracing::debug!(%refusal, "refused, and encrypted");
+        self.seal_before_access(grant, refusal.into())
+    }
+
+    /// The reply to a private call that fails before it is known to be about what it names.
+    pub(crate) fn seal_before_access(&self, grant: &Grant, status: Status) -> Answer<ReplyData> {
+        self.audit.note_refusal(&grant.subject, status.into(), grant.received);
+        let mut out = Encoder::with_capacity(4);
+        encode_result::<(), Status>(&Err(status), &mut out);
+        self.seal_results(grant, out.into_bytes(), None, None)
+    }
+
+    /// Finds memory for data that will be encrypted: whoever asked for them and does not take them
+    /// keeps it in use.
+    fn find_room<T>(&self, grant: &Grant, done: &Done<T>) -> Result<Option<PooledBuffer>, Status> {
+        let is_private = grant.authorized.protection().contains(Protection::PRIVACY_DATA);
+        match &done.data {
+            Some(plain) if is_private => {
+                self.buffers.try_take(length_of(plain)).map(Some).ok_or(Status::Busy)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// `room` is where data are encrypted, if there are any and they will be.
+    fn seal_results(
+        &self,
+        grant: &Grant,
+        results: Vec<u8>,
+        data: Option<Vec<ReplyData>>,
+        room: Option<PooledBuffer>,
+    ) -> Answer<ReplyData> {
         // What makes it unlike any other is its number; the time only has to be near.
         let nonce = self.nonces.draw(grant.received);
         let (results, verifier, data) = match &grant.keys {
@@ -80,7 +120,7 @@ impl Drive {
                 } else {
                     (results, data)
                 };
-                let (covered, data) = self.protect(keys, protection, &nonce, data);
+                let (covered, data) = self.protect(keys, protection, &nonce, data, room);
                 let asked = grant.authorized.nonce();
                 let digest = keys.reply(asked, &nonce, &[&results], covered.as_ref());
                 let data_tag = covered.map(|covered| covered.tag);
@@ -99,16 +139,16 @@ impl Drive {
         protection: Protection,
         nonce: &Nonce,
         data: Option<Vec<ReplyData>>,
+        room: Option<PooledBuffer>,
     ) -> (Option<CoveredData>, Option<Vec<ReplyData>>) {
         let Some(plain) = data else {
             return (None, None);
         };
         if protection.contains(Protection::PRIVACY_DATA) {
-            let slices = slices(&plain);
-            let length: usize = slices.iter().map(|slice| slice.len()).sum();
-            // Frames are also others', and stay as they are.
-            let mut sealed = self.buffers.take(length);
-            let tag = keys.seal_data(Way::Reply, nonce, &slices, &mut sealed);
+            let length = length_of(&plain);
+            // Frames are also others', and stay as they are. A private reply without data has none.
+            let mut sealed = room.unwrap_or_else(|| self.buffers.take(length));
+            let tag = keys.seal_data(Way::Reply, nonce, &slices(&plain), &mut sealed);
             let covered = CoveredData { length: length as u64, tag };
             return (Some(covered), Some(vec![ReplyData::Sealed(sealed)]));
         }
@@ -164,11 +204,18 @@ impl Drive {
         self.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now)
     }
 
-    /// The status of a refusal of which nobody learns who does not know what was asked.
-    pub(crate) fn refusal_status(&self, refusal: Refusal) -> Status {
-        self.counters.count_refusal();
-        tracing::debug!(%refusal, "refused, and encrypted");
-        refusal.into()
+    /// The reply to a call that was granted, and whose arguments are not allowed any more: in private
+    /// where the call is.
+    pub(crate) fn refuse_granted(
+        &self,
+        grant: &Grant,
+        refusal: Refusal,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
+        if grant.authorized.protection().contains(Protection::PRIVACY_ARGS) {
+            return self.seal_refusal(grant, refusal);
+        }
+        self.refusal(&grant.subject, grant.authorized.nonce(), refusal, now)
     }
 
     pub(crate) fn refusal(
@@ -200,10 +247,14 @@ fn private(
     let mut sealed = wrap_results(results);
     keys.seal_args(Way::Reply, nonce, &mut sealed);
     let data = data.unwrap_or_default();
-    let data_length = slices(&data).iter().map(|slice| slice.len()).sum();
+    let data_length = length_of(&data);
     let mut out = Encoder::with_capacity(sealed.len() + 12);
     encode_result::<_, Status>(&Ok(Sealed { sealed, data_length }), &mut out);
     (out.into_bytes(), Some(data))
+}
+
+fn length_of(data: &[ReplyData]) -> usize {
+    data.iter().map(|piece| piece.as_ref().len()).sum()
 }
 
 fn slices(data: &[ReplyData]) -> Vec<&[u8]> {

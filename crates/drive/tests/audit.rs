@@ -186,6 +186,94 @@ fn refusals_are_in_it() {
     }
 }
 
+/// Anybody may send a recorded inquiry once more: it tells nothing of who does.
+#[test]
+fn an_inquiry_that_passes_again_is_in_nobodys_name() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let signer = Signer::capability(&drive.capability(name));
+    let nonce = Some(drive.fresh_nonce());
+    let inquiry = Request { nonce, ..Request::new(Procedure::Inquiry, &(), signer) };
+    for _ in 0..3 {
+        assert!(drive.ask(&inquiry).unwrap().proved);
+    }
+    let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+    let once = Request { protection: private, nonce: Some(drive.fresh_nonce()), ..inquiry };
+    assert_eq!(drive.ask(&once).unwrap().status, None);
+    assert_eq!(drive.refused(&once), Status::RefusedReplay);
+    let procedure = Procedure::Inquiry as u32;
+    let found = of_requests(&drive);
+    let found: Vec<(AuditKind, u32, u32)> = found
+        .iter()
+        .filter(|record| record.procedure == procedure)
+        .map(|record| (record.kind, record.status, record.count))
+        .collect();
+    assert_eq!(found, [(AuditKind::Claimed, 0, 3), (AuditKind::Proved, 0, 1)]);
+}
+
+/// A holder of any capability may name in private whatever it likes: only what it may name is proved.
+#[test]
+fn private_refusals_are_claims() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let signer = Signer::capability(&drive.capability(name));
+    let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+    let ask = |signer: &Signer, procedure, arguments, data| {
+        let request = Request::new(procedure, &(), signer.clone());
+        let request = Request { arguments, data, protection: private, ..request };
+        drive.ask(&request).unwrap().failed()
+    };
+    let read = |name| to_bytes(&ReadArguments::single(name, 0, 8));
+    let write = |name| to_bytes(&WriteArguments::single(name, 0, 8, false));
+    let elsewhere = ObjectName { partition: OTHER_PARTITION, object: ObjectId(78) };
+    let cut = |bytes: Vec<u8>| bytes[..16].to_vec();
+    let cases: [(Procedure, Vec<u8>, &[u8], Status); 6] = [
+        (Procedure::Read, read(object(71)), &[], Status::RefusedObject),
+        (Procedure::Read, read(elsewhere), &[], Status::RefusedPartition),
+        (Procedure::Read, cut(read(object(72))), &[], Status::BadArgument),
+        (Procedure::Write, write(object(73)), &[0; 8], Status::RefusedObject),
+        (Procedure::Write, write(object(74)), &[0; 4], Status::BadArgument),
+        (Procedure::Private, read(object(75)), &[], Status::BadArgument),
+    ];
+    for (procedure, arguments, data, expected) in cases {
+        assert_eq!(ask(&signer, procedure, arguments, data), expected, "{procedure:?}");
+        let found = of_requests(&drive);
+        let last = found.iter().max_by_key(|record| record.sequence).unwrap();
+        let told = (last.kind, last.procedure, last.status, last.audit_id);
+        assert_eq!(
+            told,
+            (AuditKind::Claimed, procedure as u32, status(expected), AuditId(99)),
+            "{last:?}"
+        );
+    }
+    // What fails by itself is proved, as in the clear.
+    let missing = to_bytes(&GetattrArguments { name: object(76) });
+    let failed = ask(&Signer::working(), Procedure::Getattr, missing, &[]);
+    assert_eq!(failed, Status::NoSuchObject);
+    let wanted = AuditArguments { status: Some(status(failed)), ..AuditArguments::ALL };
+    assert_eq!(records(&drive, &wanted)[0].kind, AuditKind::Proved);
+}
+
+/// What a private write is about is known also when it is refused for its data.
+#[test]
+fn a_private_write_with_other_data_is_in_it_under_its_name() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(b"contents");
+    let arguments = WriteArguments::single(name, 0, 8, false);
+    let signer = Signer::capability(&drive.capability(name));
+    let request = Request::new(Procedure::Write, &arguments, signer);
+    let flip = |bytes: &mut Vec<u8>| bytes[0] ^= 1;
+    let protection = Protection::SUPPORTED;
+    let request = Request { data: &[7; 8], protection, tamper_data: Some(&flip), ..request };
+    assert_eq!(drive.refused(&request), Status::RefusedDigest);
+    let wanted =
+        AuditArguments { status: Some(status(Status::RefusedDigest)), ..AuditArguments::ALL };
+    let found = records(&drive, &wanted);
+    assert_eq!(found.len(), 1);
+    let told = (found[0].kind, found[0].procedure, found[0].object, found[0].audit_id);
+    assert_eq!(told, (AuditKind::Claimed, Procedure::Write as u32, name.object, AuditId(99)));
+}
+
 /// A failure of the operation itself is proved, and has its status.
 #[test]
 fn failures_are_proved() {

@@ -14,7 +14,8 @@ use nasd_device::{BlockDevice, DeviceError, FrameRead, ReadEnd, ReadQueue};
 use nasd_drive::DriveOptions;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{FlushpartitionArguments, Procedure, ReadArguments, SetattrArguments};
-use nasd_types::{ObjectName, SetAttributes};
+use nasd_transport::{ClientOptions, Connection};
+use nasd_types::{ByteRange, ObjectName, Protection, SetAttributes};
 
 const BYTES: usize = 3 << 20;
 
@@ -144,6 +145,32 @@ fn each_gets_what_it_asked_for_or_is_refused() {
             });
         }
     });
+}
+
+/// Refusals that are proved come from somebody with a key: more of them than a stranger may cause.
+#[test]
+fn a_private_reader_who_is_refused_with_proof_is_no_stranger() {
+    let device = Gated { inner: new_device(), is_shut: Arc::default(), begun: Arc::default() };
+    let (drive, objects) = cold(Arc::new(device), &[BYTES]);
+    let name = objects[0].0;
+    assert!(drive.by(Signer::working(), Procedure::Read, &read_at(name, 0)).status.is_none());
+    let mut capability = drive.capability(name);
+    capability.region = ByteRange::new(0, 4096);
+    let request =
+        Request::new(Procedure::Read, &read_at(name, 1 << 20), Signer::capability(&capability));
+    let protection = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+    let request = Request { protection, ..request };
+    let channel = Connection::tcp(drive.server().address(), &ClientOptions::default()).unwrap();
+    // From an address of which others have proved themselves, 16 times as many may come.
+    let most = 16 * DriveOptions::default().server.unproved_in_a_row;
+    for _ in 0..most + 100 {
+        let answered = drive.ask_over(&channel, &request).unwrap();
+        assert_eq!(answered.failed(), Status::RefusedRegion);
+    }
+}
+
+fn read_at(name: ObjectName, offset: u64) -> ReadArguments {
+    ReadArguments::single(name, offset, 4096)
 }
 
 #[test]

@@ -59,6 +59,14 @@ fn scattered(client: usize, number: usize) -> u64 {
     ((client * 7919 + number * 104_729) % blocks * BLOCK) as u64
 }
 
+/// Half of each kind of clients make private calls.
+fn protection_of(client: usize) -> Protection {
+    match client % 4 {
+        0 | 1 => Protection::INTEGRITY_ARGS,
+        _ => Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS,
+    }
+}
+
 /// One request after the other: reads, writes and getattrs.
 fn one_by_one(
     drive: &TestDrive,
@@ -67,6 +75,7 @@ fn one_by_one(
     client: usize,
     over: &AtomicBool,
 ) -> Vec<Tried> {
+    let protection = protection_of(client);
     let channel = Connection::tcp(drive.server().address(), &ClientOptions::default()).unwrap();
     let mut tried = Vec::new();
     let data = vec![7; BLOCK];
@@ -84,6 +93,7 @@ fn one_by_one(
             }
             _ => Request::new(Procedure::Getattr, &GetattrArguments { name }, signer.clone()),
         };
+        let request = Request { protection, ..request };
         let sent = Instant::now();
         let status = drive.ask_over(&channel, &request).unwrap().status;
         assert!(matches!(status, None | Some(Status::RefusedDigest)), "{status:?}");
@@ -129,15 +139,16 @@ fn revoke_under_load(drive: &TestDrive, name: ObjectName, version: u64) -> (Inst
     let signer = Signer::minted(&capability, &capability, version);
     let key = capability_key(&SecretKey::new(key_of(WORKING_KEY)), &capability, version);
     let issued = IssuedCapability { capability, key, sealed: None };
-    let authority = Authority::capability(&issued, Protection::INTEGRITY_ARGS);
+    let authority = |client| Authority::capability(&issued, protection_of(client));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (signer, authority, over) = (&signer, &authority, &over);
+        let (signer, over) = (&signer, &over);
         let clients: Vec<_> = (0..8)
-            .map(|client| {
+            .map(|client| (client, authority(client)))
+            .map(|(client, authority)| {
                 scope.spawn(move || match client % 2 {
                     0 => one_by_one(drive, name, signer, client, over),
-                    _ => pipelined(drive, name, authority, client, over),
+                    _ => pipelined(drive, name, &authority, client, over),
                 })
             })
             .collect();

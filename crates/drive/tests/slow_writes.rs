@@ -102,6 +102,29 @@ fn a_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_not
     }
 }
 
+/// What is wrong with a private call itself, rather than with its key, is told in private.
+fn in_private(expected: Option<Status>) -> (Option<Status>, bool) {
+    let tells = [None, Some(Status::RefusedMinimum), Some(Status::RefusedExpired)];
+    (expected, tells.contains(&expected))
+}
+
+#[test]
+fn a_private_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_nothing() {
+    for (what, change, expected) in CHANGES {
+        let drive = TestDrive::new();
+        let name = drive.object_with(&pattern(1, 4096));
+        let data = pattern(2, 4096);
+        let signer = Signer::capability(&drive.capability(name));
+        let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+        let request = write(name, &data, signer, private);
+        let answered = drive.ask_in_two_parts(&request, || change(&drive, name));
+        assert_eq!(answered, in_private(*expected), "{what}");
+        let kept = pattern(if expected.is_none() { 2 } else { 1 }, 4096);
+        let kept = if *what == "removal" { Vec::new() } else { kept };
+        assert!(contents(&drive, name, 4096) == kept, "{what}");
+    }
+}
+
 /// Private calls whose arguments are decrypted before anything tells that they have come whole.
 fn private_calls(name: ObjectName) -> [(Procedure, Vec<u8>); 4] {
     let changes = SetAttributes { logical_size: Some(1), ..SetAttributes::default() };
@@ -127,9 +150,7 @@ fn a_private_call_whose_capability_is_worth_nothing_when_it_ends_does_nothing() 
             let request = Request { arguments, protection: private, ..request };
             let slow = drive.begin_in_fragments(&request);
             change(&drive, name);
-            // What is wrong with the request itself, rather than with its key, is told in private.
-            let tells = [None, Some(Status::RefusedMinimum), Some(Status::RefusedExpired)];
-            let expected = (*expected, tells.contains(expected));
+            let expected = in_private(*expected);
             assert_eq!(slow.finish(), expected, "{what}, {procedure:?}");
             if expected.0.is_some() && *what != "removal" {
                 assert!(contents(&drive, name, 101) == pattern(1, 100), "{what}, {procedure:?}");
@@ -193,9 +214,13 @@ fn other_data_than_were_announced_change_nothing() {
 
 /// A drive with 64 MiB of cache that is patient for longer than these tests last.
 fn patient() -> TestDrive {
+    TestDrive::with(patient_options())
+}
+
+fn patient_options() -> DriveOptions {
     let server =
         ServerOptions { peer_timeout: Duration::from_secs(60), ..DriveOptions::default().server };
-    TestDrive::with(DriveOptions { server, ..DriveOptions::default() })
+    DriveOptions { server, ..DriveOptions::default() }
 }
 
 #[test]
@@ -259,6 +284,35 @@ fn a_writer_with_a_key_for_whom_there_is_no_buffer_is_told_so_with_proof() {
     let begun = std::time::Instant::now();
     while drive.ask(&write(name, &data, Signer::working(), BOTH)).unwrap().status.is_some() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the buffers do not come back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Who asks for encrypted data and does not take them keeps memory; how much is limited.
+#[test]
+fn readers_who_do_not_take_encrypted_data_get_no_more_memory_than_there_is() {
+    let drive = TestDrive::with(DriveOptions { encrypted_bytes: 32 << 20, ..patient_options() });
+    let name = drive.object_with(&pattern(1, LARGE));
+    let arguments = ReadArguments::single(name, 0, LARGE as u64);
+    let request = Request::new(Procedure::Read, &arguments, Signer::working());
+    let private = BOTH | Protection::PRIVACY_DATA;
+    let request = Request { protection: private, ..request };
+    assert!(drive.ask(&request).unwrap().data == pattern(1, LARGE));
+    let stuck: Vec<_> = (0..12).map(|_| drive.ask_without_taking(&request, 6)).collect();
+    let begun = std::time::Instant::now();
+    let busy = loop {
+        let answered = drive.ask(&request).unwrap();
+        if answered.status.is_some() {
+            break answered.failed();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "there is always more");
+    };
+    assert_eq!(busy, Status::Busy);
+    // What needs no memory is answered.
+    assert!(contents(&drive, name, LARGE) == pattern(1, LARGE));
+    drop(stuck);
+    while drive.ask(&request).unwrap().status.is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(40), "the memory does not come back");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

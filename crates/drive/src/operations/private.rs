@@ -145,14 +145,13 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
         Ok(grant) => grant,
         Err(answer) => return answer,
     };
-    let status = match arguments {
-        None => Status::BadArgument,
-        Some(arguments) => match drive.admit_opened(&credential, &write::access(&arguments), now) {
-            Ok(()) => write::why_no_buffer(drive, &arguments),
-            Err(refusal) => drive.refusal_status(refusal),
-        },
+    let Some(arguments) = arguments else {
+        return drive.seal_before_access(&grant, Status::BadArgument);
     };
-    drive.seal::<Written>(&grant, Err(status))
+    match drive.admit_opened(&credential, &write::access(&arguments), now) {
+        Ok(()) => drive.seal::<Written>(&grant, Err(write::why_no_buffer(drive, &arguments))),
+        Err(refusal) => drive.seal_refusal(&grant, refusal),
+    }
 }
 
 /// Uses the nonce up; or answers.
@@ -179,7 +178,7 @@ impl Ended<'_> {
         match self.opened.procedure {
             None | Some(Procedure::Null | Procedure::Private | Procedure::Write) => {
                 match self.grant(drive) {
-                    Ok((grant, _)) => drive.seal::<()>(&grant, Err(Status::BadArgument)),
+                    Ok((grant, _)) => drive.seal_before_access(&grant, Status::BadArgument),
                     Err(answer) => answer,
                 }
             }
@@ -195,11 +194,11 @@ impl Ended<'_> {
         let (grant, asked) = self.grant(drive)?;
         let now = grant.received;
         let Ok(arguments) = from_bytes::<O::Arguments>(&asked.arguments) else {
-            return Err(drive.seal::<()>(&grant, Err(Status::BadArgument)));
+            return Err(drive.seal_before_access(&grant, Status::BadArgument));
         };
         match drive.admit_opened(&asked.credential, &O::access(&arguments), now) {
             Ok(()) => Ok(Permitted { arguments, grant, key: asked.credential.key, now }),
-            Err(refusal) => Err(drive.seal::<()>(&grant, Err(drive.refusal_status(refusal)))),
+            Err(refusal) => Err(drive.seal_refusal(&grant, refusal)),
         }
     }
 

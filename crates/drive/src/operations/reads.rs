@@ -15,8 +15,10 @@ use slab::Slab;
 use super::private::Ended;
 use super::{Permitted, Source, authorize, finish};
 use crate::Drive;
+use crate::counters::Outcome;
 use crate::incoming::{Incoming, Kind};
 use crate::reply::ReplyData;
+use crate::service::judge;
 
 /// A read that waits.
 struct Begun {
@@ -44,9 +46,11 @@ impl<'d> Reads<'d> {
         Reads { drive, prefetch, begun: Slab::new(), left: VecDeque::new(), answers: Vec::new() }
     }
 
-    fn answer(&mut self, tag: usize, begin: Option<Instant>, answer: Answer<ReplyData>) {
-        self.drive.counters.count_answer(Some(Procedure::Read), &answer, begin);
+    /// Answers a read; tells how it ended.
+    fn answer(&mut self, tag: usize, begin: Option<Instant>, answer: Answer<ReplyData>) -> Outcome {
+        let outcome = self.drive.counters.count_answer(Some(Procedure::Read), &answer, begin);
         self.answers.push((tag, answer));
+        outcome
     }
 
     fn finish(&mut self, begun: Begun) {
@@ -82,8 +86,8 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
         let permitted = match authorize::<Read>(self.drive, source) {
             Ok(permitted) => permitted,
             Err(answer) => {
-                call.standing.note_unproved();
-                return self.answer(tag, begin, answer);
+                let outcome = self.answer(tag, begin, answer);
+                return judge(call.standing, Some(Procedure::Read), outcome);
             }
         };
         call.standing.prove();

@@ -134,10 +134,13 @@ pub(super) fn execute_received(
         Err(error) => return Answer::Denied(error.auth_status()),
     };
     if !open_data(drive, &claimed, &grant, &mut buffer) {
-        return drive.refuse(&claimed, Refusal::Digest, now);
+        return drive.refusal(&grant.subject, claimed.nonce(), Refusal::Digest, now);
     }
-    if let Err(denied) = drive.grant_again(&claimed, &access(&arguments), &grant, now) {
-        return drive.deny(&claimed, &denied, now);
+    if let Err(denied) = drive.grant_again(&claimed, &grant) {
+        return drive.deny_about(&grant.subject, claimed.nonce(), &denied, now);
+    }
+    if let Err(refusal) = drive.admit_opened(&claimed.credential, &access(&arguments), now) {
+        return drive.refuse_granted(&grant, refusal, now);
     }
     let done = apply(drive, &arguments, buffer, &grant, now);
     drive.seal(&grant, done.map(Done::plain))

@@ -258,6 +258,17 @@ impl TestDrive {
         self.begin(request, &[&mark, &message[..]].concat(), &(1_u32 << 31).to_be_bytes())
     }
 
+    /// Sends a request some times over a connection of its own, and takes nothing that comes.
+    pub fn ask_without_taking(&self, request: &Request<'_>, times: usize) -> TcpStream {
+        let mut socket = TcpStream::connect(self.server().address()).unwrap();
+        for _ in 0..times {
+            let message = self.message(request);
+            let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
+            socket.write_all(&[&mark, &message[..]].concat()).unwrap();
+        }
+        socket
+    }
+
     fn message(&self, request: &Request<'_>) -> Vec<u8> {
         let sealed = request.seal(self.fresh_nonce());
         let opaque = |body| OpaqueAuth { flavor: AUTH_FLAVOR, body };
