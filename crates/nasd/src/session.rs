@@ -76,7 +76,9 @@ fn manager_client(cell: &Cell, files: &CertificateFiles) -> Result<ManagerClient
 /// # Errors
 /// Missing or wrong certificates.
 pub fn manager_tls(cell: &Cell) -> Result<ServerTls, Box<dyn Error>> {
-    let certificate = LoadedCertificate::load_for_server(&cell.certificate("manager"))?;
+    let files = cell.certificate("manager");
+    complete(&files)?;
+    let certificate = LoadedCertificate::load_for_server(&files)?;
     Ok(ServerTls::admitting_strangers(&certificate.pem())?)
 }
 

@@ -127,6 +127,16 @@ fn a_machine_speaks_for_all_of_its_users() {
 }
 
 #[test]
+fn the_cells_own_machine_is_not_removed() {
+    let cell = cell();
+    let list: Value = serde_json::from_str(&told(&cell, "host list --json")).unwrap();
+    let own = list["members"][0]["name"].as_str().unwrap();
+    refused(&cell.nasd(&["host", "remove", own, "--yes"]), &["own machine", "host.pem"]);
+    let list: Value = serde_json::from_str(&told(&cell, "host list --json")).unwrap();
+    assert!(list["members"][0]["removed"].is_null(), "{list}");
+}
+
+#[test]
 fn names_are_checked_and_certificates_expire() {
     let cell = cell();
     told(&cell, "user add bob --uid 1000");
@@ -256,6 +266,28 @@ fn tokens_that_are_not_good_open_nothing() {
 }
 
 #[test]
+fn an_invitation_goes_with_its_name() {
+    let cell = cell();
+    let target = cell.directory.path().join("target");
+    // Somebody who was only invited.
+    let alone = token(&cell, "host add laptop");
+    let said = told(&cell, "host remove laptop --yes");
+    assert!(said.contains("invited no more"), "{said}");
+    refused(&join(&alone, &target), &["is used already"]);
+    refused(&cell.nasd(&["host", "remove", "laptop", "--yes"]), &["no such member"]);
+    // A member who was invited before it was added in another way.
+    let unused = token(&cell, "host add laptop");
+    let user = token(&cell, "user add laptop --uid 1000 --token");
+    let out = cell.directory.path().join("laptop");
+    told(&cell, &format!("host add laptop --out {}", out.display()));
+    refused(&join(&unused, &target), &["is used already"]);
+    told(&cell, "host remove laptop --yes");
+    refused(&join(&unused, &target), &["is used already"]);
+    // A person of that name is somebody else.
+    assert!(join(&user, &target).status.success());
+}
+
+#[test]
 fn without_a_certificate_nothing_but_joining_is_answered() {
     use nasd_client::{Caller, ConnectOptions, ManagerClient, RetryPolicy};
     use nasd_transport::ClientTls;
@@ -304,9 +336,27 @@ fn certificates_are_renewed_in_time_and_on_demand() {
     refused(&with(&laptop, &["renew"]), &["not renewed"]);
 }
 
+/// The manager, asked by one session with a directory's certificate.
+fn session(directory: &Path) -> nasd_client::ManagerClient {
+    use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
+    use nasd_transport::{ClientTls, PemFiles};
+    let read = |file: &str| fs::read(directory.join("tls").join(file)).unwrap();
+    let (authority, certificate, key) = (read("ca.pem"), read("host.pem"), read("host.key"));
+    let pem = PemFiles { authority: &authority, certificate: &certificate, key: &key };
+    let tls = ClientTls::new(&pem, "manager.nasd.internal").unwrap();
+    let options = ConnectOptions {
+        connections: 1,
+        retry: RetryPolicy::within(Duration::from_secs(5)),
+        ..ConnectOptions::default()
+    };
+    let config: toml::Table =
+        fs::read_to_string(directory.join("cell.toml")).unwrap().parse().unwrap();
+    ManagerClient::tls(config["manager"]["address"].as_str().unwrap(), tls, &options)
+}
+
 #[test]
 fn the_authority_is_replaced_while_members_go_on() {
-    let cell = cell();
+    let mut cell = cell();
     let (old, renewing) = (cell.directory.path().join("old"), cell.directory.path().join("new"));
     for (name, directory) in [("old", &old), ("new", &renewing)] {
         assert!(join(&token(&cell, &format!("host add {name}")), directory).status.success());
@@ -324,12 +374,26 @@ fn the_authority_is_replaced_while_members_go_on() {
     for directory in [&old, &renewing] {
         assert_eq!(ok(directory, &["cat", "main:/file"]), "before");
     }
+    let before_renewal = session(&renewing);
     ok(&renewing, &["renew"]);
     assert_eq!((roots(&old), roots(&renewing)), (1, 2));
     let joined = cell.directory.path().join("joined");
     assert!(join(&token(&cell, "host add joined"), &joined).status.success());
     refused(&cell.nasd(&["key", "rotate-authority", "--finish"]), &["host:old", "--yes"]);
+    // Who goes on by a certificate that it has read before, as mounts do, starts anew.
+    cell.stop();
+    cell.restart();
+    let sessions = [session(&old), before_renewal];
+    for session in &sessions {
+        let let_in = session.renew(&[]).unwrap_err();
+        assert_eq!(let_in.manager_status(), Some(nasd_protocol::ManagerStatus::Access));
+    }
     told(&cell, "key rotate-authority --finish --yes");
+    for session in &sessions {
+        let denied = session.renew(&[]).unwrap_err();
+        assert_eq!(denied.manager_status(), None, "{denied}");
+    }
+    assert!(told(&cell, "host list").contains("removed"));
     assert_eq!(roots(&cell.cell()), 1);
     for directory in [&renewing, &joined] {
         assert_eq!(ok(directory, &["cat", "main:/file"]), "before");

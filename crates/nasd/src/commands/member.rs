@@ -5,8 +5,8 @@ use super::Outcome;
 use super::agree::agree;
 use crate::arguments::{HandedArguments, HostCommand, UserCommand};
 use crate::cell::{
-    Authority, Cell, CellLock, Guest, Member, MemberKind, Members, Usage, VALIDITY, hand_over,
-    identity, invite, now,
+    Authority, Cell, CellError, CellLock, Guest, Member, MemberKind, Members, Usage, VALIDITY,
+    hand_over, identity, invite, now, serial_of,
 };
 use crate::output::{self, say};
 use crate::session::administrator;
@@ -126,7 +126,17 @@ fn print_token(
 fn remove(cell: &Cell, name: &str, kind: MemberKind, yes: bool, json: bool) -> Outcome {
     let what = kind.file();
     agree(&format!("{what} {name} would be shut out of the cell at once"), yes)?;
-    Members::update(cell.directory(), |members| members.remove(name, kind))?;
+    let removed = Members::update(cell.directory(), |members| {
+        refuse_own(cell, members, name, kind)?;
+        members.remove(name, kind)
+    })?;
+    if removed.is_none() {
+        if json {
+            return output::json(&serde_json::json!({ "removed": name, "drives_away": 0 }));
+        }
+        say!("{what} {name} is invited no more: its token is worthless");
+        return Ok(());
+    }
     let late = tell_manager(cell, true)?;
     if json {
         return output::json(&serde_json::json!({ "removed": name, "drives_away": late }));
@@ -139,6 +149,28 @@ fn remove(cell: &Cell, name: &str, kind: MemberKind, yes: bool, json: bool) -> O
         );
     }
     Ok(())
+}
+
+/// This machine's own certificate stays: its mount goes by it, and nothing would renew it.
+fn refuse_own(
+    cell: &Cell,
+    members: &mut Members,
+    name: &str,
+    kind: MemberKind,
+) -> Result<(), CellError> {
+    let path = cell.certificate(MemberKind::Host.file()).certificate;
+    // Where it is missing, nobody goes by it.
+    let own = serial_of(&path).ok().and_then(|serial| members.by_serial(&serial).cloned());
+    match own {
+        Some(own) if own.kind == kind && own.name == name => Err(CellError::Member {
+            name: name.to_owned(),
+            why: format!(
+                "this is the cell's own machine, which goes by {}; it can't be removed",
+                path.display()
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Has the manager read the ledger; tells how many drives did not get their new keys.
