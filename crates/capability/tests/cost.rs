@@ -77,21 +77,6 @@ fn cost() {
     let window = NonceWindow::new(WindowOptions::default(), start, 1);
     measure("window, every sender new", || {
         unique = unique.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let root = Capability { region: ByteRange::ALL, ..capability };
-        for links in [1, 8] {
-            let chain = vec![Narrowing::of(&root); links];
-            measure(&format!("a chain of {links}: what it allows"), || {
-                let _ = black_box(effective(black_box(&root), &chain));
-            });
-            measure(&format!("a chain of {links}: its key"), || {
-                black_box(narrowed_key(black_box(&key).clone(), &chain));
-            });
-        }
-        let sealing = SealingKeys::new(&key);
-        let sealed = sealing.seal(&capability);
-        measure("a sealed capability, opened", || {
-            black_box(sealing.open(black_box(&sealed)));
-        });
         let nonce = Nonce { timestamp: now.plus_ns(unique >> 40), unique };
         let _ = black_box(window.check(now, &nonce).and_then(|()| window.record(now, &nonce)));
     });

@@ -121,11 +121,13 @@ impl Grant {
     /// Whether the capability was revoked since: a request that has waited, for its data or for the
     /// medium, is not served any more then.
     pub(crate) fn is_revoked(&self) -> bool {
-        let object = self.object.as_ref();
-        object.is_some_and(|found| {
-            found.access_control_version() != Some(self.access_control_version)
-        })
+        has_another_version(self.object.as_ref(), self.access_control_version)
     }
+}
+
+/// Whether a capability's object has another access control version than its key was made for.
+fn has_another_version(object: Option<&Located>, version: u64) -> bool {
+    object.is_some_and(|found| found.access_control_version() != Some(version))
 }
 
 impl<'a> Claimed<'a> {
@@ -309,8 +311,7 @@ impl Drive {
     }
 
     /// Step 19: whether what was granted when the arguments came still is, now that the data have
-    /// come, which may have taken their time. A key that has only become the previous one still is
-    /// a key.
+    /// come, which may have taken their time.
     pub(crate) fn grant_again(
         &self,
         claimed: &Claimed<'_>,
@@ -322,8 +323,36 @@ impl Drive {
         if grant.is_revoked() {
             return Err(Refusal::Digest.into());
         }
+        self.check_keys_again(claimed, grant.keys.is_some(), grant.generation)
+    }
+
+    /// The same of a call that is vouched for since its arguments came, whose end may have taken its
+    /// time, but for the checks that need its arguments; and as of now from here on.
+    pub(crate) fn vouch_again(
+        &self,
+        claimed: &Claimed<'_>,
+        vouched: Vouched,
+        now: Timestamp,
+    ) -> Result<Vouched, Denied> {
+        let found = &vouched.found;
+        if has_another_version(found.object.as_ref(), found.access_control_version) {
+            return Err(Refusal::Digest.into());
+        }
+        self.check_keys_again(claimed, found.keys.is_some(), vouched.generation)?;
+        let is_above_the_mark = self.clock.pass(now, &self.store).is_err();
+        Ok(Vouched { is_above_the_mark, ..vouched })
+    }
+
+    /// Whether the digest is still right, if keys have changed since the ring of this generation. A
+    /// key that has only become the previous one still is a key.
+    fn check_keys_again(
+        &self,
+        claimed: &Claimed<'_>,
+        is_protected: bool,
+        generation: u64,
+    ) -> Result<(), Denied> {
         let ring = self.ring.read();
-        if grant.keys.is_none() || ring.generation() == grant.generation {
+        if !is_protected || ring.generation() == generation {
             return Ok(());
         }
         let keys = self.find_keys(&ring, claimed)?.keys.ok_or(Refusal::Digest)?;

@@ -5,7 +5,7 @@
 
 use std::io::IoSliceMut;
 
-use nasd_protocol::drive::WriteArguments;
+use nasd_protocol::drive::{Procedure, WriteArguments};
 use nasd_store::IncomingFrames;
 use nasd_transport::Payload;
 
@@ -26,6 +26,16 @@ pub(crate) enum Kind {
     Write(IncomingWrite),
     /// Another call whose arguments were decrypted.
     Opened(Box<Opened>),
+}
+
+impl Incoming {
+    /// Which operation is asked for.
+    pub(crate) fn procedure(&self) -> Option<Procedure> {
+        match &self.0 {
+            Kind::Write(_) => Some(Procedure::Write),
+            Kind::Opened(opened) => opened.procedure(),
+        }
+    }
 }
 
 /// A write that is being received, or has been.

@@ -123,12 +123,23 @@ impl Drive {
         denied: &Denied,
         now: Timestamp,
     ) -> Answer<ReplyData> {
+        self.deny_about(&self.subject_of(claimed), claimed.nonce(), denied, now)
+    }
+
+    /// The same of a call that is known to be about `subject`.
+    pub(crate) fn deny_about(
+        &self,
+        subject: &Subject,
+        nonce: &Nonce,
+        denied: &Denied,
+        now: Timestamp,
+    ) -> Answer<ReplyData> {
         match denied {
-            Denied::Refused(refusal) => self.refuse(claimed, *refusal, now),
+            Denied::Refused(refusal) => self.refusal(subject, nonce, *refusal, now),
             Denied::Failed(error) => {
                 // The status could not be proved, and so would be taken for an enemy's.
                 let status = status_of(error);
-                self.audit.note_refusal(&self.subject_of(claimed), status.into(), now);
+                self.audit.note_refusal(subject, status.into(), now);
                 tracing::error!(%error, ?status, "no authority could be checked");
                 Answer::Rejected(AcceptStatus::SystemError)
             }

@@ -49,6 +49,8 @@ impl Service for Drive {
         let begin = self.counters.count_request();
         let standing = call.standing;
         let procedure = procedure_of(call.head);
+        // A private call is counted as what it asked for, where that is known.
+        let counted = call.payload.as_ref().and_then(Incoming::procedure).or(procedure.ok());
         let answer = match procedure {
             Ok(Procedure::Write) => write::execute(self, call),
             Ok(Procedure::Private) => private::execute(self, call),
@@ -58,7 +60,7 @@ impl Service for Drive {
             }
             Err(status) => Answer::Rejected(status),
         };
-        let outcome = self.counters.count_answer(procedure.ok(), &answer, begin);
+        let outcome = self.counters.count_answer(counted, &answer, begin);
         judge(standing, procedure.ok(), outcome);
         answer
     }

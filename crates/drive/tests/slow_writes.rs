@@ -1,5 +1,5 @@
-//! Writes whose data take their time: who gets buffers for them, and what is looked at again when the
-//! data have come.
+//! Calls whose end takes its time: who gets buffers for it, and what is looked at again when all has
+//! come.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
@@ -10,12 +10,13 @@ use common::*;
 use nasd_capability::Capability;
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
-    PartitionKey, Procedure, ReadArguments, RemoveArguments, SetattrArguments,
+    GetattrArguments, PartitionKey, Procedure, ReadArguments, RemoveArguments, SetattrArguments,
     SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
 };
 use nasd_protocol::{CredentialKey, Status};
 use nasd_transport::ServerOptions;
 use nasd_types::{ObjectName, Protection, SetAttributes};
+use nasd_xdr::to_bytes;
 
 const BOTH: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
 const LARGE: usize = 4 << 20;
@@ -99,6 +100,55 @@ fn a_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_not
             assert!(contents(&drive, name, length) == kept, "{what}, {length}");
         }
     }
+}
+
+/// Private calls whose arguments are decrypted before anything tells that they have come whole.
+fn private_calls(name: ObjectName) -> [(Procedure, Vec<u8>); 4] {
+    let changes = SetAttributes { logical_size: Some(1), ..SetAttributes::default() };
+    [
+        (Procedure::Getattr, to_bytes(&GetattrArguments { name })),
+        (Procedure::Read, to_bytes(&ReadArguments::single(name, 0, 8))),
+        (Procedure::Setattr, to_bytes(&SetattrArguments { name, changes, durable: false })),
+        (Procedure::Remove, to_bytes(&RemoveArguments { name, durable: false })),
+    ]
+}
+
+/// Who can hold the end of a private call back must not be able to keep an authority by that.
+#[test]
+fn a_private_call_whose_capability_is_worth_nothing_when_it_ends_does_nothing() {
+    let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+    for (what, change, expected) in CHANGES {
+        for which in 0..4 {
+            let drive = TestDrive::new();
+            let name = drive.object_with(&pattern(1, 100));
+            let signer = Signer::capability(&drive.capability(name));
+            let (procedure, arguments) = private_calls(name)[which].clone();
+            let request = Request::new(procedure, &(), signer);
+            let request = Request { arguments, protection: private, ..request };
+            let slow = drive.begin_in_fragments(&request);
+            change(&drive, name);
+            // What is wrong with the request itself, rather than with its key, is told in private.
+            let tells = [None, Some(Status::RefusedMinimum), Some(Status::RefusedExpired)];
+            let expected = (*expected, tells.contains(expected));
+            assert_eq!(slow.finish(), expected, "{what}, {procedure:?}");
+            if expected.0.is_some() && *what != "removal" {
+                assert!(contents(&drive, name, 101) == pattern(1, 100), "{what}, {procedure:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_private_call_by_a_key_that_is_replaced_before_it_ends_does_nothing() {
+    let drive = TestDrive::new();
+    let name = drive.object_with(&pattern(1, 100));
+    let arguments = RemoveArguments { name, durable: false };
+    let request = Request::new(Procedure::Remove, &arguments, Signer::working());
+    let protection = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+    let slow = drive.begin_in_fragments(&Request { protection, ..request });
+    set_working_key(&drive, EPOCH + 1, 50);
+    assert_eq!(slow.finish(), (Some(Status::RefusedDigest), false));
+    assert!(contents(&drive, name, 101) == pattern(1, 100));
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub(crate) enum Source<'a> {
         arguments: &'a [u8],
     },
     /// Decrypted.
-    Opened(Box<private::Opened>),
+    Opened(private::Ended<'a>),
 }
 
 /// Executes a call of any procedure but `write` and `private`.
@@ -182,7 +182,7 @@ fn authorize<O: Perform>(
 ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
     let (head, bytes) = match source {
         Source::Plain { head, arguments } => (head, arguments),
-        Source::Opened(opened) => return opened.permit::<O>(drive),
+        Source::Opened(ended) => return ended.permit::<O>(drive),
     };
     let Ok(arguments) = from_bytes::<O::Arguments>(bytes) else {
         return Err(Answer::Rejected(AcceptStatus::GarbageArguments));

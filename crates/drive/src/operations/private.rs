@@ -4,6 +4,10 @@
 //! digest, and decrypts the arguments, once. Only then the other checks can be made: what they
 //! refuse is refused as any operation fails, by a reply that is proved and encrypted, so that nobody
 //! learns of it who does not know what was asked.
+//!
+//! Whoever sends a call may hold its end back. What was found out when the arguments came is therefore
+//! looked at once more when the call has come whole, as of then: its keys and its object's access
+//! control version, and then all that needs the arguments.
 
 use nasd_capability::{Refusal, Way};
 use nasd_protocol::drive::{Procedure, Sealed, WriteArguments, Written, unwrap_arguments};
@@ -27,7 +31,17 @@ pub(crate) struct Opened {
     arguments: Vec<u8>,
     credential: Credential,
     vouched: Vouched,
+    /// When it was decrypted.
     now: Timestamp,
+}
+
+/// A decrypted call that has come whole, and what came: with that the digest can be verified again.
+#[derive(Debug)]
+pub(crate) struct Ended<'a> {
+    pub(crate) head: &'a CallHead<'a>,
+    /// The arguments as they were sent, without bulk data.
+    pub(crate) sent: &'a [u8],
+    pub(crate) opened: Box<Opened>,
 }
 
 /// Decrypts the call, and decides where its data goes.
@@ -99,7 +113,9 @@ pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyDa
             let now = drive.environment.now();
             write::execute_received(drive, call.head, call.arguments, incoming, now)
         }
-        Some(Incoming(Kind::Opened(opened))) => opened.execute(drive),
+        Some(Incoming(Kind::Opened(opened))) => {
+            Ended { head: call.head, sent: call.arguments, opened }.execute(drive)
+        }
         None => execute_discarded(drive, call.head, call.arguments),
     }
 }
@@ -119,7 +135,9 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
     };
     let arguments = match opened.procedure {
         Some(Procedure::Write) => opened.write_arguments(&sealed),
-        _ if sealed.data_length == 0 => return Box::new(opened).execute(drive),
+        _ if sealed.data_length == 0 => {
+            return Ended { head, sent: bytes, opened: Box::new(opened) }.execute(drive);
+        }
         _ => None,
     };
     let Opened { credential, vouched, now, .. } = opened;
@@ -144,18 +162,24 @@ fn record(drive: &Drive, vouched: Vouched, now: Timestamp) -> Result<Grant, Answ
 }
 
 impl Opened {
+    pub(crate) fn procedure(&self) -> Option<Procedure> {
+        self.procedure
+    }
+
     /// The arguments of a write, which announce as many data as follow.
     fn write_arguments(&self, sealed: &Sealed) -> Option<WriteArguments> {
         let arguments: WriteArguments = from_bytes(&self.arguments).ok()?;
         (arguments.data_length == sealed.data_length).then_some(arguments)
     }
+}
 
+impl Ended<'_> {
     /// A call of any procedure but `write`.
-    fn execute(self: Box<Self>, drive: &Drive) -> Answer<ReplyData> {
-        match self.procedure {
+    fn execute(self, drive: &Drive) -> Answer<ReplyData> {
+        match self.opened.procedure {
             None | Some(Procedure::Null | Procedure::Private | Procedure::Write) => {
-                match record(drive, self.vouched, self.now) {
-                    Ok(grant) => drive.seal::<()>(&grant, Err(Status::BadArgument)),
+                match self.grant(drive) {
+                    Ok((grant, _)) => drive.seal::<()>(&grant, Err(Status::BadArgument)),
                     Err(answer) => answer,
                 }
             }
@@ -168,15 +192,33 @@ impl Opened {
         self,
         drive: &Drive,
     ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
-        let Opened { arguments, credential, vouched, now, .. } = self;
-        let grant = record(drive, vouched, now)?;
-        let arguments = from_bytes::<O::Arguments>(&arguments);
-        let Ok(arguments) = arguments else {
+        let (grant, asked) = self.grant(drive)?;
+        let now = grant.received;
+        let Ok(arguments) = from_bytes::<O::Arguments>(&asked.arguments) else {
             return Err(drive.seal::<()>(&grant, Err(Status::BadArgument)));
         };
-        match drive.admit_opened(&credential, &O::access(&arguments), now) {
-            Ok(()) => Ok(Permitted { arguments, grant, key: credential.key, now }),
+        match drive.admit_opened(&asked.credential, &O::access(&arguments), now) {
+            Ok(()) => Ok(Permitted { arguments, grant, key: asked.credential.key, now }),
             Err(refusal) => Err(drive.seal::<()>(&grant, Err(drive.refusal_status(refusal)))),
         }
     }
+
+    /// Looks once more at what was vouched for, and uses the nonce up; or answers.
+    fn grant(self, drive: &Drive) -> Result<(Grant, Asked), Answer<ReplyData>> {
+        let now = drive.environment.now();
+        let Opened { arguments, credential, vouched, .. } = *self.opened;
+        let claimed = Claimed::new(self.head, self.sent, Some(0))
+            .map_err(|error| Answer::Denied(error.auth_status()))?;
+        let subject = *vouched.subject();
+        let vouched = drive
+            .vouch_again(&claimed, vouched, now)
+            .map_err(|denied| drive.deny_about(&subject, claimed.nonce(), &denied, now))?;
+        Ok((record(drive, vouched, now)?, Asked { arguments, credential }))
+    }
+}
+
+/// What was asked, and by which authority.
+struct Asked {
+    arguments: Vec<u8>,
+    credential: Credential,
 }

@@ -12,6 +12,7 @@ use nasd_transport::{Answer, Call, Together};
 use nasd_types::ByteRange;
 use slab::Slab;
 
+use super::private::Ended;
 use super::{Permitted, Source, authorize, finish};
 use crate::Drive;
 use crate::incoming::{Incoming, Kind};
@@ -73,7 +74,9 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
     fn begin(&mut self, tag: usize, call: Call<'_, Incoming>) {
         let begin = self.drive.counters.count_request();
         let source = match call.payload {
-            Some(Incoming(Kind::Opened(opened))) => Source::Opened(opened),
+            Some(Incoming(Kind::Opened(opened))) => {
+                Source::Opened(Ended { head: call.head, sent: call.arguments, opened })
+            }
             _ => Source::Plain { head: call.head, arguments: call.arguments },
         };
         let permitted = match authorize::<Read>(self.drive, source) {

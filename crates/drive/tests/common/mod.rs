@@ -245,6 +245,20 @@ impl TestDrive {
     /// Sends a request but for the last byte of its data, over a connection of its own, and waits so
     /// long that what was sent has been looked at.
     pub fn begin_slowly(&self, request: &Request<'_>) -> Slow {
+        let message = self.message(request);
+        let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
+        let (first, last) = message.split_at(message.len() - 1);
+        self.begin(request, &[&mark, first].concat(), last)
+    }
+
+    /// Sends all of a request, but not that it is all: what lacks is an empty last fragment.
+    pub fn begin_in_fragments(&self, request: &Request<'_>) -> Slow {
+        let message = self.message(request);
+        let mark = (message.len() as u32).to_be_bytes();
+        self.begin(request, &[&mark, &message[..]].concat(), &(1_u32 << 31).to_be_bytes())
+    }
+
+    fn message(&self, request: &Request<'_>) -> Vec<u8> {
         let sealed = request.seal(self.fresh_nonce());
         let opaque = |body| OpaqueAuth { flavor: AUTH_FLAVOR, body };
         let head = CallHead {
@@ -256,14 +270,16 @@ impl TestDrive {
             verifier: opaque(&sealed.verifier),
         };
         assert_eq!(sealed.data.len() % 4, 0, "no padding is sent");
-        let message = [to_bytes(&head), sealed.arguments, sealed.data].concat();
-        let mark = (message.len() as u32 | 1 << 31).to_be_bytes();
+        [to_bytes(&head), sealed.arguments, sealed.data].concat()
+    }
+
+    fn begin(&self, request: &Request<'_>, first: &[u8], rest: &[u8]) -> Slow {
         let mut socket = TcpStream::connect(self.server().address()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let (first, last) = message.split_at(message.len() - 1);
-        socket.write_all(&[&mark, first].concat()).unwrap();
+        socket.write_all(first).unwrap();
         std::thread::sleep(Duration::from_millis(200));
-        Slow { socket, last: last[0] }
+        let keys = request.signer.keys(request.suite).filter(|_| request.is_private());
+        Slow { socket, rest: rest.to_vec(), keys }
     }
 
     /// The same; then does something else, and sends the rest.
@@ -333,16 +349,18 @@ impl TestDrive {
     }
 }
 
-/// A request that lacks a byte.
+/// A request that lacks its end.
 pub struct Slow {
     socket: TcpStream,
-    last: u8,
+    rest: Vec<u8>,
+    /// With which the reply is encrypted, if it is that of a private call.
+    keys: Option<DigestKeys>,
 }
 
 impl Slow {
-    /// Sends the rest. The status, and whether there is a digest.
+    /// Sends the rest. The status, decrypted if it was encrypted, and whether there is a digest.
     pub fn finish(mut self) -> (Option<Status>, bool) {
-        self.socket.write_all(&[self.last]).unwrap();
+        self.socket.write_all(&self.rest).unwrap();
         let mut mark = [0; 4];
         self.socket.read_exact(&mut mark).unwrap();
         let mut reply = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
@@ -352,8 +370,14 @@ impl Slow {
         let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &reply[20..20 + length] };
         let verifier = Verifier::from_opaque(&verifier).unwrap();
         let results = &reply[20 + length + 4..];
-        let status = decode_result::<(), Status>(&mut Decoder::new(results)).unwrap().err();
-        (status, verifier.digest != Digest::ZERO)
+        let status =
+            |results: &[u8]| decode_result::<(), Status>(&mut Decoder::new(results)).unwrap().err();
+        let sent = status(results);
+        let opened = match &self.keys {
+            Some(keys) if sent.is_none() => status(&opened_results(keys, &verifier.nonce, results)),
+            _ => sent,
+        };
+        (opened, verifier.digest != Digest::ZERO)
     }
 }
 
