@@ -110,6 +110,12 @@ fn who_is_removed_is_out_at_once_and_others_go_on() {
     told(&cell, &format!("user add bob --uid 1000 --out {}", again.display()));
     ok(&again, &["ls", "main:/"]);
     refused(&with(&bob, &["ls", "main:/"]), &[]);
+    // In the usual place too, where its directory from before is.
+    told(&cell, "user remove bob --yes");
+    told(&cell, "user add bob --uid 1000");
+    ok(&bob, &["ls", "main:/"]);
+    fs::set_permissions(bob.join("tls/user.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    refused(&with(&bob, &["ls", "main:/"]), &["user.key", "chmod 600"]);
 }
 
 #[test]
@@ -147,6 +153,7 @@ fn names_are_checked_and_certificates_expire() {
         ("user add nobody-knows-me", &["--uid"]),
         ("host add a/b", &["letters"]),
         ("user add x --uid 6 --for soon", &["soon", "30s"]),
+        ("user add x --uid 6 --for 99999d", &["99999d", "3652d"]),
     ] {
         let words_of_line: Vec<&str> = line.split_whitespace().collect();
         refused(&cell.nasd(&words_of_line), words);
@@ -234,7 +241,10 @@ fn a_person_joins_with_a_token_as_itself() {
     let cell = cell();
     let token_text = token(&cell, "user add bob --uid 1000 --token");
     let bob = cell.directory.path().join("bob");
-    assert!(join(&token_text, &bob).status.success());
+    let written = cell.directory.path().join("token");
+    fs::write(&written, format!("{token_text}\n")).unwrap();
+    refused(&join("@/no/such/file", &bob), &["/no/such/file", "a token"]);
+    assert!(join(&format!("@{}", written.display()), &bob).status.success());
     ok(&bob, &["mkdir", "main:/bobs"]);
     assert_eq!(fs::metadata(cell.path("bobs")).unwrap().uid(), 1000);
 }

@@ -449,7 +449,10 @@ fn replace(place: &mut String, new: String) {
 }
 
 /// The text of a file that only its owner may read. Wipe it after use.
-pub(super) fn read_private(path: &Path) -> Result<String, CellError> {
+///
+/// # Errors
+/// `ExposedSecret` or `Io`.
+pub fn read_private(path: &Path) -> Result<String, CellError> {
     let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
     if metadata.mode() & 0o077 != 0 {
         return Err(CellError::ExposedSecret(path.to_owned()));

@@ -40,7 +40,9 @@ pub use error::CellError;
 pub use handed::{hand_over, write_client_directory};
 pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
-pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, write_private};
+pub use keyring::{
+    DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, read_private, write_private,
+};
 pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};

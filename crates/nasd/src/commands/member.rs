@@ -14,7 +14,7 @@ use crate::time::{spoken, utc};
 use nasd_types::Timestamp;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Runs a user command.
 ///
@@ -72,6 +72,9 @@ fn add(
     let validity = handed.validity.unwrap_or(VALIDITY);
     let member = Members::update(cell.directory(), |members| {
         members.check_new(name, kind, uid)?;
+        if handed.out.is_none() {
+            forget_handed(&out)?;
+        }
         let files = hand_over(cell, &out, kind.file())?;
         let identity = identity(name, kind, uid);
         let issued = authority.issue_into(&files, &identity, Usage::Client, validity)?;
@@ -92,6 +95,19 @@ fn add(
     );
     say!("  nasd --cell {shown} ls {}:/", cell.config.volume);
     Ok(())
+}
+
+/// Removes what was made for one of that name before, who is a member no more: its key is worthless.
+fn forget_handed(out: &Path) -> Result<(), CellError> {
+    let gone = |path: &Path, removed: std::io::Result<()>| match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(CellError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    };
+    let (tls, config) = (out.join("tls"), out.join("cell.toml"));
+    gone(&tls, std::fs::remove_dir_all(&tls))?;
+    gone(&config, std::fs::remove_file(&config))
 }
 
 fn print_token(
