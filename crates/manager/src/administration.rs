@@ -10,6 +10,7 @@ use nasd_transport::{Guests, Identity, Peer, PeerIdentity};
 
 use crate::membership::{EnrolmentError, Membership, is_welcome};
 use crate::namespace::Outcome;
+use crate::refusals::Refusals;
 use crate::rotation::Rotation;
 
 /// What administrators may have done.
@@ -19,6 +20,7 @@ pub(crate) struct Administration {
     membership: Option<Arc<dyn Membership>>,
     /// The server's connections, once it serves.
     guests: OnceLock<Guests>,
+    refusals: Refusals,
 }
 
 impl Administration {
@@ -26,7 +28,12 @@ impl Administration {
         rotation: Option<Arc<Rotation>>,
         membership: Option<Arc<dyn Membership>>,
     ) -> Administration {
-        Administration { rotation, membership, guests: OnceLock::new() }
+        Administration {
+            rotation,
+            membership,
+            guests: OnceLock::new(),
+            refusals: Refusals::default(),
+        }
     }
 
     pub(crate) fn rotation(&self) -> Option<Arc<Rotation>> {
@@ -44,15 +51,20 @@ impl Administration {
         is_welcome(self.membership.as_deref(), identity)
     }
 
+    /// How many refused calls were not logged since the last that was, if this one is to be.
+    pub(crate) fn count_refusal(&self) -> Option<u64> {
+        self.refusals.count()
+    }
+
     /// New working keys at every drive.
     pub(crate) fn rotate(&self, peer: &Peer, how: RotateArguments) -> Outcome<Rotated> {
-        require_administrator(peer)?;
+        self.require_administrator(peer)?;
         self.change_keys(how.at_once).map(|drives| Rotated { drives })
     }
 
     /// The ledger anew: who is in it no more is out when this is answered.
     pub(crate) fn reload(&self, peer: &Peer, how: ReloadArguments) -> Outcome<Rotated> {
-        require_administrator(peer)?;
+        self.require_administrator(peer)?;
         if let Some(membership) = &self.membership {
             membership.reload().map_err(|error| {
                 tracing::error!(%error, "the members are not known anew");
@@ -75,14 +87,14 @@ impl Administration {
             return Err(ManagerStatus::Access);
         }
         let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
-        told(peer, "join", membership.enrol(&who.secret, &who.public_key))
+        self.told(peer, "join", membership.enrol(&who.secret, &who.public_key))
     }
 
     /// A new certificate for a member's, whom [`Administration::admits`] knows.
     pub(crate) fn renew(&self, peer: &Peer, how: &RenewArguments) -> Outcome<Enrolled> {
         let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
         let certified = peer.identity.certified().ok_or(ManagerStatus::Access)?;
-        told(peer, "renew", membership.renew(&certified.serial, &how.public_key))
+        self.told(peer, "renew", membership.renew(&certified.serial, &how.public_key))
     }
 
     fn change_keys(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {
@@ -92,33 +104,43 @@ impl Administration {
             ManagerStatus::Io
         })
     }
-}
 
-fn told(peer: &Peer, what: &str, outcome: Result<Enrolled, EnrolmentError>) -> Outcome<Enrolled> {
-    let address = peer.address;
-    match &outcome {
-        Ok(enrolled) => {
-            tracing::info!(peer = %address, what, member = enrolled.member, "certified")
+    fn told(
+        &self,
+        peer: &Peer,
+        what: &str,
+        outcome: Result<Enrolled, EnrolmentError>,
+    ) -> Outcome<Enrolled> {
+        let address = peer.address;
+        match &outcome {
+            Ok(enrolled) => {
+                tracing::info!(peer = %address, what, member = enrolled.member, "certified")
+            }
+            Err(EnrolmentError::Refused(why)) => {
+                if let Some(left_out) = self.count_refusal() {
+                    tracing::warn!(peer = %address, what, why, left_out, "not certified");
+                }
+            }
+            Err(EnrolmentError::Failed(why)) => {
+                tracing::error!(peer = %address, what, why, "not certified");
+            }
         }
-        Err(EnrolmentError::Refused(why)) => {
-            tracing::warn!(peer = %address, what, why, "not certified");
-        }
-        Err(EnrolmentError::Failed(why)) => {
-            tracing::error!(peer = %address, what, why, "not certified");
-        }
+        outcome.map_err(|error| match error {
+            EnrolmentError::Refused(_) => ManagerStatus::Access,
+            EnrolmentError::Failed(_) => ManagerStatus::Io,
+        })
     }
-    outcome.map_err(|error| match error {
-        EnrolmentError::Refused(_) => ManagerStatus::Access,
-        EnrolmentError::Failed(_) => ManagerStatus::Io,
-    })
-}
 
-fn require_administrator(peer: &Peer) -> Outcome<()> {
-    match peer.identity.certified().map(|certified| &certified.name) {
-        Some(PeerIdentity::Administrator(_)) => Ok(()),
-        _ => {
-            tracing::warn!(peer = %peer.address, identity = %peer.identity, "no administrator");
-            Err(ManagerStatus::Permission)
+    fn require_administrator(&self, peer: &Peer) -> Outcome<()> {
+        match peer.identity.certified().map(|certified| &certified.name) {
+            Some(PeerIdentity::Administrator(_)) => Ok(()),
+            _ => {
+                if let Some(left_out) = self.count_refusal() {
+                    let identity = &peer.identity;
+                    tracing::warn!(peer = %peer.address, %identity, left_out, "no administrator");
+                }
+                Err(ManagerStatus::Permission)
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod namespace;
 pub mod objects;
 pub mod permission;
 mod placement;
+mod refusals;
 mod rotation;
 mod server;
 pub mod service;

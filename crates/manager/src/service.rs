@@ -83,7 +83,10 @@ impl ManagerService {
             return run::<Enroll>(arguments, |who| administration.enroll(peer, &who));
         }
         if !self.administration.admits(&peer.identity) {
-            tracing::warn!(peer = %peer.address, identity = %peer.identity, "refused: no member");
+            if let Some(left_out) = self.administration.count_refusal() {
+                let identity = &peer.identity;
+                tracing::warn!(peer = %peer.address, %identity, left_out, "refused: no member");
+            }
             return Answer::Denied(AuthStatus::TooWeak);
         }
         let administration = &self.administration;
@@ -92,11 +95,25 @@ impl ManagerService {
             Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
             Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
-            _ => match caller_of(head, peer) {
+            _ => match self.caller_of(head, peer) {
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
             },
         }
+    }
+
+    fn caller_of(&self, head: &CallHead<'_>, peer: &Peer) -> Result<Caller, AuthStatus> {
+        if head.credential.flavor != AUTH_SYS {
+            return Err(AuthStatus::TooWeak);
+        }
+        let credential =
+            AuthSys::from_body(head.credential.body).map_err(|_| AuthStatus::BadCredential)?;
+        Caller::new(&credential, &peer.identity).map_err(|error| {
+            if let Some(left_out) = self.administration.count_refusal() {
+                tracing::warn!(peer = %peer.address, %error, left_out, "refused a caller");
+            }
+            AuthStatus::TooWeak
+        })
     }
 
     fn dispatch(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
@@ -261,18 +278,6 @@ fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {
         return Err(AcceptStatus::ProgramMismatch { low: VERSION, high: VERSION });
     }
     Procedure::try_from(head.procedure).map_err(|_| AcceptStatus::ProcedureUnavailable)
-}
-
-fn caller_of(head: &CallHead<'_>, peer: &Peer) -> Result<Caller, AuthStatus> {
-    if head.credential.flavor != AUTH_SYS {
-        return Err(AuthStatus::TooWeak);
-    }
-    let credential =
-        AuthSys::from_body(head.credential.body).map_err(|_| AuthStatus::BadCredential)?;
-    Caller::new(&credential, &peer.identity).map_err(|error| {
-        tracing::warn!(peer = %peer.address, %error, "refused a caller");
-        AuthStatus::TooWeak
-    })
 }
 
 fn run<Op: Operation>(

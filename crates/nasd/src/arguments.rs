@@ -132,7 +132,9 @@ pub enum Command {
     Audit(AuditTrailArguments),
     /// Become a member of a cell, by the token that its owner has given.
     Join {
-        /// The word that `nasd host add` or `nasd user add --token` printed.
+        /// The word that `nasd host add` or `nasd user add --token` printed. It is a secret, which
+        /// the list of processes shows: `@FILE` reads it from a file, `env:NAME` from the
+        /// environment, `-` from the input.
         token: String,
         /// Where the new member's directory goes; default is the cell's usual directory.
         dir: Option<PathBuf>,

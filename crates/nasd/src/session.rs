@@ -1,6 +1,6 @@
 //! Becoming a client of a cell: its certificate, who the user is, and a clerk.
 
-use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete};
+use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete, read_private};
 use crate::commands::renew::renew_if_due;
 use nasd_clerk::{Caller, Clerk, ClerkOptions, Name};
 use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
@@ -76,7 +76,9 @@ fn manager_client(cell: &Cell, files: &CertificateFiles) -> Result<ManagerClient
 /// # Errors
 /// Missing or wrong certificates.
 pub fn manager_tls(cell: &Cell) -> Result<ServerTls, Box<dyn Error>> {
-    let certificate = LoadedCertificate::load_for_server(&cell.certificate("manager"))?;
+    let files = cell.certificate("manager");
+    complete(&files)?;
+    let certificate = LoadedCertificate::load_for_server(&files)?;
     Ok(ServerTls::admitting_strangers(&certificate.pem())?)
 }
 
@@ -138,13 +140,13 @@ impl LoadedCertificate {
     /// Reads the files.
     ///
     /// # Errors
-    /// `Io` naming the file that can't be read.
+    /// `ExposedSecret` for a key that others can read; `Io` naming the file that can't be read.
     pub fn load(files: &CertificateFiles) -> Result<Self, CellError> {
         let read = |path: &Path| std::fs::read(path).map_err(CellError::io("read", path));
         Ok(LoadedCertificate {
             authority: read(&files.authority)?,
             certificate: read(&files.certificate)?,
-            key: read(&files.key)?,
+            key: read_private(&files.key)?.into_bytes(),
         })
     }
 

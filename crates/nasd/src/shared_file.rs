@@ -56,7 +56,7 @@ impl Given {
     /// # Errors
     /// What is wrong with it, without showing it.
     pub fn from_argument(argument: &str) -> Result<Given, Box<dyn Error>> {
-        let text = read_argument(argument)?;
+        let text = read_argument(argument, "a capability")?;
         let text = text.trim();
         let parsed = if text.starts_with(URL_PREFIX) {
             CapabilityUrl::from_text(text).map(Given::Url)
@@ -76,22 +76,25 @@ pub fn is_url_argument(argument: &str) -> bool {
 }
 
 /// The secret is only as good as it is hidden: an argument can be seen by every user of the machine.
-fn read_argument(argument: &str) -> Result<Zeroizing<String>, Box<dyn Error>> {
+/// So it may also say where the secret is: in a file, the environment or the input.
+///
+/// # Errors
+/// Where `what` it should be can't be read.
+pub fn read_argument(argument: &str, what: &str) -> Result<Zeroizing<String>, Box<dyn Error>> {
     let read = |input: &mut dyn Read, from: &str| {
         let mut text = Zeroizing::new(String::new());
         input
             .take(MAX_TEXT_BYTES)
             .read_to_string(&mut text)
-            .map_err(|error| format!("can't read a capability from {from}: {error}"))?;
+            .map_err(|error| format!("can't read {what} from {from}: {error}"))?;
         Ok(text)
     };
     if argument == "-" {
         return read(&mut std::io::stdin().lock(), "the input");
     }
     if let Some(path) = argument.strip_prefix('@') {
-        let mut file = std::fs::File::open(path).map_err(|error| {
-            format!("can't open {path}, which should have a capability: {error}")
-        })?;
+        let mut file = std::fs::File::open(path)
+            .map_err(|error| format!("can't open {path}, which should have {what}: {error}"))?;
         return read(&mut file, path);
     }
     match argument.strip_prefix("env:") {
@@ -108,6 +111,15 @@ fn not_a_capability(error: TextError) -> String {
         "this is no capability: {error}. `nasd cap mint` prints {URL_PREFIX}HOST:PORT/NAME#{TEXT_PREFIX}...; \
          quote it for the shell"
     )
+}
+
+/// What somebody else has written into a URL, without what a terminal would obey.
+pub fn printable(text: &str) -> String {
+    let plain = |character: char| match character {
+        '\'' | '"' | '\\' => character.to_string(),
+        _ => character.escape_debug().to_string(),
+    };
+    text.chars().map(plain).collect()
 }
 
 /// The file behind a URL.
@@ -188,9 +200,9 @@ impl SharedFile {
             .map_err(|error| self.explain("read the length of", &error))
     }
 
-    /// What it is called where it came from.
+    /// What it is called where it came from, fit for a terminal.
     pub fn display_name(&self) -> String {
-        String::from_utf8_lossy(&self.name).into_owned()
+        printable(&String::from_utf8_lossy(&self.name))
     }
 
     /// Tells what the drive would refuse, in better words.
@@ -231,5 +243,16 @@ impl SharedFile {
             _ => error.to_string(),
         };
         format!("can't {action} {name} at {}: {why}", self.drive.address())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_printed() {
+        assert_eq!(printable("it's a \u{e4}\\b.txt"), "it's a \u{e4}\\b.txt");
+        assert_eq!(printable("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
     }
 }

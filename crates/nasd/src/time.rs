@@ -26,6 +26,21 @@ pub fn utc(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
 }
 
+/// The longest time that a certificate or a token may be good: ten years, as the authority is.
+const LONGEST_VALIDITY: Duration = Duration::from_secs(3652 * SECONDS_OF_A_DAY);
+
+/// How long something is good: a duration of a second to ten years.
+///
+/// # Errors
+/// What it should look like.
+pub fn parse_validity(text: &str) -> Result<Duration, String> {
+    let validity = parse_duration(text)?;
+    match (Duration::from_secs(1)..=LONGEST_VALIDITY).contains(&validity) {
+        true => Ok(validity),
+        false => Err(format!("`{text}` is too long or too short: write 1s to 3652d")),
+    }
+}
+
 /// A duration from `250ms`, `30s`, `10m`, `12h` or `7d`.
 ///
 /// # Errors
@@ -145,6 +160,15 @@ fn date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_good_for_longer_than_the_authority() {
+        assert_eq!(parse_validity("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_validity("3652d"), Ok(LONGEST_VALIDITY));
+        for bad in ["0s", "999ms", "3653d", "213503982334601d", "soon"] {
+            assert!(parse_validity(bad).unwrap_err().contains(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn durations() {

@@ -110,6 +110,12 @@ fn who_is_removed_is_out_at_once_and_others_go_on() {
     told(&cell, &format!("user add bob --uid 1000 --out {}", again.display()));
     ok(&again, &["ls", "main:/"]);
     refused(&with(&bob, &["ls", "main:/"]), &[]);
+    // In the usual place too, where its directory from before is.
+    told(&cell, "user remove bob --yes");
+    told(&cell, "user add bob --uid 1000");
+    ok(&bob, &["ls", "main:/"]);
+    fs::set_permissions(bob.join("tls/user.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    refused(&with(&bob, &["ls", "main:/"]), &["user.key", "chmod 600"]);
 }
 
 #[test]
@@ -127,6 +133,16 @@ fn a_machine_speaks_for_all_of_its_users() {
 }
 
 #[test]
+fn the_cells_own_machine_is_not_removed() {
+    let cell = cell();
+    let list: Value = serde_json::from_str(&told(&cell, "host list --json")).unwrap();
+    let own = list["members"][0]["name"].as_str().unwrap();
+    refused(&cell.nasd(&["host", "remove", own, "--yes"]), &["own machine", "host.pem"]);
+    let list: Value = serde_json::from_str(&told(&cell, "host list --json")).unwrap();
+    assert!(list["members"][0]["removed"].is_null(), "{list}");
+}
+
+#[test]
 fn names_are_checked_and_certificates_expire() {
     let cell = cell();
     told(&cell, "user add bob --uid 1000");
@@ -137,6 +153,7 @@ fn names_are_checked_and_certificates_expire() {
         ("user add nobody-knows-me", &["--uid"]),
         ("host add a/b", &["letters"]),
         ("user add x --uid 6 --for soon", &["soon", "30s"]),
+        ("user add x --uid 6 --for 99999d", &["99999d", "3652d"]),
     ] {
         let words_of_line: Vec<&str> = line.split_whitespace().collect();
         refused(&cell.nasd(&words_of_line), words);
@@ -224,7 +241,10 @@ fn a_person_joins_with_a_token_as_itself() {
     let cell = cell();
     let token_text = token(&cell, "user add bob --uid 1000 --token");
     let bob = cell.directory.path().join("bob");
-    assert!(join(&token_text, &bob).status.success());
+    let written = cell.directory.path().join("token");
+    fs::write(&written, format!("{token_text}\n")).unwrap();
+    refused(&join("@/no/such/file", &bob), &["/no/such/file", "a token"]);
+    assert!(join(&format!("@{}", written.display()), &bob).status.success());
     ok(&bob, &["mkdir", "main:/bobs"]);
     assert_eq!(fs::metadata(cell.path("bobs")).unwrap().uid(), 1000);
 }
@@ -253,6 +273,28 @@ fn tokens_that_are_not_good_open_nothing() {
     refused(&join(&led_astray, &target), &["certificate is not of this cell"]);
     assert!(!target.exists());
     assert!(join(&second, &target).status.success());
+}
+
+#[test]
+fn an_invitation_goes_with_its_name() {
+    let cell = cell();
+    let target = cell.directory.path().join("target");
+    // Somebody who was only invited.
+    let alone = token(&cell, "host add laptop");
+    let said = told(&cell, "host remove laptop --yes");
+    assert!(said.contains("invited no more"), "{said}");
+    refused(&join(&alone, &target), &["is used already"]);
+    refused(&cell.nasd(&["host", "remove", "laptop", "--yes"]), &["no such member"]);
+    // A member who was invited before it was added in another way.
+    let unused = token(&cell, "host add laptop");
+    let user = token(&cell, "user add laptop --uid 1000 --token");
+    let out = cell.directory.path().join("laptop");
+    told(&cell, &format!("host add laptop --out {}", out.display()));
+    refused(&join(&unused, &target), &["is used already"]);
+    told(&cell, "host remove laptop --yes");
+    refused(&join(&unused, &target), &["is used already"]);
+    // A person of that name is somebody else.
+    assert!(join(&user, &target).status.success());
 }
 
 #[test]
@@ -304,9 +346,27 @@ fn certificates_are_renewed_in_time_and_on_demand() {
     refused(&with(&laptop, &["renew"]), &["not renewed"]);
 }
 
+/// The manager, asked by one session with a directory's certificate.
+fn session(directory: &Path) -> nasd_client::ManagerClient {
+    use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
+    use nasd_transport::{ClientTls, PemFiles};
+    let read = |file: &str| fs::read(directory.join("tls").join(file)).unwrap();
+    let (authority, certificate, key) = (read("ca.pem"), read("host.pem"), read("host.key"));
+    let pem = PemFiles { authority: &authority, certificate: &certificate, key: &key };
+    let tls = ClientTls::new(&pem, "manager.nasd.internal").unwrap();
+    let options = ConnectOptions {
+        connections: 1,
+        retry: RetryPolicy::within(Duration::from_secs(5)),
+        ..ConnectOptions::default()
+    };
+    let config: toml::Table =
+        fs::read_to_string(directory.join("cell.toml")).unwrap().parse().unwrap();
+    ManagerClient::tls(config["manager"]["address"].as_str().unwrap(), tls, &options)
+}
+
 #[test]
 fn the_authority_is_replaced_while_members_go_on() {
-    let cell = cell();
+    let mut cell = cell();
     let (old, renewing) = (cell.directory.path().join("old"), cell.directory.path().join("new"));
     for (name, directory) in [("old", &old), ("new", &renewing)] {
         assert!(join(&token(&cell, &format!("host add {name}")), directory).status.success());
@@ -324,12 +384,26 @@ fn the_authority_is_replaced_while_members_go_on() {
     for directory in [&old, &renewing] {
         assert_eq!(ok(directory, &["cat", "main:/file"]), "before");
     }
+    let before_renewal = session(&renewing);
     ok(&renewing, &["renew"]);
     assert_eq!((roots(&old), roots(&renewing)), (1, 2));
     let joined = cell.directory.path().join("joined");
     assert!(join(&token(&cell, "host add joined"), &joined).status.success());
     refused(&cell.nasd(&["key", "rotate-authority", "--finish"]), &["host:old", "--yes"]);
+    // Who goes on by a certificate that it has read before, as mounts do, starts anew.
+    cell.stop();
+    cell.restart();
+    let sessions = [session(&old), before_renewal];
+    for session in &sessions {
+        let let_in = session.renew(&[]).unwrap_err();
+        assert_eq!(let_in.manager_status(), Some(nasd_protocol::ManagerStatus::Access));
+    }
     told(&cell, "key rotate-authority --finish --yes");
+    for session in &sessions {
+        let denied = session.renew(&[]).unwrap_err();
+        assert_eq!(denied.manager_status(), None, "{denied}");
+    }
+    assert!(told(&cell, "host list").contains("removed"));
     assert_eq!(roots(&cell.cell()), 1);
     for directory in [&renewing, &joined] {
         assert_eq!(ok(directory, &["cat", "main:/file"]), "before");

@@ -110,6 +110,11 @@ impl Authority {
         Ok(Authority { directory, issuer: Issuer::new(root_parameters(cell), key) })
     }
 
+    /// The public key, a point.
+    pub fn public_key(&self) -> &[u8] {
+        self.issuer.key().der_bytes()
+    }
+
     /// A name for this authority: the beginning of its public key's hash.
     pub fn id(&self) -> String {
         let hash = blake3::hash(self.issuer.key().der_bytes());
@@ -141,7 +146,8 @@ impl Authority {
         self.issue_into(&files, identity, usage, validity)
     }
 
-    /// The same into any files.
+    /// The same into any files, of a member that has none yet: one that has could be left without
+    /// ([`Authority::issue_pair`]).
     ///
     /// # Errors
     /// `Certificate` or `Io`.
@@ -152,12 +158,25 @@ impl Authority {
         usage: Usage,
         validity: Duration,
     ) -> Result<Issued, CellError> {
-        let key = KeyPair::generate()?;
-        let issued = self.issue(&key, identity, usage, validity)?;
-        let text = Zeroizing::new(key.serialize_pem());
-        write_private(&files.key, text.as_bytes())?;
+        let (key, issued) = self.issue_pair(identity, usage, validity)?;
+        write_private(&files.key, key.as_bytes())?;
         write_atomic(&files.certificate, issued.pem.as_bytes(), 0o644)?;
         Ok(issued)
+    }
+
+    /// A new key, in PEM, and a certificate for it; nothing is written.
+    ///
+    /// # Errors
+    /// `Certificate`.
+    pub fn issue_pair(
+        &self,
+        identity: &str,
+        usage: Usage,
+        validity: Duration,
+    ) -> Result<(Zeroizing<String>, Issued), CellError> {
+        let key = KeyPair::generate()?;
+        let issued = self.issue(&key, identity, usage, validity)?;
+        Ok((Zeroizing::new(key.serialize_pem()), issued))
     }
 
     /// A certificate that says whose a key is.

@@ -160,10 +160,15 @@ pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellErr
         added.cache_bytes,
     );
     let keys = DriveKeys::generate()?;
-    let mut master_keys = MasterKeys::load(directory)?;
-    let master = master_keys.draw(drive.drive_id())?;
-    format_drive(directory, config.cell_id(), &drive, &keys, master, added.size_bytes)?;
-    master_keys.save(directory)?;
+    let master = MasterKeys::update(directory, |masters| masters.draw(drive.drive_id()))?;
+    let size = added.size_bytes;
+    if let Err(error) = format_drive(directory, config.cell_id(), &drive, &keys, master, size) {
+        MasterKeys::update(directory, |masters| {
+            masters.forget(drive.drive_id());
+            Ok(())
+        })?;
+        return Err(error);
+    }
     Keyring::update(&keyring_path(directory), |keyring| {
         keyring.insert(drive.drive_id(), &keys);
         Ok(())

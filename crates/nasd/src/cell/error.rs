@@ -79,6 +79,12 @@ pub enum CellError {
         /// What is wrong.
         why: String,
     },
+    /// A change of the authority was interrupted.
+    #[error(
+        "the old authority can't go yet: {0}; give `nasd key rotate-authority` again, then \
+             --finish"
+    )]
+    Unfinished(String),
     /// The keyring is sealed, and can't be opened or sealed so.
     #[error("the keyring is sealed: {0}")]
     Sealed(String),

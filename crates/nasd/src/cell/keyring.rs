@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Keys of all drives of the cell.
@@ -226,9 +227,7 @@ impl Keyring {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let locked = std::fs::File::open(directory).map_err(CellError::io("open", directory))?;
-        rustix::fs::flock(&locked, FlockOperation::LockExclusive)
-            .map_err(|errno| CellError::io("lock", directory)(errno.into()))?;
+        let _locked = lock_directory(directory)?;
         let mut keyring = if path.exists() { Keyring::load(path)? } else { Keyring::default() };
         let told = change(&mut keyring)?;
         keyring.save(path)?;
@@ -450,12 +449,26 @@ fn replace(place: &mut String, new: String) {
 }
 
 /// The text of a file that only its owner may read. Wipe it after use.
-pub(super) fn read_private(path: &Path) -> Result<String, CellError> {
+///
+/// # Errors
+/// `ExposedSecret` or `Io`.
+pub fn read_private(path: &Path) -> Result<String, CellError> {
     let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
     if metadata.mode() & 0o077 != 0 {
         return Err(CellError::ExposedSecret(path.to_owned()));
     }
     std::fs::read_to_string(path).map_err(CellError::io("read", path))
+}
+
+/// Waits until nobody else changes the directory's files in this way; held until it is dropped.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn lock_directory(directory: &Path) -> Result<std::fs::File, CellError> {
+    let locked = std::fs::File::open(directory).map_err(CellError::io("open", directory))?;
+    rustix::fs::flock(&locked, FlockOperation::LockExclusive)
+        .map_err(|errno| CellError::io("lock", directory)(errno.into()))?;
+    Ok(locked)
 }
 
 /// A key in a file of its own, which only its owner may read.
@@ -479,9 +492,14 @@ pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
 
 /// Writes a file whole or not at all.
 pub(super) fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<(), CellError> {
-    let new = path.with_extension("new");
+    // Nobody else has it, not even for a file beside this one of which only the extension differs.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}-{number}.new", std::process::id()));
+    let new = path.with_file_name(name);
     let write = || -> std::io::Result<()> {
-        // An earlier attempt may have left the file; its mode must not be inherited.
+        // A process of that number may have left the file; its mode must not be inherited.
         let _ = std::fs::remove_file(&new);
         let mut options = std::fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
@@ -493,7 +511,10 @@ pub(super) fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<()
             None => Ok(()),
         }
     };
-    write().map_err(CellError::io("write", path))
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&new);
+        CellError::io("write", path)(error)
+    })
 }
 
 fn damaged(path: &Path, reason: &str) -> CellError {

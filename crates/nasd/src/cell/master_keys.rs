@@ -4,7 +4,7 @@
 //! of a running cell reads this file, and its owner moves it to where no network reaches.
 
 use super::CellError;
-use super::keyring::{from_hex, read_private, to_hex, write_private};
+use super::keyring::{from_hex, lock_directory, read_private, to_hex, write_private};
 use nasd_types::DriveId;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -81,6 +81,23 @@ impl MasterKeys {
         Ok(MasterKeys { keys: keys.ok_or_else(damaged)? })
     }
 
+    /// Changes the file, which is made if it is not there, while nobody else does so: whoever else
+    /// adds a key meanwhile would lose it otherwise, and a drive's master key has no other copy.
+    ///
+    /// # Errors
+    /// As [`MasterKeys::load`] and [`MasterKeys::save`], or what the change itself says; then nothing
+    /// is changed.
+    pub fn update<T>(
+        directory: &Path,
+        change: impl FnOnce(&mut MasterKeys) -> Result<T, CellError>,
+    ) -> Result<T, CellError> {
+        let _locked = lock_directory(directory)?;
+        let mut keys = MasterKeys::load(directory)?;
+        let told = change(&mut keys)?;
+        keys.save(directory)?;
+        Ok(told)
+    }
+
     /// Draws a drive's master key, beside those that it has.
     ///
     /// # Errors
@@ -107,6 +124,11 @@ impl MasterKeys {
                 *of != drive || index - 1 == latest
             });
         }
+    }
+
+    /// Forgets all keys of the drive, which has none of them.
+    pub fn forget(&mut self, drive: DriveId) {
+        self.keys.retain(|(of, _)| *of != drive);
     }
 
     /// Writes the file whole or not at all, for the owner alone.
@@ -149,6 +171,31 @@ mod tests {
         assert_eq!(drives[1]["id"].as_str(), Some("0000000000000002"));
         assert_ne!(drives[0]["master_key"], drives[1]["master_key"]);
     }
+
+    #[test]
+    fn keys_that_are_drawn_at_the_same_time_are_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let drawn: Vec<_> = std::thread::scope(|scope| {
+            let draw = |drive| {
+                let directory = directory.path();
+                let update = move || MasterKeys::update(directory, |keys| keys.draw(drive));
+                scope.spawn(move || (drive, update().unwrap()))
+            };
+            let threads: Vec<_> = (0..16).map(|drive| draw(DriveId(drive))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let keys = MasterKeys::load(directory.path()).unwrap();
+        for (drive, key) in drawn {
+            assert_eq!(keys.of(drive), [key], "{drive:?}");
+        }
+        MasterKeys::update(directory.path(), |keys| {
+            keys.forget(DriveId(3));
+            Ok(())
+        })
+        .unwrap();
+        assert!(MasterKeys::load(directory.path()).unwrap().of(DriveId(3)).is_empty());
+    }
+
     #[test]
     fn a_new_key_stands_beside_the_old_until_the_drive_has_it() {
         let directory = tempfile::tempdir().unwrap();

@@ -5,10 +5,9 @@
 
 use super::authority::Issued;
 use super::invitation::Invitation;
-use super::keyring::write_atomic;
+use super::keyring::{lock_directory, write_atomic};
 use super::{CellError, now, tls_directory};
 use nasd_manager::caller::peer_number;
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +50,9 @@ pub struct Member {
     /// somebody may go on by one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub previous: Vec<String>,
+    /// The same, of certificates that an earlier authority has made: good until that one goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub superseded: Vec<String>,
     /// Which authority has made the certificate.
     #[serde(default)]
     pub authority: String,
@@ -82,6 +84,7 @@ impl Member {
             issued,
             expires,
             previous: Vec::new(),
+            superseded: Vec::new(),
             authority,
             removed: None,
         }
@@ -92,10 +95,18 @@ impl Member {
     pub fn renew(&mut self, issued: &Issued) {
         let Issued { serial, issued, expires, authority, .. } = issued.clone();
         self.previous.push(std::mem::replace(&mut self.serial, serial));
-        if self.previous.len() > MAX_PREVIOUS {
-            self.previous.remove(0);
+        if self.authority != authority {
+            self.superseded.append(&mut self.previous);
+        }
+        for kept in [&mut self.previous, &mut self.superseded] {
+            kept.drain(..kept.len().saturating_sub(MAX_PREVIOUS));
         }
         (self.issued, self.expires, self.authority) = (issued, expires, authority);
+    }
+
+    /// The serial numbers of all its certificates that may be good still.
+    pub fn serials(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.serial).chain(&self.previous).chain(&self.superseded)
     }
 
     /// What its certificate's common name is.
@@ -154,15 +165,18 @@ impl Members {
         change: impl FnOnce(&mut Members) -> Result<T, CellError>,
     ) -> Result<T, CellError> {
         let directory = tls_directory(cell_directory);
-        let locked = std::fs::File::open(&directory).map_err(CellError::io("open", &directory))?;
-        rustix::fs::flock(&locked, FlockOperation::LockExclusive)
-            .map_err(|errno| CellError::io("lock", &directory)(errno.into()))?;
+        let _locked = lock_directory(&directory)?;
         let path = Self::path(cell_directory);
-        let mut members = match path.exists() {
-            true => Members::load(cell_directory)?,
-            false => Members::default(),
+        let known = match path.exists() {
+            true => Some(Members::load(cell_directory)?),
+            false => None,
         };
+        let mut members = known.clone().unwrap_or_default();
         let told = change(&mut members)?;
+        if known.as_ref() == Some(&members) {
+            // Strangers may ask as often as they like: what changes nothing costs no writing.
+            return Ok(told);
+        }
         let text = toml::to_string(&members).map_err(|error| CellError::Damaged {
             path: path.clone(),
             reason: error.to_string(),
@@ -221,8 +235,7 @@ impl Members {
     /// The present member who has a certificate of that serial number.
     pub fn by_serial(&mut self, serial: &str) -> Option<&mut Member> {
         let has = |member: &&mut Member| {
-            let known = member.serial == serial || member.previous.iter().any(|old| old == serial);
-            member.is_present() && known
+            member.is_present() && member.serials().any(|known| known == serial)
         };
         self.members.iter_mut().find(has)
     }
@@ -234,10 +247,16 @@ impl Members {
 
     /// Notes who may join, in the place of an earlier invitation; those that have expired go.
     pub fn invite(&mut self, invitation: Invitation, now: u64) {
-        let is_same =
-            |other: &Invitation| (&other.name, other.kind) == (&invitation.name, invitation.kind);
-        self.invitations.retain(|other| other.expires > now && !is_same(other));
+        self.withdraw(&invitation.name, invitation.kind);
+        self.invitations.retain(|other| other.expires > now);
         self.invitations.push(invitation);
+    }
+
+    /// Forgets who was invited under that name; tells whether somebody was.
+    fn withdraw(&mut self, name: &str, kind: MemberKind) -> bool {
+        let before = self.invitations.len();
+        self.invitations.retain(|other| other.kind != kind || other.name != name);
+        self.invitations.len() < before
     }
 
     /// Takes the invitation of a token's secret with this hash out of the ledger.
@@ -247,25 +266,46 @@ impl Members {
         Some(self.invitations.swap_remove(index))
     }
 
-    /// Adds a member that [`Members::check_new`] has let in.
+    /// Adds a member that [`Members::check_new`] has let in. Who is a member is invited no more: a
+    /// token that was not used would let somebody else in under the name later.
     pub fn add(&mut self, member: Member) {
+        self.withdraw(&member.name, member.kind);
         self.members.push(member);
     }
 
-    /// Removes a member; tells its serial number.
+    /// Removes a member, and the invitation of that name; tells its serial number, `None` for who
+    /// was invited only.
     ///
     /// # Errors
-    /// `Member` where there is none.
-    pub fn remove(&mut self, name: &str, kind: MemberKind) -> Result<String, CellError> {
+    /// `Member` where there is neither.
+    pub fn remove(&mut self, name: &str, kind: MemberKind) -> Result<Option<String>, CellError> {
+        let was_invited = self.withdraw(name, kind);
         let is_meant = |member: &&mut Member| {
             member.is_present() && member.kind == kind && member.name == name
         };
-        let Some(member) = self.members.iter_mut().find(is_meant) else {
-            let why = "there is no such member".to_owned();
-            return Err(CellError::Member { name: name.to_owned(), why });
-        };
-        member.removed = Some(now().seconds());
-        Ok(member.serial.clone())
+        match self.members.iter_mut().find(is_meant) {
+            Some(member) => {
+                member.removed = Some(now().seconds());
+                Ok(Some(member.serial.clone()))
+            }
+            None if was_invited => Ok(None),
+            None => {
+                let why = "there is no such member".to_owned();
+                Err(CellError::Member { name: name.to_owned(), why })
+            }
+        }
+    }
+
+    /// No certificate counts any more that another authority than this has made: whoever has none
+    /// of this one is removed.
+    pub fn retire_others(&mut self, authority: &str) {
+        for member in self.members.iter_mut().filter(|member| member.removed.is_none()) {
+            if member.authority == authority {
+                member.superseded.clear();
+            } else {
+                member.removed = Some(now().seconds());
+            }
+        }
     }
 }
 
@@ -330,6 +370,47 @@ mod tests {
     }
 
     #[test]
+    fn with_an_authority_go_all_certificates_that_it_has_made() {
+        let mut members = ledger();
+        members.by_serial("01").unwrap().renew(&issued("11"));
+        for serial in ["21", "31"] {
+            let issued = Issued { authority: "new".to_owned(), ..issued(serial) };
+            members.by_serial("01").unwrap().renew(&issued);
+        }
+        for serial in ["01", "11", "21", "31", "02"] {
+            assert!(members.by_serial(serial).is_some(), "{serial}");
+        }
+        members.retire_others("new");
+        for serial in ["01", "11", "02"] {
+            assert!(members.by_serial(serial).is_none(), "{serial}");
+        }
+        assert!(members.by_serial("21").is_some() && members.by_serial("31").is_some());
+        members.check_new("bob", MemberKind::User, Some(1000)).unwrap();
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("tls")).unwrap();
+        let change = |renewed: &str| {
+            Members::update(directory.path(), |members| {
+                *members = ledger();
+                members.by_serial("01").unwrap().serial = renewed.to_owned();
+                Ok(())
+            })
+            .unwrap();
+            std::os::unix::fs::MetadataExt::ino(
+                &std::fs::metadata(Members::path(directory.path())).unwrap(),
+            )
+        };
+        let first = change("11");
+        // Each writing makes another file; the old one is kept so that its number is not used again.
+        let _open = std::fs::File::open(Members::path(directory.path())).unwrap();
+        assert_eq!(change("11"), first);
+        assert_ne!(change("12"), first);
+    }
+
+    #[test]
     fn names_and_numbers_are_taken_once() {
         let mut members = ledger();
         for (name, kind, uid) in [
@@ -347,7 +428,7 @@ mod tests {
         // A host and a user may be called alike; and who is gone makes room.
         members.check_new("a", MemberKind::User, Some(7)).unwrap();
         members.check_new("bob", MemberKind::Host, None).unwrap();
-        assert_eq!(members.remove("bob", MemberKind::User).unwrap(), "02");
+        assert_eq!(members.remove("bob", MemberKind::User).unwrap().as_deref(), Some("02"));
         members.check_new("bob", MemberKind::User, Some(1000)).unwrap();
         assert_eq!(members.present().count(), 1);
     }

@@ -7,7 +7,7 @@ use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipE
 use nasd_transport::ServerTls;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// The members of the cell in a directory.
 #[derive(Debug)]
@@ -17,6 +17,9 @@ pub struct Ledger {
     tls: ServerTls,
     /// Identities by serial numbers.
     present: RwLock<HashMap<String, String>>,
+    /// Held from reading the files to knowing what they say: one who has read earlier must not
+    /// have the last word, or it would bring back who was removed.
+    reading: Mutex<()>,
 }
 
 impl Ledger {
@@ -26,7 +29,7 @@ impl Ledger {
     /// As [`Members::load`].
     pub fn open(directory: PathBuf, tls: ServerTls) -> Result<Self, CellError> {
         let present = RwLock::new(read(&directory)?);
-        Ok(Ledger { directory, tls, present })
+        Ok(Ledger { directory, tls, present, reading: Mutex::new(()) })
     }
 }
 
@@ -34,7 +37,7 @@ fn read(directory: &std::path::Path) -> Result<HashMap<String, String>, CellErro
     let members = Members::load(directory)?;
     let entries = |member: &Member| {
         let identity = member.identity();
-        let serials = std::iter::once(&member.serial).chain(&member.previous);
+        let serials = member.serials();
         serials.map(|serial| (serial.clone(), identity.clone())).collect::<Vec<_>>()
     };
     Ok(members.present().flat_map(entries).collect())
@@ -47,6 +50,7 @@ impl Membership for Ledger {
     }
 
     fn reload(&self) -> Result<(), MembershipError> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = read(&self.directory).map_err(|error| MembershipError(error.to_string()))?;
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         let cell =

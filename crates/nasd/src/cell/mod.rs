@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `cell.toml` is written last, so a directory with one is a whole cell. A client's machine needs
-//! `cell.toml` and `tls/{ca.pem,host.pem,host.key}` only; a user's has `user` in the place of `host`.
+//! a directory of its own, which `nasd join TOKEN DIR` makes there with a token of `nasd host add NAME`;
+//! nothing of this one is copied.
 
 mod authority;
 mod config;
@@ -39,15 +40,17 @@ pub use error::CellError;
 pub use handed::{hand_over, write_client_directory};
 pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
-pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, write_private};
+pub use keyring::{
+    DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, read_private, write_private,
+};
 pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
 pub use membership::Ledger;
 pub use protection::{parse_protection, protection_name_of, protection_named};
 pub use renewal::{
-    begin_authority, complete, finish_authority, follow_authority, is_changing, is_due,
-    not_renewed, refresh, replace_certificate, times_of,
+    Renewing, begin_authority, check_authority, complete, finish_authority, follow_authority,
+    is_changing, is_due, not_renewed, refresh, replace_certificate, serial_of, times_of,
 };
 pub use sealed::Seal;
 pub use token::{Token, hash_of};

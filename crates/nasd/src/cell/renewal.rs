@@ -11,6 +11,9 @@ use super::keyring::{read_private, write_atomic, write_private};
 use super::members::{Member, MemberKind, Members, identity};
 use super::{Cell, CellError, now, tls_directory};
 use nasd_manager::membership::{Enrolled, EnrolmentError};
+use rustix::fs::FlockOperation;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -37,50 +40,132 @@ pub fn times_of(certificate: &Path) -> Result<(u64, u64), CellError> {
     Ok((begins + BEFORE.as_secs(), ends))
 }
 
+/// Held while a directory's certificates are renewed, so that two who find the same one due do not
+/// mix their keys and certificates.
+pub struct Renewing {
+    _locked: File,
+}
+
+impl Renewing {
+    /// Waits until nobody else renews there.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn wait(cell: &Cell) -> Result<Self, CellError> {
+        let (path, file) = open_lock(cell)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(|errno| CellError::io("lock", path)(errno.into()))?;
+        Ok(Renewing { _locked: file })
+    }
+
+    /// `None` while somebody else renews there.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn try_now(cell: &Cell) -> Result<Option<Self>, CellError> {
+        let (path, file) = open_lock(cell)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Renewing { _locked: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(CellError::io("lock", path)(errno.into())),
+        }
+    }
+}
+
+/// Not the directory itself: its lock is the ledger's, which the manager takes while a client of the
+/// same directory waits for its new certificate.
+fn open_lock(cell: &Cell) -> Result<(PathBuf, File), CellError> {
+    let path = tls_directory(cell.directory()).join("renewal.lock");
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(&path).map_err(CellError::io("open", &path))?;
+    Ok((path, file))
+}
+
+/// The cell's own certificates that members have: this machine's and the administrator's.
+const OWN: [(&str, MemberKind); 2] = [("host", MemberKind::Host), ("admin", MemberKind::Admin)];
+
 /// Renews, where the authority's key is, what is due of the cell's own certificates: the manager's,
 /// this machine's and the administrator's. Tells whether the manager's is another now.
+///
+/// The manager's alone must be good for it to serve: what is wrong with another is logged.
 ///
 /// # Errors
 /// `Certificate`, `Damaged` or `Io`.
 pub fn refresh(cell: &Cell) -> Result<bool, CellError> {
-    let directory = cell.directory();
-    let authority = Authority::open(directory, cell.config.cell_id())?;
-    for (file, kind) in [("host", MemberKind::Host), ("admin", MemberKind::Admin)] {
-        let files = cell.certificate(file);
-        let (issued, expires) = times_of(&files.certificate)?;
-        if is_due(issued, expires, now().seconds()) {
-            renew_own(cell, &authority, &files, kind)?;
+    let authority = Authority::open(cell.directory(), cell.config.cell_id())?;
+    let Some(renewing) = Renewing::try_now(cell)? else {
+        tracing::debug!("somebody else renews the certificates");
+        return Ok(false);
+    };
+    for (file, kind) in OWN {
+        let renewed = complete(&cell.certificate(file)).and_then(|()| {
+            let (issued, expires) = times_of(&cell.certificate(file).certificate)?;
+            match is_due(issued, expires, now().seconds()) {
+                true => renew_own(cell, &authority, (file, kind), &renewing),
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = renewed {
+            tracing::error!(%error, file, "a certificate is not renewed");
         }
     }
-    let (issued, expires) = times_of(&cell.certificate("manager").certificate)?;
+    let files = cell.certificate("manager");
+    complete(&files)?;
+    let (issued, expires) = times_of(&files.certificate)?;
     // While an old authority is still there, the manager shows a certificate of that.
-    let is_due = is_due(issued, expires, now().seconds()) && !is_changing(directory)?;
+    let is_due = is_due(issued, expires, now().seconds()) && !is_changing(cell.directory())?;
     if is_due {
-        authority.issue_files("manager", "manager", Usage::Manager, VALIDITY)?;
+        renew_manager(&authority, &files)?;
     }
     Ok(is_due)
 }
 
-/// Gives a member whose files are here a new certificate.
+/// A new key and certificate for the manager, in its files.
+fn renew_manager(authority: &Authority, files: &CertificateFiles) -> Result<(), CellError> {
+    let (key, issued) = authority.issue_pair("manager", Usage::Manager, VALIDITY)?;
+    install(files, &key, &issued.pem)
+}
+
+/// The serial number of a certificate in a file, in hexadecimal digits.
+///
+/// # Errors
+/// `Damaged` or `Io`.
+pub fn serial_of(certificate: &Path) -> Result<String, CellError> {
+    let pem = std::fs::read(certificate).map_err(CellError::io("read", certificate))?;
+    nasd_transport::certificate_serial(&pem).map_err(|error| CellError::Damaged {
+        path: certificate.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Gives a member whose files are here a new certificate. One who was removed gets none.
+///
+/// The ledger knows the new certificate, and the old one still, before the files change: wherever
+/// this is interrupted, the files have a certificate that counts.
 fn renew_own(
     cell: &Cell,
     authority: &Authority,
-    files: &CertificateFiles,
-    kind: MemberKind,
+    (file, kind): (&str, MemberKind),
+    _renewing: &Renewing,
 ) -> Result<(), CellError> {
-    let pem =
-        std::fs::read(&files.certificate).map_err(CellError::io("read", &files.certificate))?;
-    let damaged = |reason: String| CellError::Damaged { path: files.certificate.clone(), reason };
-    let serial = nasd_transport::certificate_serial(&pem).map_err(|e| damaged(e.to_string()))?;
-    Members::update(cell.directory(), |members| {
-        let member = members.by_serial(&serial).ok_or_else(|| {
-            damaged(format!("its serial number {serial} is not in the ledger of members"))
-        })?;
+    let files = cell.certificate(file);
+    complete(&files)?;
+    let serial = serial_of(&files.certificate)?;
+    let renewed = Members::update(cell.directory(), |members| {
+        let Some(member) = members.by_serial(&serial) else { return Ok(None) };
         let identity = identity(&member.name, kind, member.uid);
-        let issued = authority.issue_into(files, &identity, Usage::Client, VALIDITY)?;
+        let (key, issued) = authority.issue_pair(&identity, Usage::Client, VALIDITY)?;
         member.renew(&issued);
-        Ok(())
-    })
+        Ok(Some((key, issued)))
+    })?;
+    match renewed {
+        Some((key, issued)) => install(&files, &key, &issued.pem),
+        None => {
+            tracing::warn!(file, serial, "its member was removed: the certificate is not renewed");
+            Ok(())
+        }
+    }
 }
 
 /// A member's new certificate, for a key of its own.
@@ -172,10 +257,8 @@ pub fn begin_authority(cell: &Cell) -> Result<bool, CellError> {
 /// `Certificate`, `Damaged` or `Io`.
 pub fn follow_authority(cell: &Cell) -> Result<(), CellError> {
     let authority = Authority::open(cell.directory(), cell.config.cell_id())?;
-    for (file, kind) in [("host", MemberKind::Host), ("admin", MemberKind::Admin)] {
-        renew_own(cell, &authority, &cell.certificate(file), kind)?;
-    }
-    Ok(())
+    let renewing = Renewing::wait(cell)?;
+    OWN.into_iter().try_for_each(|own| renew_own(cell, &authority, own, &renewing))
 }
 
 /// Members whose certificates are older than the new authority: they would be shut out by its end.
@@ -189,17 +272,55 @@ pub fn not_renewed(cell: &Cell) -> Result<Vec<String>, CellError> {
     Ok(old.map(Member::identity).collect())
 }
 
-/// Trusts the new authority alone, and gives the manager a certificate of it.
+/// Whether the new authority may stand alone: the key here is its key, and the administrator and
+/// this machine have certificates of it. All certificates would be worthless otherwise.
 ///
 /// # Errors
-/// `Certificate` or `Io`.
+/// `Unfinished` where a step before was interrupted; `Damaged` or `Io`.
+pub fn check_authority(cell: &Cell) -> Result<(), CellError> {
+    let directory = cell.directory();
+    let unfinished = |why: &str| Err(CellError::Unfinished(why.to_owned()));
+    if next_key(directory).exists() {
+        return unfinished("the new authority's key is not in its place");
+    }
+    let authority = Authority::open(directory, cell.config.cell_id())?;
+    let newest = authorities(directory)?.pop().unwrap_or_default();
+    let certified = nasd_transport::certificate_public_key(newest.as_bytes()).map_err(|error| {
+        let path = tls_directory(directory).join("ca.pem");
+        CellError::Damaged { path, reason: error.to_string() }
+    })?;
+    if certified != authority.public_key() {
+        return unfinished("tls/ca.key is not the key of the last authority in tls/ca.pem");
+    }
+    let mut members = Members::load(directory)?;
+    for (file, _) in OWN {
+        let serial = serial_of(&cell.certificate(file).certificate)?;
+        if members.by_serial(&serial).is_some_and(|member| member.authority != authority.id()) {
+            return unfinished(&format!("tls/{file}.pem is still of the old authority"));
+        }
+    }
+    Ok(())
+}
+
+/// Trusts the new authority alone, and gives the manager a certificate of it. Certificates of others
+/// count no more, those that sessions were made with included.
+///
+/// # Errors
+/// As [`check_authority`]; `Certificate`.
 pub fn finish_authority(cell: &Cell) -> Result<(), CellError> {
     let directory = cell.directory();
+    let _renewing = Renewing::wait(cell)?;
+    check_authority(cell)?;
     let trusted = authorities(directory)?;
     let Some(newest) = trusted.last() else { return Ok(()) };
     let authority = Authority::open(directory, cell.config.cell_id())?;
-    // The certificate first: it is good by either list.
-    authority.issue_files("manager", "manager", Usage::Manager, VALIDITY)?;
+    // The list of authorities last: until it has one, this can be given again.
+    Members::update(directory, |members| {
+        members.retire_others(&authority.id());
+        Ok(())
+    })?;
+    // The certificate is good by either list.
+    renew_manager(&authority, &cell.certificate("manager"))?;
     write_atomic(&tls_directory(directory).join("ca.pem"), newest.as_bytes(), 0o644)
 }
 
@@ -216,6 +337,13 @@ pub fn replace_certificate(
 ) -> Result<(), CellError> {
     // Those that are trusted already are among the new ones, or their time is over.
     write_atomic(&files.authority, authority.as_bytes(), 0o644)?;
+    install(files, key, certificate)
+}
+
+/// The same without the authorities.
+fn install(files: &CertificateFiles, key: &str, certificate: &str) -> Result<(), CellError> {
+    // Half of an earlier replacement must not be taken for half of this one.
+    complete(files)?;
     write_private(&next_of(&files.key), key.as_bytes())?;
     write_atomic(&next_of(&files.certificate), certificate.as_bytes(), 0o644)?;
     complete(files)
@@ -250,6 +378,176 @@ fn next_of(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::{NewCell, create_cell};
+    use rcgen::{KeyPair, PublicKeyData};
+
+    fn cell(directory: &Path) -> Cell {
+        let new = NewCell {
+            drives: 1,
+            devices: Vec::new(),
+            size_bytes: 64 << 20,
+            cache_bytes: 1 << 20,
+            host: "127.0.0.1".parse().unwrap(),
+            base_port: 7000,
+            protection: "integrity-args".to_owned(),
+            volume: "main".to_owned(),
+            rotate_keys_every: "never".to_owned(),
+        };
+        create_cell(directory, &new).unwrap()
+    }
+
+    /// Gives all certificates of the cell's own so short a time as to be due when this returns.
+    fn make_due(cell: &Cell) {
+        let authority = Authority::open(cell.directory(), cell.config.cell_id()).unwrap();
+        let brief = Duration::from_secs(3);
+        authority.issue_files("manager", "manager", Usage::Manager, brief).unwrap();
+        for (file, _) in OWN {
+            let serial = serial_of(&cell.certificate(file).certificate).unwrap();
+            Members::update(cell.directory(), |members| {
+                let member = members.by_serial(&serial).unwrap();
+                let identity = member.identity();
+                let issued = authority.issue_files(file, &identity, Usage::Client, brief)?;
+                member.renew(&issued);
+                Ok(())
+            })
+            .unwrap();
+        }
+        std::thread::sleep(brief + Duration::from_millis(100));
+    }
+
+    fn serials(cell: &Cell) -> Vec<String> {
+        let serial = |file: &str| serial_of(&cell.certificate(file).certificate).unwrap();
+        ["manager", "host", "admin"].map(serial).to_vec()
+    }
+
+    /// Whether key and certificate of each belong together, and the ledger knows those of members.
+    fn check_all(cell: &Cell) {
+        let mut members = Members::load(cell.directory()).unwrap();
+        for file in ["manager", "host", "admin"] {
+            let files = cell.certificate(file);
+            let key = KeyPair::from_pem(&std::fs::read_to_string(&files.key).unwrap()).unwrap();
+            let pem = std::fs::read(&files.certificate).unwrap();
+            let certified = nasd_transport::certificate_public_key(&pem).unwrap();
+            assert_eq!(certified, key.der_bytes(), "{file}");
+            let serial = nasd_transport::certificate_serial(&pem).unwrap();
+            assert_eq!(members.by_serial(&serial).is_some(), file != "manager", "{file}");
+        }
+    }
+
+    fn renew_all(cell: &Cell) {
+        let authority = Authority::open(cell.directory(), cell.config.cell_id()).unwrap();
+        let renewing = Renewing::wait(cell).unwrap();
+        for own in OWN {
+            renew_own(cell, &authority, own, &renewing).unwrap();
+        }
+        renew_manager(&authority, &cell.certificate("manager")).unwrap();
+    }
+
+    #[test]
+    fn a_member_that_was_removed_keeps_no_other_from_its_certificate() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        let serial = serials(&cell)[1].clone();
+        let name =
+            Members::load(cell.directory()).unwrap().by_serial(&serial).unwrap().name.clone();
+        make_due(&cell);
+        Members::update(cell.directory(), |members| members.remove(&name, MemberKind::Host))
+            .unwrap();
+        let before = serials(&cell);
+        assert!(refresh(&cell).unwrap());
+        let after = serials(&cell);
+        assert_ne!(after[0], before[0], "the manager");
+        assert_eq!(after[1], before[1], "the removed one");
+        assert_ne!(after[2], before[2], "the administrator");
+        assert!(Members::load(cell.directory()).unwrap().by_serial(&after[2]).is_some());
+        assert!(!refresh(&cell).unwrap());
+        follow_authority(&cell).unwrap();
+        assert_ne!(serials(&cell)[2], after[2]);
+        // Nor does a file that is damaged.
+        std::fs::write(cell.certificate("host").certificate, "none").unwrap();
+        assert!(!refresh(&cell).unwrap());
+    }
+
+    #[test]
+    fn a_renewal_that_stops_anywhere_leaves_certificates_that_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        for left in 0..3 {
+            let authority = Authority::open(cell.directory(), cell.config.cell_id()).unwrap();
+            let files = cell.certificate("admin");
+            let serial = serial_of(&files.certificate).unwrap();
+            let (key, issued) = Members::update(cell.directory(), |members| {
+                let pair = authority.issue_pair("admin:owner", Usage::Client, VALIDITY)?;
+                members.by_serial(&serial).unwrap().renew(&pair.1);
+                Ok(pair)
+            })
+            .unwrap();
+            if left > 0 {
+                std::fs::write(next_of(&files.key), key.as_bytes()).unwrap();
+            }
+            if left > 1 {
+                std::fs::write(next_of(&files.certificate), &issued.pem).unwrap();
+            }
+            complete(&files).unwrap();
+            check_all(&cell);
+            renew_all(&cell);
+            check_all(&cell);
+        }
+    }
+
+    #[test]
+    fn renewals_at_the_same_time_do_not_mix() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let authority =
+                        Authority::open(cell.directory(), cell.config.cell_id()).unwrap();
+                    for _ in 0..8 {
+                        let renewing = Renewing::wait(&cell).unwrap();
+                        renew_own(&cell, &authority, OWN[1], &renewing).unwrap();
+                        drop(renewing);
+                        refresh(&cell).unwrap();
+                    }
+                });
+            }
+        });
+        check_all(&cell);
+    }
+
+    #[test]
+    fn the_old_authority_stays_while_the_new_one_has_not_its_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        let key = tls_directory(cell.directory()).join("ca.key");
+        let old = std::fs::read(&key).unwrap();
+        let strangers = serials(&cell);
+        assert!(begin_authority(&cell).unwrap());
+        let new = std::fs::read(&key).unwrap();
+        let refused = |what: &str| {
+            let error = finish_authority(&cell).unwrap_err();
+            assert!(matches!(error, CellError::Unfinished(_)), "{what}: {error}");
+            assert!(is_changing(cell.directory()).unwrap(), "{what}");
+        };
+        refused("the administrator has a certificate of the old one");
+        write_private(&next_key(cell.directory()), &new).unwrap();
+        refused("the key was not yet moved");
+        write_private(&key, &old).unwrap();
+        refused("the key was not yet copied");
+        std::fs::remove_file(next_key(cell.directory())).unwrap();
+        refused("the key is another's");
+        write_private(&key, &old).unwrap();
+        write_private(&next_key(cell.directory()), &new).unwrap();
+        // As the command is given again.
+        assert!(begin_authority(&cell).unwrap());
+        follow_authority(&cell).unwrap();
+        finish_authority(&cell).unwrap();
+        assert!(!is_changing(cell.directory()).unwrap());
+        check_all(&cell);
+        let mut members = Members::load(cell.directory()).unwrap();
+        assert!(strangers.iter().all(|serial| members.by_serial(serial).is_none()));
+    }
 
     #[test]
     fn certificates_are_renewed_in_their_last_third() {

@@ -7,7 +7,7 @@ use crate::cell::Cell;
 use crate::cell::CellError;
 use crate::output::{self, say};
 use crate::session::{COMMAND_DEADLINE, Connected, connect, manager};
-use crate::shared_file::{Given, is_url_argument};
+use crate::shared_file::{Given, is_url_argument, printable};
 use crate::time::{now, spoken, utc};
 use nasd_capability::{Capability, CapabilityUrl, Chain, Delegated, Narrowing};
 use nasd_protocol::manager::{FileHandle, MintArguments, Minted};
@@ -174,7 +174,7 @@ fn show(given: &Given, json: bool) -> Outcome {
         }));
     }
     if let Some((address, name)) = place {
-        say!("file       {name}, at {address}");
+        say!("file       {}, at {}", printable(&name), printable(address));
     }
     say!("object     {} of partition {} on drive {:016x}", object.0, partition.0, drive.0);
     say!("allows     {}", Allowed(&allowed));

@@ -6,6 +6,7 @@ use crate::cell::{
     CellConfig, CertificateFiles, Token, hash_of, now, write_client_directory, write_private,
 };
 use crate::output::{self, say};
+use crate::shared_file::read_argument;
 use nasd_client::{ClientError, ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_protocol::ManagerStatus;
 use nasd_transport::ClientTls;
@@ -22,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Makes a key, has it certified, and writes a client's directory. The key never leaves it.
 ///
 /// # Errors
-/// A token that is none, has expired or is used; a manager that is away, or not the one that the
+/// A token that is none, can't be read, has expired or is used; a manager that is away, or not the one that the
 /// token means; a directory that has something in it.
 pub fn join(token: &str, directory: &Path, json: bool) -> Outcome {
-    let token = Token::parse(token)?;
+    let token = Token::parse(read_argument(token, "a token")?.trim())?;
     if token.expires <= now().seconds() {
         return Err(
             "the token has expired (or this machine's clock is wrong): ask for another".into()

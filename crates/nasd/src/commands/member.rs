@@ -5,8 +5,8 @@ use super::Outcome;
 use super::agree::agree;
 use crate::arguments::{HandedArguments, HostCommand, UserCommand};
 use crate::cell::{
-    Authority, Cell, CellLock, Guest, Member, MemberKind, Members, Usage, VALIDITY, hand_over,
-    identity, invite, now,
+    Authority, Cell, CellError, CellLock, Guest, Member, MemberKind, Members, Usage, VALIDITY,
+    hand_over, identity, invite, now, serial_of,
 };
 use crate::output::{self, say};
 use crate::session::administrator;
@@ -14,7 +14,7 @@ use crate::time::{spoken, utc};
 use nasd_types::Timestamp;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Runs a user command.
 ///
@@ -72,6 +72,9 @@ fn add(
     let validity = handed.validity.unwrap_or(VALIDITY);
     let member = Members::update(cell.directory(), |members| {
         members.check_new(name, kind, uid)?;
+        if handed.out.is_none() {
+            forget_handed(&out)?;
+        }
         let files = hand_over(cell, &out, kind.file())?;
         let identity = identity(name, kind, uid);
         let issued = authority.issue_into(&files, &identity, Usage::Client, validity)?;
@@ -92,6 +95,19 @@ fn add(
     );
     say!("  nasd --cell {shown} ls {}:/", cell.config.volume);
     Ok(())
+}
+
+/// Removes what was made for one of that name before, who is a member no more: its key is worthless.
+fn forget_handed(out: &Path) -> Result<(), CellError> {
+    let gone = |path: &Path, removed: std::io::Result<()>| match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(CellError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    };
+    let (tls, config) = (out.join("tls"), out.join("cell.toml"));
+    gone(&tls, std::fs::remove_dir_all(&tls))?;
+    gone(&config, std::fs::remove_file(&config))
 }
 
 fn print_token(
@@ -126,7 +142,17 @@ fn print_token(
 fn remove(cell: &Cell, name: &str, kind: MemberKind, yes: bool, json: bool) -> Outcome {
     let what = kind.file();
     agree(&format!("{what} {name} would be shut out of the cell at once"), yes)?;
-    Members::update(cell.directory(), |members| members.remove(name, kind))?;
+    let removed = Members::update(cell.directory(), |members| {
+        refuse_own(cell, members, name, kind)?;
+        members.remove(name, kind)
+    })?;
+    if removed.is_none() {
+        if json {
+            return output::json(&serde_json::json!({ "removed": name, "drives_away": 0 }));
+        }
+        say!("{what} {name} is invited no more: its token is worthless");
+        return Ok(());
+    }
     let late = tell_manager(cell, true)?;
     if json {
         return output::json(&serde_json::json!({ "removed": name, "drives_away": late }));
@@ -139,6 +165,28 @@ fn remove(cell: &Cell, name: &str, kind: MemberKind, yes: bool, json: bool) -> O
         );
     }
     Ok(())
+}
+
+/// This machine's own certificate stays: its mount goes by it, and nothing would renew it.
+fn refuse_own(
+    cell: &Cell,
+    members: &mut Members,
+    name: &str,
+    kind: MemberKind,
+) -> Result<(), CellError> {
+    let path = cell.certificate(MemberKind::Host.file()).certificate;
+    // Where it is missing, nobody goes by it.
+    let own = serial_of(&path).ok().and_then(|serial| members.by_serial(&serial).cloned());
+    match own {
+        Some(own) if own.kind == kind && own.name == name => Err(CellError::Member {
+            name: name.to_owned(),
+            why: format!(
+                "this is the cell's own machine, which goes by {}; it can't be removed",
+                path.display()
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Has the manager read the ledger; tells how many drives did not get their new keys.

@@ -192,6 +192,16 @@ pub fn certificate_serial(pem: &[u8]) -> Result<String, TlsError> {
     Ok(parsed(&certificate)?.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// The public key that the first certificate of a PEM text certifies: a point, for keys on a curve.
+///
+/// # Errors
+///
+/// [`TlsError::Configuration`] where there is none.
+pub fn certificate_public_key(pem: &[u8]) -> Result<Vec<u8>, TlsError> {
+    let certificate = first_certificate(pem)?;
+    Ok(parsed(&certificate)?.public_key().subject_public_key.data.to_vec())
+}
+
 fn parsed(certificate: &[u8]) -> Result<X509Certificate<'_>, TlsError> {
     let parsed = X509Certificate::from_der(certificate);
     parsed.map(|(_, certificate)| certificate).map_err(|error| wrong("certificate", &error))

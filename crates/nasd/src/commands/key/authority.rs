@@ -1,7 +1,8 @@
 //! `nasd key rotate-authority`: another authority for the cell's certificates, in two steps.
 
 use crate::cell::{
-    Cell, begin_authority, finish_authority, follow_authority, is_changing, not_renewed,
+    Cell, begin_authority, check_authority, finish_authority, follow_authority, is_changing,
+    not_renewed,
 };
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
@@ -39,6 +40,7 @@ pub fn finish(cell: &Cell, yes: bool) -> Outcome {
     if !is_changing(cell.directory())? {
         return Err("there is one authority: begin with `nasd key rotate-authority`".into());
     }
+    check_authority(cell)?;
     let waiting = not_renewed(cell)?;
     if !waiting.is_empty() {
         let list = waiting.join(", ");

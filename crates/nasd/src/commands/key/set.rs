@@ -32,10 +32,7 @@ pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
     let new = match (&place.new_key_file, &first.cell) {
         (Some(path), _) => read_key_file(path)?,
         (None, Some((cell, _))) => {
-            let mut masters = MasterKeys::load(cell.directory())?;
-            let new = masters.draw(drive)?;
-            masters.save(cell.directory())?;
-            new
+            MasterKeys::update(cell.directory(), |masters| masters.draw(drive))?
         }
         (None, None) => return Err(needs_new_key(&name)),
     };
@@ -46,9 +43,10 @@ pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
         session.client.initialize(&session.authority, &new, settings)
     })?;
     if let (None, Some((cell, _))) = (&place.new_key_file, &first.cell) {
-        let mut masters = MasterKeys::load(cell.directory())?;
-        masters.forget_older(drive);
-        masters.save(cell.directory())?;
+        MasterKeys::update(cell.directory(), |masters| {
+            masters.forget_older(drive);
+            Ok(())
+        })?;
     }
     say!("drive {name} is empty; set its drive key next: `nasd key set-drive {name}`");
     Ok(())
