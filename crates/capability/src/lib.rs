@@ -18,6 +18,7 @@
 //! Nothing here does I/O, reads a clock, draws a random number or logs.
 
 pub mod authorize;
+pub mod base64url;
 pub mod capability;
 pub mod digest;
 pub mod key;

@@ -25,6 +25,7 @@ use std::fmt::{self, Write};
 
 use zeroize::Zeroizing;
 
+use crate::base64url;
 use crate::narrow::{Chain, NARROWING_BYTES, NarrowError, Narrowing, effective};
 use crate::{
     CAPABILITY_BYTES, Capability, KEY_BYTES, SEALED_NONCE_BYTES, SealedCapability, SecretKey,
@@ -128,7 +129,7 @@ impl Delegated {
         bytes.extend_from_slice(&check);
         let mut text = Zeroizing::new(String::with_capacity(TEXT_PREFIX.len() + 700));
         text.push_str(TEXT_PREFIX);
-        encode(&bytes, &mut text);
+        text.push_str(&base64url::encode(&bytes));
         text
     }
 
@@ -139,7 +140,7 @@ impl Delegated {
     /// [`TextError`].
     pub fn from_text(text: &str) -> Result<Delegated, TextError> {
         let encoded = text.strip_prefix(TEXT_PREFIX).ok_or(TextError::Prefix)?;
-        let bytes = decode(encoded).ok_or(TextError::Encoding)?;
+        let bytes = base64url::decode(encoded).ok_or(TextError::Encoding)?;
         let checked = bytes.len().checked_sub(CHECK_BYTES).ok_or(TextError::Check)?;
         let (content, check) = bytes.split_at(checked);
         if check_of(content) != check {
@@ -260,42 +261,6 @@ fn unescape(name: &str) -> Option<Vec<u8>> {
         });
     }
     Some(unescaped)
-}
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn encode(bytes: &[u8], text: &mut String) {
-    for chunk in bytes.chunks(3) {
-        let mut three = [0; 3];
-        three[..chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
-        for place in 0..=chunk.len() {
-            let index = bits >> (18 - 6 * place) & 63;
-            text.push(char::from(ALPHABET[index as usize]));
-        }
-    }
-}
-
-/// `None` for what no bytes are encoded as, also in the bits that are left over.
-fn decode(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 4 * 3 + 3));
-    for chunk in text.as_bytes().chunks(4) {
-        let mut bits = 0;
-        for place in 0..4 {
-            let digit = match chunk.get(place) {
-                Some(byte) => ALPHABET.iter().position(|known| known == byte)?,
-                None => 0,
-            };
-            bits = bits << 6 | u32::try_from(digit).ok()?;
-        }
-        let count = chunk.len().checked_sub(1).filter(|count| *count > 0)?;
-        let [_, three @ ..] = bits.to_be_bytes();
-        if three[count..].iter().any(|byte| *byte != 0) {
-            return None;
-        }
-        bytes.extend_from_slice(&three[..count]);
-    }
-    Some(bytes)
 }
 
 /// What it allows, and nothing of its key.

@@ -5,6 +5,7 @@
 //! big-endian), hash (32), secret (16), the address, and a checksum (4) that finds what was not copied
 //! whole. Whoever sees the token before it is used can use it; afterwards it is worth nothing.
 
+use nasd_capability::base64url;
 use std::fmt;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -62,7 +63,7 @@ impl Token {
         bytes.extend_from_slice(self.address.as_bytes());
         let check = hash_of(&bytes);
         bytes.extend_from_slice(&check[..CHECK_BYTES]);
-        Zeroizing::new(format!("{PREFIX}{}", *base64url(&bytes)))
+        Zeroizing::new(format!("{PREFIX}{}", *base64url::encode(&bytes)))
     }
 
     /// From its text.
@@ -71,7 +72,7 @@ impl Token {
     /// `NoToken`, without saying what is in it.
     pub fn parse(text: &str) -> Result<Token, NoToken> {
         let digits = text.trim().strip_prefix(PREFIX).ok_or(NoToken)?;
-        let bytes = Zeroizing::new(from_base64url(digits).ok_or(NoToken)?);
+        let bytes = base64url::decode(digits).ok_or(NoToken)?;
         let content = bytes.len().checked_sub(CHECK_BYTES).ok_or(NoToken)?;
         let (content, check) = bytes.split_at(content);
         if hash_of(content)[..CHECK_BYTES] != *check {
@@ -93,45 +94,6 @@ impl Token {
     }
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn base64url(bytes: &[u8]) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::with_capacity(bytes.len().div_ceil(3) * 4));
-    for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
-        let word = word << (8 * (3 - chunk.len()));
-        for digit in 0..=chunk.len() {
-            text.push(char::from(ALPHABET[(word >> (18 - 6 * digit) & 63) as usize]));
-        }
-    }
-    text
-}
-
-/// Each run of bytes has exactly one text: bits that are left over must be 0.
-fn from_base64url(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
-    for chunk in text.as_bytes().chunks(4) {
-        let mut word = 0_u32;
-        for byte in chunk {
-            let value = ALPHABET.iter().position(|known| known == byte)?;
-            word = word << 6 | u32::try_from(value).ok()?;
-        }
-        let count = match chunk.len() {
-            4 => 3,
-            3 => 2,
-            2 => 1,
-            _ => return None,
-        };
-        let surplus = 6 * chunk.len() - 8 * count;
-        if word & ((1 << surplus) - 1) != 0 {
-            return None;
-        }
-        let word = (word >> surplus) << (8 * (3 - count));
-        bytes.extend_from_slice(&word.to_be_bytes()[1..=count]);
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,24 +105,6 @@ mod tests {
             authority: [7; 32],
             secret: [9; 16],
             address: "cell.example.org:7300".to_owned(),
-        }
-    }
-
-    #[test]
-    fn base64url_is_that_of_rfc_4648() {
-        for (bytes, text) in [
-            (&b""[..], ""),
-            (b"f", "Zg"),
-            (b"fo", "Zm8"),
-            (b"foo", "Zm9v"),
-            (b"foobar", "Zm9vYmFy"),
-            (&[0xfb, 0xff], "-_8"),
-        ] {
-            assert_eq!(*base64url(bytes), text);
-            assert_eq!(from_base64url(text).as_deref(), Some(bytes));
-        }
-        for bad in ["Z", "Zh", "Zm9", "Zg==", "Z+", "Zm9vY"] {
-            assert_eq!(from_base64url(bad), None, "{bad}");
         }
     }
 
