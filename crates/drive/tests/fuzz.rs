@@ -28,7 +28,9 @@ use nasd_protocol::drive::{
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Region, Verifier};
 use nasd_rpc::{AuthSys, CallHead, OpaqueAuth, RecordParser, ReplyHead};
 use nasd_store::{OpenOptions, Store};
-use nasd_transport::{Answer, Arriving, Call, Identity, Payload, Peer, Receive, Service, Standing};
+use nasd_transport::{
+    Answer, Arriving, Attempt, Call, Identity, Payload, Peer, Receive, Service, Standing, Waits,
+};
 use nasd_types::limits::MAX_RECORD_BYTES;
 use nasd_types::{
     Compression, ObjectId, ObjectName, PartitionId, Protection, SeekTarget, SetAttributes,
@@ -95,14 +97,20 @@ impl Bare {
                 (&body[..head_bytes], Some(payload))
             }
         };
-        let _ = self.drive.waits(head, arguments, payload.as_ref());
-        match self.drive.execute(Call {
-            head,
-            arguments,
-            payload,
-            peer: &peer,
-            standing: &self.standing,
-        }) {
+        let standing = &self.standing;
+        let call = Call { head, arguments, payload, peer: &peer, standing };
+        let answer = match self.drive.attempt(call) {
+            Attempt::Answered(answer) => answer,
+            Attempt::Waits(Waits::Alone, payload) => {
+                self.drive.execute(Call { head, arguments, payload, peer: &peer, standing })
+            }
+            Attempt::Waits(Waits::Together, payload) => {
+                let mut together = self.drive.together();
+                together.begin(0, Call { head, arguments, payload, peer: &peer, standing });
+                together.answered(1).remove(0).1
+            }
+        };
+        match answer {
             Answer::Results { results, .. } => {
                 let status = results.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
                 done(head.procedure) + u64::from(status)

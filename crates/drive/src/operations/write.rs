@@ -9,7 +9,7 @@ use nasd_capability::{Access, Refusal, Way};
 use nasd_protocol::drive::{WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Waits};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
 use nasd_types::{ByteRange, ObjectName, Protection, Rights, Timestamp};
 use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
@@ -98,14 +98,13 @@ fn contiguous(arguments: &WriteArguments) -> Option<ByteRange> {
 }
 
 /// A write may wait for the medium, or is long enough that others should not wait for it.
-pub(crate) fn waits(payload: Option<&Incoming>) -> Waits {
-    let waits = payload.is_some_and(|Incoming(kind)| match kind {
+pub(crate) fn waits(payload: Option<&Incoming>) -> bool {
+    payload.is_some_and(|Incoming(kind)| match kind {
         Kind::Write(IncomingWrite { arguments, .. }) => {
             arguments.durable || arguments.data_length >= LARGE_BYTES
         }
-        Kind::Opened(_) => false,
-    });
-    if waits { Waits::Alone } else { Waits::Never }
+        Kind::Opened(_) | Kind::Held(_) => false,
+    })
 }
 
 /// Executes a call whose data have come, or were thrown away.
@@ -115,7 +114,7 @@ pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyDa
         Some(Incoming(Kind::Write(write))) => {
             execute_received(drive, call.head, call.arguments, write, now)
         }
-        Some(Incoming(Kind::Opened(_))) | None => {
+        Some(Incoming(Kind::Opened(_) | Kind::Held(_))) | None => {
             execute_without_data(drive, call.head, call.arguments, now)
         }
     }
