@@ -17,14 +17,11 @@ use crate::operations::private::Opened;
 #[derive(Debug)]
 pub struct Incoming(pub(crate) Kind);
 
+/// Each in a box, as it goes through many hands, and most calls have none.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "writes are what comes, and a box costs each of them"
-)]
 pub(crate) enum Kind {
     /// A write that is being received, or has been.
-    Write(IncomingWrite),
+    Write(Box<IncomingWrite>),
     /// Another call whose arguments were decrypted.
     Opened(Box<Opened>),
     /// A call that may be executed, and has to wait for the medium.
@@ -76,7 +73,7 @@ impl Payload for Incoming {
     fn buffers(&mut self) -> Vec<IoSliceMut<'_>> {
         match &mut self.0 {
             Kind::Opened(_) | Kind::Held(_) => Vec::new(),
-            Kind::Write(IncomingWrite { buffer, .. }) => match buffer {
+            Kind::Write(write) => match &mut write.buffer {
                 Buffer::InPlace(frames) | Buffer::Joined(frames) => frames.io_slices_mut(),
                 Buffer::Small(bytes) => vec![IoSliceMut::new(bytes)],
             },

@@ -100,7 +100,7 @@ pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyDa
     match call.payload {
         Some(Incoming(Kind::Write(incoming))) => {
             let now = drive.environment.now();
-            write::execute_received(drive, call.head, call.arguments, incoming, now)
+            write::execute_received(drive, call.head, call.arguments, *incoming, now)
         }
         Some(Incoming(Kind::Opened(opened))) => {
             Ended { head: call.head, sent: call.arguments, opened }.execute(drive)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Attempt, Call, Channel, ChannelError, ClientOptions,
+    AcceptStatus, Answer, Arriving, Attempt, Call, CallHead, Channel, ChannelError, ClientOptions,
     Connection, OpaqueAuth, OutgoingCall, Payload, Receive, Reply, ReplyVerifier, ResultShape,
     Server, ServerOptions, Service, Together, Waits,
 };
