@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use nasd_transport::{
     AcceptStatus, Answer, Arriving, Attempt, Call, ClientOptions, Connection, Receive, Server,
-    ServerOptions, Service, Together, Waits,
+    ServerOptions, Service, Together,
 };
 
 /// A call that proves nothing.
