@@ -20,6 +20,8 @@ bench: deps
 fuzz: deps
 	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd-drive --test fuzz -- \
 		--nocapture --test-threads=1
+	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd-manager --test fuzz -- \
+		--nocapture --test-threads=1
 	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd --bin nasd cell::fuzz -- \
 		--nocapture --test-threads=1
 
