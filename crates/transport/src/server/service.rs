@@ -129,7 +129,7 @@ impl ReplyVerifier {
     }
 
     /// As it is sent.
-    pub(super) fn as_opaque(&self) -> OpaqueAuth<'_> {
+    pub fn as_opaque(&self) -> OpaqueAuth<'_> {
         let body = match &self.body {
             VerifierBody::Short { bytes, length } => &bytes[..*length],
             VerifierBody::Long(body) => body,
