@@ -1,7 +1,7 @@
 //! `nasd key`, as the user types it.
 
 use super::partition::parse_partition;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use nasd_types::PartitionId;
 use std::path::PathBuf;
 
@@ -25,6 +25,17 @@ pub enum KeyCommand {
         finish: bool,
         /// Agree that members without a new certificate are shut out.
         #[arg(long, requires = "finish")]
+        yes: bool,
+    },
+    /// Give the cell's own administrator or machine another certificate, and shut out whoever has
+    /// an earlier one, at once: for one that was stolen.
+    RotateCertificate {
+        /// Whose.
+        #[arg(value_enum)]
+        whose: OwnCertificate,
+        /// Agree that mounts of this machine, which go by the certificate that they have read, are
+        /// shut out too.
+        #[arg(long)]
         yes: bool,
     },
     /// Encrypt the keyring, under a passphrase or a systemd credential. The cell must be stopped.
@@ -68,6 +79,15 @@ pub enum KeyCommand {
         #[arg(long, requires = "new_key_file")]
         epoch: Option<u32>,
     },
+}
+
+/// Certificates that are in the cell's own directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OwnCertificate {
+    /// The administrator's (`tls/admin.key`): changes keys and members.
+    Admin,
+    /// This machine's (`tls/host.key`): speaks for all of its users.
+    Host,
 }
 
 /// A running drive, by which key it is asked, and which it gets.

@@ -82,7 +82,7 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
 }
 
 /// How the cell's first administrator is called: whoever owns its directory.
-const OWNER: &str = "owner";
+pub(super) const OWNER: &str = "owner";
 
 /// Those of an interrupted attempt have certificates of another authority.
 fn forget_members(directory: &Path) -> Result<(), CellError> {

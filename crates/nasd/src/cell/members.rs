@@ -104,6 +104,15 @@ impl Member {
         (self.issued, self.expires, self.authority) = (issued, expires, authority);
     }
 
+    /// No certificate of it counts any more but this one.
+    pub fn count_only(&mut self, issued: &Issued) {
+        let Issued { serial, issued, expires, authority, .. } = issued.clone();
+        self.previous.clear();
+        self.superseded.clear();
+        self.serial = serial;
+        (self.issued, self.expires, self.authority) = (issued, expires, authority);
+    }
+
     /// The serial numbers of all its certificates that may be good still.
     pub fn serials(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.serial).chain(&self.previous).chain(&self.superseded)
@@ -238,6 +247,11 @@ impl Members {
             member.is_present() && member.serials().any(|known| known == serial)
         };
         self.members.iter_mut().find(has)
+    }
+
+    /// The present member of that identity.
+    pub fn by_identity(&mut self, identity: &str) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.is_present() && member.identity() == identity)
     }
 
     /// Those who may join by a token.

@@ -31,6 +31,8 @@ mod membership;
 mod protection;
 mod renewal;
 mod sealed;
+#[cfg(test)]
+mod testing;
 mod token;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
@@ -50,7 +52,8 @@ pub use membership::Ledger;
 pub use protection::{parse_protection, protection_name_of, protection_named};
 pub use renewal::{
     Renewing, begin_authority, check_authority, complete, finish_authority, follow_authority,
-    is_changing, is_due, not_renewed, refresh, replace_certificate, serial_of, times_of,
+    is_changing, is_due, not_renewed, refresh, replace_certificate, replace_own, serial_of,
+    times_of,
 };
 pub use sealed::Seal;
 pub use token::{Token, hash_of};

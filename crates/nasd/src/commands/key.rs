@@ -2,6 +2,7 @@
 //! by step. No command ever prints a key.
 
 mod authority;
+mod certificate;
 mod seal;
 mod set;
 mod show;
@@ -25,6 +26,9 @@ pub fn run(cell: &Path, command: KeyCommand, json: bool) -> Outcome {
         KeyCommand::RotateAuthority { finish: false, .. } => authority::begin(&Cell::open(cell)?),
         KeyCommand::RotateAuthority { finish: true, yes } => {
             authority::finish(&Cell::open(cell)?, yes)
+        }
+        KeyCommand::RotateCertificate { whose, yes } => {
+            certificate::rotate(&Cell::open(cell)?, whose, yes)
         }
         KeyCommand::Seal { credential } => seal::seal(&Cell::open(cell)?, credential.as_deref()),
         KeyCommand::Unseal => seal::unseal(&Cell::open(cell)?),
