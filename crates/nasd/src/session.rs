@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How long a command waits for a drive or manager that is away. A mount waits longer.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 
+/// How long the manager is waited for where no cell seems to run: it may have been started by itself.
+pub const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
+
 /// A client of the cell's volume.
 pub struct Connected {
     /// The volume.

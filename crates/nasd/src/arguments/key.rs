@@ -46,13 +46,23 @@ pub enum KeyCommand {
     },
     /// Keep the keyring unencrypted again. The cell must be stopped.
     Unseal,
-    /// Initialize a drive: a new master key, by the present one. Everything on the drive is lost.
+    /// Initialize a drive: a new master key, by the present one. Everything on the drive is lost. A
+    /// drive of the cell comes back into it, empty.
     Init {
         #[command(flatten)]
         place: KeyArguments,
         /// Agree that everything on the drive is lost.
         #[arg(long)]
         yes: bool,
+    },
+    /// Give a drive of the cell that lost its keys others, by its master key: drive key, partition
+    /// key, and, if they are gone, the volume's partition and its working key. Nothing is lost.
+    Readmit {
+        /// A drive of the cell by its number or its 16-digit identifier.
+        drive: String,
+        /// A file with its master key, if master-keys.toml is not in the cell's directory.
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
     },
     /// Set a drive's drive key, by its master key.
     SetDrive {
@@ -101,8 +111,8 @@ pub struct KeyArguments {
     /// master-keys.toml, while that is in the cell's directory.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// A file with the new key, likewise. By default it is drawn at random and kept in the
-    /// keyring; a new master key in master-keys.toml.
+    /// A file with the new key, likewise. By default it is drawn at random. For a drive of the cell
+    /// either is kept in the keyring; a new master key that is drawn, in master-keys.toml.
     #[arg(long, value_name = "FILE")]
     pub new_key_file: Option<PathBuf>,
 }

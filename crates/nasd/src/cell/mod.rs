@@ -7,6 +7,7 @@
 //! DIR/tls/             the cell's authority, the certificates made with it, and the ledger of members
 //! DIR/members/         what is to be handed to people and machines, a directory each
 //! DIR/drives/          device files, where the cell was not given real devices
+//! DIR/cell.lock        held while cell.toml is changed
 //! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
 //! ```
 //!
@@ -37,7 +38,7 @@ mod token;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use config::{CellConfig, DriveConfig};
-pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell};
+pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition};
 pub use error::CellError;
 pub use handed::{hand_over, write_client_directory};
 pub use invitation::{Guest, enrol, invite};

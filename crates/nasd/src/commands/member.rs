@@ -9,16 +9,12 @@ use crate::cell::{
     hand_over, identity, invite, now, serial_of,
 };
 use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, administrator_within};
+use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
 use crate::time::{spoken, utc};
 use nasd_types::Timestamp;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long a manager is waited for where no cell seems to run: it may have been started by itself.
-const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs a user command.
 ///
