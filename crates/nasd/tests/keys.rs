@@ -261,10 +261,23 @@ fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
         }
     }
     assert!(between > 0, "none was killed between two keys");
+    // What they were writing, secrets too, goes with the next writing there.
+    let left = |directory: &Path| {
+        let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".new")).count()
+    };
+    write_key(&cell.cell().join("keyring.toml.99999999-0.new"), "drive_key = \"5a\"");
+    write_key(&cell.cell().join("mine.new"), "not of the cell");
     told(&cell, "key set-drive 1");
     told(&cell, "key set-partition 1 1");
     assert!(!is_between_keys(&cell));
+    assert_eq!(left(&cell.cell()), 1);
+    assert!(cell.cell().join("mine.new").exists());
     told(&cell, "key rotate");
+    write_key(&cell.cell().join("tls/admin.key.99999999-0.new"), "a key");
+    signal(cell.member("manager serve"), "KILL");
+    told(&cell, "key rotate");
+    assert_eq!(left(&cell.cell().join("tls")), 0);
 }
 
 #[test]

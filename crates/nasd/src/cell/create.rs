@@ -1,7 +1,8 @@
 //! Making a new cell: keys, certificates, device files, and `cell.toml` last.
 
 use super::config::{CellConfig, DriveConfig};
-use super::keyring::{DriveKeys, Keyring, write_atomic};
+use super::files::write_atomic;
+use super::keyring::{DriveKeys, Keyring};
 use super::master_keys::MasterKeys;
 use super::{
     Authority, Cell, CellError, Member, MemberKind, Members, Usage, VALIDITY, identity,

@@ -3,17 +3,14 @@
 //! The keys of partitions that were made by hand (`nasd partition create`) are in it too, apart from
 //! those of the drives: no manager knows those partitions.
 
+use super::files::{lock_directory, read_private, write_private};
 use super::sealed::{self, Seal};
 use super::{CellError, now};
 use nasd_capability::SecretKey;
 use nasd_manager::keys::{KeptKeys, WorkingKey};
 use nasd_types::{DriveId, PartitionId, Timestamp};
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Keys of all drives of the cell.
@@ -542,29 +539,6 @@ fn replace(place: &mut String, new: String) {
     *place = new;
 }
 
-/// The text of a file that only its owner may read. Wipe it after use.
-///
-/// # Errors
-/// `ExposedSecret` or `Io`.
-pub fn read_private(path: &Path) -> Result<String, CellError> {
-    let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(CellError::ExposedSecret(path.to_owned()));
-    }
-    std::fs::read_to_string(path).map_err(CellError::io("read", path))
-}
-
-/// Waits until nobody else changes the directory's files in this way; held until it is dropped.
-///
-/// # Errors
-/// `Io`.
-pub(super) fn lock_directory(directory: &Path) -> Result<std::fs::File, CellError> {
-    let locked = std::fs::File::open(directory).map_err(CellError::io("open", directory))?;
-    rustix::fs::flock(&locked, FlockOperation::LockExclusive)
-        .map_err(|errno| CellError::io("lock", directory)(errno.into()))?;
-    Ok(locked)
-}
-
 /// A key in a file of its own, which only its owner may read.
 ///
 /// # Errors
@@ -574,41 +548,6 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], CellError> {
     let key = from_hex(text.trim());
     text.zeroize();
     key.ok_or_else(|| damaged(path, "a key is 64 hexadecimal digits"))
-}
-
-/// Writes a file that only its owner may read: beside it, synced, then renamed into place.
-///
-/// # Errors
-/// `Io` where it can't be written.
-pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
-    write_atomic(path, contents, 0o600)
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<(), CellError> {
-    // Nobody else has it, not even for a file beside this one of which only the extension differs.
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}-{number}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    let write = || -> std::io::Result<()> {
-        // A process of that number may have left the file; its mode must not be inherited.
-        let _ = std::fs::remove_file(&new);
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        match path.parent() {
-            Some(parent) => std::fs::File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    write().map_err(|error| {
-        let _ = std::fs::remove_file(&new);
-        CellError::io("write", path)(error)
-    })
 }
 
 fn damaged(path: &Path, reason: &str) -> CellError {
@@ -635,7 +574,7 @@ pub(super) fn from_hex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     /// The keys of a partition that was made by hand.
     fn by_hand(ring: &Keyring, drive: DriveId, partition: PartitionId) -> Option<PartitionKeys> {

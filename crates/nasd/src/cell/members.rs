@@ -4,8 +4,8 @@
 //! Nothing in the file is secret; who can write it is the cell's owner.
 
 use super::authority::Issued;
+use super::files::{lock_directory, write_atomic};
 use super::invitation::Invitation;
-use super::keyring::{lock_directory, write_atomic};
 use super::{CellError, now, tls_directory};
 use nasd_manager::caller::peer_number;
 use serde::{Deserialize, Serialize};

@@ -19,6 +19,7 @@ mod authority;
 mod config;
 mod create;
 mod error;
+mod files;
 #[cfg(test)]
 mod fuzz;
 mod handed;
@@ -40,12 +41,11 @@ pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use config::{CellConfig, DriveConfig};
 pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition};
 pub use error::CellError;
+pub use files::{read_private, remove_stale, write_private};
 pub use handed::{hand_over, write_client_directory};
 pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
-pub use keyring::{
-    DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, read_private, write_private,
-};
+pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file};
 pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
@@ -79,6 +79,12 @@ impl Cell {
         let config = CellConfig::load(&directory.join("cell.toml"))?;
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(Cell { directory, config })
+    }
+
+    /// Removes what was left in the cell's directory by those who were killed while they wrote there.
+    pub fn remove_stale(&self) {
+        remove_stale(&self.directory);
+        remove_stale(&tls_directory(&self.directory));
     }
 
     /// Whether `directory` holds a cell.

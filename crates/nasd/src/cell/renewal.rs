@@ -7,8 +7,8 @@
 
 use super::authority::{Authority, BEFORE, CertificateFiles, Issued, Usage, VALIDITY};
 use super::create::OWNER;
+use super::files::{read_private, write_atomic, write_private};
 use super::invitation::P256Point;
-use super::keyring::{read_private, write_atomic, write_private};
 use super::members::{Member, MemberKind, Members, identity};
 use super::{Cell, CellError, now, tls_directory};
 use nasd_manager::membership::{Enrolled, EnrolmentError};

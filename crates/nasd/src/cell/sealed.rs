@@ -8,7 +8,8 @@
 //! each change of keys, and must not ask a person for it.
 
 use super::CellError;
-use super::keyring::{read_private, to_hex};
+use super::files::read_private;
+use super::keyring::to_hex;
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{KeyInit, Tag, XChaCha20Poly1305, XNonce};
