@@ -460,14 +460,67 @@ fn a_keyring_sealed_by_a_passphrase_goes_on_changing() {
     seal_and_use("key seal", "NASD_PASSPHRASE_FILE", &right, &wrong, "passphrase");
 }
 
+/// A directory as systemd makes it for a service: nobody writes there, the files are read-only; with an
+/// access control list for a service that is not root's, `mode` shows its mask where a group's bits are.
+fn credentials(directory: &Path, name: &str, secret: &[u8], mode: u32) {
+    fs::create_dir(directory).unwrap();
+    fs::write(directory.join(name), secret).unwrap();
+    fs::set_permissions(directory.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o500)).unwrap();
+}
+
 #[test]
 fn a_keyring_sealed_by_a_credential_goes_on_changing() {
     let scratch = support::scratch();
     let (right, wrong) = (scratch.path().join("right"), scratch.path().join("wrong"));
-    for (directory, secret) in [(&right, "a secret of systemd's"), (&wrong, "some other secret")] {
-        fs::create_dir(directory).unwrap();
-        write_key(&directory.join("nasd"), secret);
-    }
+    // No text, as `systemd-creds encrypt` takes any bytes.
+    credentials(&right, "nasd", b"\xff\x00 a secret of\nsystemd's\n", 0o400);
+    credentials(&wrong, "nasd", b"\xff\x00 a secret of\nsystemd's", 0o440);
     let line = "key seal --credential nasd";
     seal_and_use(line, "CREDENTIALS_DIRECTORY", &right, &wrong, "credential");
+    for directory in [&right, &wrong] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn a_credential_that_is_none_seals_and_opens_nothing() {
+    let mut cell = cell(1);
+    cell.stop();
+    let scratch = support::scratch();
+    let (good, brief) = (scratch.path().join("good"), scratch.path().join("brief"));
+    credentials(&good, "nasd", b"sixteen bytes or more", 0o440);
+    credentials(&brief, "nasd", b"fifteen bytes..", 0o400);
+    let keyring = || fs::read(cell.cell().join("keyring.toml")).unwrap();
+    let open = keyring();
+    let asked = |line: &str, directory: &Path| {
+        let output = with_environment(&cell, line, "CREDENTIALS_DIRECTORY", directory);
+        (output.status.success(), text(&output))
+    };
+    for (name, directory, why) in [
+        ("nasd", &brief, "shorter than 16 bytes"),
+        ("other", &good, "can't read"),
+        ("../good/nasd", &good, "no name of a credential"),
+        (".", &good, "no name of a credential"),
+        ("nasd", &std::path::PathBuf::new(), "LoadCredentialEncrypted=nasd"),
+        ("nasd", &scratch.path().join("none"), "can't read"),
+    ] {
+        let (done, said) = asked(&format!("key seal --credential {name}"), directory);
+        assert!(!done && said.contains(why), "{name}: {said}");
+        assert!(keyring() == open, "{name}");
+    }
+    assert!(asked("key seal --credential nasd", &good).0);
+    let sealed = keyring();
+    let (done, said) = asked("key show", &brief);
+    assert!(!done && said.contains("shorter"), "{said}");
+    refused(&cell, "key show", &["systemd credential `nasd`", "CREDENTIALS_DIRECTORY"]);
+    assert!(keyring() == sealed && asked("key show", &good).0);
+    // The cell does not start without it, and says why.
+    let mut up = support::nasd();
+    up.arg("up").arg(cell.cell());
+    let up = support::finish(up);
+    assert!(!up.status.success() && text(&up).contains("systemd credential"), "{}", text(&up));
+    for directory in [&good, &brief] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+    }
 }
