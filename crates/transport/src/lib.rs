@@ -24,7 +24,8 @@ pub use server::{
 };
 pub use tls::{
     Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError,
-    certificate_public_key, certificate_serial, certificate_times, first_certificate,
+    certificate_identity, certificate_public_key, certificate_serial, certificate_times,
+    first_certificate,
 };
 
 // Whoever makes a call or runs a service names these.
