@@ -138,8 +138,8 @@ impl KeyKeeper for Ring {
         Ok(())
     }
 
-    fn partition_key(&self, _: DriveId) -> Result<SecretKey, KeeperError> {
-        Ok(SecretKey::new(PARTITION_KEY))
+    fn partition_keys(&self, _: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
+        Ok(vec![SecretKey::new(PARTITION_KEY)])
     }
 }
 
