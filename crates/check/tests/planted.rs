@@ -11,6 +11,7 @@ use std::sync::Arc;
 use image::*;
 use nasd_check::{Code, Options, Outcome, RepairOptions, Severity, check, repair};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice, MemoryDevice};
+use nasd_types::Protection;
 
 /// A way to break a rule.
 struct Case {
@@ -44,6 +45,9 @@ fn rotten(place: u64) -> Arc<dyn BlockDevice> {
     let plan = FaultPlan { unreadable, ..FaultPlan::default() };
     Arc::new(FaultyDevice::new(Image::sample().write().image(), plan))
 }
+
+/// The first bit that stands for no protection option.
+const NO_PROTECTION_KNOWN: u32 = Protection::all().bits() + 1;
 
 const COUNTS: &[Code] = &[Code::BlocksUsedWrong, Code::PartitionChargeWrong];
 
@@ -205,6 +209,15 @@ fn records() -> Vec<Case> {
         }),
         rows(Code::RecordField, &[], |image| {
             image.edit("objects", object_key(1, 64), |record| record[1] = 0x80);
+        }),
+        rows(Code::RecordField, &[], |image| {
+            image.edit("partitions", short(1), |record| set32(record, 136, NO_PROTECTION_KNOWN));
+        }),
+        rows(Code::RecordField, &[], |image| {
+            image.edit("partitions", short(2), |record| set32(record, 136, u32::MAX));
+        }),
+        rows(Code::RecordField, &[], |image| {
+            image.edit("drive", short(2), |record| record[1] = NO_PROTECTION_KNOWN as u8);
         }),
         rows(Code::RecordUnknownKey, &[], |image| {
             image.put("drive", short(9), mark_record(1, 1));
@@ -456,6 +469,34 @@ fn lost_contents_become_holes_on_request() {
         assert_eq!(repaired.outcome(), Outcome::Repaired, "{repaired}");
         let again = check(&case.device, &Options::default(), &mut |_| {});
         assert_eq!(again.findings, [], "{again}");
+    }
+}
+
+/// What a minimum demands that is understood must be demanded after a repair, and no more.
+#[test]
+fn a_minimum_of_protection_is_repaired_and_not_lowered() {
+    let all = Protection::all().bits();
+    for known in (0..=all).filter(|bits| Protection::from_bits(*bits).is_some()) {
+        let mut image = Image::sample();
+        let of_partition = |bits: u32| move |record: &mut Vec<u8>| set32(record, 136, bits);
+        let of_drive = |bits: u32| move |record: &mut Vec<u8>| record[1] = bits as u8;
+        image.edit("partitions", short(1), of_partition(known));
+        image.edit("drive", short(2), of_drive(known));
+        let right =
+            [("partitions", short(1)), ("drive", short(2))].map(|row| image.rows[&row].clone());
+        let whole: Arc<dyn BlockDevice> = image.write();
+        assert_eq!(check(&whole, &Options::default(), &mut |_| {}).findings, []);
+
+        image.edit("partitions", short(1), of_partition(known | NO_PROTECTION_KNOWN | 1 << 31));
+        image.edit("drive", short(2), of_drive(known | NO_PROTECTION_KNOWN));
+        let memory = image.write();
+        let device: Arc<dyn BlockDevice> = memory.clone();
+        let repaired = repair(&device, &RepairOptions::default(), &mut |_| {}).unwrap();
+        assert_eq!(repaired.before.counts.get(&Code::RecordField), Some(&2), "{repaired}");
+        assert_eq!(repaired.outcome(), Outcome::Repaired, "{repaired}");
+        right.iter().for_each(|record| {
+            find(&memory, record);
+        });
     }
 }
 

@@ -33,7 +33,9 @@ use nasd_protocol::{
 };
 use nasd_rpc::{AuthSys, CallHead, OpaqueAuth, RecordParser, ReplyHead};
 use nasd_store::{FormatOptions, OpenOptions, Store, StoredKey};
-use nasd_transport::{Answer, Arriving, Call, Identity, Payload, Peer, Receive, Service, Standing};
+use nasd_transport::{
+    Answer, Arriving, Attempt, Call, Identity, Payload, Peer, Receive, Service, Standing, Waits,
+};
 use nasd_types::limits::{MAX_OBJECT_BYTES, MAX_RECORD_BYTES};
 use nasd_types::{
     AuditId, ByteRange, Compression, ObjectId, ObjectName, PartitionId, Protection, Rights,
@@ -114,9 +116,17 @@ impl Bare {
                 (&body[..head_bytes], Some(payload))
             }
         };
-        let _ = self.drive.waits(head, arguments, payload.as_ref());
         let (peer, standing) = (&peer, &self.standing);
-        Some(self.drive.execute(Call { head, arguments, payload, peer, standing }))
+        let call = |payload| Call { head, arguments, payload, peer, standing };
+        Some(match self.drive.attempt(call(payload)) {
+            Attempt::Answered(answer) => answer,
+            Attempt::Waits(Waits::Alone, payload) => self.drive.execute(call(payload)),
+            Attempt::Waits(Waits::Together, payload) => {
+                let mut together = self.drive.together();
+                together.begin(0, call(payload));
+                together.answered(1).remove(0).1
+            }
+        })
     }
 
     /// A call with a right digest, whatever its arguments are.

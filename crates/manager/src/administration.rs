@@ -90,10 +90,16 @@ impl Administration {
         self.told(peer, "join", membership.enrol(&who.secret, &who.public_key))
     }
 
-    /// A new certificate for a member's, whom [`Administration::admits`] knows.
+    /// A new certificate for a member's, whom [`Administration::admits`] knows. Not for
+    /// administrators, who have the authority's key and renew their own: over the network, whoever
+    /// has stolen a certificate alone would go on by another.
     pub(crate) fn renew(&self, peer: &Peer, how: &RenewArguments) -> Outcome<Enrolled> {
         let membership = self.membership.as_ref().ok_or(ManagerStatus::Access)?;
         let certified = peer.identity.certified().ok_or(ManagerStatus::Access)?;
+        if let PeerIdentity::Administrator(_) = certified.name {
+            self.log_refusal(peer, "an administrator's certificate is not renewed from afar");
+            return Err(ManagerStatus::Permission);
+        }
         self.told(peer, "renew", membership.renew(&certified.serial, &how.public_key))
     }
 
@@ -135,12 +141,15 @@ impl Administration {
         match peer.identity.certified().map(|certified| &certified.name) {
             Some(PeerIdentity::Administrator(_)) => Ok(()),
             _ => {
-                if let Some(left_out) = self.count_refusal() {
-                    let identity = &peer.identity;
-                    tracing::warn!(peer = %peer.address, %identity, left_out, "no administrator");
-                }
+                self.log_refusal(peer, "no administrator");
                 Err(ManagerStatus::Permission)
             }
+        }
+    }
+
+    fn log_refusal(&self, peer: &Peer, why: &str) {
+        if let Some(left_out) = self.count_refusal() {
+            tracing::warn!(peer = %peer.address, identity = %peer.identity, left_out, "{why}");
         }
     }
 }

@@ -85,12 +85,13 @@ pub trait KeyKeeper: fmt::Debug + Send + Sync {
     /// Whatever stands in the way; then either the new keys are kept or the old.
     fn keep(&self, drive: DriveId, keys: &KeptKeys) -> Result<(), KeeperError>;
 
-    /// The key of the volume's partition of `drive`, by which working keys are set. Asked for each
-    /// time, so that the manager has it no longer than it needs it, and never an old one.
+    /// The key of the volume's partition of `drive`, by which working keys are set; while one
+    /// replaces another, both, as nobody knows which the drive has. Asked for each time, so that the
+    /// manager has it no longer than it needs it, and never an old one.
     ///
     /// # Errors
     /// If there is none, or it can't be read.
-    fn partition_key(&self, drive: DriveId) -> Result<SecretKey, KeeperError>;
+    fn partition_keys(&self, drive: DriveId) -> Result<Vec<SecretKey>, KeeperError>;
 }
 
 /// Why a drive's working key was not changed.
@@ -146,13 +147,13 @@ impl WorkingKeys {
         self.read(drive).map(|keys| keys.clone())
     }
 
-    /// What sets a drive's working keys.
+    /// What sets a drive's working keys: one of these.
     ///
     /// # Errors
     /// `NoAuthority` or `Keeper`.
-    pub(crate) fn partition_key(&self, drive: DriveId) -> Result<SecretKey, ChangeError> {
+    pub(crate) fn partition_keys(&self, drive: DriveId) -> Result<Vec<SecretKey>, ChangeError> {
         let keeper = self.keeper.as_ref().ok_or(ChangeError::NoAuthority)?;
-        Ok(keeper.partition_key(drive)?)
+        Ok(keeper.partition_keys(drive)?)
     }
 
     /// The key to sign and to mint with, once a change under way is over.
@@ -261,8 +262,8 @@ mod tests {
             dies.map_or(Ok(()), |_| Err(KeeperError("dead".to_owned())))
         }
 
-        fn partition_key(&self, _: DriveId) -> Result<SecretKey, KeeperError> {
-            Ok(SecretKey::new([2; 32]))
+        fn partition_keys(&self, _: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
+            Ok(vec![SecretKey::new([2; 32])])
         }
     }
 

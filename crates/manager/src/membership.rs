@@ -17,7 +17,8 @@ pub struct MembershipError(pub String);
 /// The ledger of members.
 pub trait Membership: fmt::Debug + Send + Sync {
     /// Whether the certificate of that serial number is a present member's of that identity (its
-    /// common name). Asked for each call; must not wait for anything.
+    /// common name). Asked for each call; must wait for nothing but, where the certificate is not
+    /// known, a ledger that was changed meanwhile.
     fn has(&self, serial: &str, identity: &str) -> bool;
 
     /// Reads the ledger anew.

@@ -16,7 +16,7 @@ use nasd_protocol::manager::{
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
+    AcceptStatus, Answer, Arriving, Attempt, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
     ReplyVerifier, Service, Waits,
 };
 use nasd_types::limits::MAX_HEAD_BYTES;
@@ -339,11 +339,11 @@ impl Service for ManagerService {
         Receive::Whole
     }
 
-    fn waits(&self, head: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> Waits {
-        match procedure_of(head) {
-            Ok(Procedure::Null) | Err(_) => Waits::Never,
+    fn attempt(&self, call: Call<'_, NoPayload>) -> Attempt<NoPayload, Vec<u8>> {
+        match procedure_of(call.head) {
+            Ok(Procedure::Null) | Err(_) => Attempt::Answered(self.execute(call)),
             // Whatever needs a drive may have to wait for it.
-            Ok(_) => Waits::Alone,
+            Ok(_) => Attempt::Waits(Waits::Alone, call.payload),
         }
     }
 

@@ -36,7 +36,8 @@ use nasd_protocol::manager::{
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Call, Certified, Identity, Peer, Receive, Service, Standing,
+    AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Peer, Receive, Service,
+    Standing,
 };
 use nasd_types::{DriveId, ObjectId, Rights, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
@@ -137,8 +138,8 @@ impl KeyKeeper for Ring {
         Ok(())
     }
 
-    fn partition_key(&self, _: DriveId) -> Result<SecretKey, KeeperError> {
-        Ok(SecretKey::new(PARTITION_KEY))
+    fn partition_keys(&self, _: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
+        Ok(vec![SecretKey::new(PARTITION_KEY)])
     }
 }
 
@@ -198,10 +199,12 @@ impl Bare {
         let began = Instant::now();
         let arriving = Arriving { head: &head, arguments, complete: true, peer: &from };
         assert!(matches!(self.service.receive(&arriving), Receive::Whole));
-        let _ = self.service.waits(&head, arguments, None);
         let standing = &self.standing;
-        let call = Call { head: &head, arguments, payload: None, peer: &from, standing };
-        let answer = self.service.execute(call);
+        let call = |payload| Call { head: &head, arguments, payload, peer: &from, standing };
+        let answer = match self.service.attempt(call(None)) {
+            Attempt::Answered(answer) => answer,
+            Attempt::Waits(_, payload) => self.service.execute(call(payload)),
+        };
         assert!(began.elapsed() < SOON, "the answer took {:?}", began.elapsed());
         self.judge(&head, peer, arguments, &from.identity, &answer)
     }

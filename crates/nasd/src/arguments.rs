@@ -11,7 +11,7 @@ mod partition;
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
-pub use key::{KeyArguments, KeyCommand};
+pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, KeyName, PartitionCommand};

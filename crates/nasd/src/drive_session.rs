@@ -2,7 +2,7 @@
 
 use crate::arguments::{DriveArguments, KeyName};
 use crate::cell::{
-    Cell, CellError, DriveConfig, Keyring, MasterKeys, master_keys_path, read_key_file,
+    Cell, CellError, DriveConfig, KeyPlace, MasterKeys, master_keys_path, read_key_file,
 };
 use crate::session::COMMAND_DEADLINE;
 use nasd_capability::SecretKey;
@@ -71,8 +71,32 @@ impl DriveSession {
             (KeyName::Working, Some(partition)) => By::Working(partition),
             (_, None) => return Err("this takes the drive key: leave --key-kind away".into()),
         };
-        let mut sessions = Self::by(cell, &arguments.drive, arguments.key_file.as_deref(), by)?;
-        Ok(sessions.remove(0))
+        let sessions = Self::by(cell, &arguments.drive, arguments.key_file.as_deref(), by)?;
+        let last = sessions.len().saturating_sub(1);
+        let mut tried = sessions.into_iter().enumerate();
+        // While a key is being replaced, the drive says which it has.
+        tried
+            .find(|(index, session)| *index == last || !session.is_wrong())
+            .map(|(_, session)| session)
+            .ok_or_else(|| format!("there is no {by}").into())
+    }
+
+    /// Whether the drive says that the key is not the right one.
+    fn is_wrong(&self) -> bool {
+        let partition = match self.by {
+            By::Partition(partition) | By::Working(partition) => Some(partition),
+            By::Master | By::Drive => self.volume_partition(),
+        };
+        let Some(partition) = partition else { return false };
+        let asked = match self.by {
+            By::Partition(_) | By::Working(_) => {
+                self.client.partition_control(&self.authority, partition).map(drop)
+            }
+            By::Master | By::Drive => {
+                self.client.drive_control(&self.authority, partition).map(drop)
+            }
+        };
+        matches!(asked, Err(ClientError::Refused(nasd_protocol::Status::RefusedDigest)))
     }
 
     /// The same by any key; one session for each that it may be, the likeliest first.
@@ -193,46 +217,33 @@ fn find(directory: &Path, name: &str) -> Result<Found, Box<dyn Error>> {
     .into())
 }
 
-/// The keys of a drive of the cell that `by` may mean: several master keys, while one replaces
-/// another; else one.
+/// The keys of a drive of the cell that `by` may mean: several, while one replaces another.
 fn keys_of(cell: &Cell, drive: &DriveConfig, by: By) -> Result<Vec<SecretKey>, Box<dyn Error>> {
     let id = drive.drive_id();
-    let unknown = || CellError::NoKeys(format!("drive {:016x}", id.0));
-    if by == By::Master {
-        let keys = MasterKeys::load(cell.directory())?.of(id);
-        if keys.is_empty() {
-            let path = master_keys_path(cell.directory());
-            let path = path.display();
-            return Err(format!(
-                "{path} has no master key of drive {}: name a file with it by --key-file",
-                drive.index
-            )
-            .into());
+    let is_volumes = |partition| drive.partition_id() == partition;
+    let place = match by {
+        By::Master => {
+            let keys = MasterKeys::load(cell.directory())?.of(id);
+            if keys.is_empty() {
+                let path = master_keys_path(cell.directory());
+                let path = path.display();
+                return Err(format!(
+                    "{path} has no master key of drive {}: name a file with it by --key-file",
+                    drive.index
+                )
+                .into());
+            }
+            return Ok(keys.into_iter().map(SecretKey::new).collect());
         }
-        return Ok(keys.into_iter().map(SecretKey::new).collect());
-    }
-    let keyring = cell.keyring()?;
-    let key = match by {
-        By::Master | By::Drive => keyring.get(id).ok_or_else(unknown)?.drive_key,
-        By::Partition(partition) => partition_keys(&keyring, drive, partition)?.0,
-        By::Working(partition) => partition_keys(&keyring, drive, partition)?.1,
+        By::Working(partition) if is_volumes(partition) => {
+            let unknown = || CellError::NoKeys(format!("drive {:016x}", id.0));
+            let key = cell.keyring()?.get(id).ok_or_else(unknown)?.working_key;
+            return Ok(vec![SecretKey::new(key)]);
+        }
+        By::Drive => KeyPlace::Drive(id),
+        By::Partition(partition) if is_volumes(partition) => KeyPlace::VolumePartition(id),
+        By::Partition(partition) => KeyPlace::Partition(id, partition),
+        By::Working(partition) => KeyPlace::Working(id, partition),
     };
-    Ok(vec![SecretKey::new(key)])
-}
-
-/// Partition key and working key of a partition of a drive of the cell.
-fn partition_keys(
-    keyring: &Keyring,
-    drive: &DriveConfig,
-    partition: PartitionId,
-) -> Result<([u8; 32], [u8; 32]), CellError> {
-    let id = drive.drive_id();
-    if drive.partition_id() == partition {
-        let unknown = || CellError::NoKeys(format!("drive {:016x}", id.0));
-        let keys = keyring.get(id).ok_or_else(unknown)?;
-        return Ok((keys.partition_key, keys.working_key));
-    }
-    let unknown = || CellError::NoKeys(format!("partition {partition} of drive {:016x}", id.0));
-    let keys = keyring.partition(id, partition).ok_or_else(unknown)?;
-    Ok((keys.partition_key, keys.working_key))
+    Ok(cell.keyring()?.candidates(place)?)
 }

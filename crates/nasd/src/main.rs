@@ -12,6 +12,7 @@ mod session;
 mod shared_file;
 mod shutdown;
 mod supervisor;
+mod terminal;
 mod time;
 
 use clap::Parser;

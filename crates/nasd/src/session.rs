@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How long a command waits for a drive or manager that is away. A mount waits longer.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 
+/// How long the manager is waited for where no cell seems to run: it may have been started by itself.
+pub const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
+
 /// A client of the cell's volume.
 pub struct Connected {
     /// The volume.
@@ -41,6 +44,17 @@ pub fn connect(cell: &Cell, deadline: Duration) -> Result<Connected, Box<dyn Err
 /// # Errors
 /// Missing or wrong certificates.
 pub fn administrator(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
+    administrator_within(cell, COMMAND_DEADLINE)
+}
+
+/// The same, waiting no longer for a manager that is away.
+///
+/// # Errors
+/// As [`administrator`].
+pub fn administrator_within(
+    cell: &Cell,
+    patience: Duration,
+) -> Result<ManagerClient, Box<dyn Error>> {
     let files = cell.certificate("admin");
     if !files.key.exists() {
         let directory = cell.directory().display();
@@ -50,7 +64,7 @@ pub fn administrator(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
         )
         .into());
     }
-    manager_client(cell, &files)
+    manager_client(cell, &files, patience)
 }
 
 /// The file manager, asked as whoever the directory's certificate names.
@@ -58,13 +72,17 @@ pub fn administrator(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
 /// # Errors
 /// Missing or wrong certificates.
 pub fn member_client(cell: &Cell) -> Result<ManagerClient, Box<dyn Error>> {
-    manager_client(cell, &cell.certificate(own_member(cell)))
+    manager_client(cell, &cell.certificate(own_member(cell)), COMMAND_DEADLINE)
 }
 
-fn manager_client(cell: &Cell, files: &CertificateFiles) -> Result<ManagerClient, Box<dyn Error>> {
+fn manager_client(
+    cell: &Cell,
+    files: &CertificateFiles,
+    patience: Duration,
+) -> Result<ManagerClient, Box<dyn Error>> {
     let options = ConnectOptions {
         connections: 1,
-        retry: RetryPolicy::within(COMMAND_DEADLINE),
+        retry: RetryPolicy::within(patience),
         ..ConnectOptions::default()
     };
     let manager = cell.config.manager.address.to_string();

@@ -7,7 +7,8 @@ mod support;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use support::{CellOptions, TestCell, make_tree, noise, scratch, shell, text};
+use std::process::Stdio;
+use support::{CellOptions, TestCell, make_tree, nasd, noise, scratch, shell, text};
 
 #[test]
 fn a_tree_of_many_files_comes_back_the_same() {
@@ -237,4 +238,38 @@ fn up_detaches_and_down_stops() {
     assert!(stopped.status.success(), "{}", text(&stopped));
     let again = down();
     assert!(!again.status.success() && text(&again).contains("not running"), "{}", text(&again));
+}
+
+#[test]
+fn drives_that_are_added_at_the_same_time_are_all_of_the_cell() {
+    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    cell.stop();
+    let adding: Vec<_> = (0..6)
+        .map(|number| {
+            let mut command = nasd();
+            command.args(["drive", "format", "--size", "64M", "--cell"]).arg(cell.cell());
+            command.arg(cell.directory.path().join(format!("added-{number}")));
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for mut adding in adding {
+        assert!(support::wait_for_exit(&mut adding).success());
+    }
+    let config: toml::Table =
+        fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+    let drives = config["drive"].as_array().unwrap();
+    let different = |field: &str| {
+        let values: Vec<String> = drives.iter().map(|drive| drive[field].to_string()).collect();
+        let all: std::collections::BTreeSet<_> = values.iter().collect();
+        assert_eq!(all.len(), 7, "{field}: {values:?}");
+    };
+    ["index", "id", "address", "device"].into_iter().for_each(different);
+    // Each with its keys.
+    let shown = cell.nasd(&["key", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let shown = shown["drives"].as_array().unwrap();
+    assert_eq!(shown.len(), 7);
+    for drive in shown {
+        assert!(drive["index"].is_u64() && drive["master_key_here"] == true, "{drive}");
+    }
 }

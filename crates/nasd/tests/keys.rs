@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::{CellOptions, TestCell, noise, signal, text, wait_until};
 
@@ -183,19 +184,231 @@ fn each_step_of_the_hierarchy_is_done_by_hand() {
     refused(&cell, "key set-drive 1", &["master-keys.toml", "--key-file"]);
 }
 
+/// Whether the keyring has a key that a drive may not have taken yet.
+fn is_between_keys(cell: &TestCell) -> bool {
+    fs::read_to_string(cell.cell().join("keyring.toml")).unwrap().contains("next_")
+}
+
+#[test]
+fn keys_of_ones_own_are_in_the_keyring_too() {
+    let cell = cell(1);
+    let (file, other) = (cell.directory.path().join("key"), cell.directory.path().join("other"));
+    write_key(&file, &"5a".repeat(32));
+    write_key(&other, &"5b".repeat(32));
+    let own = format!("--new-key-file {}", file.display());
+    told(&cell, "partition create 1 2");
+    let object = told(&cell, "object create 1 2");
+    let stat = format!("object stat 1 2 {}", object.trim());
+
+    told(&cell, &format!("key set-drive 1 {own}"));
+    told(&cell, &stat);
+    // The manager's: it goes on changing working keys by it, and after a restart.
+    told(&cell, &format!("key set-partition 1 1 {own}"));
+    told(&cell, "key rotate");
+    assert_eq!(epochs(&cell), [2]);
+    signal(cell.member("manager serve"), "KILL");
+    told(&cell, "key rotate --now");
+    fs::write(cell.path("file"), "x").unwrap();
+    // Those of a partition made by hand, with a number of one's own.
+    told(&cell, &format!("key set-partition 1 2 {own}"));
+    told(&cell, &format!("{stat} --key-kind partition"));
+    refused(&cell, &format!("key set-working 1 2 {own}"), &["--epoch"]);
+    told(&cell, &format!("key set-working 1 2 {own} --epoch 40"));
+    told(&cell, &format!("{stat} --key-kind working"));
+    assert!(told(&cell, "key set-working 1 2").contains("epoch 41"));
+    assert!(!is_between_keys(&cell));
+
+    // What the drive refuses changes nothing, and is no key on its way.
+    let wrong = format!("--key-file {}", other.display());
+    for line in ["key set-drive 1", "key set-partition 1 1", "key set-partition 1 2"] {
+        refused(&cell, &format!("{line} {own} {wrong}"), &["the drive refused"]);
+        refused(&cell, &format!("{line} {wrong}"), &["the drive refused"]);
+        assert!(!is_between_keys(&cell), "{line}");
+    }
+    refused(&cell, &format!("key set-working 1 2 {own} --epoch 40"), &["the drive answered"]);
+    assert!(!is_between_keys(&cell));
+    told(&cell, &stat);
+    told(&cell, "key rotate");
+    assert_eq!(epochs(&cell), [5]);
+}
+
+/// Gives a command, kills it after a while, and tells whether that was before its end.
+fn kill_after(cell: &TestCell, line: &str, milliseconds: u64) -> bool {
+    let mut command = support::nasd();
+    command.args(line.split_whitespace()).arg("--cell").arg(cell.cell());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    let was_running = child.try_wait().unwrap().is_none();
+    let _ = child.kill();
+    child.wait().unwrap();
+    was_running
+}
+
+#[test]
+fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
+    let cell = cell(1);
+    let mut between = 0;
+    for step in 0..30 {
+        let line = ["key set-partition 1 1", "key set-drive 1"][step % 2];
+        kill_after(&cell, line, step as u64 / 2);
+        between += u32::from(is_between_keys(&cell));
+        // The manager and whoever asks by the drive key go on, whichever the drive has.
+        told(&cell, "key rotate");
+        told(&cell, "partition list 1");
+        if step % 3 == 0 {
+            told(&cell, line);
+        }
+    }
+    assert!(between > 0, "none was killed between two keys");
+    // What they were writing, secrets too, goes with the next writing there.
+    let left = |directory: &Path| {
+        let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".new")).count()
+    };
+    write_key(&cell.cell().join("keyring.toml.99999999-0.new"), "drive_key = \"5a\"");
+    write_key(&cell.cell().join("mine.new"), "not of the cell");
+    told(&cell, "key set-drive 1");
+    told(&cell, "key set-partition 1 1");
+    assert!(!is_between_keys(&cell));
+    assert_eq!(left(&cell.cell()), 1);
+    assert!(cell.cell().join("mine.new").exists());
+    told(&cell, "key rotate");
+    write_key(&cell.cell().join("tls/admin.key.99999999-0.new"), "a key");
+    signal(cell.member("manager serve"), "KILL");
+    told(&cell, "key rotate");
+    assert_eq!(left(&cell.cell().join("tls")), 0);
+}
+
+#[test]
+fn a_key_on_its_way_is_not_replaced_by_another() {
+    let cell = cell(1);
+    let path = cell.cell().join("keyring.toml");
+    let begun = "5a".repeat(32);
+    let begin = |field: &str| {
+        let mut ring: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        let drive = ring["drive"].as_array_mut().unwrap()[0].as_table_mut().unwrap();
+        drive.insert(field.to_owned(), begun.clone().into());
+        write_key(&path, &ring.to_string());
+    };
+    let (same, other) = (cell.directory.path().join("same"), cell.directory.path().join("other"));
+    write_key(&same, &begun);
+    write_key(&other, &"5b".repeat(32));
+    for (field, line) in
+        [("next_drive_key", "key set-drive 1"), ("next_partition_key", "key set-partition 1 1")]
+    {
+        begin(field);
+        let with = |file: &Path| format!("{line} --new-key-file {}", file.display());
+        refused(&cell, &with(&other), &["was begun"]);
+        // Refused by a wrong key above it, it may be the drive's all the same.
+        refused(&cell, &format!("{line} --key-file {}", other.display()), &["the drive refused"]);
+        assert!(is_between_keys(&cell));
+        told(&cell, &with(&same));
+        assert!(!is_between_keys(&cell));
+        told(&cell, "partition list 1");
+        told(&cell, "key rotate");
+    }
+}
+
 #[test]
 fn a_drive_begins_anew() {
-    let cell = cell(2);
+    let mut cell = cell(2);
     told(&cell, "partition create 2 5");
-    refused(&cell, "key init 2", &["everything", "main", "--yes"]);
-    told(&cell, "key init 2 --yes");
-    refused(&cell, "partition create 2 5", &["drive key"]);
+    refused(&cell, "partition create 2 1", &["volume", "readmit"]);
+    refused(&cell, "key init 2", &["everything", "files of main", "--yes"]);
+    let said = told(&cell, "key init 2 --yes");
+    assert!(said.contains("of the cell") && said.contains("nasd down"), "{said}");
     // The new master key is in the place of the old one.
     let masters = fs::read_to_string(cell.cell().join("master-keys.toml")).unwrap();
     assert_eq!(masters.matches("[[drive]]").count(), 2);
-    told(&cell, "key set-drive 2");
-    assert_eq!(json(&cell, "partition list 2")["partitions"].as_array().unwrap().len(), 0);
-    told(&cell, "key init 2 --yes");
+    let partitions = json(&cell, "partition list 2");
+    let partitions = partitions["partitions"].as_array().unwrap();
+    assert_eq!(partitions.len(), 1);
+    assert_eq!(partitions[0]["keys"], "working");
+    // A manager that has not heard of it yet does no harm.
+    let facts = json(&cell, "key rotate");
+    let done = facts["drives"].as_array().unwrap().iter().filter(|drive| drive["done"] == true);
+    assert_eq!(done.count(), 1);
+    cell.stop();
+    cell.restart();
+    fill_both_drives(&cell);
+    told(&cell, "key rotate --now");
+    // Without its master key here, too; and what a command before it has left is taken up.
+    let away = cell.directory.path().join("new");
+    write_key(&away, &"5a".repeat(32));
+    told(&cell, &format!("key init 2 --yes --new-key-file {}", away.display()));
+    refused(&cell, "key readmit 2", &["the drive refused"]);
+    told(&cell, &format!("key readmit 2 --key-file {}", away.display()));
+    cell.stop();
+    cell.restart();
+    fill_both_drives(&cell);
+    // Names of what was lost lead nowhere, and never to what came later.
+    let names = fs::read_dir(cell.mountpoint()).unwrap().map(|entry| entry.unwrap().path());
+    let (there, lost): (Vec<_>, Vec<_>) = names.partition(|name| fs::metadata(name).is_ok());
+    assert!(!there.is_empty() && !lost.is_empty());
+    for name in there.iter().filter_map(|path| path.file_name()?.to_str()) {
+        let index = name.rsplit('-').next().unwrap().parse().unwrap();
+        assert!(fs::read(cell.path(name)).unwrap() == noise(index, 10_000), "{name}");
+    }
+}
+
+/// Makes files until both drives of the cell have some.
+fn fill_both_drives(cell: &TestCell) {
+    let objects = |drive: &str| {
+        let list = json(cell, &format!("partition list {drive}"));
+        list["partitions"][0]["objects"].as_u64().unwrap()
+    };
+    let before = (objects("1"), objects("2"));
+    let already = fs::read_dir(cell.mountpoint()).unwrap().count();
+    for index in 0..32 {
+        let name = format!("file-{already}-{index}");
+        fs::write(cell.path(&name), noise(index, 10_000)).unwrap();
+        assert!(fs::read(cell.path(&name)).unwrap() == noise(index, 10_000));
+    }
+    assert!(objects("1") > before.0 && objects("2") > before.1);
+}
+
+#[test]
+fn the_drive_with_the_root_begins_anew() {
+    let mut cell = cell(2);
+    fill_both_drives(&cell);
+    refused(&cell, "key init 1", &["names of all files", "--yes"]);
+    told(&cell, "key init 1 --yes");
+    told(&cell, "key rotate");
+    cell.stop();
+    cell.restart();
+    assert_eq!(fs::read_dir(cell.mountpoint()).unwrap().count(), 0);
+    fs::write(cell.path("file"), "x").unwrap();
+    told(&cell, "key rotate --now");
+    assert_eq!(fs::read_to_string(cell.path("file")).unwrap(), "x");
+}
+
+#[test]
+fn a_drive_that_is_readmitted_loses_nothing() {
+    let cell = cell(2);
+    fs::write(cell.path("file"), noise(1, 100_000)).unwrap();
+    fill_both_drives(&cell);
+    for step in 0..12 {
+        kill_after(&cell, "key readmit 2", step * 3);
+        told(&cell, "key rotate");
+    }
+    told(&cell, "key readmit 2");
+    told(&cell, "key readmit 1");
+    assert!(fs::read(cell.path("file")).unwrap() == noise(1, 100_000));
+    fill_both_drives(&cell);
+}
+
+#[test]
+fn beginning_anew_is_killed_anywhere_and_goes_on() {
+    let mut cell = cell(2);
+    for step in 0..8 {
+        kill_after(&cell, "key init 2 --yes", step * 6);
+        told(&cell, "key readmit 2");
+        told(&cell, "key rotate");
+    }
+    cell.stop();
+    cell.restart();
+    fill_both_drives(&cell);
 }
 
 /// Runs a command of the cell with something in its environment.
@@ -247,14 +460,67 @@ fn a_keyring_sealed_by_a_passphrase_goes_on_changing() {
     seal_and_use("key seal", "NASD_PASSPHRASE_FILE", &right, &wrong, "passphrase");
 }
 
+/// A directory as systemd makes it for a service: nobody writes there, the files are read-only; with an
+/// access control list for a service that is not root's, `mode` shows its mask where a group's bits are.
+fn credentials(directory: &Path, name: &str, secret: &[u8], mode: u32) {
+    fs::create_dir(directory).unwrap();
+    fs::write(directory.join(name), secret).unwrap();
+    fs::set_permissions(directory.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o500)).unwrap();
+}
+
 #[test]
 fn a_keyring_sealed_by_a_credential_goes_on_changing() {
     let scratch = support::scratch();
     let (right, wrong) = (scratch.path().join("right"), scratch.path().join("wrong"));
-    for (directory, secret) in [(&right, "a secret of systemd's"), (&wrong, "some other secret")] {
-        fs::create_dir(directory).unwrap();
-        write_key(&directory.join("nasd"), secret);
-    }
+    // No text, as `systemd-creds encrypt` takes any bytes.
+    credentials(&right, "nasd", b"\xff\x00 a secret of\nsystemd's\n", 0o400);
+    credentials(&wrong, "nasd", b"\xff\x00 a secret of\nsystemd's", 0o440);
     let line = "key seal --credential nasd";
     seal_and_use(line, "CREDENTIALS_DIRECTORY", &right, &wrong, "credential");
+    for directory in [&right, &wrong] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn a_credential_that_is_none_seals_and_opens_nothing() {
+    let mut cell = cell(1);
+    cell.stop();
+    let scratch = support::scratch();
+    let (good, brief) = (scratch.path().join("good"), scratch.path().join("brief"));
+    credentials(&good, "nasd", b"sixteen bytes or more", 0o440);
+    credentials(&brief, "nasd", b"fifteen bytes..", 0o400);
+    let keyring = || fs::read(cell.cell().join("keyring.toml")).unwrap();
+    let open = keyring();
+    let asked = |line: &str, directory: &Path| {
+        let output = with_environment(&cell, line, "CREDENTIALS_DIRECTORY", directory);
+        (output.status.success(), text(&output))
+    };
+    for (name, directory, why) in [
+        ("nasd", &brief, "shorter than 16 bytes"),
+        ("other", &good, "can't read"),
+        ("../good/nasd", &good, "no name of a credential"),
+        (".", &good, "no name of a credential"),
+        ("nasd", &std::path::PathBuf::new(), "LoadCredentialEncrypted=nasd"),
+        ("nasd", &scratch.path().join("none"), "can't read"),
+    ] {
+        let (done, said) = asked(&format!("key seal --credential {name}"), directory);
+        assert!(!done && said.contains(why), "{name}: {said}");
+        assert!(keyring() == open, "{name}");
+    }
+    assert!(asked("key seal --credential nasd", &good).0);
+    let sealed = keyring();
+    let (done, said) = asked("key show", &brief);
+    assert!(!done && said.contains("shorter"), "{said}");
+    refused(&cell, "key show", &["systemd credential `nasd`", "CREDENTIALS_DIRECTORY"]);
+    assert!(keyring() == sealed && asked("key show", &good).0);
+    // The cell does not start without it, and says why.
+    let mut up = support::nasd();
+    up.arg("up").arg(cell.cell());
+    let up = support::finish(up);
+    assert!(!up.status.success() && text(&up).contains("systemd credential"), "{}", text(&up));
+    for directory in [&good, &brief] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+    }
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 use support::{CellOptions, TestCell, finish, nasd, text};
 
@@ -348,10 +348,15 @@ fn certificates_are_renewed_in_time_and_on_demand() {
 
 /// The manager, asked by one session with a directory's certificate.
 fn session(directory: &Path) -> nasd_client::ManagerClient {
+    session_as("host", directory)
+}
+
+fn session_as(member: &str, directory: &Path) -> nasd_client::ManagerClient {
     use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
     use nasd_transport::{ClientTls, PemFiles};
     let read = |file: &str| fs::read(directory.join("tls").join(file)).unwrap();
-    let (authority, certificate, key) = (read("ca.pem"), read("host.pem"), read("host.key"));
+    let (certificate, key) = (read(&format!("{member}.pem")), read(&format!("{member}.key")));
+    let authority = read("ca.pem");
     let pem = PemFiles { authority: &authority, certificate: &certificate, key: &key };
     let tls = ClientTls::new(&pem, "manager.nasd.internal").unwrap();
     let options = ConnectOptions {
@@ -416,4 +421,143 @@ fn the_authority_is_replaced_while_members_go_on() {
             .status
             .success()
     );
+}
+
+/// What a thief has copied of the cell's own certificates.
+fn steal(cell: &TestCell, name: &str) -> PathBuf {
+    let thief = cell.directory.path().join(name);
+    fs::create_dir_all(thief.join("tls")).unwrap();
+    fs::copy(cell.cell().join("cell.toml"), thief.join("cell.toml")).unwrap();
+    for file in ["ca.pem", "admin.pem", "admin.key", "host.pem", "host.key"] {
+        fs::copy(cell.cell().join("tls").join(file), thief.join("tls").join(file)).unwrap();
+    }
+    thief
+}
+
+/// The serial numbers of all certificates that count as the administrator's.
+fn administrators(cell: &TestCell) -> usize {
+    let ledger: toml::Table =
+        fs::read_to_string(cell.cell().join("tls/members.toml")).unwrap().parse().unwrap();
+    let members = ledger["member"].as_array().unwrap();
+    let of = |member: &toml::Value| {
+        let more = |field: &str| member.get(field).map_or(0, |list| list.as_array().unwrap().len());
+        1 + more("previous") + more("superseded")
+    };
+    let is_admin = |member: &&toml::Value| member["kind"].as_str() == Some("admin");
+    members.iter().filter(is_admin).map(of).sum()
+}
+
+#[test]
+fn a_stolen_certificate_of_the_administrator_is_shut_out_alone() {
+    let mut cell = cell();
+    told(&cell, "user add bob --uid 1000");
+    let bob = handed(&cell, "user-bob");
+    let thief = steal(&cell, "thief");
+    let open = session_as("admin", &thief);
+    open.rotate(false).unwrap();
+    // It is not made into another one, before or after.
+    let denied = open.renew(&p256_point()).unwrap_err();
+    assert_eq!(denied.manager_status(), Some(nasd_protocol::ManagerStatus::Permission));
+    assert_eq!(administrators(&cell), 1);
+
+    told(&cell, "key rotate-certificate admin");
+    assert_eq!(administrators(&cell), 1);
+    let is_out = |thief: &Path| {
+        let denied = session_as("admin", thief).rotate(false).unwrap_err();
+        assert_eq!(denied.manager_status(), None, "{denied}");
+        refused(&with(thief, &["key", "rotate"]), &["does not let this member in"]);
+    };
+    let denied = open.rotate(false).unwrap_err();
+    assert_eq!(denied.manager_status(), None, "{denied}");
+    assert!(open.renew(&p256_point()).is_err());
+    is_out(&thief);
+    // Nobody else notices.
+    told(&cell, "key rotate");
+    ok(&bob, &["ls", "main:/"]);
+    fs::write(cell.path("file"), "the mount goes on").unwrap();
+    cell.stop();
+    cell.restart();
+    is_out(&thief);
+    told(&cell, "key rotate");
+
+    // While the cell is stopped, too.
+    let later = steal(&cell, "later");
+    cell.stop();
+    told(&cell, "key rotate-certificate admin");
+    cell.restart();
+    is_out(&later);
+    told(&cell, "key rotate");
+    // Also a ledger that has forgotten the owner's certificate for others leads back.
+    told(&cell, "key rotate-certificate admin");
+    forget_administrator(&cell);
+    told(&cell, "key rotate-certificate admin");
+    told(&cell, "key rotate");
+}
+
+/// Has the ledger know another certificate as the administrator's.
+fn forget_administrator(cell: &TestCell) {
+    let path = cell.cell().join("tls/members.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut ledger: toml::Table = text.parse().unwrap();
+    for member in ledger["member"].as_array_mut().unwrap() {
+        if member["kind"].as_str() == Some("admin") {
+            member.as_table_mut().unwrap().insert("serial".to_owned(), "4142".into());
+        }
+    }
+    fs::write(&path, ledger.to_string()).unwrap();
+}
+
+/// A key that could be certified.
+fn p256_point() -> Vec<u8> {
+    use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap().der_bytes().to_vec()
+}
+
+#[test]
+fn a_replacement_that_is_killed_anywhere_leaves_an_administrator() {
+    let cell = cell();
+    let thief = steal(&cell, "thief");
+    let mut killed = 0;
+    for step in 0..24 {
+        let mut command = nasd();
+        command.args(["key", "rotate-certificate", "admin", "--cell"]).arg(cell.cell());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(step * 2));
+        killed += u32::from(child.try_wait().unwrap().is_none());
+        let _ = child.kill();
+        child.wait().unwrap();
+        told(&cell, "key rotate");
+    }
+    assert!(killed > 4, "{killed} were killed before their end");
+    told(&cell, "key rotate-certificate admin");
+    assert_eq!(administrators(&cell), 1);
+    assert!(session_as("admin", &thief).rotate(false).is_err());
+}
+
+#[test]
+fn a_stolen_certificate_of_the_cells_own_machine_is_shut_out_alone() {
+    let mut cell = cell();
+    fs::write(cell.path("file"), "hello").unwrap();
+    let thief = steal(&cell, "thief");
+    fs::remove_file(thief.join("tls/admin.key")).unwrap();
+    assert_eq!(ok(&thief, &["cat", "main:/file"]), "hello");
+    // A machine's may be renewed from afar; what comes of that goes with it, and a thief who has it
+    // renewed until the ledger forgets the owner's keeps nothing by that.
+    for _ in 0..20 {
+        ok(&thief, &["renew"]);
+    }
+    refused(&cell.nasd(&["ls", "main:/"]), &["does not let this member in"]);
+    refused(&cell.nasd(&["key", "rotate-certificate", "host"]), &["--yes", "mounts"]);
+    assert_eq!(ok(&thief, &["cat", "main:/file"]), "hello");
+    told(&cell, "key rotate-certificate host --yes");
+    for words in [&["cat", "main:/file"][..], &["renew"]] {
+        refused(&with(&thief, words), &["does not let this member in"]);
+    }
+    assert_eq!(told(&cell, "cat main:/file"), "hello");
+    let keys: Value = serde_json::from_str(&told(&cell, "key show --json")).unwrap();
+    assert_eq!(keys["drives"][0]["working_key_epoch"], 3);
+    cell.stop();
+    cell.restart();
+    assert_eq!(fs::read_to_string(cell.path("file")).unwrap(), "hello");
+    refused(&with(&thief, &["cat", "main:/file"]), &["does not let this member in"]);
 }

@@ -19,12 +19,13 @@ pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
 pub use client::{ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
-    Answer, Arriving, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier, Server,
-    ServerOptions, Service, Standing, Together, Waits,
+    Answer, Arriving, Attempt, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier,
+    Server, ServerOptions, Service, Standing, Together, Waits,
 };
 pub use tls::{
     Certified, ClientTls, Identity, PeerIdentity, PemFiles, ServerTls, TlsError,
-    certificate_public_key, certificate_serial, certificate_times, first_certificate,
+    certificate_identity, certificate_public_key, certificate_serial, certificate_times,
+    first_certificate,
 };
 
 // Whoever makes a call or runs a service names these.

@@ -106,11 +106,19 @@ impl RemoteDrives {
     }
 
     fn send_keys(&self, drive: DriveId, remote: &Drive) -> Result<(), ChangeError> {
-        let key = self.keys.partition_key(drive)?;
-        let by = Authority::partition_key(remote.partition, key, self.protection_for(remote));
+        let protection = self.protection_for(remote);
+        let authority = |key| Authority::partition_key(remote.partition, key, protection);
+        let mut by = self.keys.partition_keys(drive)?.into_iter().map(authority);
+        let mut right = by.next().ok_or(ChangeError::NoAuthority)?;
         self.keys.change(drive, now(), |WorkingKey { epoch, key }| {
-            let set = remote.brief.set_working_key(&by, remote.partition, *epoch, key);
-            set.map_err(object_error)
+            loop {
+                let set = remote.brief.set_working_key(&right, remote.partition, *epoch, key);
+                let is_wrong = matches!(set, Err(ClientError::Refused(Status::RefusedDigest)));
+                match is_wrong.then(|| by.next()).flatten() {
+                    Some(other) => right = other,
+                    None => return set.map_err(object_error),
+                }
+            }
         })
     }
 

@@ -5,7 +5,7 @@
 //! for nobody). Certificates are good for a year, the authority for ten; each has a serial number
 //! by which the ledger of members knows it ([`super::members`]).
 
-use super::keyring::{write_atomic, write_private};
+use super::files::{write_atomic, write_private};
 use super::{CellError, now, tls_directory};
 use nasd_types::CellId;
 use rcgen::{
@@ -104,7 +104,7 @@ impl Authority {
     pub fn open(cell_directory: &Path, cell: CellId) -> Result<Self, CellError> {
         let directory = tls_directory(cell_directory);
         let path = directory.join("ca.key");
-        let text = Zeroizing::new(super::keyring::read_private(&path)?);
+        let text = Zeroizing::new(super::files::read_private(&path)?);
         let key = KeyPair::from_pem(&text)
             .map_err(|_| CellError::Damaged { path, reason: "it is no private key".to_owned() })?;
         Ok(Authority { directory, issuer: Issuer::new(root_parameters(cell), key) })

@@ -194,6 +194,11 @@ impl DriveConfig {
         PartitionId(self.partition)
     }
 
+    /// The volume's part is in another partition.
+    pub(super) fn set_partition(&mut self, partition: PartitionId) {
+        self.partition = partition.0;
+    }
+
     /// How messages call it: `drive-N`.
     pub fn member(&self) -> String {
         format!("drive-{}", self.index)

@@ -1,7 +1,8 @@
 //! Making a new cell: keys, certificates, device files, and `cell.toml` last.
 
 use super::config::{CellConfig, DriveConfig};
-use super::keyring::{DriveKeys, Keyring, write_atomic};
+use super::files::write_atomic;
+use super::keyring::{DriveKeys, Keyring};
 use super::master_keys::MasterKeys;
 use super::{
     Authority, Cell, CellError, Member, MemberKind, Members, Usage, VALIDITY, identity,
@@ -10,9 +11,10 @@ use super::{
 use nasd_device::{DeviceError, FileDevice, FileOptions};
 use nasd_store::{FormatOptions, PartitionFormat, Store, StoredKey};
 use nasd_types::{CellId, DriveId, PartitionId};
-use std::fs::DirBuilder;
+use rustix::fs::FlockOperation;
+use std::fs::{DirBuilder, OpenOptions};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,7 +84,7 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
 }
 
 /// How the cell's first administrator is called: whoever owns its directory.
-const OWNER: &str = "owner";
+pub(super) const OWNER: &str = "owner";
 
 /// Those of an interrupted attempt have certificates of another authority.
 fn forget_members(directory: &Path) -> Result<(), CellError> {
@@ -145,8 +147,16 @@ pub struct AddedDrive {
 /// # Errors
 /// `NoRoom` or `Format` if the device can't be used; `Io` if the files can't be written.
 pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellError> {
+    // What has just been read may be old: somebody else may be adding a drive.
+    update_config(cell.directory(), |config| add_to(cell, config, added))
+}
+
+fn add_to(
+    cell: &Cell,
+    config: &mut CellConfig,
+    added: &AddedDrive,
+) -> Result<DriveConfig, CellError> {
     let directory = cell.directory();
-    let mut config = cell.config.clone();
     // A keyring that can't be read must be known before anything is overwritten.
     cell.keyring()?;
     let (index, address) = config.next_drive();
@@ -174,8 +184,47 @@ pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellErr
         Ok(())
     })?;
     config.drives.push(drive.clone());
-    save_config(directory, &config)?;
     Ok(drive)
+}
+
+/// Gives a drive of the cell that has lost its partition of the volume another one, whose number none
+/// had before: handles of files that were lost must never lead to others.
+///
+/// # Errors
+/// `NoKeys` for a drive that is none of the cell's; `Damaged` or `Io`.
+pub fn renumber_partition(cell: &Cell, drive: DriveId) -> Result<PartitionId, CellError> {
+    let by_hand = cell.keyring()?.partitions();
+    update_config(cell.directory(), |config| {
+        let of_drive = config.drives.iter_mut().find(|each| each.drive_id() == drive);
+        let of_drive =
+            of_drive.ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", drive.0)))?;
+        let others = by_hand.iter().filter(|(of, ..)| *of == drive).map(|(_, number, _)| number.0);
+        let highest = others.chain([of_drive.partition_id().0]).max().unwrap_or(0);
+        let next = PartitionId(highest.saturating_add(1));
+        of_drive.set_partition(next);
+        Ok(next)
+    })
+}
+
+/// Changes `cell.toml` while nobody else does so.
+///
+/// # Errors
+/// As [`CellConfig::load`], or what the change itself says, and then nothing is changed; `Io`.
+fn update_config<T>(
+    directory: &Path,
+    change: impl FnOnce(&mut CellConfig) -> Result<T, CellError>,
+) -> Result<T, CellError> {
+    // Not the directory itself: the change may need its lock, which is the keyring's.
+    let path = directory.join("cell.lock");
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let lock = options.open(&path).map_err(CellError::io("open", &path))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|errno| CellError::io("lock", path)(errno.into()))?;
+    let mut config = CellConfig::load(&directory.join("cell.toml"))?;
+    let told = change(&mut config)?;
+    save_config(directory, &config)?;
+    Ok(told)
 }
 
 fn save_config(directory: &Path, config: &CellConfig) -> Result<(), CellError> {

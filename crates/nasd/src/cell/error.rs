@@ -88,6 +88,12 @@ pub enum CellError {
     /// The keyring is sealed, and can't be opened or sealed so.
     #[error("the keyring is sealed: {0}")]
     Sealed(String),
+    /// A key is on its way to a drive, which may have it or not.
+    #[error(
+        "{0}: a change to another key was begun, which the drive may have; finish it first: give the \
+         command with the same key, or without --new-key-file"
+    )]
+    Begun(String),
     /// The keyring lacks a drive's keys.
     #[error("keyring.toml has no keys of {0}: restore it from a copy")]
     NoKeys(String),

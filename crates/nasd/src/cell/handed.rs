@@ -2,7 +2,7 @@
 //! cell's own secrets.
 
 use super::config::CellConfig;
-use super::keyring::write_atomic;
+use super::files::write_atomic;
 use super::{Cell, CellError, CertificateFiles, tls_directory};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,7 +1,7 @@
 //! The keyring as the manager uses it: working keys on their way to the drives are in it before
 //! any drive has them.
 
-use super::{CellError, Keyring};
+use super::{CellError, KeyPlace, Keyring};
 use nasd_capability::SecretKey;
 use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper};
 use nasd_types::DriveId;
@@ -37,9 +37,8 @@ impl KeyKeeper for RingKeeper {
         Keyring::update(&self.path, change).map_err(told)
     }
 
-    fn partition_key(&self, drive: DriveId) -> Result<SecretKey, KeeperError> {
-        let keyring = Keyring::load(&self.path).map_err(told)?;
-        let keys = keyring.get(drive).ok_or_else(|| told(no_keys(drive)))?;
-        Ok(SecretKey::new(keys.partition_key))
+    fn partition_keys(&self, drive: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
+        let mut keyring = Keyring::load(&self.path).map_err(told)?;
+        keyring.candidates(KeyPlace::VolumePartition(drive)).map_err(told)
     }
 }

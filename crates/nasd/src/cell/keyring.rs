@@ -3,17 +3,14 @@
 //! The keys of partitions that were made by hand (`nasd partition create`) are in it too, apart from
 //! those of the drives: no manager knows those partitions.
 
+use super::files::{lock_directory, read_private, write_private};
 use super::sealed::{self, Seal};
 use super::{CellError, now};
 use nasd_capability::SecretKey;
 use nasd_manager::keys::{KeptKeys, WorkingKey};
 use nasd_types::{DriveId, PartitionId, Timestamp};
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Keys of all drives of the cell.
@@ -87,11 +84,14 @@ struct StoredPartitionKeys {
     partition_key: String,
     working_key: String,
     working_key_epoch: u32,
-    /// Keys set by hand, on their way to the drive. The epoch is the next.
+    /// Keys set by hand, on their way to the drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next_partition_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next_working_key: Option<String>,
+    /// Of that key; if it is not here, the number after the present one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_working_key_epoch: Option<u32>,
 }
 
 impl std::fmt::Debug for StoredPartitionKeys {
@@ -250,6 +250,7 @@ impl Keyring {
             working_key_epoch: keys.working_key_epoch,
             next_partition_key: None,
             next_working_key: None,
+            next_working_key_epoch: None,
         });
     }
 
@@ -347,30 +348,57 @@ impl Keyring {
         self.partitions.iter().filter_map(each).collect()
     }
 
-    /// The keys of a partition that was made by hand, if they are here and well-formed.
-    pub fn partition(&self, drive: DriveId, partition: PartitionId) -> Option<PartitionKeys> {
-        let stored = self.partitions.iter().find(|stored| stored.is_of(drive, partition))?;
-        Some(PartitionKeys {
-            partition_key: from_hex(&stored.partition_key)?,
-            working_key: from_hex(&stored.working_key)?,
-            working_key_epoch: stored.working_key_epoch,
-        })
-    }
-
-    /// A new key for a place, drawn and remembered beside the present one; the same as before if an
-    /// earlier change of the place was begun and not finished.
+    /// A new key for a place, remembered beside the present one: the wanted one, or one that is
+    /// drawn; the same as before if an earlier change of the place was begun and not finished.
     ///
     /// # Errors
-    /// `Random`, or `NoKeys` where the keyring knows nothing of the place.
-    pub fn begin(&mut self, place: KeyPlace) -> Result<[u8; 32], CellError> {
+    /// `Random`; `NoKeys` where the keyring knows nothing of the place; `Begun` where a change to
+    /// another key was begun, which the drive may have.
+    pub fn begin(
+        &mut self,
+        place: KeyPlace,
+        wanted: Option<&[u8; 32]>,
+    ) -> Result<BegunKey, CellError> {
         let (next, _) = self.place(place)?;
         if let Some(key) = next.as_deref().and_then(from_hex) {
-            return Ok(key);
+            return match wanted {
+                Some(wanted) if *wanted != key => Err(CellError::Begun(place.to_string())),
+                _ => Ok(BegunKey { key, is_new: false }),
+            };
         }
         let mut key = [0; 32];
-        getrandom::fill(&mut key).map_err(CellError::Random)?;
+        match wanted {
+            Some(wanted) => key = *wanted,
+            None => getrandom::fill(&mut key).map_err(CellError::Random)?,
+        }
         *next = Some(to_hex(&key));
-        Ok(key)
+        Ok(BegunKey { key, is_new: true })
+    }
+
+    /// The same for the working key of a partition that was made by hand, and its number: `epoch`, or
+    /// the one after the present.
+    ///
+    /// # Errors
+    /// As [`Keyring::begin`].
+    pub fn begin_working(
+        &mut self,
+        drive: DriveId,
+        partition: PartitionId,
+        wanted: Option<(&[u8; 32], u32)>,
+    ) -> Result<(BegunKey, u32), CellError> {
+        let place = KeyPlace::Working(drive, partition);
+        let begun = self.begin(place, wanted.map(|(key, _)| key))?;
+        let stored = self.partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
+        let stored = stored.ok_or_else(|| CellError::NoKeys(place.to_string()))?;
+        let after = stored.working_key_epoch.saturating_add(1);
+        if begun.is_new {
+            stored.next_working_key_epoch = Some(wanted.map_or(after, |(_, epoch)| epoch));
+        }
+        let epoch = stored.next_working_key_epoch.unwrap_or(after);
+        match wanted {
+            Some((_, other)) if other != epoch => Err(CellError::Begun(place.to_string())),
+            _ => Ok((begun, epoch)),
+        }
     }
 
     /// The drive has the new key of a place: the one before is forgotten.
@@ -383,19 +411,62 @@ impl Keyring {
         replace(present, new);
         if let KeyPlace::Working(drive, partition) = place {
             let stored = self.partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
-            stored.into_iter().for_each(|stored| stored.working_key_epoch += 1);
+            if let Some(stored) = stored {
+                let after = stored.working_key_epoch.saturating_add(1);
+                stored.working_key_epoch = stored.next_working_key_epoch.take().unwrap_or(after);
+            }
         }
         Ok(())
+    }
+
+    /// The drive has certainly not got the new key of a place, and will not: it is forgotten.
+    ///
+    /// # Errors
+    /// `NoKeys` where the keyring knows nothing of the place.
+    pub fn cancel(&mut self, place: KeyPlace) -> Result<(), CellError> {
+        self.place(place)?.0.zeroize();
+        if let KeyPlace::Working(drive, partition) = place {
+            let stored = self.partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
+            stored.into_iter().for_each(|stored| stored.next_working_key_epoch = None);
+        }
+        Ok(())
+    }
+
+    /// The keys that the drive may have in a place: the present one, and the next one if there is
+    /// one on its way.
+    ///
+    /// # Errors
+    /// `NoKeys` where the keyring knows nothing of the place.
+    pub fn candidates(&mut self, place: KeyPlace) -> Result<Vec<SecretKey>, CellError> {
+        let (next, present) = self.place(place)?;
+        let keys = [Some(&*present), next.as_ref()].into_iter().flatten();
+        let keys: Vec<_> = keys.filter_map(|key| from_hex(key)).map(SecretKey::new).collect();
+        if keys.is_empty() { Err(CellError::NoKeys(place.to_string())) } else { Ok(keys) }
+    }
+
+    /// Draws a first working key for a drive's volume partition that has none, under the number of
+    /// the one that is kept: whoever knows that one goes on with the number after it.
+    ///
+    /// # Errors
+    /// `Random`, or `NoKeys` where there are no keys of the drive.
+    pub fn redraw_working_key(&mut self, drive: DriveId) -> Result<WorkingKey, CellError> {
+        let stored = self.drives.iter_mut().find(|stored| stored.is_of(drive));
+        let stored = stored.ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", drive.0)))?;
+        let mut key = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *key).map_err(CellError::Random)?;
+        replace(&mut stored.working_key, to_hex(&*key));
+        stored.working_key_changed = now().seconds();
+        Ok(WorkingKey { epoch: stored.working_key_epoch, key: SecretKey::new(*key) })
     }
 
     /// The next key of a place, and the present one.
     fn place(&mut self, place: KeyPlace) -> Result<(&mut Option<String>, &mut String), CellError> {
         let Keyring { drives, partitions, .. } = self;
-        let unknown = |what: String| CellError::NoKeys(what);
+        let unknown = || CellError::NoKeys(place.to_string());
         match place {
             KeyPlace::Drive(drive) | KeyPlace::VolumePartition(drive) => {
                 let stored = drives.iter_mut().find(|stored| stored.is_of(drive));
-                let stored = stored.ok_or_else(|| unknown(format!("drive {:016x}", drive.0)))?;
+                let stored = stored.ok_or_else(unknown)?;
                 Ok(match place {
                     KeyPlace::Drive(_) => (&mut stored.next_drive_key, &mut stored.drive_key),
                     _ => (&mut stored.next_partition_key, &mut stored.partition_key),
@@ -403,9 +474,7 @@ impl Keyring {
             }
             KeyPlace::Partition(drive, partition) | KeyPlace::Working(drive, partition) => {
                 let stored = partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
-                let stored = stored.ok_or_else(|| {
-                    unknown(format!("partition {partition} of drive {:016x}", drive.0))
-                })?;
+                let stored = stored.ok_or_else(unknown)?;
                 Ok(match place {
                     KeyPlace::Partition(..) => {
                         (&mut stored.next_partition_key, &mut stored.partition_key)
@@ -415,6 +484,15 @@ impl Keyring {
             }
         }
     }
+}
+
+/// A new key on its way to a drive.
+#[derive(zeroize::ZeroizeOnDrop)]
+pub struct BegunKey {
+    /// The key.
+    pub key: [u8; 32],
+    /// Whether this call has begun the change: then no drive has the key.
+    pub is_new: bool,
 }
 
 /// A key of the keyring that can be set by hand.
@@ -428,6 +506,19 @@ pub enum KeyPlace {
     Partition(DriveId, PartitionId),
     /// The working key of such a partition.
     Working(DriveId, PartitionId),
+}
+
+impl std::fmt::Display for KeyPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KeyPlace::Drive(drive) | KeyPlace::VolumePartition(drive) => {
+                write!(f, "drive {:016x}", drive.0)
+            }
+            KeyPlace::Partition(drive, partition) | KeyPlace::Working(drive, partition) => {
+                write!(f, "partition {partition} of drive {:016x}", drive.0)
+            }
+        }
+    }
 }
 
 impl StoredKeys {
@@ -448,29 +539,6 @@ fn replace(place: &mut String, new: String) {
     *place = new;
 }
 
-/// The text of a file that only its owner may read. Wipe it after use.
-///
-/// # Errors
-/// `ExposedSecret` or `Io`.
-pub fn read_private(path: &Path) -> Result<String, CellError> {
-    let metadata = std::fs::metadata(path).map_err(CellError::io("read", path))?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(CellError::ExposedSecret(path.to_owned()));
-    }
-    std::fs::read_to_string(path).map_err(CellError::io("read", path))
-}
-
-/// Waits until nobody else changes the directory's files in this way; held until it is dropped.
-///
-/// # Errors
-/// `Io`.
-pub(super) fn lock_directory(directory: &Path) -> Result<std::fs::File, CellError> {
-    let locked = std::fs::File::open(directory).map_err(CellError::io("open", directory))?;
-    rustix::fs::flock(&locked, FlockOperation::LockExclusive)
-        .map_err(|errno| CellError::io("lock", directory)(errno.into()))?;
-    Ok(locked)
-}
-
 /// A key in a file of its own, which only its owner may read.
 ///
 /// # Errors
@@ -480,41 +548,6 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], CellError> {
     let key = from_hex(text.trim());
     text.zeroize();
     key.ok_or_else(|| damaged(path, "a key is 64 hexadecimal digits"))
-}
-
-/// Writes a file that only its owner may read: beside it, synced, then renamed into place.
-///
-/// # Errors
-/// `Io` where it can't be written.
-pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
-    write_atomic(path, contents, 0o600)
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<(), CellError> {
-    // Nobody else has it, not even for a file beside this one of which only the extension differs.
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}-{number}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    let write = || -> std::io::Result<()> {
-        // A process of that number may have left the file; its mode must not be inherited.
-        let _ = std::fs::remove_file(&new);
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        match path.parent() {
-            Some(parent) => std::fs::File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    write().map_err(|error| {
-        let _ = std::fs::remove_file(&new);
-        CellError::io("write", path)(error)
-    })
 }
 
 fn damaged(path: &Path, reason: &str) -> CellError {
@@ -541,7 +574,17 @@ pub(super) fn from_hex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    /// The keys of a partition that was made by hand.
+    fn by_hand(ring: &Keyring, drive: DriveId, partition: PartitionId) -> Option<PartitionKeys> {
+        let stored = ring.partitions.iter().find(|stored| stored.is_of(drive, partition))?;
+        Some(PartitionKeys {
+            partition_key: from_hex(&stored.partition_key)?,
+            working_key: from_hex(&stored.working_key)?,
+            working_key_epoch: stored.working_key_epoch,
+        })
+    }
 
     #[test]
     fn keys_survive_and_stay_private() {
@@ -623,13 +666,19 @@ mod tests {
             KeyPlace::Working(drive, partition),
         ] {
             let before =
-                (keyring.get(drive).unwrap(), keyring.partition(drive, partition).unwrap());
-            let new = keyring.begin(place).unwrap();
-            assert_eq!(keyring.begin(place).unwrap(), new);
+                (keyring.get(drive).unwrap(), by_hand(&keyring, drive, partition).unwrap());
+            let begun = keyring.begin(place, None).unwrap();
+            let new = begun.key;
+            assert!(begun.is_new && !keyring.begin(place, None).unwrap().is_new);
+            assert_eq!(keyring.begin(place, Some(&new)).unwrap().key, new);
+            let other = keyring.begin(place, Some(&[7; 32])).err();
+            assert!(matches!(other, Some(CellError::Begun(_))), "{other:?}");
             assert_eq!(keyring.get(drive).unwrap().drive_key, before.0.drive_key);
+            let may_have = keyring.candidates(place).unwrap();
+            assert!(may_have.len() == 2 && may_have[1].expose() == &new);
             keyring.finish(place).unwrap();
             let of_drive = keyring.get(drive).unwrap();
-            let of_partition = keyring.partition(drive, partition).unwrap();
+            let of_partition = by_hand(&keyring, drive, partition).unwrap();
             let found = match place {
                 KeyPlace::Drive(_) => of_drive.drive_key,
                 KeyPlace::VolumePartition(_) => of_drive.partition_key,
@@ -643,7 +692,42 @@ mod tests {
                 is_working as u32
             );
         }
-        assert!(keyring.begin(KeyPlace::Drive(DriveId(6))).is_err());
+        assert!(keyring.begin(KeyPlace::Drive(DriveId(6)), None).is_err());
+    }
+
+    #[test]
+    fn what_a_drive_refused_is_forgotten() {
+        let (drive, partition) = (DriveId(5), PartitionId(7));
+        let mut keyring = Keyring::default();
+        keyring.insert(drive, &DriveKeys::generate().unwrap());
+        keyring.insert_partition(drive, partition, &PartitionKeys::generate().unwrap());
+        for place in [KeyPlace::Drive(drive), KeyPlace::Working(drive, partition)] {
+            let before = keyring.candidates(place).unwrap();
+            keyring.begin(place, Some(&[7; 32])).unwrap();
+            keyring.cancel(place).unwrap();
+            assert!(keyring.candidates(place).unwrap() == before);
+            keyring.finish(place).unwrap();
+            assert!(keyring.candidates(place).unwrap() == before);
+            assert_eq!(keyring.begin(place, Some(&[8; 32])).unwrap().key, [8; 32]);
+        }
+    }
+
+    #[test]
+    fn a_working_key_of_ones_own_keeps_its_number() {
+        let (drive, partition) = (DriveId(5), PartitionId(7));
+        let mut keyring = Keyring::default();
+        keyring.insert_partition(drive, partition, &PartitionKeys::generate().unwrap());
+        let (begun, epoch) = keyring.begin_working(drive, partition, Some((&[7; 32], 40))).unwrap();
+        assert!(begun.is_new && epoch == 40);
+        // As it is given again without the file, or with another number.
+        let (begun, epoch) = keyring.begin_working(drive, partition, None).unwrap();
+        assert!(!begun.is_new && begun.key == [7; 32] && epoch == 40);
+        let other = keyring.begin_working(drive, partition, Some((&[7; 32], 41))).err();
+        assert!(matches!(other, Some(CellError::Begun(_))), "{other:?}");
+        keyring.finish(KeyPlace::Working(drive, partition)).unwrap();
+        assert_eq!(by_hand(&keyring, drive, partition).unwrap().working_key_epoch, 40);
+        let (_, epoch) = keyring.begin_working(drive, partition, None).unwrap();
+        assert_eq!(epoch, 41);
     }
 
     #[test]

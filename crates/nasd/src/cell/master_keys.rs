@@ -4,7 +4,8 @@
 //! of a running cell reads this file, and its owner moves it to where no network reaches.
 
 use super::CellError;
-use super::keyring::{from_hex, lock_directory, read_private, to_hex, write_private};
+use super::files::{lock_directory, read_private, write_private};
+use super::keyring::{from_hex, to_hex};
 use nasd_types::DriveId;
 use serde::Deserialize;
 use std::fmt::Write as _;

@@ -4,8 +4,8 @@
 //! Nothing in the file is secret; who can write it is the cell's owner.
 
 use super::authority::Issued;
+use super::files::{lock_directory, write_atomic};
 use super::invitation::Invitation;
-use super::keyring::{lock_directory, write_atomic};
 use super::{CellError, now, tls_directory};
 use nasd_manager::caller::peer_number;
 use serde::{Deserialize, Serialize};
@@ -101,6 +101,15 @@ impl Member {
         for kept in [&mut self.previous, &mut self.superseded] {
             kept.drain(..kept.len().saturating_sub(MAX_PREVIOUS));
         }
+        (self.issued, self.expires, self.authority) = (issued, expires, authority);
+    }
+
+    /// No certificate of it counts any more but this one.
+    pub fn count_only(&mut self, issued: &Issued) {
+        let Issued { serial, issued, expires, authority, .. } = issued.clone();
+        self.previous.clear();
+        self.superseded.clear();
+        self.serial = serial;
         (self.issued, self.expires, self.authority) = (issued, expires, authority);
     }
 
@@ -238,6 +247,11 @@ impl Members {
             member.is_present() && member.serials().any(|known| known == serial)
         };
         self.members.iter_mut().find(has)
+    }
+
+    /// The present member of that identity.
+    pub fn by_identity(&mut self, identity: &str) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.is_present() && member.identity() == identity)
     }
 
     /// Those who may join by a token.

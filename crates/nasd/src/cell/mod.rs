@@ -7,6 +7,7 @@
 //! DIR/tls/             the cell's authority, the certificates made with it, and the ledger of members
 //! DIR/members/         what is to be handed to people and machines, a directory each
 //! DIR/drives/          device files, where the cell was not given real devices
+//! DIR/cell.lock        held while cell.toml is changed
 //! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
 //! ```
 //!
@@ -18,6 +19,7 @@ mod authority;
 mod config;
 mod create;
 mod error;
+mod files;
 #[cfg(test)]
 mod fuzz;
 mod handed;
@@ -31,18 +33,19 @@ mod membership;
 mod protection;
 mod renewal;
 mod sealed;
+#[cfg(test)]
+mod testing;
 mod token;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
 pub use config::{CellConfig, DriveConfig};
-pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell};
+pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition};
 pub use error::CellError;
+pub use files::{read_private, remove_stale, write_private};
 pub use handed::{hand_over, write_client_directory};
 pub use invitation::{Guest, enrol, invite};
 pub use keeper::RingKeeper;
-pub use keyring::{
-    DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file, read_private, write_private,
-};
+pub use keyring::{DriveKeys, KeyPlace, Keyring, PartitionKeys, read_key_file};
 pub use lock::CellLock;
 pub use master_keys::{MasterKeys, master_keys_path};
 pub use members::{Member, MemberKind, Members, identity};
@@ -50,7 +53,8 @@ pub use membership::Ledger;
 pub use protection::{parse_protection, protection_name_of, protection_named};
 pub use renewal::{
     Renewing, begin_authority, check_authority, complete, finish_authority, follow_authority,
-    is_changing, is_due, not_renewed, refresh, replace_certificate, serial_of, times_of,
+    is_changing, is_due, not_renewed, refresh, replace_certificate, replace_own, serial_of,
+    times_of,
 };
 pub use sealed::Seal;
 pub use token::{Token, hash_of};
@@ -75,6 +79,12 @@ impl Cell {
         let config = CellConfig::load(&directory.join("cell.toml"))?;
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(Cell { directory, config })
+    }
+
+    /// Removes what was left in the cell's directory by those who were killed while they wrote there.
+    pub fn remove_stale(&self) {
+        remove_stale(&self.directory);
+        remove_stale(&tls_directory(&self.directory));
     }
 
     /// Whether `directory` holds a cell.

@@ -6,8 +6,9 @@
 //! the old one goes, and with it every certificate that it has made.
 
 use super::authority::{Authority, BEFORE, CertificateFiles, Issued, Usage, VALIDITY};
+use super::create::OWNER;
+use super::files::{read_private, write_atomic, write_private};
 use super::invitation::P256Point;
-use super::keyring::{read_private, write_atomic, write_private};
 use super::members::{Member, MemberKind, Members, identity};
 use super::{Cell, CellError, now, tls_directory};
 use nasd_manager::membership::{Enrolled, EnrolmentError};
@@ -165,6 +166,70 @@ fn renew_own(
             tracing::warn!(file, serial, "its member was removed: the certificate is not renewed");
             Ok(())
         }
+    }
+}
+
+/// Gives the cell's own administrator or machine another certificate, and has no earlier one of it
+/// count any more, whoever has them. The manager must be told after this.
+///
+/// The ledger knows the new one, and the old ones still, before it is in the files, and forgets the
+/// old ones after that: wherever this is interrupted, what the files have counts, and it is given
+/// again. Who had an old one could have had it renewed meanwhile; what came of that is forgotten too.
+///
+/// # Errors
+/// `Member` for a machine that was removed; `Certificate`, `Damaged` or `Io`.
+pub fn replace_own(cell: &Cell, kind: MemberKind) -> Result<(), CellError> {
+    let _renewing = Renewing::wait(cell)?;
+    let authority = Authority::open(cell.directory(), cell.config.cell_id())?;
+    let files = cell.certificate(kind.file());
+    complete(&files)?;
+    let own = own_identity(&files, kind)?;
+    let (key, issued) = authority.issue_pair(&own, Usage::Client, VALIDITY)?;
+    Members::update(cell.directory(), |members| {
+        match own_member(members, &own, kind)? {
+            Some(member) => member.renew(&issued),
+            None => members.add(Member::new(OWNER, kind, None, &issued)),
+        }
+        Ok(())
+    })?;
+    install(&files, &key, &issued.pem)?;
+    Members::update(cell.directory(), |members| {
+        if let Some(member) = own_member(members, &own, kind)? {
+            member.count_only(&issued);
+        }
+        Ok(())
+    })
+}
+
+/// Whose the certificate here is, also if the ledger does not know its number: whoever has its key
+/// could have had it renewed until this one was forgotten.
+fn own_identity(files: &CertificateFiles, kind: MemberKind) -> Result<String, CellError> {
+    let path = &files.certificate;
+    let damaged = |reason| CellError::Damaged { path: path.clone(), reason };
+    match kind {
+        // There is one, whatever the files say.
+        MemberKind::Admin => Ok(identity(OWNER, kind, None)),
+        MemberKind::Host | MemberKind::User => {
+            let pem = std::fs::read(path).map_err(CellError::io("read", path))?;
+            let named = nasd_transport::certificate_identity(&pem);
+            Ok(named.map_err(|error| damaged(error.to_string()))?.to_string())
+        }
+    }
+}
+
+/// The cell's own member of that identity. There is always an administrator: `None` if the ledger
+/// has forgotten it.
+fn own_member<'a>(
+    members: &'a mut Members,
+    own: &str,
+    kind: MemberKind,
+) -> Result<Option<&'a mut Member>, CellError> {
+    match members.by_identity(own) {
+        None if kind != MemberKind::Admin => {
+            let why = "it was removed from the cell: add it anew".to_owned();
+            Err(CellError::Member { name: own.to_owned(), why })
+        }
+        member => Ok(member),
     }
 }
 
@@ -378,23 +443,8 @@ fn next_of(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::{NewCell, create_cell};
+    use crate::cell::testing::cell;
     use rcgen::{KeyPair, PublicKeyData};
-
-    fn cell(directory: &Path) -> Cell {
-        let new = NewCell {
-            drives: 1,
-            devices: Vec::new(),
-            size_bytes: 64 << 20,
-            cache_bytes: 1 << 20,
-            host: "127.0.0.1".parse().unwrap(),
-            base_port: 7000,
-            protection: "integrity-args".to_owned(),
-            volume: "main".to_owned(),
-            rotate_keys_every: "never".to_owned(),
-        };
-        create_cell(directory, &new).unwrap()
-    }
 
     /// Gives all certificates of the cell's own so short a time as to be due when this returns.
     fn make_due(cell: &Cell) {

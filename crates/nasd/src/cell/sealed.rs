@@ -8,7 +8,9 @@
 //! each change of keys, and must not ask a person for it.
 
 use super::CellError;
-use super::keyring::{read_private, to_hex};
+use super::files::read_private;
+use super::keyring::to_hex;
+use crate::terminal::ask_secret;
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{KeyInit, Tag, XChaCha20Poly1305, XNonce};
@@ -251,21 +253,7 @@ fn passphrase(is_new: bool) -> Result<Zeroizing<String>, CellError> {
 
 /// A line from the terminal, which does not show it.
 fn ask(question: &str) -> Result<Zeroizing<String>, CellError> {
-    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let terminal = std::io::stdin();
-    let failed = |error: std::io::Error| CellError::Sealed(format!("no passphrase: {error}"));
-    let shown = tcgetattr(&terminal).map_err(|errno| failed(errno.into()))?;
-    let mut hidden = shown.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    eprint!("{question}");
-    tcsetattr(&terminal, OptionalActions::Flush, &hidden).map_err(|errno| failed(errno.into()))?;
-    let mut line = Zeroizing::new(String::with_capacity(256));
-    let read = terminal.read_line(&mut line);
-    // However that went, the terminal must show again what is typed.
-    let _ = tcsetattr(&terminal, OptionalActions::Flush, &shown);
-    eprintln!();
-    read.map_err(failed)?;
-    Ok(Zeroizing::new(line.trim_end_matches(['\r', '\n']).to_owned()))
+    ask_secret(question).map_err(|error| CellError::Sealed(format!("no passphrase: {error}")))
 }
 
 /// What systemd has put into the service's credentials under a name.

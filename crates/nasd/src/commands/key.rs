@@ -2,12 +2,15 @@
 //! by step. No command ever prints a key.
 
 mod authority;
+mod certificate;
+mod init;
+mod new_key;
 mod seal;
 mod set;
 mod show;
 
 use super::Outcome;
-use crate::arguments::KeyCommand;
+use crate::arguments::{KeyArguments, KeyCommand};
 use crate::cell::Cell;
 use crate::output::{self, say};
 use crate::session::administrator;
@@ -26,9 +29,15 @@ pub fn run(cell: &Path, command: KeyCommand, json: bool) -> Outcome {
         KeyCommand::RotateAuthority { finish: true, yes } => {
             authority::finish(&Cell::open(cell)?, yes)
         }
+        KeyCommand::RotateCertificate { whose, yes } => {
+            certificate::rotate(&Cell::open(cell)?, whose, yes)
+        }
         KeyCommand::Seal { credential } => seal::seal(&Cell::open(cell)?, credential.as_deref()),
         KeyCommand::Unseal => seal::unseal(&Cell::open(cell)?),
-        KeyCommand::Init { place, yes } => set::initialize(cell, &place, yes),
+        KeyCommand::Init { place, yes } => init::initialize(cell, &place, yes),
+        KeyCommand::Readmit { drive, key_file } => {
+            init::readmit(cell, &KeyArguments { drive, key_file, new_key_file: None })
+        }
         KeyCommand::SetDrive { place } => set::drive_key(cell, &place),
         KeyCommand::SetPartition { place, partition } => {
             set::partition_key(cell, &place, partition)

@@ -25,6 +25,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(3600);
 /// answer.
 pub fn serve(cell: &Cell) -> Outcome {
     let mut shutdown = Shutdown::new()?;
+    cell.remove_stale();
     complete_cell(cell)?;
     refresh(cell)?;
     let tls = manager_tls(cell)?;

@@ -9,7 +9,7 @@ use crate::cell::{
     hand_over, identity, invite, now, serial_of,
 };
 use crate::output::{self, say};
-use crate::session::administrator;
+use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
 use crate::time::{spoken, utc};
 use nasd_types::Timestamp;
 use std::error::Error;
@@ -190,13 +190,17 @@ fn refuse_own(
 }
 
 /// Has the manager read the ledger; tells how many drives did not get their new keys.
-fn tell_manager(cell: &Cell, revoke: bool) -> Result<usize, Box<dyn Error>> {
-    let reloaded = administrator(cell)?.reload(revoke);
-    match reloaded {
+///
+/// # Errors
+/// If the manager can't be told and may run; if capabilities should be revoked, also if it does not.
+pub fn tell_manager(cell: &Cell, revoke: bool) -> Result<usize, Box<dyn Error>> {
+    let is_up = CellLock::holder(&cell.lock_path()).is_some();
+    let patience = if is_up { COMMAND_DEADLINE } else { STOPPED_PATIENCE };
+    match administrator_within(cell, patience)?.reload(revoke) {
         Ok(rotation) => Ok(rotation.drives.iter().filter(|drive| !drive.done).count()),
         // A manager that does not run reads the ledger when it starts. Capabilities given out
         // before are a matter of their own.
-        Err(error) if !revoke && CellLock::holder(&cell.lock_path()).is_none() => {
+        Err(error) if !revoke && !is_up => {
             tracing::debug!(%error, "the manager does not run");
             Ok(0)
         }

@@ -120,7 +120,11 @@ pub fn compression_name(compression: Compression) -> &'static str {
     }
 }
 
-fn summaries(session: &DriveSession) -> Result<Vec<PartitionSummary>, Box<dyn Error>> {
+/// What partitions a drive has, by its drive key.
+///
+/// # Errors
+/// If the drive refuses, or does not answer.
+pub fn summaries(session: &DriveSession) -> Result<Vec<PartitionSummary>, Box<dyn Error>> {
     let present = session.client.inquiry().map_err(session.failed("list partitions"))?.partitions;
     // The drive's control object is the same in every partition; without one there is no list.
     let Some(any) = present.first() else { return Ok(Vec::new()) };
@@ -155,6 +159,14 @@ fn create(
     keyring: Option<PathBuf>,
     json: bool,
 ) -> Outcome {
+    if session.volume_partition() == Some(partition) {
+        let name = &session.name;
+        return Err(format!(
+            "partition {partition} of drive {name} is for the cell's volume: `nasd key readmit {name}` \
+             makes it again where it is lost"
+        )
+        .into());
+    }
     let keyring = match (keyring, &session.cell) {
         (Some(path), _) => path,
         (None, Some((cell, _))) => cell.keyring_path(),

@@ -192,6 +192,16 @@ pub fn certificate_serial(pem: &[u8]) -> Result<String, TlsError> {
     Ok(parsed(&certificate)?.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Whose the first certificate of a PEM text is.
+///
+/// # Errors
+///
+/// [`TlsError::Configuration`] where there is none, or its name says nothing.
+pub fn certificate_identity(pem: &[u8]) -> Result<PeerIdentity, TlsError> {
+    let certified = certified(&first_certificate(pem)?);
+    Ok(certified.map_err(|why| wrong("certificate", &why))?.name)
+}
+
 /// The public key that the first certificate of a PEM text certifies: a point, for keys on a curve.
 ///
 /// # Errors

@@ -7,8 +7,8 @@ mod pinned;
 mod wire;
 
 pub use config::{
-    ClientTls, PemFiles, ServerTls, certificate_public_key, certificate_serial, certificate_times,
-    first_certificate,
+    ClientTls, PemFiles, ServerTls, certificate_identity, certificate_public_key,
+    certificate_serial, certificate_times, first_certificate,
 };
 pub use error::TlsError;
 pub(crate) use error::tls_error_within;
