@@ -184,6 +184,13 @@ fn each_step_of_the_hierarchy_is_done_by_hand() {
     refused(&cell, "key set-drive 1", &["master-keys.toml", "--key-file"]);
 }
 
+/// Has the manager change all working keys, which it must be able to.
+fn rotated(cell: &TestCell) {
+    let facts = json(cell, "key rotate");
+    let drives = facts["drives"].as_array().unwrap();
+    assert!(drives.iter().all(|drive| drive["done"] == true), "{facts}");
+}
+
 /// Whether the keyring has a key that a drive may not have taken yet.
 fn is_between_keys(cell: &TestCell) -> bool {
     fs::read_to_string(cell.cell().join("keyring.toml")).unwrap().contains("next_")
@@ -204,7 +211,7 @@ fn keys_of_ones_own_are_in_the_keyring_too() {
     told(&cell, &stat);
     // The manager's: it goes on changing working keys by it, and after a restart.
     told(&cell, &format!("key set-partition 1 1 {own}"));
-    told(&cell, "key rotate");
+    rotated(&cell);
     assert_eq!(epochs(&cell), [2]);
     signal(cell.member("manager serve"), "KILL");
     told(&cell, "key rotate --now");
@@ -228,7 +235,7 @@ fn keys_of_ones_own_are_in_the_keyring_too() {
     refused(&cell, &format!("key set-working 1 2 {own} --epoch 40"), &["the drive answered"]);
     assert!(!is_between_keys(&cell));
     told(&cell, &stat);
-    told(&cell, "key rotate");
+    rotated(&cell);
     assert_eq!(epochs(&cell), [5]);
 }
 
@@ -254,7 +261,7 @@ fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
         kill_after(&cell, line, step as u64 / 2);
         between += u32::from(is_between_keys(&cell));
         // The manager and whoever asks by the drive key go on, whichever the drive has.
-        told(&cell, "key rotate");
+        rotated(&cell);
         told(&cell, "partition list 1");
         if step % 3 == 0 {
             told(&cell, line);
@@ -273,10 +280,10 @@ fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
     assert!(!is_between_keys(&cell));
     assert_eq!(left(&cell.cell()), 1);
     assert!(cell.cell().join("mine.new").exists());
-    told(&cell, "key rotate");
+    rotated(&cell);
     write_key(&cell.cell().join("tls/admin.key.99999999-0.new"), "a key");
     signal(cell.member("manager serve"), "KILL");
-    told(&cell, "key rotate");
+    rotated(&cell);
     assert_eq!(left(&cell.cell().join("tls")), 0);
 }
 
@@ -298,15 +305,24 @@ fn a_key_on_its_way_is_not_replaced_by_another() {
         [("next_drive_key", "key set-drive 1"), ("next_partition_key", "key set-partition 1 1")]
     {
         begin(field);
+        let between = fs::read_to_string(&path).unwrap();
         let with = |file: &Path| format!("{line} --new-key-file {}", file.display());
         refused(&cell, &with(&other), &["was begun"]);
         // Refused by a wrong key above it, it may be the drive's all the same.
         refused(&cell, &format!("{line} --key-file {}", other.display()), &["the drive refused"]);
         assert!(is_between_keys(&cell));
+        // The drive has not got it yet.
+        told(&cell, "partition list 1");
         told(&cell, &with(&same));
         assert!(!is_between_keys(&cell));
+        // The drive has it, and the keyring was not told.
+        write_key(&path, &between);
         told(&cell, "partition list 1");
-        told(&cell, "key rotate");
+        rotated(&cell);
+        told(&cell, line);
+        assert!(!is_between_keys(&cell));
+        told(&cell, "partition list 1");
+        rotated(&cell);
     }
 }
 
@@ -390,7 +406,7 @@ fn a_drive_that_is_readmitted_loses_nothing() {
     fill_both_drives(&cell);
     for step in 0..12 {
         kill_after(&cell, "key readmit 2", step * 3);
-        told(&cell, "key rotate");
+        rotated(&cell);
     }
     told(&cell, "key readmit 2");
     told(&cell, "key readmit 1");
