@@ -7,9 +7,13 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{CellOptions, TestCell, noise, signal, text, wait_until};
 
@@ -326,6 +330,87 @@ fn a_key_on_its_way_is_not_replaced_by_another() {
     }
 }
 
+/// The procedure that asks a drive who it is.
+const INQUIRY: u32 = 1;
+
+/// Listens in the drive's place: once something else is asked than who the drive is, requests get
+/// through, and answers do not.
+fn one_way(drive: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            pass_on(client.unwrap(), TcpStream::connect(drive).unwrap(), &broken);
+        }
+    });
+    address
+}
+
+fn pass_on(mut client: TcpStream, mut server: TcpStream, broken: &Arc<AtomicBool>) {
+    let ends = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(broken));
+    std::thread::spawn(move || {
+        let (mut client, mut server, broken) = ends;
+        let mut bytes = [0; 65536];
+        while let Ok(read @ 1..) = client.read(&mut bytes) {
+            // Behind the record's mark, the number, the kind and three versions of a call.
+            let procedure = bytes[..read].get(24..28);
+            if procedure.is_some_and(|number| number != INQUIRY.to_be_bytes()) {
+                broken.store(true, Ordering::Release);
+            }
+            server.write_all(&bytes[..read]).unwrap();
+        }
+        let _ = server.shutdown(Shutdown::Both);
+    });
+    let broken = Arc::clone(broken);
+    std::thread::spawn(move || {
+        let mut bytes = [0; 65536];
+        while let Ok(read @ 1..) = server.read(&mut bytes) {
+            if broken.load(Ordering::Acquire) || client.write_all(&bytes[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+    });
+}
+
+/// Has commands find drive `index` of the cell at another address, and tells the one from before.
+fn move_drive(cell: &TestCell, index: usize, to: impl Fn(SocketAddr) -> SocketAddr) {
+    let path = cell.cell().join("cell.toml");
+    let mut config: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    let drive = config["drive"].as_array_mut().unwrap()[index].as_table_mut().unwrap();
+    let before: SocketAddr = drive["address"].as_str().unwrap().parse().unwrap();
+    drive.insert("address".to_owned(), to(before).to_string().into());
+    fs::write(&path, config.to_string()).unwrap();
+}
+
+#[test]
+fn a_drive_that_does_not_answer_is_not_one_that_refuses() {
+    let cell = cell(2);
+    let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
+    move_drive(&cell, 0, one_way);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    move_drive(&cell, 1, |_| nobody);
+    let (unanswered, away) = std::thread::scope(|scope| {
+        let line = |drive| ["key", "set-partition", drive, "1"];
+        let cell = &cell;
+        let given = |drive| scope.spawn(move || text(&cell.nasd(&line(drive))));
+        let (first, second) = (given("1"), given("2"));
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    assert!(unanswered.contains("may have the new key or the one before"), "{unanswered}");
+    assert!(away.contains("can't reach") && !away.contains("may have"), "{away}");
+    let ring = fs::read_to_string(cell.cell().join("keyring.toml")).unwrap();
+    assert_eq!(ring.matches("next_partition_key").count(), 1, "of the one that may have it");
+    // The manager goes on meanwhile, and the command when it is given again.
+    rotated(&cell);
+    fs::write(cell.cell().join("cell.toml"), config).unwrap();
+    told(&cell, "key set-partition 1 1");
+    told(&cell, "key set-partition 2 1");
+    assert!(!is_between_keys(&cell));
+    rotated(&cell);
+}
+
 #[test]
 fn a_drive_begins_anew() {
     let mut cell = cell(2);
@@ -366,6 +451,10 @@ fn a_drive_begins_anew() {
         let index = name.rsplit('-').next().unwrap().parse().unwrap();
         assert!(fs::read(cell.path(name)).unwrap() == noise(index, 10_000), "{name}");
     }
+    for name in lost.iter().filter_map(|path| path.file_name()?.to_str()) {
+        told(&cell, &format!("rm main:/{name}"));
+    }
+    assert_eq!(fs::read_dir(cell.mountpoint()).unwrap().count(), there.len());
 }
 
 /// Makes files until both drives of the cell have some.
