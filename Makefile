@@ -16,11 +16,13 @@ bench: deps
 	cargo build --release --locked -p nasd
 	./target/release/nasd bench $(if $(DIR),--dir "$(DIR)")
 
-# Each fuzzing target for so long: six minutes are an hour in all.
+# Each fuzzing target for so long: five minutes are an hour in all.
 fuzz: deps
-	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd-drive --test fuzz -- \
+	NASD_FUZZ_SECONDS=$(or $(SECONDS),300) cargo test --locked -p nasd-drive --test fuzz -- \
 		--nocapture --test-threads=1
-	NASD_FUZZ_SECONDS=$(or $(SECONDS),360) cargo test --locked -p nasd --bin nasd cell::fuzz -- \
+	NASD_FUZZ_SECONDS=$(or $(SECONDS),300) cargo test --locked -p nasd-manager --test fuzz -- \
+		--nocapture --test-threads=1
+	NASD_FUZZ_SECONDS=$(or $(SECONDS),300) cargo test --locked -p nasd --bin nasd cell::fuzz -- \
 		--nocapture --test-threads=1
 
 lint:

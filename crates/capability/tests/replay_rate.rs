@@ -4,8 +4,12 @@
 //! `NASD_REPLAY_SECONDS=60` makes it the minute of the bar; else it is a few seconds. What it found is
 //! printed (`--nocapture`).
 
+#[path = "../../types/tests/random/mod.rs"]
+mod random;
+
 use nasd_capability::{Nonce, NonceSource, NonceWindow, WindowOptions};
 use nasd_types::Timestamp;
+use random::Random;
 
 const SECOND: u64 = Timestamp::SECOND_NS;
 const START: Timestamp = Timestamp(1_700_000_000 * SECOND);
@@ -21,18 +25,6 @@ const LATEST: usize = 4096;
 const REPLAYED_OF: u64 = 8;
 /// The bar, in bytes.
 const MEMORY: usize = 64 << 20;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (value ^ (value >> 31)) % limit
-    }
-}
 
 /// What passed, as far as the enemy keeps it.
 struct Recorded {

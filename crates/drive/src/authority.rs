@@ -35,6 +35,8 @@ pub(crate) struct Claimed<'a> {
     arguments: &'a [u8],
     /// What is announced of the bulk data, if the digest covers any.
     pub(crate) data: Option<CoveredData>,
+    /// An object that was found already, most likely that of the capability.
+    pub(crate) known: Option<Located>,
 }
 
 /// Proof that a call may be executed, and what its reply is sealed with.
@@ -153,6 +155,7 @@ impl<'a> Claimed<'a> {
             credential_body: head.credential.body,
             arguments,
             data: covered.map(|(length, tag)| CoveredData { length: length as u64, tag }),
+            known: None,
         })
     }
 
@@ -366,11 +369,11 @@ impl Drive {
         let name = KeyName { key: &credential.key, suite };
         if let Some(sealed) = credential.key.sealed_capability() {
             let opened = self.open(ring, credential, sealed)?;
-            let found = self.find_capability_keys(ring, &name, &opened)?;
+            let found = self.find_capability_keys(ring, &name, &opened, claimed.known.as_ref())?;
             return Ok(Found { opened: Some(opened), ..found });
         }
         if let Some(capability) = credential.key.capability() {
-            return self.find_capability_keys(ring, &name, capability);
+            return self.find_capability_keys(ring, &name, capability, claimed.known.as_ref());
         }
         let secret = ring.direct_key(&credential.key)?;
         match self.keys.find(&name, 0) {
@@ -385,9 +388,10 @@ impl Drive {
         ring: &KeyRing,
         name: &KeyName<'_>,
         capability: &Capability,
+        known: Option<&Located>,
     ) -> Result<Found, Denied> {
         let working = ring.working_key(capability)?;
-        let object = self.subject(capability)?;
+        let object = self.subject(capability, known)?;
         let version = match &object {
             Some(found) => found.access_control_version(),
             None if has_version(capability.object) => None,
@@ -433,12 +437,17 @@ impl Drive {
     }
 
     /// The object that a capability is for, if it exists and has a version.
-    fn subject(&self, capability: &Capability) -> Result<Option<Located>, StoreError> {
+    fn subject(
+        &self,
+        capability: &Capability,
+        known: Option<&Located>,
+    ) -> Result<Option<Located>, StoreError> {
         let &Capability { partition, object, .. } = capability;
-        if has_version(object) {
-            self.store.locate(ObjectName { partition, object })
-        } else {
-            Ok(None)
+        let name = ObjectName { partition, object };
+        match known.filter(|known| known.name() == name) {
+            _ if !has_version(object) => Ok(None),
+            Some(known) => Ok(Some(known.clone())),
+            None => self.store.locate(name),
         }
     }
 }

@@ -259,6 +259,7 @@ fn shifted(time: Timestamp, offset: i64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use crate::random::Random;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -301,18 +302,6 @@ mod tests {
                 || 0,
             );
             Clock::start(environment, state)
-        }
-    }
-
-    /// SplitMix64.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (value ^ (value >> 31)) % limit
         }
     }
 

@@ -142,25 +142,25 @@ impl Moved {
 }
 
 impl Counters {
-    /// Counts a request; tells when it begins, if it is one whose time is taken. Asking the time
-    /// twice for each would cost as much as a digest.
-    pub(crate) fn count_request(&self) -> Option<Instant> {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        number.is_multiple_of(TIMED_EVERY).then(Instant::now)
+    /// When a request begins, if it is one whose time is taken. Asking the time twice for each would
+    /// cost as much as a digest.
+    pub(crate) fn begin_request(&self) -> Option<Instant> {
+        self.requests().is_multiple_of(TIMED_EVERY).then(Instant::now)
     }
 
     pub(crate) fn count_refusal(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts how a call of the procedure, if it was one's, was answered, and how long that took since
-    /// it was counted; tells how it ended.
+    /// Counts a request of the procedure, if it was one's, how it was answered, and how long that took
+    /// since it began; tells how it ended.
     pub(crate) fn count_answer<S>(
         &self,
         procedure: Option<Procedure>,
         answer: &Answer<S>,
         begin: Option<Instant>,
     ) -> Outcome {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let outcome = match answer {
             Answer::Results { results, .. } => match status_of(results) {
                 None => Outcome::Done,

@@ -1,5 +1,5 @@
-//! A call between the two looks that are taken at it: what `receive` found out, and buffers for data on
-//! their way in, received where they will stay.
+//! A call between the looks that are taken at it: what was found out, and buffers for data on their way
+//! in, received where they will stay.
 //!
 //! Buffers are the scarce thing here: a write gets one when its digest is right, and not before.
 
@@ -10,22 +10,22 @@ use nasd_store::IncomingFrames;
 use nasd_transport::Payload;
 
 use crate::authority::Grant;
+use crate::operations::Held;
 use crate::operations::private::Opened;
 
 /// What is known of a call from `receive` on.
 #[derive(Debug)]
 pub struct Incoming(pub(crate) Kind);
 
+/// Each in a box, as it goes through many hands, and most calls have none.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "writes are what comes, and a box costs each of them"
-)]
 pub(crate) enum Kind {
     /// A write that is being received, or has been.
-    Write(IncomingWrite),
+    Write(Box<IncomingWrite>),
     /// Another call whose arguments were decrypted.
     Opened(Box<Opened>),
+    /// A call that may be executed, and has to wait for the medium.
+    Held(Box<Held>),
 }
 
 impl Incoming {
@@ -34,6 +34,7 @@ impl Incoming {
         match &self.0 {
             Kind::Write(_) => Some(Procedure::Write),
             Kind::Opened(opened) => opened.procedure(),
+            Kind::Held(held) => Some(held.procedure()),
         }
     }
 }
@@ -71,8 +72,8 @@ impl Buffer {
 impl Payload for Incoming {
     fn buffers(&mut self) -> Vec<IoSliceMut<'_>> {
         match &mut self.0 {
-            Kind::Opened(_) => Vec::new(),
-            Kind::Write(IncomingWrite { buffer, .. }) => match buffer {
+            Kind::Opened(_) | Kind::Held(_) => Vec::new(),
+            Kind::Write(write) => match &mut write.buffer {
                 Buffer::InPlace(frames) | Buffer::Joined(frames) => frames.io_slices_mut(),
                 Buffer::Small(bytes) => vec![IoSliceMut::new(bytes)],
             },

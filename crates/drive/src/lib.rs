@@ -20,6 +20,9 @@ mod key_ring;
 mod metrics;
 mod operations;
 mod options;
+#[cfg(test)]
+#[path = "../../types/tests/random/mod.rs"]
+mod random;
 mod reply;
 mod scrub;
 mod server;

@@ -1,15 +1,18 @@
 //! The drive as a service of the transport: which call goes to which operation.
 
+use std::time::Instant;
+
 use nasd_protocol::Blame;
-use nasd_protocol::drive::{PROGRAM, Procedure, VERSION};
+use nasd_protocol::drive::{Getattr, PROGRAM, Procedure, Read, VERSION};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Service, Standing, Together, Waits,
+    AcceptStatus, Answer, Arriving, Attempt, Call, CallHead, Receive, Service, Standing, Together,
+    Waits,
 };
 
 use crate::Drive;
 use crate::counters::Outcome;
-use crate::incoming::Incoming;
-use crate::operations::{self, Reads, Source, private, write};
+use crate::incoming::{Incoming, Kind};
+use crate::operations::{self, Reads, Source, private, prompt, write};
 use crate::reply::ReplyData;
 
 /// None of these is inlined, so that a profile tells the drive's own work from communications; what
@@ -32,36 +35,38 @@ impl Service for Drive {
     }
 
     #[inline(never)]
-    fn waits(&self, head: &CallHead<'_>, arguments: &[u8], payload: Option<&Incoming>) -> Waits {
-        match procedure_of(head) {
-            Ok(Procedure::Write) => write::waits(payload),
-            Ok(Procedure::Private) => private::waits(self, payload),
-            Ok(procedure) if operations::is_admitted(self, procedure, head, arguments) => {
-                operations::waits(self, procedure, arguments)
+    fn attempt(&self, call: Call<'_, Incoming>) -> Attempt<Incoming, ReplyData> {
+        let begin = self.counters.begin_request();
+        let called = Called::of(&call);
+        let attempt = match called.asked {
+            Some(Procedure::Read) => prompt::attempt::<Read>(self, call, begin),
+            Some(Procedure::Getattr) => prompt::attempt::<Getattr>(self, call, begin),
+            Some(Procedure::Write) if write::waits(call.payload.as_ref()) => {
+                Attempt::Waits(Waits::Alone, call.payload)
             }
-            // It is refused at once.
-            Ok(_) | Err(_) => Waits::Never,
+            None
+            | Some(Procedure::Null | Procedure::Inquiry | Procedure::Write | Procedure::Private) => {
+                Attempt::Answered(self.answer(call, &called))
+            }
+            // Changes of metadata wait for the commit of whoever is flushing, and all else that looks
+            // beyond an object's attributes for the medium.
+            Some(_) => Attempt::Waits(Waits::Alone, call.payload),
+        };
+        if let Attempt::Answered(answer) = &attempt {
+            self.note(&called, answer, begin);
         }
+        attempt
     }
 
     #[inline(never)]
     fn execute(&self, call: Call<'_, Incoming>) -> Answer<ReplyData> {
-        let begin = self.counters.count_request();
-        let standing = call.standing;
-        let procedure = procedure_of(call.head);
-        // A private call is counted as what it asked for, where that is known.
-        let counted = call.payload.as_ref().and_then(Incoming::procedure).or(procedure.ok());
-        let answer = match procedure {
-            Ok(Procedure::Write) => write::execute(self, call),
-            Ok(Procedure::Private) => private::execute(self, call),
-            Ok(procedure) => {
-                let source = Source::Plain { head: call.head, arguments: call.arguments };
-                operations::execute(self, procedure, source)
-            }
-            Err(status) => Answer::Rejected(status),
+        let begin = match &call.payload {
+            Some(Incoming(Kind::Held(held))) => held.begin,
+            _ => self.counters.begin_request(),
         };
-        let outcome = self.counters.count_answer(counted, &answer, begin);
-        judge(standing, procedure.ok(), outcome);
+        let called = Called::of(&call);
+        let answer = self.answer(call, &called);
+        self.note(&called, &answer, begin);
         answer
     }
 
@@ -71,9 +76,49 @@ impl Service for Drive {
     }
 }
 
+/// Which of the drive's procedures is called.
+struct Called<'a> {
+    /// As the head says.
+    procedure: Result<Procedure, AcceptStatus>,
+    /// Of a private call what it asks for, where that is known.
+    asked: Option<Procedure>,
+    standing: &'a Standing,
+}
+
+impl<'a> Called<'a> {
+    fn of(call: &Call<'a, Incoming>) -> Called<'a> {
+        let procedure = procedure_of(call.head);
+        let asked = call.payload.as_ref().and_then(Incoming::procedure).or(procedure.ok());
+        Called { procedure, asked, standing: call.standing }
+    }
+}
+
+impl Drive {
+    fn answer(&self, call: Call<'_, Incoming>, called: &Called<'_>) -> Answer<ReplyData> {
+        if let Some(Incoming(Kind::Held(held))) = call.payload {
+            return held.execute(self);
+        }
+        match called.procedure {
+            Ok(Procedure::Write) => write::execute(self, call),
+            Ok(Procedure::Private) => private::execute(self, call),
+            Ok(procedure) => {
+                let source = Source::Plain { head: call.head, arguments: call.arguments };
+                operations::execute(self, procedure, source)
+            }
+            Err(status) => Answer::Rejected(status),
+        }
+    }
+
+    /// Counts what was answered, and tells the transport what it shows of whoever asked.
+    fn note(&self, called: &Called<'_>, answer: &Answer<ReplyData>, begin: Option<Instant>) {
+        let outcome = self.counters.count_answer(called.asked, answer, begin);
+        judge(called.standing, called.procedure.ok(), outcome);
+    }
+}
+
 /// Tells the transport what a call has shown of whoever made it. With a right digest and a fresh nonce
 /// it came from somebody with a key, whatever became of it. What anybody may ask shows nothing.
-pub(crate) fn judge(standing: &Standing, procedure: Option<Procedure>, outcome: Outcome) {
+fn judge(standing: &Standing, procedure: Option<Procedure>, outcome: Outcome) {
     let shows_nothing = match (procedure, outcome) {
         (None | Some(Procedure::Null | Procedure::Inquiry), _) => true,
         (Some(_), Outcome::Rejected | Outcome::Failed(Blame::Authority)) => true,

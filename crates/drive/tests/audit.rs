@@ -3,26 +3,28 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::*;
-use nasd_capability::{Digest, KeyKind, Narrowing};
+use nasd_capability::{Capability, Digest, KeyKind, Narrowing};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
-    AuditArguments, AuditKind, AuditPage, AuditRecord, CreateArguments, Created,
-    CreatepartitionArguments, DriveInformation, FastcopyArguments, FlushArguments,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, Procedure, ReadArguments,
-    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, SetattrArguments,
-    SetpartitionArguments, WriteArguments,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksrequiredArguments,
+    CreateArguments, Created, CreatepartitionArguments, DriveInformation, FastcopyArguments,
+    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, PartitionKey,
+    Procedure, PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
+    ResizepartitionArguments, SeekArguments, SetattrArguments, SetpartitionArguments,
+    SetpartitionkeyArguments, WriteArguments,
 };
-use nasd_protocol::{CredentialKey, Status};
+use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_store::{OpenOptions, Store};
 use nasd_types::{
-    AuditId, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
+    AuditId, ByteRange, ObjectId, ObjectName, PartitionId, Protection, SeekTarget, SetAttributes,
+    Timestamp,
 };
 use nasd_xdr::to_bytes;
 
@@ -272,6 +274,239 @@ fn a_private_write_with_other_data_is_in_it_under_its_name() {
     assert_eq!(found.len(), 1);
     let told = (found[0].kind, found[0].procedure, found[0].object, found[0].audit_id);
     assert_eq!(told, (AuditKind::Claimed, Procedure::Write as u32, name.object, AuditId(99)));
+}
+
+const PRIVATE: Protection = Protection::INTEGRITY_ARGS.union(Protection::PRIVACY_ARGS);
+
+/// Somebody who asks in private for something about an object of his.
+struct Private {
+    name: ObjectName,
+    signer: Signer,
+    protection: Protection,
+    /// Of the capability.
+    audit_id: AuditId,
+}
+
+impl Private {
+    fn write(&self, data: &'static [u8]) -> Request<'static> {
+        let arguments = WriteArguments::single(self.name, 0, data.len(), false);
+        let request = Request::new(Procedure::Write, &arguments, self.signer.clone());
+        Request { data, protection: self.protection, ..request }
+    }
+}
+
+/// By capabilities, by what was handed on, and by what is sealed, with as much protection as there is;
+/// the last by a key.
+fn in_private(drive: &TestDrive) -> [Private; 6] {
+    [0, 1, 2, 3, 4, 5].map(|number| {
+        let name = drive.object_with(b"contents");
+        let audit_id = AuditId(200 + number);
+        let capability = Capability { audit_id, ..drive.capability(name) };
+        let narrowing = Narrowing::of(&capability);
+        let sealed = Protection::PRIVACY_CAPABILITY;
+        let (signer, protection) = match number {
+            0 => (Signer::capability(&capability), PRIVATE),
+            1 => (Signer::capability(&capability), Protection::SUPPORTED),
+            2 => (Signer::narrowed(&capability, &[narrowing; 8]), PRIVATE),
+            3 => (Signer::sealed(&capability, &[]), PRIVATE | sealed),
+            4 => (Signer::sealed(&capability, &[narrowing]), Protection::UNDERSTOOD),
+            _ => (Signer::working(), PRIVATE),
+        };
+        let audit_id = if number == 5 { AuditId(0) } else { audit_id };
+        Private { name, signer, protection, audit_id }
+    })
+}
+
+/// Procedure, arguments, data, and how it ends.
+type Case = (Procedure, Vec<u8>, &'static [u8], Option<Status>);
+
+/// Requests on an object.
+fn about(name: ObjectName) -> Vec<Case> {
+    let regions = vec![Region::single(0, 8)];
+    let set = |changes| to_bytes(&SetattrArguments { name, durable: false, changes });
+    let older = SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
+    let size = SetAttributes { logical_size: Some(8), ..SetAttributes::default() };
+    let (partition, objects) = (name.partition, vec![name.object]);
+    let asked = BlocksrequiredArguments { name, regions: regions.clone() };
+    let seek = SeekArguments { name, offset: 0, target: SeekTarget::Data };
+    let punch = PunchArguments { name, durable: false, regions };
+    let (bad, none) = (Some(Status::BadArgument), &[][..]);
+    vec![
+        (Procedure::Getattr, to_bytes(&GetattrArguments { name }), none, None),
+        (Procedure::Read, to_bytes(&ReadArguments::single(name, 0, 8)), none, None),
+        (Procedure::Write, to_bytes(&WriteArguments::single(name, 0, 8, false)), b"contents", None),
+        (Procedure::Blocksrequired, to_bytes(&asked), none, None),
+        (Procedure::Seek, to_bytes(&seek), none, None),
+        (Procedure::Flush, to_bytes(&FlushArguments { partition, objects }), none, None),
+        (Procedure::Punch, to_bytes(&punch), none, None),
+        (Procedure::Setattr, set(size), none, None),
+        // The operations themselves say so.
+        (Procedure::Setattr, set(older), none, bad),
+        (Procedure::Read, to_bytes(&ReadArguments { name, regions: vec![] }), none, bad),
+    ]
+}
+
+/// Nobody on the way learns what a private call asks for, and how it ends; the trail tells it as of any.
+#[test]
+fn private_calls_are_in_it_as_what_they_asked_for() {
+    let drive = TestDrive::new();
+    for Private { name, signer, protection, audit_id } in in_private(&drive) {
+        let key = signer.claimed.kind();
+        let mut last = of_requests(&drive).len();
+        for (procedure, arguments, data, expected) in about(name) {
+            let request = Request::new(procedure, &(), signer.clone());
+            let request = Request { arguments, data, protection, ..request };
+            let answered = drive.ask(&request).unwrap();
+            assert_eq!((answered.status, answered.proved), (expected, true), "{procedure:?}");
+            let found = of_requests(&drive);
+            assert_eq!(found.len(), last + 1, "{procedure:?} by {:?}", signer.claimed);
+            last = found.len();
+            let record = found.iter().max_by_key(|record| record.sequence).unwrap();
+            let told = (record.kind, record.procedure, record.status, record.count);
+            let ended = expected.map_or(0, status);
+            assert_eq!(told, (AuditKind::Proved, procedure as u32, ended, 1), "{record:?}");
+            assert_eq!((record.partition, record.object), (PARTITION, name.object), "{record:?}");
+            assert_eq!((record.key, record.audit_id), (key, audit_id), "{record:?}");
+        }
+    }
+}
+
+/// The records of private calls of which nothing was decrypted: how often they were refused so, by
+/// whose capability.
+fn undecrypted(drive: &TestDrive, refused: Status) -> BTreeMap<AuditId, u32> {
+    let mut counts = BTreeMap::new();
+    for record in of_requests(drive) {
+        if record.procedure != Procedure::Private as u32 {
+            continue;
+        }
+        let told = (record.kind, record.status, record.partition, record.object);
+        let nothing = (PartitionId(0), ObjectId(0));
+        assert_eq!(told, (AuditKind::Claimed, status(refused), nothing.0, nothing.1), "{record:?}");
+        *counts.entry(record.audit_id).or_default() += record.count;
+    }
+    counts
+}
+
+/// What is refused before it is decrypted is a private call and no more; and what it asked for, and had
+/// done once, is there once.
+#[test]
+fn a_private_call_that_passes_again_is_refused_and_in_it() {
+    let device = new_device();
+    let mut drive = on(&device, START);
+    let people = in_private(&drive);
+    let requests: Vec<Request<'_>> = people
+        .iter()
+        .map(|who| Request { nonce: Some(drive.fresh_nonce()), ..who.write(b"replayed") })
+        .collect();
+    for (who, request) in people.iter().zip(&requests) {
+        assert_eq!(drive.ask(request).unwrap().status, None);
+        drive.write(who.name, 0, b"contents");
+        for _ in 0..3 {
+            assert_eq!(drive.refused(request), Status::RefusedReplay);
+        }
+        let found = undecrypted(&drive, Status::RefusedReplay);
+        assert_eq!(found.get(&who.audit_id), Some(&3), "{:?}", who.signer.claimed);
+        let wanted = AuditArguments { object: Some(who.name.object), ..AuditArguments::ALL };
+        let mut written = records(&drive, &wanted);
+        written.retain(|record| record.procedure == Procedure::Write as u32);
+        // By whom it is the object's, and twice by the working key: before that and after.
+        let own = |record: &&AuditRecord| record.audit_id == who.audit_id;
+        let own: u32 = written.iter().filter(own).map(|record| record.count).sum();
+        let expected = if who.audit_id == AuditId(0) { 3 } else { 1 };
+        assert_eq!(own, expected, "{written:?}");
+    }
+    // Neither what passed nor what was said of it is forgotten when the drive starts anew.
+    let now = drive.now().0;
+    drive.server.take().unwrap().shut_down(Duration::from_secs(5)).unwrap();
+    let drive = TestDrive::starting(device, patient(), now);
+    drive.advance(5 * SECOND);
+    for request in &requests {
+        assert_eq!(drive.refused(request), Status::RefusedReplay);
+    }
+    let found = undecrypted(&drive, Status::RefusedReplay);
+    let expected: BTreeMap<AuditId, u32> = people.iter().map(|who| (who.audit_id, 4)).collect();
+    assert_eq!(found, expected);
+    for who in &people {
+        let data = drive.server().drive().store().read(who.name, ByteRange::new(0, 9)).unwrap();
+        assert_eq!(data.to_vec(), b"contents", "{:?}", who.signer.claimed);
+    }
+}
+
+/// Makes what was minted for these worth nothing.
+type Ending = fn(&TestDrive, &[ObjectName]);
+
+const ENDINGS: [(Ending, Status); 5] = [
+    (
+        |drive, names| {
+            for &name in names {
+                let access_control_version = Some(6);
+                let changes = SetAttributes { access_control_version, ..Default::default() };
+                let set = SetattrArguments { name, durable: false, changes };
+                drive.by(Signer::working(), Procedure::Setattr, &set).take::<AttributesReply>();
+            }
+        },
+        Status::RefusedDigest,
+    ),
+    (
+        |drive, names| {
+            for &name in names {
+                let remove = RemoveArguments { name, durable: false };
+                drive.by(Signer::working(), Procedure::Remove, &remove).take::<()>();
+            }
+        },
+        Status::RefusedDigest,
+    ),
+    (
+        |drive, _| {
+            for epoch in [EPOCH + 1, EPOCH + 2] {
+                let value = Signer::partition().seal(epoch as u8 + 40);
+                let (partition, which) = (PARTITION, PartitionKey::Current);
+                let set = SetpartitionkeyArguments { partition, which, epoch, value };
+                drive.by(Signer::partition(), Procedure::Setpartitionkey, &set).take::<()>();
+            }
+        },
+        Status::RefusedEpoch,
+    ),
+    (
+        |drive, _| {
+            let minimum_protection = Some(Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA);
+            let (partition, compression) = (PARTITION, None);
+            let set = SetpartitionArguments { partition, compression, minimum_protection };
+            drive.by(Signer::drive(), Procedure::Setpartition, &set).take::<()>();
+        },
+        Status::RefusedMinimum,
+    ),
+    (|drive, _| drive.advance(3600 * SECOND), Status::RefusedExpired),
+];
+
+#[test]
+fn a_private_call_after_a_revocation_is_refused_and_in_it() {
+    for (ending, expected) in ENDINGS {
+        let drive = TestDrive::new();
+        // All but the key.
+        let people = &in_private(&drive)[..5];
+        for who in people {
+            assert_eq!(drive.ask(&who.write(b"contents")).unwrap().status, None);
+        }
+        ending(&drive, &people.iter().map(|who| who.name).collect::<Vec<_>>());
+        let mut told = BTreeMap::new();
+        for who in people {
+            assert_eq!(
+                drive.refused(&who.write(b"too late")),
+                expected,
+                "{:?}",
+                who.signer.claimed
+            );
+            let data = drive.server().drive().store().read(who.name, ByteRange::new(0, 9));
+            assert!(data.is_err() || data.unwrap().to_vec() == b"contents", "{expected:?}");
+            // Of a sealed one whose key is gone nobody knows whose it was.
+            let is_sealed = who.signer.claimed.sealed_capability().is_some();
+            let is_unreadable = expected == Status::RefusedEpoch && is_sealed;
+            let audit_id = if is_unreadable { AuditId(0) } else { who.audit_id };
+            *told.entry(audit_id).or_default() += 1;
+        }
+        assert_eq!(undecrypted(&drive, expected), told, "{expected:?}");
+    }
 }
 
 /// A failure of the operation itself is proved, and has its status.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
+#[path = "../../types/tests/random/mod.rs"]
+mod random;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,6 +17,7 @@ use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{OpenOptions, Store};
 use nasd_types::{ObjectId, ObjectName, Protection, SetAttributes};
+use random::Random;
 
 const MARKER_BYTES: usize = 64;
 
@@ -66,15 +69,9 @@ fn contains(capture: &[u8], marker: &[u8]) -> bool {
     capture.windows(marker.len()).any(|window| window == marker)
 }
 
-/// SplitMix64, a block at a time.
-fn marker(seed: &mut u64) -> [u8; MARKER_BYTES] {
+fn marker(random: &mut Random) -> [u8; MARKER_BYTES] {
     let mut bytes = [0; MARKER_BYTES];
-    for word in bytes.chunks_mut(8) {
-        *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word.copy_from_slice(&(value ^ (value >> 31)).to_be_bytes());
-    }
+    bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_be_bytes()));
     bytes
 }
 
@@ -139,7 +136,7 @@ fn work(drive: &DriveServer, by: &DriveClient, authority: &Authority, markers: &
 fn what_is_private_is_in_no_capture_and_what_is_not_is() {
     let drive = serve();
     let relay = Relay::to(drive.address());
-    let mut seed = 0x6e61_7364;
+    let mut random = Random(0x6e61_7364);
     for set in Protection::all_understood().filter(|set| !set.is_empty()) {
         for &suite in Suite::available() {
             let options = ConnectOptions {
@@ -149,7 +146,7 @@ fn what_is_private_is_in_no_capture_and_what_is_not_is() {
             let client = DriveClient::tcp(relay.address.to_string(), Some(DRIVE), &options);
             let key = SecretKey::new(key_of(WORKING_KEY));
             let authority = Authority::working_key(PARTITION, key, set).with_suite(suite);
-            let [written, read, set_there, got] = [(); 4].map(|()| marker(&mut seed));
+            let [written, read, set_there, got] = [(); 4].map(|()| marker(&mut random));
             let markers = Markers { written, read, set: set_there, got };
             relay.take();
             work(&drive, &client, &authority, &markers);

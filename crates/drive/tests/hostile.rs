@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
+#[path = "../../types/tests/random/mod.rs"]
+mod random;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -23,6 +25,7 @@ use nasd_rpc::{CallHead, OpaqueAuth};
 use nasd_transport::{ChannelError, ClientOptions, Connection, ReplyError, ServerOptions};
 use nasd_types::{Compression, Protection, SeekTarget, Timestamp};
 use nasd_xdr::to_bytes;
+use random::Random;
 
 /// The server catches panics so that one bug does not stop it: here they must be seen.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -32,22 +35,6 @@ fn count_panics() {
         PANICS.fetch_add(1, Ordering::Relaxed);
         eprintln!("{panic}");
     }));
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
 }
 
 fn impatient() -> DriveOptions {
@@ -170,35 +157,35 @@ fn random_calls_never_stop_the_drive() {
     let others = other_calls();
     let mut random = Random(20);
     for round in 0..2000 {
-        let procedure = random.below(Procedure::ALL.len() + 2) as u32;
+        let procedure = random.index(Procedure::ALL.len() + 2) as u32;
         let protection =
             if round % 2 == 0 { Protection::INTEGRITY_ARGS } else { Protection::SUPPORTED };
-        let mut bytes = match random.below(5) {
+        let mut bytes = match random.index(5) {
             0 => record(&drive, 7, &write, protection),
             1 => record(&drive, 6, &read, protection),
             2 => {
-                let (procedure, arguments) = &others[random.below(others.len())];
+                let (procedure, arguments) = &others[random.index(others.len())];
                 record(&drive, *procedure as u32, arguments, protection)
             }
             3 => {
                 let arguments: Vec<u8> =
-                    (0..4 * random.below(60)).map(|_| random.next() as u8).collect();
+                    (0..4 * random.index(60)).map(|_| random.next() as u8).collect();
                 record(&drive, procedure, &arguments, protection)
             }
             _ => {
                 // Small numbers make more sense to decoders than large ones.
-                let arguments: Vec<u8> = (0..random.below(60))
-                    .flat_map(|_| (random.below(5) as u32).to_be_bytes())
+                let arguments: Vec<u8> = (0..random.index(60))
+                    .flat_map(|_| (random.index(5) as u32).to_be_bytes())
                     .collect();
                 record(&drive, procedure, &arguments, protection)
             }
         };
-        for _ in 0..random.below(4) {
-            let at = 4 + random.below(bytes.len() - 4);
+        for _ in 0..random.index(4) {
+            let at = 4 + random.index(bytes.len() - 4);
             bytes[at] = random.next() as u8;
         }
-        if random.below(10) == 0 {
-            bytes.truncate(random.below(bytes.len()));
+        if random.index(10) == 0 {
+            bytes.truncate(random.index(bytes.len()));
         }
         send_all(&drive, &bytes);
     }
@@ -215,7 +202,7 @@ fn nonsense_with_authority_never_stops_the_drive() {
     let mut random = Random(21);
     let numbers = [0, 1, 3, 4, 8, 0xffff_ffff, 0x8000_0000, 0x3fff_ffff];
     for round in 0..1500 {
-        let (procedure, arguments) = &calls[random.below(calls.len())];
+        let (procedure, arguments) = &calls[random.index(calls.len())];
         let signer = match procedure {
             Procedure::Setpartitionkey if round % 2 == 0 => Signer::partition(),
             Procedure::Fastcopy | Procedure::Punch | Procedure::Seek => Signer::working(),
@@ -223,9 +210,9 @@ fn nonsense_with_authority_never_stops_the_drive() {
         };
         let mut request = Request::new(*procedure, &(), signer);
         request.arguments = arguments.clone();
-        for _ in 0..random.below(4) {
-            let at = 4 * random.below(request.arguments.len() / 4);
-            let number: u32 = numbers[random.below(numbers.len())];
+        for _ in 0..random.index(4) {
+            let at = 4 * random.index(request.arguments.len() / 4);
+            let number: u32 = numbers[random.index(numbers.len())];
             request.arguments[at..at + 4].copy_from_slice(&number.to_be_bytes());
         }
         // Answered, or called garbage.

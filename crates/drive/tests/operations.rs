@@ -206,7 +206,8 @@ fn control_objects_are_read_and_not_written() {
     assert_eq!(decoded.started, Timestamp(START));
     assert_eq!((decoded.capability_bytes_read, decoded.capability_bytes_written), (5000, 0));
     assert_eq!((decoded.key_bytes_read, decoded.key_bytes_written), (2000, 5000));
-    assert_eq!((decoded.requests, decoded.refusals), (6, 1));
+    // This one is not answered yet.
+    assert_eq!((decoded.requests, decoded.refusals), (5, 1));
     let ids: Vec<PartitionId> =
         decoded.partitions.iter().map(|summary| summary.partition).collect();
     assert_eq!(ids, [PARTITION, OTHER_PARTITION]);

@@ -1,25 +1,32 @@
 //! No sequence of operations reaches an object or a byte outside what was granted.
 //!
-//! Three principals hold capabilities that were minted for them, and use them, as they are and
-//! altered, on all objects, while access control versions rise, working keys rotate, minimums change
-//! and time passes. A reference that knows nothing of the drive's code decides each request; status
-//! and data must be as it says. After each step every byte of every object is compared, so that
+//! Three principals hold capabilities that were minted for them, narrow them and hand them on to each
+//! other, and use them, as they are and altered, under every set of protection options, on all objects,
+//! while access control versions rise, working keys rotate, minimums change and time passes. A reference
+//! that knows nothing of the drive's code decides each request; status, data, and whether the answer was
+//! readable must be as it says. After each step every byte of every object is compared, so that
 //! whatever a request reaches beside what it may is found.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
+#[path = "principals/delegated.rs"]
+mod delegated;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::*;
-use nasd_capability::{Capability, SecretKey, capability_key};
+use delegated::{Cut, Held, Lie, LinkLie, Shown, Widening, allowed, cuts, lies, widenings};
+use nasd_capability::{
+    Capability, MAX_NARROWINGS, NARROWING_BYTES, Narrowing, SealingKeys, SecretKey, capability_key,
+};
 use nasd_protocol::drive::{
     AttributesReply, CreateArguments, Created, FlushArguments, GetattrArguments, PartitionKey,
     Procedure, PunchArguments, ReadArguments, RemoveArguments, SetattrArguments, SetdriveArguments,
     SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
+use nasd_transport::{AuthStatus, ChannelError, ReplyError};
 use nasd_types::limits::MAX_OBJECT_BYTES;
 use nasd_types::{
     AuditId, ByteRange, ObjectId, ObjectName, PartitionId, Protection, Rights, SetAttributes,
@@ -46,8 +53,17 @@ const FIRST: ObjectId = ObjectId::FIRST_OBJECT;
 /// What is compared of an object; no step reaches further.
 const SIZE: usize = 256;
 
-const STRONG: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
-const LEVELS: [Protection; 3] = [Protection::NONE, Protection::INTEGRITY_ARGS, STRONG];
+/// With this everything passes that keys do: they show no capability.
+const STRONG: Protection = Protection::INTEGRITY_ARGS
+    .union(Protection::INTEGRITY_DATA)
+    .union(Protection::PRIVACY_DATA)
+    .union(Protection::PRIVACY_ARGS);
+
+/// All sets that have a meaning, weaker ones before those that contain them.
+fn levels() -> Vec<Protection> {
+    let understood = |bits| Protection::from_bits_retain(bits);
+    (0..32).map(understood).filter(|set| set.is_understood()).collect()
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -57,22 +73,41 @@ enum Step {
         rights: u32,
         region: Option<(u8, u8)>,
         life: u8,
-        minimum: usize,
+        minimum: Protection,
+        /// Whether the manager is asked to seal it too.
+        sealed: bool,
+    },
+    /// A principal hands on what it holds, after these cuts.
+    Delegate {
+        who: usize,
+        grant: Index,
+        to: usize,
+        cuts: Vec<Cut>,
+        widening: Option<Widening>,
     },
     Bump(usize),
     Rotate(usize),
-    PartitionMinimum(usize, usize),
-    DriveMinimum(usize),
+    PartitionMinimum(usize, Protection),
+    DriveMinimum(Protection),
     Pass(u8),
     Use {
         who: usize,
         grant: Index,
         lie: Lie,
-        /// `None` is as much as the capability demands.
-        protection: Option<usize>,
+        protection: Wish,
+        /// Whether the capability is shown as the protection says: sealed or not.
+        in_form: bool,
         action: Action,
         request: Target,
     },
+}
+
+/// With what a request is protected.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    /// With as much as the capability demands, and these options.
+    AtLeast(Protection),
+    Exactly(Protection),
 }
 
 /// On what a request is made.
@@ -83,21 +118,6 @@ struct Target {
     offset: u8,
     length: u8,
     byte: u8,
-}
-
-/// What a principal makes of the public half of its capability.
-#[derive(Clone, Copy, Debug)]
-enum Lie {
-    None,
-    AllRights,
-    WholeObject,
-    Object(usize),
-    LongerLife,
-    WeakerMinimum,
-    NextEpoch,
-    AnotherUser,
-    /// Shows the first capability of that principal, whose key it does not have.
-    OfAnother(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,64 +132,79 @@ enum Action {
     Create,
 }
 
-fn lies() -> impl Strategy<Value = Lie> {
-    prop_oneof![
-        30 => Just(Lie::None),
-        1 => Just(Lie::AllRights),
-        1 => Just(Lie::WholeObject),
-        1 => (0..OBJECTS).prop_map(Lie::Object),
-        1 => Just(Lie::LongerLife),
-        1 => Just(Lie::WeakerMinimum),
-        1 => Just(Lie::NextEpoch),
-        1 => Just(Lie::AnotherUser),
-        1 => (0..PEOPLE).prop_map(Lie::OfAnother),
-    ]
-}
-
 fn actions() -> impl Strategy<Value = Action> {
     use Action::*;
     prop_oneof![
         6 => Just(Read), 6 => Just(Write), 2 => Just(Getattr), 2 => Just(Truncate),
-        1 => Just(Remove), 2 => Just(Flush), 2 => Just(Punch), 1 => Just(Create),
+        2 => Just(Remove), 2 => Just(Flush), 2 => Just(Punch), 1 => Just(Create),
     ]
+}
+
+/// What is demanded by whom it may concern: mostly little, so that more is done than refused.
+fn minimums(little: u32) -> impl Strategy<Value = Protection> {
+    let args = Protection::INTEGRITY_ARGS;
+    prop_oneof![
+        little => Just(args),
+        1 => Just(args | Protection::INTEGRITY_DATA),
+        1 => prop::sample::select(levels()),
+    ]
+}
+
+fn targets() -> impl Strategy<Value = Target> {
+    let objects = prop_oneof![6 => Just(None), 1 => (0..OBJECTS).prop_map(Some)];
+    (objects, 0..120_u8, 0..60_u8, any::<u8>()).prop_map(|(object, offset, length, byte)| Target {
+        object,
+        offset,
+        length,
+        byte,
+    })
+}
+
+/// A request, as a principal makes it.
+fn uses() -> impl Strategy<Value = Step> {
+    let anything = (0..32_u32).prop_map(Protection::from_bits_retain);
+    let protections = prop_oneof![
+        8 => Just(Wish::AtLeast(Protection::NONE)),
+        24 => prop::sample::select(levels()).prop_map(Wish::AtLeast),
+        1 => prop::sample::select(levels()).prop_map(Wish::Exactly),
+        1 => anything.prop_map(Wish::Exactly),
+    ];
+    let forms = prop::bool::weighted(0.97);
+    (0..PEOPLE, any::<Index>(), lies(), protections, forms, actions(), targets()).prop_map(
+        |(who, grant, lie, protection, in_form, action, request)| Step::Use {
+            who,
+            grant,
+            lie,
+            protection,
+            in_form,
+            action,
+            request,
+        },
+    )
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let objects = prop_oneof![6 => Just(None), 1 => (0..OBJECTS).prop_map(Some)];
-    let targets = (objects, 0..120_u8, 0..60_u8, any::<u8>())
-        .prop_map(|(object, offset, length, byte)| Target { object, offset, length, byte });
     // Most have all rights, so that more is done than refused.
     let rights = prop_oneof![3 => Just(Rights::all().bits()), 2 => 0..=Rights::all().bits()];
     let regions = prop_oneof![2 => Just(None), 1 => (0..60_u8, 40..120_u8).prop_map(Some)];
-    let levels = || prop_oneof![1 => Just(0_usize), 6 => Just(1), 4 => Just(2)];
-    let protections = prop_oneof![6 => Just(None), 1 => (0..LEVELS.len()).prop_map(Some)];
-    let mint = (0..PEOPLE, 0..=WHOLE, rights, regions, 1..200_u8, levels());
+    let seals = prop::bool::weighted(0.95);
+    let mint = (0..PEOPLE, 0..=WHOLE, rights, regions, 1..200_u8, minimums(5), seals);
+    let delegate = (0..PEOPLE, any::<Index>(), 0..PEOPLE, cuts(), widenings());
     prop_oneof![
-        6 => mint.prop_map(|(who, on, rights, region, life, minimum)| {
-            Step::Mint { who, on, rights, region, life, minimum }
+        6 => mint.prop_map(|(who, on, rights, region, life, minimum, sealed)| {
+            Step::Mint { who, on, rights, region, life, minimum, sealed }
+        }),
+        8 => delegate.prop_map(|(who, grant, to, cuts, widening)| {
+            Step::Delegate { who, grant, to, cuts, widening }
         }),
         1 => (0..OBJECTS).prop_map(Step::Bump),
         1 => (0..PARTITIONS.len()).prop_map(Step::Rotate),
-        1 => (0..PARTITIONS.len(), levels())
-            .prop_map(|(partition, level)| Step::PartitionMinimum(partition, level)),
-        1 => levels().prop_map(Step::DriveMinimum),
+        1 => (0..PARTITIONS.len(), minimums(20))
+            .prop_map(|(partition, minimum)| Step::PartitionMinimum(partition, minimum)),
+        1 => minimums(20).prop_map(Step::DriveMinimum),
         2 => (1..8_u8).prop_map(Step::Pass),
-        40 => (0..PEOPLE, any::<Index>(), lies(), protections, actions(), targets).prop_map(
-            |(who, grant, lie, protection, action, request)| {
-                Step::Use { who, grant, lie, protection, action, request }
-            }
-        ),
+        40 => uses(),
     ]
-}
-
-/// What a principal was given. Delegation will add to `secret` what it is chained with.
-#[derive(Clone)]
-struct Held {
-    capability: Capability,
-    secret: SecretKey,
-    /// With which of the test's keys it was minted.
-    key: u8,
-    version: u64,
 }
 
 struct Object {
@@ -203,6 +238,39 @@ struct World {
 struct Seen {
     done: BTreeMap<String, usize>,
     refused: BTreeMap<u32, usize>,
+    /// Refused by an answer that only the sender can read.
+    refused_in_private: BTreeMap<u32, usize>,
+    malformed: usize,
+    /// Done after so many narrowings.
+    links: BTreeMap<usize, usize>,
+    /// Done under these options.
+    options: BTreeMap<u32, usize>,
+}
+
+impl Seen {
+    fn add(&mut self, other: Seen) {
+        fn merge<K: Ord>(all: &mut BTreeMap<K, usize>, more: BTreeMap<K, usize>) {
+            for (key, count) in more {
+                *all.entry(key).or_default() += count;
+            }
+        }
+        merge(&mut self.done, other.done);
+        merge(&mut self.refused, other.refused);
+        merge(&mut self.refused_in_private, other.refused_in_private);
+        merge(&mut self.links, other.links);
+        merge(&mut self.options, other.options);
+        self.malformed += other.malformed;
+    }
+}
+
+/// What the reference says of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Done,
+    Refused(Status),
+    /// After the digest was found right: the answer is encrypted and proved.
+    RefusedInPrivate(Status),
+    Malformed,
 }
 
 /// Which of the two partitions it is.
@@ -244,36 +312,47 @@ impl World {
 
     fn step(&mut self, step: &Step) {
         match step {
-            Step::Mint { who, on, rights, region, life, minimum } => {
-                let held = self.mint(*on, *rights, *region, *life, *minimum);
+            Step::Mint { who, on, rights, region, life, minimum, sealed } => {
+                let rights = Rights::from_bits_truncate(*rights);
+                let held = self.mint(*on, rights, *region, *life, *minimum, *sealed);
                 self.held[*who].push(held);
+            }
+            Step::Delegate { who, grant, to, cuts, widening } => {
+                if !self.held[*who].is_empty() {
+                    let held = grant.get(&self.held[*who]);
+                    let given = held.handed_on(cuts, *widening, self.drive.now());
+                    self.held[*to].push(given);
+                }
             }
             Step::Bump(object) => self.bump(*object),
             Step::Rotate(partition) => self.rotate(*partition),
-            Step::PartitionMinimum(partition, level) => {
+            Step::PartitionMinimum(partition, minimum) => {
                 let arguments = SetpartitionArguments {
                     partition: PARTITIONS[*partition],
                     compression: None,
-                    minimum_protection: Some(LEVELS[*level]),
+                    minimum_protection: Some(*minimum),
                 };
                 self.administer(Procedure::Setpartition, &to_bytes(&arguments), Signer::drive());
-                self.minimums[*partition] = LEVELS[*level];
+                self.minimums[*partition] = *minimum;
             }
-            Step::DriveMinimum(level) => {
-                let arguments = SetdriveArguments { minimum_protection: Some(LEVELS[*level]) };
+            Step::DriveMinimum(minimum) => {
+                let arguments = SetdriveArguments { minimum_protection: Some(*minimum) };
                 self.administer(Procedure::Setdrive, &to_bytes(&arguments), Signer::drive());
                 // It was started with that much.
-                self.drive_minimum = LEVELS[*level] | Protection::INTEGRITY_ARGS;
+                self.drive_minimum = *minimum | Protection::INTEGRITY_ARGS;
             }
             Step::Pass(seconds) => self.drive.advance(u64::from(*seconds) * SECOND),
-            Step::Use { who, grant, lie, protection, action, request } => {
+            Step::Use { who, grant, lie, protection, in_form, action, request } => {
                 if self.held[*who].is_empty() {
                     return;
                 }
                 let held = grant.get(&self.held[*who]).clone();
-                let shown = self.lie(&held, *lie);
-                let protection =
-                    protection.map_or(held.capability.minimum_protection, |level| LEVELS[level]);
+                let protection = match protection {
+                    Wish::AtLeast(options) => held.capability.minimum_protection | *options,
+                    Wish::Exactly(options) => *options,
+                };
+                let sealed = protection.contains(Protection::PRIVACY_CAPABILITY) == *in_form;
+                let shown = self.show(&held, *lie, sealed);
                 self.act(&held, &shown, protection, *action, *request);
             }
         }
@@ -292,10 +371,11 @@ impl World {
     fn mint(
         &self,
         on: usize,
-        rights: u32,
+        rights: Rights,
         region: Option<(u8, u8)>,
         life: u8,
-        minimum: usize,
+        minimum_protection: Protection,
+        sealed: bool,
     ) -> Held {
         let whole = ObjectName { partition: PARTITION, object: ObjectId(0) };
         let (name, version) =
@@ -304,14 +384,16 @@ impl World {
         let range = |(offset, length)| ByteRange::new(u64::from(offset), u64::from(length));
         let capability = Capability {
             region: region.map_or(ByteRange::ALL, range),
-            rights: Rights::from_bits_truncate(rights),
+            rights,
             expires: self.drive.now().plus_ns(u64::from(life) * SECOND),
-            minimum_protection: LEVELS[minimum],
+            minimum_protection,
             key_epoch,
             ..self.drive.capability(name)
         };
-        let secret = capability_key(&SecretKey::new(key_of(key)), &capability, version);
-        Held { capability, secret, key, version }
+        let working = SecretKey::new(key_of(key));
+        let secret = capability_key(&working, &capability, version);
+        let sealed = sealed.then(|| SealingKeys::new(&working).seal(&capability));
+        Held { capability, chain: Vec::new(), secret, key, version, sealed }
     }
 
     fn bump(&mut self, object: usize) {
@@ -344,10 +426,50 @@ impl World {
         self.keys[partition] = Keys { current: new, previous: Some((epoch, key)) };
     }
 
-    fn lie(&self, held: &Held, lie: Lie) -> Capability {
-        let mut shown = held.capability;
+    /// What is shown of what is held, if somebody lies so; sealed, if it is to be and can be.
+    fn show(&self, held: &Held, lie: Lie, sealed: bool) -> Shown {
+        let mut shown = Shown {
+            capability: held.capability,
+            chain: held.chain.clone(),
+            sealed: held.sealed.filter(|_| sealed),
+            is_forged: false,
+            has_ninth: false,
+        };
         match lie {
             Lie::None => {}
+            Lie::Link(LinkLie::Ninth) => {
+                // Whoever has fewer can make them eight.
+                let last = held.chain.last().copied().unwrap_or(Narrowing::of(&held.capability));
+                shown.chain.resize(MAX_NARROWINGS, last);
+                shown.has_ninth = true;
+            }
+            Lie::Link(lie) => {
+                let other = match lie {
+                    LinkLie::OfAnother(who) => self.held[who].last(),
+                    _ => None,
+                };
+                shown.chain = lie.of(&held.chain, other.map_or(&[], |other| &other.chain));
+            }
+            Lie::OfAnother(who) => {
+                if let Some(other) = self.held[who].first() {
+                    shown.sealed = other.sealed.filter(|_| sealed);
+                    shown.capability = other.capability;
+                }
+            }
+            _ => match &mut shown.sealed {
+                // Whoever has no working key seals nothing anew.
+                Some(sealed) => {
+                    sealed.sealed[20] ^= 1;
+                    shown.is_forged = true;
+                }
+                None => self.lie_about(&mut shown.capability, lie),
+            },
+        }
+        shown
+    }
+
+    fn lie_about(&self, shown: &mut Capability, lie: Lie) {
+        match lie {
             Lie::AllRights => shown.rights = Rights::all(),
             Lie::WholeObject => shown.region = ByteRange::ALL,
             Lie::Object(object) => {
@@ -358,53 +480,106 @@ impl World {
             Lie::WeakerMinimum => shown.minimum_protection = Protection::INTEGRITY_ARGS,
             Lie::NextEpoch => shown.key_epoch += 1,
             Lie::AnotherUser => shown.audit_id = AuditId(shown.audit_id.0 + 1),
-            Lie::OfAnother(who) => {
-                if let Some(other) = self.held[who].first() {
-                    shown = other.capability;
-                }
-            }
+            Lie::None | Lie::OfAnother(_) | Lie::Link(_) => {}
         }
-        shown
     }
 
-    /// What the paper's list of checks says of a request, in the documented order.
+    /// What the documents say of a request, in their order.
     fn decide(
         &self,
         held: &Held,
-        shown: &Capability,
+        shown: &Shown,
         protection: Protection,
         wanted: &Wanted,
-    ) -> Result<(), Status> {
-        let partition = index_of(wanted.name.partition);
-        let fail = |condition: bool, status| if condition { Err(status) } else { Ok(()) };
-        fail(!protection.contains(shown.minimum_protection), Status::RefusedProtection)?;
-        let minimum = self.drive_minimum | self.minimums[partition];
-        fail(!shown.minimum_protection.contains(minimum), Status::RefusedMinimum)?;
-        let now = self.drive.now();
-        let is_over = now >= shown.expires && shown.expires != Timestamp::MAX;
-        fail(is_over, Status::RefusedExpired)?;
-        fail(shown.partition != wanted.name.partition, Status::RefusedPartition)?;
-        fail(shown.object != wanted.name.object, Status::RefusedObject)?;
-        fail(!shown.rights.contains(wanted.rights), Status::RefusedRights)?;
-        if let Some(bytes) = wanted.bytes {
-            let end = |range: &ByteRange| range.offset.saturating_add(range.length);
-            let within = bytes.offset >= shown.region.offset && end(&bytes) <= end(&shown.region);
-            fail(!within, Status::RefusedRegion)?;
+    ) -> Verdict {
+        if shown.has_ninth {
+            return Verdict::Malformed;
         }
+        let is_private = protection.contains(Protection::PRIVACY_ARGS);
+        // What is encrypted is not known before the digest is right.
+        let first_of = match is_private {
+            true => shown.capability.partition,
+            false => wanted.name.partition,
+        };
+        let first = self
+            .open(shown)
+            .and_then(|()| self.check_terms(shown, protection, first_of))
+            .and_then(|left| if is_private { Ok(()) } else { Self::check_access(&left, wanted) })
+            .and_then(|()| self.check_digest(held, shown));
+        if let Err(status) = first {
+            return Verdict::Refused(status);
+        }
+        let second = self
+            .check_terms(shown, protection, wanted.name.partition)
+            .and_then(|left| Self::check_access(&left, wanted));
+        second.map_or_else(Verdict::RefusedInPrivate, |()| Verdict::Done)
+    }
+
+    /// What is sealed is opened before anything else.
+    fn open(&self, shown: &Shown) -> Result<(), Status> {
+        if shown.sealed.is_some() {
+            self.key_of(&shown.capability)?;
+            fail(shown.is_forged, Status::RefusedDigest)?;
+        }
+        Ok(())
+    }
+
+    /// The number of the test's key that a capability was made with.
+    fn key_of(&self, shown: &Capability) -> Result<u8, Status> {
         let keys = &self.keys[index_of(shown.partition)];
         let known = [Some(keys.current), keys.previous].into_iter().flatten();
         let key = known.into_iter().find(|(epoch, _)| *epoch == shown.key_epoch);
-        let Some((_, key)) = key else { return Err(Status::RefusedEpoch) };
-        let version = match shown.object {
+        key.map(|(_, key)| key).ok_or(Status::RefusedEpoch)
+    }
+
+    /// Protection, minimum, chain and expiry, for the minimum of a partition: what is left at the end.
+    fn check_terms(
+        &self,
+        shown: &Shown,
+        protection: Protection,
+        partition: PartitionId,
+    ) -> Result<Capability, Status> {
+        let is_sealed = protection.contains(Protection::PRIVACY_CAPABILITY);
+        let is_meant = levels().contains(&protection) && is_sealed == shown.sealed.is_some();
+        let demanded = shown.capability.minimum_protection;
+        fail(!is_meant || !protection.contains(demanded), Status::RefusedProtection)?;
+        let minimum = self.drive_minimum | self.minimums[index_of(partition)];
+        fail(!demanded.contains(minimum), Status::RefusedMinimum)?;
+        let left = allowed(&shown.capability, &shown.chain)?;
+        let now = self.drive.now();
+        fail(now >= left.expires && left.expires != Timestamp::MAX, Status::RefusedExpired)?;
+        Ok(left)
+    }
+
+    /// Partition, object, rights and region.
+    fn check_access(left: &Capability, wanted: &Wanted) -> Result<(), Status> {
+        fail(left.partition != wanted.name.partition, Status::RefusedPartition)?;
+        fail(left.object != wanted.name.object, Status::RefusedObject)?;
+        fail(!left.rights.contains(wanted.rights), Status::RefusedRights)?;
+        if let Some(bytes) = wanted.bytes {
+            let end = |range: &ByteRange| range.offset.saturating_add(range.length);
+            let within = bytes.offset >= left.region.offset && end(&bytes) <= end(&left.region);
+            fail(!within, Status::RefusedRegion)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the key of what is held is that of what is shown.
+    fn check_digest(&self, held: &Held, shown: &Shown) -> Result<(), Status> {
+        let key = self.key_of(&shown.capability)?;
+        let version = match shown.capability.object {
             ObjectId(0) => Some(0),
             _ => self.objects.iter().find_map(|object| {
-                let is_it = object.name.object == shown.object
-                    && object.name.partition == shown.partition
+                let is_it = object.name.object == shown.capability.object
+                    && object.name.partition == shown.capability.partition
                     && object.data.is_some();
                 is_it.then_some(object.version)
             }),
         };
-        let genuine = *shown == held.capability && key == held.key && version == Some(held.version);
+        let genuine = shown.capability == held.capability
+            && shown.chain == held.chain
+            && key == held.key
+            && version == Some(held.version);
         fail(!genuine, Status::RefusedDigest)
     }
 
@@ -412,7 +587,7 @@ impl World {
     fn act(
         &mut self,
         held: &Held,
-        shown: &Capability,
+        shown: &Shown,
         protection: Protection,
         action: Action,
         target: Target,
@@ -424,27 +599,59 @@ impl World {
             (None, None) => (0, Action::Create),
         };
         let wanted = Wanted::new(action, self.objects[object].name, target);
-        let signer = Signer {
-            claimed: CredentialKey::Capability(*shown),
-            secret: Some(held.secret.clone()),
-        };
         let expected = self.decide(held, shown, protection, &wanted);
-        let request = Request { protection, ..wanted.request(signer) };
-        let answered = self.drive.ask(&request).unwrap();
+        let request = Request { protection, ..wanted.request(shown.signer(held)) };
         let what = || format!("{action:?} {target:?} with {shown:?} under {protection:?}");
-        if expected.is_ok() && action == Action::Remove && wanted.name.object == FIRST {
+        if expected == Verdict::Malformed {
+            self.assert_malformed(&request, shown);
+            self.seen.malformed += 1;
+            return;
+        }
+        let answered = self.drive.ask(&request).unwrap();
+        if expected == Verdict::Done && action == Action::Remove && wanted.name.object == FIRST {
             assert_eq!(answered.failed(), Status::NotPermitted, "a partition always has it");
             return;
         }
-        assert_eq!(answered.status, expected.err(), "{}", what());
-        if let Err(status) = expected {
-            *self.seen.refused.entry(status.into()).or_default() += 1;
-            assert!(!answered.proved && answered.data.is_empty(), "{}", what());
-            return;
+        match expected {
+            Verdict::Done => {
+                assert_eq!(answered.status, None, "{}", what());
+                assert!(answered.proved, "{}", what());
+                *self.seen.done.entry(format!("{action:?}")).or_default() += 1;
+                *self.seen.links.entry(held.chain.len()).or_default() += 1;
+                *self.seen.options.entry(protection.bits()).or_default() += 1;
+                self.apply(action, object, target, &answered);
+            }
+            Verdict::Refused(status) => {
+                assert_eq!(answered.status, Some(status), "{}", what());
+                assert!(!answered.proved && answered.data.is_empty(), "{}", what());
+                *self.seen.refused.entry(status.into()).or_default() += 1;
+            }
+            Verdict::RefusedInPrivate(status) => {
+                assert_eq!(answered.status, Some(status), "{}", what());
+                assert!(answered.proved && answered.data.is_empty(), "{}", what());
+                let readable = answered.sent_results.starts_with(&to_bytes(&u32::from(status)));
+                assert!(!readable, "{}", what());
+                *self.seen.refused_in_private.entry(status.into()).or_default() += 1;
+            }
+            Verdict::Malformed => unreachable!("it was told above"),
         }
-        assert!(answered.proved, "{}", what());
-        *self.seen.done.entry(format!("{action:?}")).or_default() += 1;
-        self.apply(action, object, target, &answered);
+    }
+
+    /// The request with one narrowing more than there may be.
+    fn assert_malformed(&self, request: &Request<'_>, shown: &Shown) {
+        let capability = if shown.sealed.is_some() { 104 } else { 64 };
+        let ninth = |bytes: &mut Vec<u8>| {
+            let last = bytes[bytes.len() - NARROWING_BYTES..].to_vec();
+            bytes.extend_from_slice(&last);
+            bytes[20 + capability + 3] += 1;
+        };
+        let request = Request { tamper_credential: Some(&ninth), ..request.clone() };
+        let Err(ChannelError::Rejected { reason: ReplyError::Denied(denial), .. }) =
+            self.drive.ask(&request)
+        else {
+            panic!("nine narrowings are taken");
+        };
+        assert_eq!(denial, nasd_rpc::Denial::Auth(AuthStatus::BadCredential));
     }
 
     /// What the request did, to the reference.
@@ -506,6 +713,11 @@ impl World {
             assert_eq!(found, expected);
         }
     }
+}
+
+/// The status, if the condition holds.
+fn fail(condition: bool, status: Status) -> Result<(), Status> {
+    if condition { Err(status) } else { Ok(()) }
 }
 
 /// A request, and what it needs.
@@ -596,36 +808,46 @@ fn nobody_reaches_beyond_what_was_granted() {
         ..ProptestConfig::default()
     };
     let seen = RefCell::new(Seen::default());
-    let outcome = TestRunner::new(config).run(&vec(steps(), 1..160), |steps| {
+    let outcome = TestRunner::new(config).run(&vec(steps(), 40..180), |steps| {
         let mut world = World::new();
         for step in &steps {
             world.step(step);
             world.compare();
         }
-        let mut seen = seen.borrow_mut();
-        for (action, count) in world.seen.done {
-            *seen.done.entry(action).or_default() += count;
-        }
-        for (status, count) in world.seen.refused {
-            *seen.refused.entry(status).or_default() += count;
-        }
+        seen.borrow_mut().add(world.seen);
         Ok(())
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
-    let Seen { done, refused } = seen.into_inner();
+    assert_enough(&seen.into_inner());
+}
+
+/// A model that saw too little has shown nothing.
+fn assert_enough(seen: &Seen) {
+    let Seen { done, refused, refused_in_private, malformed, links, options } = seen;
+    println!("{done:?} {refused:?} {refused_in_private:?} {malformed} {links:?} {options:?}");
     assert_eq!(done.len(), 8, "each action succeeds at times: {done:?}");
-    let statuses = [
-        Status::RefusedProtection,
-        Status::RefusedMinimum,
-        Status::RefusedExpired,
+    let statuses = |statuses: &[Status]| -> BTreeSet<u32> {
+        statuses.iter().map(|status| u32::from(*status)).collect()
+    };
+    let by_arguments = [
         Status::RefusedPartition,
         Status::RefusedObject,
         Status::RefusedRights,
         Status::RefusedRegion,
+    ];
+    let before = [
+        Status::RefusedProtection,
+        Status::RefusedMinimum,
+        Status::RefusedChain,
+        Status::RefusedExpired,
         Status::RefusedEpoch,
         Status::RefusedDigest,
     ];
-    let statuses: BTreeSet<u32> = statuses.into_iter().map(u32::from).collect();
-    assert_eq!(refused.keys().copied().collect::<BTreeSet<_>>(), statuses, "{refused:?}");
-    println!("{done:?} {refused:?}");
+    let all = statuses(&[&before[..], &by_arguments].concat());
+    assert_eq!(refused.keys().copied().collect::<BTreeSet<_>>(), all, "{refused:?}");
+    let private: BTreeSet<u32> = refused_in_private.keys().copied().collect();
+    assert!(private.is_superset(&statuses(&by_arguments)), "{refused_in_private:?}");
+    assert!(*malformed > 0, "nobody has tried nine narrowings");
+    assert!([0, 1, 8].iter().all(|count| links.contains_key(count)), "{links:?}");
+    assert_eq!(options.len(), levels().len() - 1, "each set but the empty one: {options:?}");
 }

@@ -1,5 +1,6 @@
-//! Everything that eight clients send with one capability, over many connections, is recorded on the way
-//! and sent once more, byte by byte: to the same drive, and after it was started anew.
+//! Everything that eight clients send with one capability, over many connections and under every kind of
+//! protection, is recorded on the way and sent once more, byte by byte: to the same drive, and after it
+//! was started anew.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod common;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use nasd_capability::{NonceSource, SecretKey, capability_key};
+use nasd_capability::{NonceSource, SealingKeys, SecretKey, capability_key};
 use nasd_client::{Authority, ConnectOptions, DriveClient};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{FlushpartitionArguments, Procedure, ReadArguments};
@@ -108,11 +109,24 @@ fn replay(drive: &TestDrive, stream: &[u8]) -> usize {
     refused
 }
 
+/// How a client's requests are protected: in private, and with a sealed capability, as well as not.
+fn protection_of(client: usize) -> Protection {
+    let both = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+    [
+        both,
+        Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS,
+        Protection::SUPPORTED,
+        Protection::UNDERSTOOD,
+    ][client % 4]
+}
+
 /// All clients at work; none is refused anything.
-fn work(address: SocketAddr, name: ObjectName, authority: &Authority) {
+fn work(address: SocketAddr, name: ObjectName, issued: &IssuedCapability) {
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
+            let authority = Authority::capability(issued, protection_of(client));
             scope.spawn(move || {
+                let authority = &authority;
                 for connection in 0..CONNECTIONS {
                     let options = ConnectOptions { connections: 1, ..ConnectOptions::default() };
                     let drive = DriveClient::tcp(address.to_string(), Some(DRIVE), &options);
@@ -159,17 +173,20 @@ fn nothing_that_was_recorded_passes_again() {
     let mut drive = TestDrive::on(Arc::clone(&device), options.clone(), START);
     let name = drive.new_object();
     let capability = drive.capability(name);
-    let key = capability_key(&SecretKey::new(key_of(WORKING_KEY)), &capability, 5);
-    let issued = IssuedCapability { capability, key, sealed: None };
-    let protection = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
+    let working = SecretKey::new(key_of(WORKING_KEY));
+    let key = capability_key(&working, &capability, 5);
+    let sealed = Some(SealingKeys::new(&working).seal(&capability));
     let (address, streams) = record(drive.server().address());
-    work(address, name, &Authority::capability(&issued, protection));
+    work(address, name, &IssuedCapability { capability, key, sealed });
     // If anything passed once more, this would not stay.
     let overwritten = vec![0xee; 1000 * BLOCK];
     drive.write(name, 0, &overwritten);
     let flush = FlushpartitionArguments { partition: PARTITION };
     assert!(drive.by(Signer::working(), Procedure::Flushpartition, &flush).status.is_none());
     let streams = streams.lock().unwrap().clone();
+    let private = streams.iter().flat_map(|stream| records(stream));
+    let private = private.filter(|record| word(record, 5) == u32::from(Procedure::Private)).count();
+    assert_eq!(private, CLIENTS * CONNECTIONS * REQUESTS * 3 * 3 / 4, "three clients of four");
     for round in 0..3 {
         let refused: usize = streams.iter().map(|stream| replay(&drive, stream)).sum();
         assert!(refused >= CLIENTS * CONNECTIONS * REQUESTS * 3, "{refused} in round {round}");

@@ -298,14 +298,16 @@ fn readers_who_do_not_take_encrypted_data_get_no_more_memory_than_there_is() {
     let private = BOTH | Protection::PRIVACY_DATA;
     let request = Request { protection: private, ..request };
     assert!(drive.ask(&request).unwrap().data == pattern(1, LARGE));
-    let stuck: Vec<_> = (0..12).map(|_| drive.ask_without_taking(&request, 6)).collect();
     let begun = std::time::Instant::now();
+    // Some of them may find too little to be stuck, as others are just being answered.
+    let mut stuck = Vec::new();
     let busy = loop {
+        stuck.push(drive.ask_without_taking(&request, 6));
         let answered = drive.ask(&request).unwrap();
         if answered.status.is_some() {
             break answered.failed();
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "there is always more");
+        assert!(stuck.len() < 100, "there is always more");
     };
     assert_eq!(busy, Status::Busy);
     // What needs no memory is answered.

@@ -4,7 +4,8 @@
 //! (CMU-CS-97-118, sections 3 and 3.1). All durable state is on the drives; a manager that dies
 //! is started anew, anywhere, and loses nothing that it has answered.
 //!
-//! * [`ManagerServer`], [`ManagerConfig`]: a manager that serves;
+//! * [`ManagerServer`], [`ManagerConfig`]: a manager that serves; [`ManagerService`] is one without a
+//!   socket;
 //! * [`namespace`]: the operations, over any [`objects::ObjectStore`];
 //! * [`permission`], [`caller`]: who may do what, on whose behalf;
 //! * [`directory`], [`file_record`], [`volume`], [`intent`]: the formats on the drives, which
@@ -40,3 +41,4 @@ pub use caller::Caller;
 pub use config::{ConfigError, DriveConfig, ManagerConfig};
 pub use namespace::{Namespace, NamespaceOptions, Outcome, RootOptions, StartError};
 pub use server::{ManagerServer, ServerError};
+pub use service::ManagerService;

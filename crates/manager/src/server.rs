@@ -5,27 +5,17 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use nasd_protocol::manager::DriveAddress;
 use nasd_transport::{Server, ServerOptions, ServerTls};
-use nasd_types::Timestamp;
 use nasd_types::limits::MAX_HEAD_BYTES;
 use thiserror::Error;
 
-use crate::administration::Administration;
 use crate::config::{ConfigError, ManagerConfig};
-use crate::keys::WorkingKeys;
-use crate::mint::MintOptions;
-use crate::namespace::{Namespace, NamespaceOptions, StartError};
+use crate::namespace::{Namespace, StartError};
 use crate::objects::ObjectStore;
-use crate::objects::remote::RemoteDrives;
 use crate::rotation::Rotation;
-use crate::service::{ManagerService, ServiceFacts};
-
-/// How long a capability to be handed on is good at most where working keys are not changed by
-/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
-const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
+use crate::service::ManagerService;
 
 /// Calls of one connection under way at a time. Those that wait for a drive that is away take one
 /// each; the others must find one free.
@@ -75,15 +65,7 @@ impl ManagerServer {
         listener: TcpListener,
         tls: Option<ServerTls>,
     ) -> Result<ManagerServer, ServerError> {
-        config.check()?;
-        let keys = working_keys(config);
-        let drives = Arc::new(RemoteDrives::new(config, Arc::clone(&keys)));
-        let rotation = config
-            .keeper
-            .as_ref()
-            .map(|_| Arc::new(Rotation::new(Arc::clone(&drives), config.rotation_interval)));
-        let administration = Administration::new(rotation, config.members.clone());
-        ManagerServer::assemble(drives, keys, administration, config, listener, tls)
+        ManagerServer::serve(ManagerService::open(config)?, config, listener, tls)
     }
 
     /// The same over any objects, whose working keys never change.
@@ -96,15 +78,11 @@ impl ManagerServer {
         listener: TcpListener,
         tls: Option<ServerTls>,
     ) -> Result<ManagerServer, ServerError> {
-        let keys = working_keys(config);
-        let administration = Administration::new(None, config.members.clone());
-        ManagerServer::assemble(objects, keys, administration, config, listener, tls)
+        ManagerServer::serve(ManagerService::over(objects, config)?, config, listener, tls)
     }
 
-    fn assemble(
-        objects: Arc<dyn ObjectStore>,
-        keys: Arc<WorkingKeys>,
-        administration: Administration,
+    fn serve(
+        service: ManagerService,
         config: &ManagerConfig,
         listener: TcpListener,
         tls: Option<ServerTls>,
@@ -112,23 +90,20 @@ impl ManagerServer {
         if tls.is_none() {
             tracing::warn!("serving without TLS: callers are believed whatever they say");
         }
-        let namespace = Namespace::open(Arc::clone(&objects), namespace_options(config, keys))?;
-        let namespace = Arc::new(namespace);
-        let administration = Arc::new(administration);
-        let asked = Arc::clone(&administration);
-        let service = ManagerService::new(Arc::clone(&namespace), objects, facts(config), asked);
+        let service = Arc::new(service);
         let options = ServerOptions {
             name: "nasd-manager".to_owned(),
             max_outstanding: MAX_OUTSTANDING,
             max_record_bytes: MAX_HEAD_BYTES,
             ..ServerOptions::default()
         };
-        let server = Server::start(listener, tls, Arc::new(service), options)?;
-        administration.attend(server.guests());
-        let address = server.address();
+        let server = Server::start(listener, tls, Arc::clone(&service), options)?;
+        service.administration().attend(server.guests());
+        let (address, namespace) = (server.address(), Arc::clone(service.namespace()));
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let mut manager = ManagerServer { namespace, server, address, stop, threads: Vec::new() };
-        manager.start_threads(administration.rotation(), config.housekeeping_interval)?;
+        let rotation = service.administration().rotation();
+        manager.start_threads(rotation, config.housekeeping_interval)?;
         tracing::info!(%address, volume = %config.volume, "serving");
         Ok(manager)
     }
@@ -214,42 +189,4 @@ fn start_repeating(
             work();
         }
     })
-}
-
-fn working_keys(config: &ManagerConfig) -> Arc<WorkingKeys> {
-    let keys = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
-    Arc::new(WorkingKeys::new(keys, config.keeper.clone()))
-}
-
-fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> NamespaceOptions {
-    NamespaceOptions {
-        cell: config.cell,
-        volume: config.volume.as_bytes().to_vec(),
-        home: config.home,
-        root: config.root,
-        keys,
-        mint: MintOptions {
-            lifetime: config.capability_lifetime,
-            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
-            minimum_protection: config.protection,
-        },
-        directory_cache_bytes: config.directory_cache_bytes,
-        record_cache_entries: config.record_cache_entries,
-    }
-}
-
-fn facts(config: &ManagerConfig) -> ServiceFacts {
-    let address = |drive: &crate::config::DriveConfig| DriveAddress {
-        drive: drive.id,
-        address: drive.address.clone(),
-        index: drive.index,
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    ServiceFacts {
-        cell: config.cell,
-        volume: config.volume.clone(),
-        drives: config.drives.iter().map(address).collect(),
-        protection: config.protection,
-        started: Timestamp::from_parts(now.as_secs(), now.subsec_nanos()),
-    }
 }

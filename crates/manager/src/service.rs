@@ -1,7 +1,11 @@
 //! The manager's program as a service of the transport: who calls, which operation, what answer.
+//!
+//! [`ManagerService::open`] is a manager without a socket and without threads; [`crate::ManagerServer`]
+//! gives it both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
@@ -12,7 +16,7 @@ use nasd_protocol::manager::{
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
+    AcceptStatus, Answer, Arriving, Attempt, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
     ReplyVerifier, Service, Waits,
 };
 use nasd_types::limits::MAX_HEAD_BYTES;
@@ -21,8 +25,18 @@ use nasd_xdr::{Encoder, from_bytes, to_bytes};
 
 use crate::administration::Administration;
 use crate::caller::Caller;
-use crate::namespace::{Namespace, Outcome};
+use crate::config::{DriveConfig, ManagerConfig};
+use crate::keys::WorkingKeys;
+use crate::mint::MintOptions;
+use crate::namespace::{Namespace, NamespaceOptions, Outcome, StartError};
 use crate::objects::ObjectStore;
+use crate::objects::remote::RemoteDrives;
+use crate::rotation::Rotation;
+use crate::server::ServerError;
+
+/// How long a capability to be handed on is good at most where working keys are not changed by
+/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
+const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Bytes of a record around its credentials and arguments, or around its results: the record
 /// mark, the words of the head, and the lengths of two empty verifiers.
@@ -31,17 +45,15 @@ const REPLY_FRAME_BYTES: u64 = 4 + 12 + 8 + 4;
 
 /// What the status answer needs besides the name space.
 #[derive(Clone, Debug)]
-pub struct ServiceFacts {
-    /// The cell.
-    pub cell: CellId,
-    /// The volume's name.
-    pub volume: Name,
-    /// The drives as clients are told of them.
-    pub drives: Vec<DriveAddress>,
-    /// Protection options that clients should use.
-    pub protection: Protection,
+struct ServiceFacts {
+    cell: CellId,
+    volume: Name,
+    /// As clients are told of them.
+    drives: Vec<DriveAddress>,
+    /// Options that clients should use.
+    protection: Protection,
     /// When the manager was started, by its own clock.
-    pub started: Timestamp,
+    started: Timestamp,
 }
 
 #[derive(Debug, Default)]
@@ -56,21 +68,63 @@ pub struct ManagerService {
     namespace: Arc<Namespace>,
     objects: Arc<dyn ObjectStore>,
     facts: ServiceFacts,
-    administration: Arc<Administration>,
+    administration: Administration,
     counters: Counters,
 }
 
 type Reply = Answer<Vec<u8>>;
 
 impl ManagerService {
-    /// A service of a name space over these drives.
-    pub(crate) fn new(
-        namespace: Arc<Namespace>,
+    /// Opens the volume of a configuration, making it at the first start. Waits for the volume's home
+    /// up to the configured patience.
+    ///
+    /// # Errors
+    /// `Config` or `Start`.
+    pub fn open(config: &ManagerConfig) -> Result<ManagerService, ServerError> {
+        config.check()?;
+        let keys = working_keys(config);
+        let drives = Arc::new(RemoteDrives::new(config, Arc::clone(&keys)));
+        let rotation = config
+            .keeper
+            .as_ref()
+            .map(|_| Arc::new(Rotation::new(Arc::clone(&drives), config.rotation_interval)));
+        Ok(ManagerService::assemble(drives, keys, rotation, config)?)
+    }
+
+    /// The same over any objects, whose working keys never change.
+    ///
+    /// # Errors
+    /// `Start`.
+    pub fn over(
         objects: Arc<dyn ObjectStore>,
-        facts: ServiceFacts,
-        administration: Arc<Administration>,
-    ) -> ManagerService {
-        ManagerService { namespace, objects, facts, administration, counters: Counters::default() }
+        config: &ManagerConfig,
+    ) -> Result<ManagerService, ServerError> {
+        Ok(ManagerService::assemble(objects, working_keys(config), None, config)?)
+    }
+
+    fn assemble(
+        objects: Arc<dyn ObjectStore>,
+        keys: Arc<WorkingKeys>,
+        rotation: Option<Arc<Rotation>>,
+        config: &ManagerConfig,
+    ) -> Result<ManagerService, StartError> {
+        let options = namespace_options(config, keys);
+        Ok(ManagerService {
+            namespace: Arc::new(Namespace::open(Arc::clone(&objects), options)?),
+            objects,
+            facts: facts(config),
+            administration: Administration::new(rotation, config.members.clone()),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The name space that it serves.
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        &self.namespace
+    }
+
+    pub(crate) fn administration(&self) -> &Administration {
+        &self.administration
     }
 
     fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
@@ -239,6 +293,44 @@ fn fit(mut status: CellStatus) -> CellStatus {
     status
 }
 
+fn working_keys(config: &ManagerConfig) -> Arc<WorkingKeys> {
+    let keys = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
+    Arc::new(WorkingKeys::new(keys, config.keeper.clone()))
+}
+
+fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> NamespaceOptions {
+    NamespaceOptions {
+        cell: config.cell,
+        volume: config.volume.as_bytes().to_vec(),
+        home: config.home,
+        root: config.root,
+        keys,
+        mint: MintOptions {
+            lifetime: config.capability_lifetime,
+            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
+            minimum_protection: config.protection,
+        },
+        directory_cache_bytes: config.directory_cache_bytes,
+        record_cache_entries: config.record_cache_entries,
+    }
+}
+
+fn facts(config: &ManagerConfig) -> ServiceFacts {
+    let address = |drive: &DriveConfig| DriveAddress {
+        drive: drive.id,
+        address: drive.address.clone(),
+        index: drive.index,
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ServiceFacts {
+        cell: config.cell,
+        volume: config.volume.clone(),
+        drives: config.drives.iter().map(address).collect(),
+        protection: config.protection,
+        started: Timestamp::from_parts(now.as_secs(), now.subsec_nanos()),
+    }
+}
+
 impl Service for ManagerService {
     type Payload = NoPayload;
     type Segment = Vec<u8>;
@@ -247,11 +339,11 @@ impl Service for ManagerService {
         Receive::Whole
     }
 
-    fn waits(&self, head: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> Waits {
-        match procedure_of(head) {
-            Ok(Procedure::Null) | Err(_) => Waits::Never,
+    fn attempt(&self, call: Call<'_, NoPayload>) -> Attempt<NoPayload, Vec<u8>> {
+        match procedure_of(call.head) {
+            Ok(Procedure::Null) | Err(_) => Attempt::Answered(self.execute(call)),
             // Whatever needs a drive may have to wait for it.
-            Ok(_) => Waits::Alone,
+            Ok(_) => Attempt::Waits(Waits::Alone, call.payload),
         }
     }
 

@@ -1,108 +1,22 @@
 //! The hexadecimal examples of `docs/wire-protocol.md` are what the encoders make, and what the
 //! decoders take apart. A block that differs is printed as it should be.
 
-use nasd_capability::{
-    Capability, CoveredData, DigestKeys, Nonce, SealedKey, SecretKey, Suite, Way, capability_key,
-    procedure_bytes,
-};
+mod document;
+
+use document::*;
+use nasd_capability::{CoveredData, DigestKeys, SealedKey, SecretKey, Suite, Way, procedure_bytes};
 use nasd_protocol::drive::{
-    self, PartitionKey, ReadArguments, ReadData, SetpartitionkeyArguments, WriteArguments, Written,
+    self, PartitionKey, Procedure, SetpartitionkeyArguments, WriteArguments,
 };
-use nasd_protocol::{
-    AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result, encode_result, xdr_pad,
-};
-use nasd_rpc::{
-    AcceptStatus, CallHead, OpaqueAuth, RecordMark, ReplyBody, ReplyHead, begin_record, seal_record,
-};
-use nasd_types::{
-    AuditId, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights, Timestamp,
-};
-use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, to_bytes};
+use nasd_protocol::{Credential, CredentialKey, Status, Verifier, decode_result, xdr_pad};
+use nasd_rpc::{CallHead, OpaqueAuth, RecordMark, ReplyHead};
+use nasd_types::Protection;
+use nasd_xdr::{Decoder, XdrDecode, XdrEncode};
 
 const DOCUMENT: &str = "docs/wire-protocol.md";
 
-const OBJECT: ObjectName = ObjectName { partition: PartitionId(3), object: ObjectId(0x44) };
-
-const ACCESS_CONTROL_VERSION: u64 = 5;
-
-const REQUEST_NONCE: Nonce =
-    Nonce { timestamp: Timestamp(0x1797_9cfe_362a_0000), unique: 0xabcd_ef01_2300_002a };
-
-const REPLY_NONCE: Nonce =
-    Nonce { timestamp: Timestamp(0x1797_9cfe_362b_86a0), unique: 0x1122_3344_5500_0007 };
-
-const DATA: &[u8] = b"hello, disk";
-
-/// Mark, xid, message type, RPC version, program, version, procedure.
-const CALL_WORDS: &[(usize, &str)] = &[
-    (4, "record mark: last fragment, and its length"),
-    (4, "xid"),
-    (4, "message type: call"),
-    (4, "RPC version"),
-    (4, "program"),
-    (4, "version"),
-];
-
-const NO_AUTH: &[(usize, &str)] =
-    &[(8, "credential: AUTH_NONE, empty"), (8, "verifier: AUTH_NONE, empty")];
-
-const CAPABILITY: &[(usize, &str)] = &[
-    (4, "credential: flavor NASD"),
-    (4, "length of its body: 88"),
-    (4, "key: NASD_KEY_CAPABILITY"),
-    (4, "suite: BLAKE3"),
-    (4, "protection"),
-    (4, "key partition: 0 with a capability"),
-    (4, "shown: NASD_SHOWN_CAPABILITY"),
-    (8, "capability: drive"),
-    (4, "partition"),
-    (8, "object"),
-    (8, "region offset"),
-    (8, "region length"),
-    (4, "rights: READ, WRITE, GETATTR"),
-    (8, "expires"),
-    (8, "audit identifier"),
-    (4, "minimum protection: INTEGRITY_ARGS"),
-    (4, "key epoch"),
-    (4, "narrowings: none"),
-];
-
-const VERIFIER: &[(usize, &str)] = &[
-    (4, "verifier: flavor NASD"),
-    (4, "length of its body: 32"),
-    (8, "nonce: timestamp"),
-    (8, "unique"),
-    (16, "digest"),
-];
-
-const DATA_VERIFIER: &[(usize, &str)] = &[
-    (4, "verifier: flavor NASD"),
-    (4, "length of its body: 48, as the data are covered"),
-    (8, "nonce: timestamp"),
-    (8, "unique"),
-    (16, "digest"),
-    (16, "data tag"),
-];
-
-const REPLY_WORDS: &[(usize, &str)] = &[
-    (4, "record mark: last fragment, and its length"),
-    (4, "xid"),
-    (4, "message type: reply"),
-    (4, "accepted"),
-];
-
-const REGION: &[(usize, &str)] = &[
-    (4, "partition"),
-    (8, "object"),
-    (4, "regions: one"),
-    (8, "offset"),
-    (8, "length"),
-    (8, "stride"),
-    (4, "count"),
-];
-
-fn working_key() -> SecretKey {
-    SecretKey::new(std::array::from_fn(|index| index as u8))
+fn check(name: &str, expected: &str) {
+    document::check(DOCUMENT, name, expected);
 }
 
 fn partition_key() -> SecretKey {
@@ -118,104 +32,10 @@ fn sealed_key() -> SealedKey {
     )
 }
 
-fn capability() -> Capability {
-    Capability {
-        drive: DriveId(0x0102_0304_0506_0708),
-        partition: OBJECT.partition,
-        object: OBJECT.object,
-        region: ByteRange { offset: 0, length: 0x10_0000 },
-        rights: Rights::READ | Rights::WRITE | Rights::GETATTR,
-        expires: REQUEST_NONCE.timestamp.plus_ns(600 * Timestamp::SECOND_NS),
-        audit_id: AuditId(0xa0d17),
-        minimum_protection: Protection::INTEGRITY_ARGS,
-        key_epoch: 9,
-    }
-}
-
-fn digest_keys() -> DigestKeys {
-    let key = capability_key(&working_key(), &capability(), ACCESS_CONTROL_VERSION);
-    DigestKeys::new(&key, Suite::Blake3)
-}
-
-/// A record of `head`, then `data` and its padding, as a transport sends it.
-fn record(head: impl FnOnce(&mut Encoder), data: &[u8]) -> Vec<u8> {
-    let mut out = begin_record(256);
-    head(&mut out);
-    let mut record = out.into_bytes();
-    let pad = xdr_pad(data.len());
-    seal_record(&mut record, data.len() + pad).expect("examples are short");
-    record.extend_from_slice(data);
-    record.extend_from_slice(&[0; 3][..pad]);
-    record
-}
-
-/// A call by the capability, protected as asked.
-fn call(
-    xid: u32,
-    procedure: drive::Procedure,
-    protection: Protection,
-    arguments: &[u8],
-    data: &[u8],
-) -> Vec<u8> {
-    let key = CredentialKey::Capability(capability());
-    call_by(key, &digest_keys(), xid, procedure, protection, arguments, data)
-}
-
-/// A call by any key.
-fn call_by(
-    key: CredentialKey,
-    keys: &DigestKeys,
-    xid: u32,
-    procedure: drive::Procedure,
-    protection: Protection,
-    arguments: &[u8],
-    data: &[u8],
-) -> Vec<u8> {
-    let credential = Credential::new(key, Suite::Blake3, protection).to_body();
-    let selector = procedure_bytes(drive::PROGRAM, drive::VERSION, procedure.into());
-    let covered = [&selector[..], &credential, arguments];
-    let covers_data = protection.contains(Protection::INTEGRITY_DATA);
-    let data_tag = covers_data.then(|| keys.data(Way::Request, &REQUEST_NONCE, &[data]));
-    let digest = keys.request(&REQUEST_NONCE, &covered, data_tag.as_ref());
-    let data_tag = data_tag.map(|data| data.tag);
-    let verifier = Verifier { nonce: REQUEST_NONCE, digest, data_tag }.to_body();
-    let head = CallHead {
-        xid,
-        program: drive::PROGRAM,
-        version: drive::VERSION,
-        procedure: procedure.into(),
-        credential: OpaqueAuth { flavor: AUTH_FLAVOR, body: &credential },
-        verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &verifier },
-    };
-    let encode = |out: &mut Encoder| {
-        head.encode(out);
-        out.opaque_fixed(arguments);
-    };
-    record(encode, data)
-}
-
-fn reply(xid: u32, verifier: &Verifier, results: &[u8], data: &[u8]) -> Vec<u8> {
-    let body = verifier.to_body();
-    let verifier = OpaqueAuth { flavor: AUTH_FLAVOR, body: &body };
-    let status = AcceptStatus::Success;
-    let head = ReplyHead { xid, body: ReplyBody::Accepted { verifier, status } };
-    let encode = |out: &mut Encoder| {
-        head.encode(out);
-        out.opaque_fixed(results);
-    };
-    record(encode, data)
-}
-
 /// A successful reply with a digest that does not cover its data.
 fn proved_reply(xid: u32, results: &[u8], data: &[u8]) -> Vec<u8> {
-    let digest = digest_keys().reply(&REQUEST_NONCE, &REPLY_NONCE, &[results], None);
+    let digest = digest_keys(Suite::Blake3).reply(&REQUEST_NONCE, &REPLY_NONCE, &[results], None);
     reply(xid, &Verifier::plain(REPLY_NONCE, digest), results, data)
-}
-
-fn result_bytes<T: XdrEncode>(result: Result<T, Status>) -> Vec<u8> {
-    let mut out = Encoder::new();
-    encode_result(&result, &mut out);
-    out.into_bytes()
 }
 
 fn inquiry_call() -> Vec<u8> {
@@ -230,85 +50,24 @@ fn inquiry_call() -> Vec<u8> {
     record(|out| head.encode(out), &[])
 }
 
-fn read_arguments() -> ReadArguments {
-    ReadArguments::single(OBJECT, 4096, 65536)
-}
-
 fn read_call() -> Vec<u8> {
-    let arguments = to_bytes(&read_arguments());
-    call(2, drive::Procedure::Read, Protection::INTEGRITY_ARGS, &arguments, &[])
-}
-
-fn read_data() -> ReadData {
-    ReadData {
-        logical_size: 4096 + DATA.len() as u64,
-        fs_data_modify_time: Timestamp(0x1797_9cfe_0000_0000),
-        data_length: DATA.len(),
-    }
-}
-
-fn write_arguments() -> WriteArguments {
-    WriteArguments::single(OBJECT, 4096, DATA.len(), false)
+    let protection = Protection::INTEGRITY_ARGS;
+    Call::new(2, Procedure::Read, protection, Suite::Blake3, &read_arguments()).bytes()
 }
 
 fn write_call() -> Vec<u8> {
     let protection = Protection::INTEGRITY_ARGS | Protection::INTEGRITY_DATA;
-    let arguments = to_bytes(&write_arguments());
-    call(3, drive::Procedure::Write, protection, &arguments, DATA)
-}
-
-fn written() -> Written {
-    Written {
-        instance: 0x77,
-        length: DATA.len() as u64,
-        logical_size: read_data().logical_size,
-        fs_data_modify_time: read_data().fs_data_modify_time,
-    }
-}
-
-/// `bytes` in lines of at most 16, each with its meaning at the first of its lines.
-fn annotated(bytes: &[u8], parts: &[&[(usize, &str)]]) -> String {
-    let mut text = String::new();
-    let mut rest = bytes;
-    for (length, meaning) in parts.iter().flat_map(|part| part.iter()) {
-        let (field, after) = rest.split_at(*length);
-        rest = after;
-        for (index, line) in field.chunks(16).enumerate() {
-            let words: Vec<String> = line
-                .chunks(4)
-                .map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect())
-                .collect();
-            let meaning = if index == 0 { *meaning } else { "" };
-            text.push_str(format!("{:<37}{meaning}", words.join(" ")).trim_end());
-            text.push('\n');
-        }
-    }
-    assert_eq!(rest, &[] as &[u8], "bytes without a meaning");
-    text
-}
-
-/// Checks that the document has this block under ```` ```text NAME ````.
-fn check(name: &str, expected: &str) {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(DOCUMENT);
-    let document = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let opening = format!("```text {name}\n");
-    let block = document
-        .split_once(&opening)
-        .and_then(|(_, rest)| rest.split_once("```"))
-        .map_or("", |(block, _)| block);
-    assert_eq!(block, expected, "{DOCUMENT} should have:\n{opening}{expected}```\n");
+    let call = Call::new(3, Procedure::Write, protection, Suite::Blake3, &write_arguments());
+    Call { data: DATA, ..call }.bytes()
 }
 
 #[test]
 fn keys_are_those_of_the_document() {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let key = capability_key(&working_key(), &capability(), ACCESS_CONTROL_VERSION);
     let expected = format!(
         "working key             {}\naccess control version  {ACCESS_CONTROL_VERSION}\n\
          capability key          {}\n",
         hex(working_key().expose()),
-        hex(key.expose()),
+        hex(key().expose()),
     );
     check("example-keys", &expected);
 }
@@ -379,7 +138,6 @@ fn a_refusal_is_that_of_the_document() {
 
 #[test]
 fn a_sealed_key_is_that_of_the_document() {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let value = sealed_key();
     let expected = format!(
         "partition key           {}\nnew working key         {}\nsalt                    {}\n\
@@ -398,15 +156,11 @@ fn a_sealed_key_is_that_of_the_document() {
         epoch: 9,
         value,
     };
-    let bytes = call_by(
-        CredentialKey::Partition(OBJECT.partition),
-        &DigestKeys::new(&partition_key(), Suite::Blake3),
-        4,
-        drive::Procedure::Setpartitionkey,
-        Protection::INTEGRITY_ARGS,
-        &to_bytes(&arguments),
-        &[],
-    );
+    let protection = Protection::INTEGRITY_ARGS;
+    let call = Call::new(4, Procedure::Setpartitionkey, protection, Suite::Blake3, &arguments);
+    let key = CredentialKey::Partition(OBJECT.partition);
+    let keys = DigestKeys::new(&partition_key(), Suite::Blake3);
+    let bytes = Call { key, keys, ..call }.bytes();
     let credential: &[_] = &[
         (4, "procedure: SETPARTITIONKEY"),
         (4, "credential: flavor NASD"),
@@ -451,9 +205,9 @@ fn the_examples_decode_to_what_was_meant() {
     // The digest first, and then the data, against what was announced of them.
     let length = arguments.data_length as u64;
     let announced = CoveredData { length, tag: verifier.data_tag.unwrap() };
-    let digest = digest_keys().request(&verifier.nonce, &covered, Some(&announced));
+    let digest = digest_keys(Suite::Blake3).request(&verifier.nonce, &covered, Some(&announced));
     assert_eq!(digest, verifier.digest);
-    assert_eq!(digest_keys().data(Way::Request, &verifier.nonce, &[&data]), announced);
+    assert_eq!(digest_keys(Suite::Blake3).data(Way::Request, &verifier.nonce, &[&data]), announced);
 
     let results = result_bytes(Ok(read_data()));
     let bytes = proved_reply(2, &results, DATA);
@@ -462,6 +216,11 @@ fn the_examples_decode_to_what_was_meant() {
     let verifier = Verifier::from_opaque(&head.success().unwrap()).unwrap();
     let start = input.position();
     assert_eq!(decode_result(&mut input), Ok(Ok::<_, Status>(read_data())));
-    let digest = digest_keys().reply(&REQUEST_NONCE, &verifier.nonce, &[input.since(start)], None);
+    let digest = digest_keys(Suite::Blake3).reply(
+        &REQUEST_NONCE,
+        &verifier.nonce,
+        &[input.since(start)],
+        None,
+    );
     assert_eq!(digest, verifier.digest);
 }

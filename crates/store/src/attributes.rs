@@ -232,6 +232,12 @@ impl Store {
         }
     }
 
+    /// The same of an object that is in memory; `None` if it is not, which says nothing of whether there
+    /// is one.
+    pub fn locate_in_memory(&self, name: ObjectName) -> Option<Located> {
+        self.table.get(name).ok().map(Located)
+    }
+
     /// The attribute that the authority check needs; `Ok(None)` when there is no such object.
     pub fn access_control_version(&self, name: ObjectName) -> Result<Option<u64>, StoreError> {
         Ok(self.locate(name)?.and_then(|found| found.access_control_version()))

@@ -8,7 +8,8 @@ use nasd_device::{FRAME_BYTES, Frame};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ByteRange, ObjectName};
 
-use crate::frames::{BlockSet, FRAME_BLOCKS, View, set, touched};
+use crate::cache::FramesGuard;
+use crate::frames::{BlockSet, FRAME_BLOCKS, FrameMap, View, set, touched};
 use crate::medium::{Load, Piece, mapped_blocks};
 use crate::object::{Body, Object};
 use crate::{ReadData, Segment, Store, StoreError};
@@ -63,35 +64,77 @@ impl Store {
         self.read_object(&found.0, range)
     }
 
+    /// The same if that needs neither the device nor a lock that somebody holds, as far as can be told
+    /// quickly; `None` if it may.
+    pub fn read_cached(
+        &self,
+        found: &Located,
+        range: ByteRange,
+    ) -> Option<Result<ReadData, StoreError>> {
+        let Located(object) = found;
+        let body = object.try_read()?;
+        let range = match self.readable(object, &body, range) {
+            Ok(range) => range,
+            Err(error) => return Some(Err(error)),
+        };
+        let segments = match self.cached_segment(object, &range) {
+            Some(segment) => vec![segment],
+            None => {
+                let frames = self.cache.frames(object);
+                if !is_in_memory(&body, &frames, &range) {
+                    return None;
+                }
+                let views = views(frames, &range);
+                segments(&views, range.offset, range.length as usize)
+            }
+        };
+        Some(Ok(self.read_data(&body, range.length, segments)))
+    }
+
     fn read_object(&self, object: &Arc<Object>, range: ByteRange) -> Result<ReadData, StoreError> {
         let mut spare: Vec<Frame> = Vec::new();
         loop {
             let body = object.read();
-            if body.removed {
-                return Err(StoreError::NoSuchObject(object.name));
-            }
-            let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
-            self.check_transfer("a read", range.length)?;
-            let length = range.length as usize;
-            let done = |segments| {
-                self.tally.read_bytes.fetch_add(range.length, Ordering::Relaxed);
-                Ok(ReadData {
-                    segments,
-                    logical_size: body.record.logical_size,
-                    fs_data_modify_time: body.record.fs_data_modify_time,
-                })
-            };
+            let range = self.readable(object, &body, range)?;
             if let Some(segment) = self.cached_segment(object, &range) {
-                return done(vec![segment]);
+                return Ok(self.read_data(&body, range.length, vec![segment]));
             }
-            let mut views = self.views(object, range.offset, length);
+            let mut views = views(self.cache.frames(object), &range);
             let lacking = match self.fill(object, &body, &range, &mut views, &mut spare)? {
-                Filled::All => return done(segments(&views, range.offset, length)),
+                Filled::All => {
+                    let segments = segments(&views, range.offset, range.length as usize);
+                    return Ok(self.read_data(&body, range.length, segments));
+                }
                 Filled::Lacking(count) => count,
             };
             drop(body);
             drop(views);
             spare.extend(self.allocate_frames(lacking)?);
+        }
+    }
+
+    /// What of a range there is to be read.
+    fn readable(
+        &self,
+        object: &Object,
+        body: &Body,
+        range: ByteRange,
+    ) -> Result<ByteRange, StoreError> {
+        if body.removed {
+            return Err(StoreError::NoSuchObject(object.name));
+        }
+        let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
+        self.check_transfer("a read", range.length)?;
+        Ok(range)
+    }
+
+    /// What was read, which is counted.
+    fn read_data(&self, body: &Body, length: u64, segments: Vec<Segment>) -> ReadData {
+        self.tally.read_bytes.fetch_add(length, Ordering::Relaxed);
+        ReadData {
+            segments,
+            logical_size: body.record.logical_size,
+            fs_data_modify_time: body.record.fs_data_modify_time,
         }
     }
 
@@ -121,12 +164,7 @@ impl Store {
         if range.length > self.transfer_limit() as u64 {
             return false;
         }
-        let mapped = body.small || range.offset < body.live_end() * BLOCK_BYTES as u64;
-        let frames = self.cache.frames(&object);
-        frame_parts(range.offset, range.length as usize).all(|part| {
-            let wanted = touched(&part.range);
-            !mapped || frames.states(part.number).valid & wanted == wanted
-        })
+        is_in_memory(&body, &self.cache.frames(&object), &range)
     }
 
     /// Where those of the blocks `[from, to)` are that the tree has.
@@ -153,13 +191,6 @@ impl Store {
         let blocks: u32 = missed.map(BlockSet::count_ones).sum();
         let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
         self.tally.cache_miss_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn views(&self, object: &Object, offset: u64, length: usize) -> Vec<View> {
-        let mut frames = self.cache.frames(object);
-        frame_parts(offset, length)
-            .map(|part| frames.view(part.number, touched(&part.range)))
-            .collect()
     }
 
     /// Loads what the views lack and the medium has. Needs a spare frame for each frame that it
@@ -221,6 +252,21 @@ impl Store {
         self.cache.admit(object, &new_slots);
         Ok(Filled::All)
     }
+}
+
+/// Whether every block of a range of an object is in its frames, or in none as there is nothing there.
+fn is_in_memory(body: &Body, frames: &FrameMap, range: &ByteRange) -> bool {
+    let mapped = body.small || range.offset < body.live_end() * BLOCK_BYTES as u64;
+    frame_parts(range.offset, range.length as usize).all(|part| {
+        let wanted = touched(&part.range);
+        !mapped || frames.states(part.number).valid & wanted == wanted
+    })
+}
+
+fn views(mut frames: FramesGuard<'_>, range: &ByteRange) -> Vec<View> {
+    frame_parts(range.offset, range.length as usize)
+        .map(|part| frames.view(part.number, touched(&part.range)))
+        .collect()
 }
 
 /// Where blocks are that the cache does not have.

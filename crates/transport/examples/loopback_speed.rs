@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nasd_transport::{
-    Answer, Arriving, Call, CallHead, Channel, ClientOptions, Connection, NoPayload, OpaqueAuth,
-    OutgoingCall, Receive, ReplyVerifier, ResultShape, Server, ServerOptions, Service, Waits,
+    Answer, Arriving, Attempt, Call, Channel, ClientOptions, Connection, NoPayload, OpaqueAuth,
+    OutgoingCall, Receive, ReplyVerifier, ResultShape, Server, ServerOptions, Service,
 };
 
 /// Answers every call with the same pages, as a cache would.
@@ -36,8 +36,8 @@ impl Service for Pages {
         Receive::Whole
     }
 
-    fn waits(&self, _: &CallHead<'_>, _: &[u8], _: Option<&NoPayload>) -> Waits {
-        Waits::Never
+    fn attempt(&self, call: Call<'_, NoPayload>) -> Attempt<NoPayload, Page> {
+        Attempt::Answered(self.execute(call))
     }
 
     fn execute(&self, call: Call<'_, NoPayload>) -> Answer<Page> {

@@ -1,7 +1,7 @@
 //! What protection costs: bandwidth and the drive's processor time, beside the same requests with
 //! NO_PROTECTION in the same run.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,18 @@ use nasd_client::{Authority, PendingRead};
 use nasd_types::{AuditId, Protection};
 
 use crate::row::Cpu;
-use crate::sampling::{Compared, median};
+use crate::sampling::Compared;
 use crate::workload::{Bench, MIB, OBJECT_BYTES, Order, Reading, Until};
 use crate::{BenchError, Row};
 
-/// How often value and limit are measured, by turns.
-const ROUNDS: usize = 5;
+/// How often value and limit are measured, by turns: they are close to one another, and the machine is
+/// not as fast in one second as in the next.
+const ROUNDS: usize = 25;
 /// How long each takes.
-const SECONDS: u64 = 1;
+const TURN: Duration = Duration::from_millis(250);
+/// The same for the processor time of small requests, which is told in steps of 10 ms.
+const SMALL_ROUNDS: usize = 5;
+const SMALL_TURN: Duration = Duration::from_secs(1);
 /// Bytes of a large request.
 const REQUEST: usize = MIB / 2;
 /// Large requests in flight.
@@ -26,7 +30,7 @@ const SMALL_DEPTH: usize = 64;
 /// More capabilities than a drive keeps derived keys of.
 const CAPABILITIES: u64 = 40_000;
 
-const UNTIL: Until = Until::Elapsed(Duration::from_secs(SECONDS));
+const UNTIL: Until = Until::Elapsed(TURN);
 
 pub(super) fn integrity_args(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     protected_read(bench, name, Protection::INTEGRITY_ARGS)
@@ -51,22 +55,40 @@ fn protected_read(
     let reading =
         |protection| Reading { protection, request: REQUEST, depth: DEPTH, connections: 1, order };
     bench.check(&reading(protection), OBJECT_BYTES)?;
-    let [of_limit, of_value] = [const { RefCell::new(Vec::new()) }; 2];
-    let measure = |protection, cpu: &RefCell<Vec<f64>>| {
+    let [of_limit, of_value] = [const { Cell::new(Taken::NOTHING) }; 2];
+    let measure = |protection, taken: &Cell<Taken>| {
         let before = bench.cpu_seconds();
         let done = bench.read(&reading(protection), UNTIL)?;
         if let (Some(before), Some(after)) = (before, bench.cpu_seconds()) {
-            cpu.borrow_mut().push((after - before) * f64::from(1 << 30) / done.bytes as f64);
+            taken.set(taken.get().and(after - before, done.bytes));
         }
         Ok(done.megabytes_a_second())
     };
     let limit_name = "the same read with NO_PROTECTION".to_owned();
     let mut row = Compared { name, unit: "MB/s", limit_name, rounds: ROUNDS }
         .by_turns(|| measure(Protection::NONE, &of_limit), || measure(protection, &of_value))?;
-    let (mut of_value, mut of_limit) = (of_value.into_inner(), of_limit.into_inner());
-    row.cpu = (!of_value.is_empty())
-        .then(|| Cpu { value: median(&mut of_value), limit: median(&mut of_limit) });
+    let seconds = |taken: &Cell<Taken>| taken.get().seconds_a_gib();
+    row.cpu = seconds(&of_value).zip(seconds(&of_limit)).map(|(value, limit)| Cpu { value, limit });
     Ok(row)
+}
+
+/// Processor time, and what was read in it: of all turns together, as it is told in steps.
+#[derive(Clone, Copy)]
+struct Taken {
+    seconds: f64,
+    bytes: u64,
+}
+
+impl Taken {
+    const NOTHING: Taken = Taken { seconds: 0.0, bytes: 0 };
+
+    fn and(self, seconds: f64, bytes: u64) -> Taken {
+        Taken { seconds: self.seconds + seconds, bytes: self.bytes + bytes }
+    }
+
+    fn seconds_a_gib(self) -> Option<f64> {
+        (self.bytes > 0).then(|| self.seconds * f64::from(1 << 30) / self.bytes as f64)
+    }
 }
 
 /// The drive's processor time for a read of one byte whose capability it has met before.
@@ -90,7 +112,7 @@ fn authorized_read(bench: &Bench<'_>, name: &str, capabilities: u64) -> Result<R
     let (bare, protected) =
         (authorities(Protection::NONE), authorities(Protection::INTEGRITY_ARGS));
     let what = if capabilities == 1 { "one capability" } else { "a new capability each" };
-    let mut row = Compared { name, unit: "us", limit_name: String::new(), rounds: ROUNDS }
+    let mut row = Compared { name, unit: "us", limit_name: String::new(), rounds: SMALL_ROUNDS }
         .by_turns(|| cpu_of_small_reads(bench, &bare), || cpu_of_small_reads(bench, &protected))?;
     let added = row.value - row.limit.unwrap_or_default();
     row.limit_name =
@@ -111,7 +133,7 @@ fn cpu_of_small_reads(bench: &Bench<'_>, authorities: &[Authority]) -> Result<f6
     let start = Instant::now();
     let mut requests = 0_u64;
     for authority in authorities.iter().cycle() {
-        if requests.is_multiple_of(64) && start.elapsed() >= Duration::from_secs(SECONDS) {
+        if requests.is_multiple_of(64) && start.elapsed() >= SMALL_TURN {
             break;
         }
         if under_way.len() == SMALL_DEPTH

@@ -17,7 +17,7 @@ pub struct Profile {
 
 /// How the functions of the service are called in a profile.
 const SERVICE: [&str; 2] = ["nasd_drive::service::", "<nasd_drive::operations::reads::Reads as "];
-const METHODS: [&str; 5] = ["::receive", "::waits", "::execute", "::begin", "::answered"];
+const METHODS: [&str; 5] = ["::receive", "::attempt", "::execute", "::begin", "::answered"];
 /// What the drive's other thread calls.
 const WRITE_BACK: &str = "::write_back";
 

@@ -4,21 +4,13 @@ use nasd_capability::Access;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{AttributesReply, Getattr, GetattrArguments};
 use nasd_transport::Waits;
-use nasd_types::Rights;
-use nasd_xdr::from_bytes;
+use nasd_types::{ObjectName, Rights};
 
-use super::{Context, Perform, on_object, refuse_synthetic};
+use super::prompt::{HeldCall, Prompt};
+use super::{Context, Perform, Permitted, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::reply::Done;
 use crate::status::status_of;
-
-/// Only where the last flushes of the object free blocks is it to be waited for what that leaves.
-pub(super) fn waits(drive: &Drive, arguments: &[u8]) -> Waits {
-    match from_bytes::<GetattrArguments>(arguments) {
-        Ok(arguments) if !drive.store.is_settled(arguments.name) => Waits::Alone,
-        _ => Waits::Never,
-    }
-}
 
 impl Perform for Getattr {
     fn access(arguments: &GetattrArguments) -> Access<'_> {
@@ -30,8 +22,36 @@ impl Perform for Getattr {
         arguments: GetattrArguments,
         _context: &Context<'_>,
     ) -> Result<Done<AttributesReply>, Status> {
-        refuse_synthetic(arguments.name)?;
-        let attributes = drive.store.getattr(arguments.name).map_err(|error| status_of(&error))?;
-        Ok(Done::plain(AttributesReply { attributes }))
+        attributes(drive, arguments.name)
     }
+}
+
+impl Prompt for Getattr {
+    fn perform_now(
+        drive: &Drive,
+        arguments: &GetattrArguments,
+        _context: &Context<'_>,
+    ) -> Result<Result<Done<AttributesReply>, Status>, Waits> {
+        // Only where the last flushes of the object free blocks is it waited for what that leaves.
+        if drive.store.is_settled(arguments.name) {
+            Ok(attributes(drive, arguments.name))
+        } else {
+            Err(Waits::Alone)
+        }
+    }
+
+    /// A look into the tree takes less time than a hand-over, most often.
+    fn object(_arguments: &GetattrArguments) -> Option<ObjectName> {
+        None
+    }
+
+    fn held(permitted: Permitted<GetattrArguments>) -> HeldCall {
+        HeldCall::Getattr(permitted)
+    }
+}
+
+fn attributes(drive: &Drive, name: ObjectName) -> Result<Done<AttributesReply>, Status> {
+    refuse_synthetic(name)?;
+    let attributes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
+    Ok(Done::plain(AttributesReply { attributes }))
 }

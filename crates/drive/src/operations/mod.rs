@@ -12,6 +12,7 @@ mod getattr;
 mod initialize;
 mod inquiry;
 pub(crate) mod private;
+pub(crate) mod prompt;
 mod punch;
 mod read;
 mod reads;
@@ -26,13 +27,14 @@ mod setpartition;
 mod setpartitionkey;
 pub(crate) mod write;
 
+pub(crate) use prompt::Held;
 pub(crate) use reads::Reads;
 
-use nasd_capability::{Access, KeyKind, KeyKinds, SealedKey, Target};
+use nasd_capability::{Access, Admission, KeyKind, KeyKinds, SealedKey, Target};
 use nasd_protocol::drive::{self as wire, Operation, Procedure};
 use nasd_protocol::{CredentialKey, Status};
 use nasd_store::StoredKey;
-use nasd_transport::{AcceptStatus, Answer, CallHead, Waits};
+use nasd_transport::{AcceptStatus, Answer, CallHead};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
     ByteRange, ObjectId, ObjectName, PartitionId, Protection, Rights, SetAttributes, Timestamp,
@@ -44,7 +46,7 @@ use crate::authority::{Claimed, Grant, is_synthetic};
 use crate::reply::{Done, ReplyData};
 
 /// How the drive does an operation that has no bulk data in its request.
-trait Perform: Operation {
+pub(crate) trait Perform: Operation {
     /// What it needs.
     fn access(arguments: &Self::Arguments) -> Access<'_>;
 
@@ -57,7 +59,7 @@ trait Perform: Operation {
 }
 
 /// What an operation may know of its call.
-struct Context<'a> {
+pub(crate) struct Context<'a> {
     grant: &'a Grant,
     /// By whose authority it comes.
     key: &'a CredentialKey,
@@ -113,42 +115,6 @@ pub(crate) fn execute(
     }
 }
 
-/// Whether a call of a procedure other than `write` may wait for the medium, or for others who do.
-/// Nothing is looked up for one that was not admitted: whether it waits is asked only of the others.
-pub(crate) fn waits(drive: &Drive, procedure: Procedure, arguments: &[u8]) -> Waits {
-    match procedure {
-        Procedure::Null | Procedure::Inquiry => Waits::Never,
-        Procedure::Getattr => getattr::waits(drive, arguments),
-        Procedure::Read => read::waits(drive, arguments),
-        // Changes of metadata wait for the commit of whoever is flushing, and all else that looks
-        // beyond an object's attributes for the medium.
-        _ => Waits::Alone,
-    }
-}
-
-/// Whether a call may be looked into before its digest is verified: its own words, at least, allow it.
-pub(crate) fn is_admitted(
-    drive: &Drive,
-    procedure: Procedure,
-    head: &CallHead<'_>,
-    arguments: &[u8],
-) -> bool {
-    let access = match procedure {
-        Procedure::Read => read::access_of(arguments),
-        Procedure::Getattr => {
-            from_bytes(arguments).ok().map(|arguments: wire::GetattrArguments| {
-                on_object(arguments.name, Rights::GETATTR, None)
-            })
-        }
-        // For the others nothing is looked up.
-        _ => return true,
-    };
-    let claimed = Claimed::new(head, arguments, None).ok();
-    claimed.zip(access).is_some_and(|(claimed, access)| {
-        drive.admit(&claimed, &access, drive.environment.now()).is_ok()
-    })
-}
-
 /// The procedure that every program has: it does nothing.
 fn null(source: &Source<'_>) -> Answer<ReplyData> {
     match source {
@@ -168,7 +134,8 @@ fn run<O: Perform>(drive: &Drive, source: Source<'_>) -> Answer<ReplyData> {
 }
 
 /// A call whose every check has passed.
-struct Permitted<A> {
+#[derive(Debug)]
+pub(crate) struct Permitted<A> {
     arguments: A,
     grant: Grant,
     key: CredentialKey,
@@ -180,10 +147,26 @@ fn authorize<O: Perform>(
     drive: &Drive,
     source: Source<'_>,
 ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
-    let (head, bytes) = match source {
-        Source::Plain { head, arguments } => (head, arguments),
-        Source::Opened(ended) => return ended.permit::<O>(drive),
-    };
+    match source {
+        Source::Plain { head, arguments } => admit::<O>(drive, head, arguments)?.verify(drive),
+        Source::Opened(ended) => ended.permit::<O>(drive),
+    }
+}
+
+/// A call whose own words allow it, and that is still to be verified.
+struct Admitted<'a, A> {
+    arguments: A,
+    claimed: Claimed<'a>,
+    admission: Admission,
+    now: Timestamp,
+}
+
+/// Makes the checks for which nothing is looked up; or answers.
+fn admit<'a, O: Perform>(
+    drive: &Drive,
+    head: &CallHead<'a>,
+    bytes: &'a [u8],
+) -> Result<Admitted<'a, O::Arguments>, Answer<ReplyData>> {
     let Ok(arguments) = from_bytes::<O::Arguments>(bytes) else {
         return Err(Answer::Rejected(AcceptStatus::GarbageArguments));
     };
@@ -192,13 +175,20 @@ fn authorize<O: Perform>(
         Err(error) => return Err(Answer::Denied(error.auth_status())),
     };
     let now = drive.environment.now();
-    let admission = match drive.admit(&claimed, &O::access(&arguments), now) {
-        Ok(admission) => admission,
-        Err(refusal) => return Err(drive.refuse(&claimed, refusal, now)),
-    };
-    match drive.verify(&claimed, admission, now) {
-        Ok(grant) => Ok(Permitted { arguments, grant, key: claimed.credential.key, now }),
-        Err(denied) => Err(drive.deny(&claimed, &denied, now)),
+    match drive.admit(&claimed, &O::access(&arguments), now) {
+        Ok(admission) => Ok(Admitted { arguments, claimed, admission, now }),
+        Err(refusal) => Err(drive.refuse(&claimed, refusal, now)),
+    }
+}
+
+impl<A> Admitted<'_, A> {
+    /// Makes the other checks; or answers.
+    fn verify(self, drive: &Drive) -> Result<Permitted<A>, Answer<ReplyData>> {
+        let Admitted { arguments, claimed, admission, now } = self;
+        match drive.verify(&claimed, admission, now) {
+            Ok(grant) => Ok(Permitted { arguments, grant, key: claimed.credential.key, now }),
+            Err(denied) => Err(drive.deny(&claimed, &denied, now)),
+        }
     }
 }
 

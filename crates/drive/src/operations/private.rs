@@ -12,7 +12,7 @@
 use nasd_capability::{Refusal, Way};
 use nasd_protocol::drive::{Procedure, Sealed, WriteArguments, Written, unwrap_arguments};
 use nasd_protocol::{Credential, Status};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Waits};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
 use nasd_types::Timestamp;
 use nasd_xdr::{Decoder, XdrDecode, XdrError, from_bytes};
 
@@ -95,28 +95,17 @@ fn open(drive: &Drive, claimed: &Claimed<'_>, sealed: &Sealed) -> Result<Opened,
     })
 }
 
-/// Whether executing the call may wait.
-pub(crate) fn waits(drive: &Drive, payload: Option<&Incoming>) -> Waits {
-    match payload {
-        Some(Incoming(Kind::Opened(opened))) => match opened.procedure {
-            Some(procedure) => super::waits(drive, procedure, &opened.arguments),
-            None => Waits::Never,
-        },
-        other => write::waits(other),
-    }
-}
-
 /// Executes a call.
 pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
     match call.payload {
         Some(Incoming(Kind::Write(incoming))) => {
             let now = drive.environment.now();
-            write::execute_received(drive, call.head, call.arguments, incoming, now)
+            write::execute_received(drive, call.head, call.arguments, *incoming, now)
         }
         Some(Incoming(Kind::Opened(opened))) => {
             Ended { head: call.head, sent: call.arguments, opened }.execute(drive)
         }
-        None => execute_discarded(drive, call.head, call.arguments),
+        Some(Incoming(Kind::Held(_))) | None => execute_discarded(drive, call.head, call.arguments),
     }
 }
 

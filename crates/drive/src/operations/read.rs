@@ -5,10 +5,10 @@ use nasd_protocol::drive::{self as wire, Read, ReadArguments};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{Located, ReadData};
 use nasd_transport::Waits;
-use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Rights, Timestamp};
-use nasd_xdr::{Decoder, from_bytes};
+use nasd_types::{ObjectId, ObjectName, Rights, Timestamp};
 
-use super::{Context, Perform, control, on_object};
+use super::prompt::{HeldCall, Prompt};
+use super::{Context, Perform, Permitted, control, on_object};
 use crate::Drive;
 use crate::authority::is_synthetic;
 use crate::reply::{Done, ReplyData};
@@ -38,10 +38,44 @@ impl Perform for Read {
             let known = known.filter(|found| found.name() == arguments.name);
             read_stored(drive, arguments.name, known, &pieces)?
         };
-        let Found { logical_size, fs_data_modify_time, data, data_length } = found;
-        drive.counters.read.add(context.grant.holder, data_length);
-        let reply = wire::ReadData { logical_size, fs_data_modify_time, data_length };
-        Ok(Done { reply, data: Some(data) })
+        Ok(found.counted(drive, context))
+    }
+}
+
+impl Prompt for Read {
+    fn perform_now(
+        drive: &Drive,
+        arguments: &ReadArguments,
+        context: &Context<'_>,
+    ) -> Result<Result<Done<wire::ReadData>, Status>, Waits> {
+        let name = arguments.name;
+        if is_synthetic(name.object) {
+            // It may tell what is in use, which is known when the last flushes are settled.
+            return Err(Waits::Alone);
+        }
+        let range = match arguments.pieces() {
+            // Looking each of many pieces up twice would cost more than a hand-over.
+            Ok(pieces) => pieces.contiguous().ok_or(Waits::Alone)?,
+            Err(status) => return Ok(Err(status)),
+        };
+        let known = context.grant.object.clone().filter(|found| found.name() == name);
+        let object = known.or_else(|| drive.store.locate_in_memory(name)).ok_or(Waits::Alone)?;
+        match drive.store.read_cached(&object, range) {
+            Some(Ok(read)) => Ok(Ok(Found::of(read).counted(drive, context))),
+            Some(Err(error)) => Ok(Err(status_of(&error))),
+            None if range.length <= SMALL_BYTES && drive.store.can_prefetch(name) => {
+                Err(Waits::Together)
+            }
+            None => Err(Waits::Alone),
+        }
+    }
+
+    fn object(arguments: &ReadArguments) -> Option<ObjectName> {
+        Some(arguments.name)
+    }
+
+    fn held(permitted: Permitted<ReadArguments>) -> HeldCall {
+        HeldCall::Read(permitted)
     }
 }
 
@@ -51,6 +85,22 @@ struct Found {
     data: Vec<ReplyData>,
     /// Bytes of it.
     data_length: usize,
+}
+
+impl Found {
+    fn of(read: ReadData) -> Found {
+        let ReadData { segments, logical_size, fs_data_modify_time } = read;
+        let data_length = segments.iter().map(|segment| segment.len()).sum();
+        let data = segments.into_iter().map(ReplyData::Frame).collect();
+        Found { logical_size, fs_data_modify_time, data, data_length }
+    }
+
+    fn counted(self, drive: &Drive, context: &Context<'_>) -> Done<wire::ReadData> {
+        let Found { logical_size, fs_data_modify_time, data, data_length } = self;
+        drive.counters.read.add(context.grant.holder, data_length);
+        let reply = wire::ReadData { logical_size, fs_data_modify_time, data_length };
+        Done { reply, data: Some(data) }
+    }
 }
 
 /// Reads up to and with the first piece that runs into the end of the object.
@@ -66,18 +116,15 @@ fn read_stored(
             Some(object) => drive.store.read_located(object, range),
             None => drive.store.read(name, range),
         };
-        let read = read.map_err(|error| status_of(&error))?;
-        let ReadData { segments, logical_size, fs_data_modify_time } = read;
-        let found = found.get_or_insert_with(|| {
-            let data = Vec::with_capacity(segments.len());
-            Found { logical_size, fs_data_modify_time, data, data_length: 0 }
-        });
-        let mut length = 0;
-        for segment in segments {
-            length += segment.len();
-            found.data.push(ReplyData::Frame(segment));
+        let read = Found::of(read.map_err(|error| status_of(&error))?);
+        let length = read.data_length;
+        match &mut found {
+            None => found = Some(read),
+            Some(found) => {
+                found.data.extend(read.data);
+                found.data_length += length;
+            }
         }
-        found.data_length += length;
         if (length as u64) < range.length {
             break;
         }
@@ -109,82 +156,4 @@ fn read_synthetic(
         .collect();
     let data_length = data.iter().map(|piece| piece.as_ref().len()).sum();
     Ok(Found { logical_size, fs_data_modify_time: now, data, data_length })
-}
-
-/// Whether a read must wait for the medium.
-pub(super) fn waits(drive: &Drive, bytes: &[u8]) -> Waits {
-    if let Some((name, range)) = single_range(bytes) {
-        return if is_synthetic(name.object) {
-            // It may tell what is in use, which is known when the last flushes are settled.
-            Waits::Alone
-        } else if drive.store.is_cached(name, range) {
-            Waits::Never
-        } else if range.length <= SMALL_BYTES && drive.store.can_prefetch(name) {
-            Waits::Together
-        } else {
-            Waits::Alone
-        };
-    }
-    let Ok(arguments) = from_bytes::<ReadArguments>(bytes) else {
-        return Waits::Never;
-    };
-    let waits = if is_synthetic(arguments.name.object) {
-        true
-    } else {
-        match arguments.pieces().map(|pieces| pieces.contiguous()) {
-            Ok(Some(range)) => !drive.store.is_cached(arguments.name, range),
-            // Looking each of many pieces up twice would cost more than a hand-over.
-            Ok(None) => true,
-            Err(_) => false,
-        }
-    };
-    if waits { Waits::Alone } else { Waits::Never }
-}
-
-/// What a read needs, if it makes sense.
-pub(super) fn access_of(bytes: &[u8]) -> Option<Access<'static>> {
-    if let Some((name, range)) = single_range(bytes) {
-        return Some(on_object(name, Rights::READ, Some(range)));
-    }
-    let arguments: ReadArguments = from_bytes(bytes).ok()?;
-    let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
-    Some(on_object(arguments.name, Rights::READ, bytes))
-}
-
-/// What a read of one piece asks for, as nearly all do, without memory for the list of regions.
-/// Nothing is checked: that is done when the call is executed.
-fn single_range(bytes: &[u8]) -> Option<(ObjectName, ByteRange)> {
-    let mut input = Decoder::new(bytes);
-    let partition = PartitionId(input.u32().ok()?);
-    let object = ObjectId(input.u64().ok()?);
-    let regions = input.u32().ok()?;
-    let (offset, length, _stride) = (input.u64().ok()?, input.u64().ok()?, input.u64().ok()?);
-    let pieces = input.u32().ok()?;
-    let is_single = regions == 1 && pieces == 1 && input.finish().is_ok();
-    is_single.then(|| (ObjectName { partition, object }, ByteRange::new(offset, length)))
-}
-
-#[cfg(test)]
-mod tests {
-    use nasd_protocol::Region;
-    use nasd_xdr::to_bytes;
-
-    use super::*;
-
-    #[test]
-    fn a_single_range_is_what_the_protocol_says() {
-        let name = ObjectName { partition: PartitionId(3), object: ObjectId(1 << 40) };
-        let single = ReadArguments::single(name, 12_345, 678);
-        let range = ByteRange::new(12_345, 678);
-        assert_eq!(single_range(&to_bytes(&single)), Some((name, range)));
-        let row = Region { offset: 0, length: 4, stride: 8, count: 2 };
-        for regions in [vec![], vec![row], vec![Region::single(0, 1); 2]] {
-            assert_eq!(single_range(&to_bytes(&ReadArguments { name, regions })), None);
-        }
-        let bytes = to_bytes(&single);
-        for length in 0..bytes.len() {
-            assert_eq!(single_range(&bytes[..length]), None);
-        }
-        assert_eq!(single_range(&[&bytes[..], &[0; 4]].concat()), None);
-    }
 }

@@ -8,17 +8,15 @@ use std::time::Instant;
 
 use nasd_protocol::drive::{Procedure, Read, ReadArguments};
 use nasd_store::{Located, Prefetch};
-use nasd_transport::{Answer, Call, Together};
+use nasd_transport::{Answer, Call, Service, Together};
 use nasd_types::ByteRange;
 use slab::Slab;
 
-use super::private::Ended;
-use super::{Permitted, Source, authorize, finish};
+use super::Permitted;
+use super::prompt::{Held, HeldCall, finish_late};
 use crate::Drive;
-use crate::counters::Outcome;
 use crate::incoming::{Incoming, Kind};
 use crate::reply::ReplyData;
-use crate::service::judge;
 
 /// A read that waits.
 struct Begun {
@@ -46,21 +44,11 @@ impl<'d> Reads<'d> {
         Reads { drive, prefetch, begun: Slab::new(), left: VecDeque::new(), answers: Vec::new() }
     }
 
-    /// Answers a read; tells how it ended.
-    fn answer(&mut self, tag: usize, begin: Option<Instant>, answer: Answer<ReplyData>) -> Outcome {
-        let outcome = self.drive.counters.count_answer(Some(Procedure::Read), &answer, begin);
-        self.answers.push((tag, answer));
-        outcome
-    }
-
     fn finish(&mut self, begun: Begun) {
         let Begun { tag, permitted, begin, .. } = begun;
-        let answer = if permitted.grant.is_revoked() {
-            self.drive.refuse_revoked(&permitted.grant)
-        } else {
-            finish::<Read>(self.drive, permitted)
-        };
-        self.answer(tag, begin, answer);
+        let answer = finish_late::<Read>(self.drive, permitted);
+        self.drive.counters.count_answer(Some(Procedure::Read), &answer, begin);
+        self.answers.push((tag, answer));
     }
 
     /// Finishes a read whose data have come, if they have.
@@ -76,21 +64,14 @@ impl<'d> Reads<'d> {
 impl Together<Incoming, ReplyData> for Reads<'_> {
     #[inline(never)]
     fn begin(&mut self, tag: usize, call: Call<'_, Incoming>) {
-        let begin = self.drive.counters.count_request();
-        let source = match call.payload {
-            Some(Incoming(Kind::Opened(opened))) => {
-                Source::Opened(Ended { head: call.head, sent: call.arguments, opened })
-            }
-            _ => Source::Plain { head: call.head, arguments: call.arguments },
+        let (begin, permitted) = match call.payload {
+            Some(Incoming(Kind::Held(held))) => match *held {
+                Held { begin, call: HeldCall::Read(permitted) } => (begin, permitted),
+                held => return self.answers.push((tag, held.execute(self.drive))),
+            },
+            // Nothing else waits so.
+            _ => return self.answers.push((tag, self.drive.execute(call))),
         };
-        let permitted = match authorize::<Read>(self.drive, source) {
-            Ok(permitted) => permitted,
-            Err(answer) => {
-                let outcome = self.answer(tag, begin, answer);
-                return judge(call.standing, Some(Procedure::Read), outcome);
-            }
-        };
-        call.standing.prove();
         let wanted = wanted(self.drive, &permitted);
         let begun = Begun { tag, permitted, begin, wanted };
         if begun.wanted.is_none() {

@@ -9,7 +9,7 @@ use nasd_capability::{Access, Refusal, Way};
 use nasd_protocol::drive::{WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
-use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive, Waits};
+use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
 use nasd_types::{ByteRange, ObjectName, Protection, Rights, Timestamp};
 use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
@@ -69,7 +69,7 @@ pub(super) fn find_buffers(
 ) -> Option<Incoming> {
     let buffer = buffer_for(drive, &arguments).ok()?;
     let grant = drive.record(vouched, now).ok()?;
-    Some(Incoming(Kind::Write(IncomingWrite { arguments, buffer, grant })))
+    Some(Incoming(Kind::Write(Box::new(IncomingWrite { arguments, buffer, grant }))))
 }
 
 /// Regions without a meaning are told to those with authority alone, by `apply`.
@@ -98,14 +98,11 @@ fn contiguous(arguments: &WriteArguments) -> Option<ByteRange> {
 }
 
 /// A write may wait for the medium, or is long enough that others should not wait for it.
-pub(crate) fn waits(payload: Option<&Incoming>) -> Waits {
-    let waits = payload.is_some_and(|Incoming(kind)| match kind {
-        Kind::Write(IncomingWrite { arguments, .. }) => {
-            arguments.durable || arguments.data_length >= LARGE_BYTES
-        }
-        Kind::Opened(_) => false,
-    });
-    if waits { Waits::Alone } else { Waits::Never }
+pub(crate) fn waits(payload: Option<&Incoming>) -> bool {
+    payload.is_some_and(|Incoming(kind)| match kind {
+        Kind::Write(write) => write.arguments.durable || write.arguments.data_length >= LARGE_BYTES,
+        Kind::Opened(_) | Kind::Held(_) => false,
+    })
 }
 
 /// Executes a call whose data have come, or were thrown away.
@@ -113,9 +110,9 @@ pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyDa
     let now = drive.environment.now();
     match call.payload {
         Some(Incoming(Kind::Write(write))) => {
-            execute_received(drive, call.head, call.arguments, write, now)
+            execute_received(drive, call.head, call.arguments, *write, now)
         }
-        Some(Incoming(Kind::Opened(_))) | None => {
+        Some(Incoming(Kind::Opened(_) | Kind::Held(_))) | None => {
             execute_without_data(drive, call.head, call.arguments, now)
         }
     }

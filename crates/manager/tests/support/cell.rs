@@ -124,6 +124,21 @@ impl TestDrive {
     }
 }
 
+/// Drives 1 to `count`, and what a manager is told of them.
+pub fn drives_and_config(count: u64) -> (Vec<TestDrive>, ManagerConfig) {
+    let drives: Vec<TestDrive> = (1..=count).map(TestDrive::new).collect();
+    let told = drives.iter().enumerate().map(|(index, drive)| DriveConfig {
+        id: drive.id,
+        address: drive.address.to_string(),
+        index: index as u32,
+        partition: PARTITION,
+        keys: KeptKeys::new(1, working_key(drive.id)),
+    });
+    let name = Name::new("home").unwrap();
+    let config = ManagerConfig::new(CELL, name, DriveId(1), told.collect());
+    (drives, config)
+}
+
 /// The cell.
 pub struct Cell {
     pub drives: Vec<TestDrive>,
@@ -139,16 +154,7 @@ impl Cell {
     }
 
     pub fn with(drives: u64, change: impl FnOnce(&mut ManagerConfig)) -> Cell {
-        let drives: Vec<TestDrive> = (1..=drives).map(TestDrive::new).collect();
-        let config = drives.iter().enumerate().map(|(index, drive)| DriveConfig {
-            id: drive.id,
-            address: drive.address.to_string(),
-            index: index as u32,
-            partition: PARTITION,
-            keys: KeptKeys::new(1, working_key(drive.id)),
-        });
-        let name = Name::new("home").unwrap();
-        let mut config = ManagerConfig::new(CELL, name, DriveId(1), config.collect());
+        let (drives, mut config) = drives_and_config(drives);
         config.patience = Duration::from_secs(5);
         config.housekeeping_interval = Duration::from_millis(200);
         change(&mut config);

@@ -36,6 +36,20 @@ pub struct Report {
 }
 
 pub fn check(drives: &MemoryDrives) -> Report {
+    let (mut report, reached) = check_reached(drives);
+    let is_orphan =
+        |object: &FileHandle| object.object != ObjectId::FIRST_OBJECT && !reached.contains(object);
+    report.orphan_handles = drives.objects().into_iter().filter(is_orphan).collect();
+    report.orphans = report.orphan_handles.len();
+    report
+}
+
+/// The same of any drives, without what no name leads to.
+pub fn check_tree(drives: &dyn ObjectStore) -> Report {
+    check_reached(drives).0
+}
+
+fn check_reached(drives: &dyn ObjectStore) -> (Report, HashSet<FileHandle>) {
     let first = FileHandle {
         drive: HOME,
         partition: drives.partition(HOME).unwrap(),
@@ -47,20 +61,16 @@ pub fn check(drives: &MemoryDrives) -> Report {
     checker.directory("", volume.root, volume.root);
     let mut reached: HashSet<FileHandle> = checker.names.keys().copied().collect();
     reached.extend([first, volume.root, volume.log]);
-    let mut report = checker.finish();
-    let is_orphan =
-        |object: &FileHandle| object.object != ObjectId::FIRST_OBJECT && !reached.contains(object);
-    report.orphan_handles = drives.objects().into_iter().filter(is_orphan).collect();
-    report.orphans = report.orphan_handles.len();
-    report
+    (checker.finish(), reached)
 }
 
-fn read(drives: &MemoryDrives, object: FileHandle) -> Vec<u8> {
-    drives.read(object, 0, 1 << 40, Wait::Brief).unwrap_or_default()
+fn read(drives: &dyn ObjectStore, object: FileHandle) -> Vec<u8> {
+    let size = drives.getattr(object, Wait::Brief).map_or(0, |found| found.logical_size);
+    drives.read(object, 0, size, Wait::Brief).unwrap_or_default()
 }
 
 struct Checker<'a> {
-    drives: &'a MemoryDrives,
+    drives: &'a dyn ObjectStore,
     report: Report,
     /// Names seen of each file that is no directory.
     names: HashMap<FileHandle, Vec<String>>,
@@ -87,7 +97,8 @@ impl Checker<'_> {
         let number = self.report.tree.len();
         self.add(path, &record, number, 2 + below as u32, Vec::new());
         for entry in entries {
-            let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+            // Whatever bytes are in a name, another name has another path.
+            let path = format!("{path}/{}", entry.name.escape_ascii());
             if is_directory(entry.file_type) {
                 if self.names.insert(entry.handle, Vec::new()).is_some() {
                     self.problem(format!("`{path}` is a second name of a directory"));

@@ -6,7 +6,8 @@ use super::config::CellConfig;
 use super::keyring::{DriveKeys, Keyring, PartitionKeys};
 use super::master_keys::{MasterKeys, master_keys_path};
 use super::members::Members;
-use super::tls_directory;
+use super::sealed::testing::{alone, known_seal};
+use super::{sealed, tls_directory};
 use nasd_transport::{ClientTls, PemFiles, ServerTls};
 use nasd_types::{CellId, DriveId, PartitionId};
 use std::fs;
@@ -76,6 +77,33 @@ fn keyrings() {
         let keyring = Keyring::load(&path);
         if let Ok(keyring) = &keyring {
             let _ = (keyring.get(drive), keyring.has_partition(drive, PartitionId(2)));
+        }
+        outcome(&keyring.map(|_| ()))
+    });
+}
+
+/// Sealed under a secret that the process knows: what opens is what was sealed, and by that alone.
+#[test]
+fn sealed_keyrings() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.toml");
+    let mut keyring = Keyring::default();
+    keyring.insert(DriveId(0xd1), &DriveKeys::generate().unwrap());
+    keyring.set_seal(Some(known_seal(7))).unwrap();
+    keyring.save(&path).unwrap();
+    let sealed = fs::read_to_string(&path).unwrap();
+    assert!(sealed::is_sealed(&sealed), "the sample is sealed");
+    let (text, _) = sealed::unseal(&sealed).unwrap();
+    fuzzing::fuzz("sealed keyrings", samples(&sealed), |input| {
+        known_seal(7);
+        fs::write(&path, input).unwrap();
+        let keyring = Keyring::load(&path);
+        if let Ok(input) = std::str::from_utf8(input)
+            && sealed::is_sealed(input)
+            && let Ok((opened, by)) = sealed::unseal(input)
+        {
+            assert!(*opened == *text && by == known_seal(7), "another text is sealed so");
         }
         outcome(&keyring.map(|_| ()))
     });

@@ -277,21 +277,35 @@ fn credential(name: &str) -> Result<Zeroizing<Vec<u8>>, CellError> {
     Ok(secret)
 }
 
+/// What tests of sealed files share.
 #[cfg(test)]
-mod tests {
+pub mod testing {
     use super::*;
+    use std::sync::MutexGuard;
+
+    /// Held while a test counts on what is known: that is the whole process's.
+    pub fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// A seal whose key is known already, so that nobody is asked.
-    fn known_seal(byte: u8) -> Seal {
+    pub fn known_seal(byte: u8) -> Seal {
         let seal = Seal::Credential { name: format!("c{byte}"), salt: "00".to_owned() };
         let key = Zeroizing::new([byte; KEY_BYTES]);
         *KNOWN.lock().unwrap() = Some((seal.clone(), key));
         seal
     }
+}
 
-    // One test: what is known is the whole process's.
+#[cfg(test)]
+mod tests {
+    use super::testing::{alone, known_seal};
+    use super::*;
+
     #[test]
     fn only_the_same_key_opens_what_was_not_altered() {
+        let _alone = alone();
         let sealed = seal("secret = \"abc\"", &known_seal(7)).unwrap();
         assert!(is_sealed(&sealed) && !sealed.contains("abc"));
         known_seal(7);

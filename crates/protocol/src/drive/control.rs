@@ -129,7 +129,7 @@ pub struct DriveControl {
     pub key_bytes_read: u64,
     /// Data bytes received from them.
     pub key_bytes_written: u64,
-    /// Requests since it was started.
+    /// Requests that it has answered since it was started.
     pub requests: u64,
     /// How many of them it refused to authorize.
     pub refusals: u64,

@@ -4,8 +4,13 @@
 //! `NASD_FUZZ_SECONDS` says for how long each target runs; without it, a second. An input that makes a
 //! target panic is printed in hexadecimal digits, with the seed of the run: it becomes a test.
 
+#[path = "../../../types/tests/random/mod.rs"]
+mod random;
+
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use random::Random;
 
 /// Longest input.
 const MAX_BYTES: usize = 8 << 10;
@@ -16,22 +21,6 @@ const MAX_SAMPLES: usize = 4096;
 /// Words at which decoders decide.
 const WORDS: [u32; 12] =
     [0, 1, 2, 3, 4, 7, 0x7f, 0xff, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
-
-/// Numbers that a seed determines (SplitMix64).
-pub struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
 
 /// Prints the input if the target panics.
 struct Input<'a> {
@@ -66,8 +55,8 @@ pub fn fuzz(target: &str, samples: Vec<Vec<u8>>, mut run: impl FnMut(&[u8]) -> u
     }
     let known = outcomes.len();
     while Instant::now() < until {
-        let mut bytes = samples[random.below(samples.len())].clone();
-        for _ in 0..=random.below(4) {
+        let mut bytes = samples[random.index(samples.len())].clone();
+        for _ in 0..=random.index(4) {
             mutate(&mut bytes, &samples, &mut random);
         }
         bytes.truncate(MAX_BYTES);
@@ -85,33 +74,33 @@ pub fn fuzz(target: &str, samples: Vec<Vec<u8>>, mut run: impl FnMut(&[u8]) -> u
 
 fn mutate(bytes: &mut Vec<u8>, samples: &[Vec<u8>], random: &mut Random) {
     let length = bytes.len();
-    let at = random.below(length + 1);
-    match random.below(8) {
-        0 if length > 0 => bytes[at.min(length - 1)] ^= 1 << random.below(8),
+    let at = random.index(length + 1);
+    match random.index(8) {
+        0 if length > 0 => bytes[at.min(length - 1)] ^= 1 << random.index(8),
         1 if length > 0 => bytes[at.min(length - 1)] = random.next() as u8,
         2 if length >= 4 => {
             let word = at.min(length - 4) & !3;
-            let value = WORDS[random.below(WORDS.len())];
+            let value = WORDS[random.index(WORDS.len())];
             bytes[word..word + 4].copy_from_slice(&value.to_be_bytes());
         }
         3 => bytes.truncate(at),
         4 => {
-            let end = (at + random.below(64)).min(length);
+            let end = (at + random.index(64)).min(length);
             bytes.drain(at..end);
         }
         5 => {
-            let end = (at + random.below(64)).min(length);
+            let end = (at + random.index(64)).min(length);
             let piece = bytes[at..end].to_vec();
             bytes.splice(at..at, piece);
         }
         6 => {
-            let other = &samples[random.below(samples.len())];
-            let from = random.below(other.len() + 1);
+            let other = &samples[random.index(samples.len())];
+            let from = random.index(other.len() + 1);
             bytes.truncate(at);
             bytes.extend_from_slice(&other[from..]);
         }
         _ => {
-            let value = random.next() as u32 >> random.below(32);
+            let value = random.next() as u32 >> random.index(32);
             bytes.splice(at..at, value.to_be_bytes());
         }
     }

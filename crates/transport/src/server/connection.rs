@@ -20,7 +20,7 @@ use super::lines::{Kind, Lines};
 use super::registry::{Member, Place};
 use super::reply::Outbox;
 use super::request::{Received, Request, ServerSource, receive_request};
-use super::service::{Answer, Call, Peer, Service, Waits};
+use super::service::{Answer, Attempt, Call, Peer, Service, Waits};
 use super::standing::Next;
 use super::watch::{Watch, Watched};
 use crate::AcceptStatus;
@@ -310,36 +310,35 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Whether somebody else goes on receiving while a call is executed. A stranger's calls are executed
-    /// one by one, without a look at what they name, and take no threads.
-    fn waits(&self, request: &Request<S::Payload>) -> Waits {
-        if !self.member.standing.is_proved() {
-            return Waits::Never;
-        }
-        let (head, arguments) = request.parts();
-        self.service.waits(&head, arguments, request.payload.as_ref())
-    }
-
-    /// Executes a call, or begins it, or leaves it for when somebody else may receive.
+    /// Executes a call, or begins it, or leaves it for when somebody else may receive. A stranger's calls
+    /// are executed one by one, and take no threads.
     fn dispatch(
         &self,
         mut request: Request<S::Payload>,
         lead: &mut Lead<S>,
         begun: &mut Begun<'_, S>,
     ) {
-        match self.waits(&request) {
-            Waits::Never => self.execute_request(&mut request, &mut lead.outbox),
-            Waits::Together => {
-                let payload = request.payload.take();
-                let (head, arguments) = request.parts();
-                let (peer, standing) = (&self.peer, &self.member.standing);
+        let (peer, standing) = (&self.peer, &self.member.standing);
+        if !standing.is_proved() {
+            self.execute_request(&mut request, &mut lead.outbox);
+            lead.spare = request.record;
+            return;
+        }
+        let payload = request.payload.take();
+        let (head, arguments) = request.parts();
+        let call = Call { head: &head, arguments, payload, peer, standing };
+        match self.guarded(|| self.service.attempt(call)) {
+            Some(Attempt::Answered(answer)) => lead.outbox.push(head.xid, answer),
+            Some(Attempt::Waits(Waits::Together, payload)) => {
                 let call = Call { head: &head, arguments, payload, peer, standing };
                 begun.begin(call, &mut lead.outbox);
             }
-            Waits::Alone => {
+            Some(Attempt::Waits(Waits::Alone, payload)) => {
+                request.payload = payload;
                 lead.alone = Some(request);
                 return;
             }
+            None => lead.outbox.push(head.xid, Answer::Rejected(AcceptStatus::SystemError)),
         }
         lead.spare = request.record;
     }

@@ -18,7 +18,7 @@ pub use accept::Server;
 pub use guests::Guests;
 pub use options::ServerOptions;
 pub use service::{
-    Answer, Arriving, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service, Together,
-    Waits,
+    Answer, Arriving, Attempt, Call, NoPayload, Payload, Peer, Receive, ReplyVerifier, Service,
+    Together, Waits,
 };
 pub use standing::Standing;

@@ -1,9 +1,10 @@
 //! What a server needs of a service: look at a call's head, give buffers for its bulk data, run it.
 //!
 //! For each call the connection's leader asks `Service::receive`, as often as `Receive::More` is
-//! answered; then, when the whole record has come, `Service::waits`, and at last
-//! `Service::execute` or, where calls wait together, `Together::begin`. A service keeps nothing about
-//! a connection: what it must remember from `receive` to `execute` it puts into its `Payload`.
+//! answered; then, when the whole record has come, `Service::attempt`, which most calls are answered
+//! by, and at last, for those that wait, `Service::execute` or, where they wait together,
+//! `Together::begin`. A service keeps nothing about a connection: what it must remember from one to the
+//! next it puts into its `Payload`.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -128,7 +129,7 @@ impl ReplyVerifier {
     }
 
     /// As it is sent.
-    pub(super) fn as_opaque(&self) -> OpaqueAuth<'_> {
+    pub fn as_opaque(&self) -> OpaqueAuth<'_> {
         let body = match &self.body {
             VerifierBody::Short { bytes, length } => &bytes[..*length],
             VerifierBody::Long(body) => body,
@@ -155,14 +156,22 @@ pub enum Answer<S> {
     Denied(AuthStatus),
 }
 
-/// What executing a call may wait for.
+/// What came of a call that was to be answered only if nothing had to be waited for.
+#[derive(Debug)]
+pub enum Attempt<P, S> {
+    /// It was executed.
+    Answered(Answer<S>),
+    /// It may have to wait for a medium, a lock or another server. It is to be executed with this
+    /// payload, in which the service may have put what it found out.
+    Waits(Waits, Option<P>),
+}
+
+/// How a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
-    /// Nothing.
-    Never,
-    /// A medium, a lock or another server.
+    /// In a thread of its own.
     Alone,
-    /// The same; but many such calls can be under way at once by one thread.
+    /// Many such calls can be under way at once by one thread.
     Together,
 }
 
@@ -186,17 +195,12 @@ pub trait Service: Send + Sync + 'static {
         false
     }
 
-    /// Whether executing the call may wait for a medium, a lock or another server. If so, another
-    /// thread goes on receiving the connection's calls meanwhile. Not asked of a stranger's calls, which
-    /// are executed one after the other.
-    fn waits(
-        &self,
-        head: &CallHead<'_>,
-        arguments: &[u8],
-        payload: Option<&Self::Payload>,
-    ) -> Waits;
+    /// Executes a call, unless that may have to wait for a medium, a lock or another server: another
+    /// thread then goes on receiving the connection's calls meanwhile. Not asked of a stranger's calls,
+    /// which are executed one after the other.
+    fn attempt(&self, call: Call<'_, Self::Payload>) -> Attempt<Self::Payload, Self::Segment>;
 
-    /// Executes a call.
+    /// Executes a call, whatever it waits for.
     fn execute(&self, call: Call<'_, Self::Payload>) -> Answer<Self::Segment>;
 
     /// Nothing yet, of calls that wait together.

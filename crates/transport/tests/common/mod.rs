@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Call, CallHead, Channel, ChannelError, ClientOptions,
+    AcceptStatus, Answer, Arriving, Attempt, Call, CallHead, Channel, ChannelError, ClientOptions,
     Connection, OpaqueAuth, OutgoingCall, Payload, Receive, Reply, ReplyVerifier, ResultShape,
     Server, ServerOptions, Service, Together, Waits,
 };
@@ -89,11 +89,11 @@ impl Service for TestService {
         }
     }
 
-    fn waits(&self, head: &CallHead<'_>, _: &[u8], _: Option<&Pieces>) -> Waits {
-        match head.procedure {
-            SLEEP => Waits::Alone,
-            NAP => Waits::Together,
-            _ => Waits::Never,
+    fn attempt(&self, call: Call<'_, Pieces>) -> Attempt<Pieces, Vec<u8>> {
+        match call.head.procedure {
+            SLEEP => Attempt::Waits(Waits::Alone, call.payload),
+            NAP => Attempt::Waits(Waits::Together, call.payload),
+            _ => Attempt::Answered(self.execute(call)),
         }
     }
 

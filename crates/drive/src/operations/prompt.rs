@@ -1,0 +1,118 @@
+//! Operations that are done at once where nothing has to be waited for: `read` and `getattr`.
+//!
+//! Every check comes first. Only of a call that may be executed is it found out whether what it needs
+//! is in memory, so that the time of an answer tells that to nobody else. One that has to wait for the
+//! medium keeps its permission, as its nonce is used up, and is executed by that.
+
+use std::time::Instant;
+
+use nasd_protocol::Status;
+use nasd_protocol::drive::{Getattr, GetattrArguments, Procedure, Read, ReadArguments};
+use nasd_transport::{Answer, Attempt, Call, Waits};
+use nasd_types::ObjectName;
+
+use super::private::Ended;
+use super::{Context, Perform, Permitted, admit, finish};
+use crate::Drive;
+use crate::incoming::{Incoming, Kind};
+use crate::reply::{Done, ReplyData};
+
+/// An operation that most often waits for nothing.
+pub(crate) trait Prompt: Perform + Sized {
+    /// Does it, if it has to wait for nothing; or tells how it waits.
+    fn perform_now(
+        drive: &Drive,
+        arguments: &Self::Arguments,
+        context: &Context<'_>,
+    ) -> Result<Result<Done<Self::Reply>, Status>, Waits>;
+
+    /// The object that has to be in memory for the call to be verified without the medium, where that
+    /// is worth a hand-over.
+    fn object(arguments: &Self::Arguments) -> Option<ObjectName>;
+
+    /// A call that waits.
+    fn held(permitted: Permitted<Self::Arguments>) -> HeldCall;
+}
+
+/// A call that may be executed, and has to wait for that.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// When it began, if its time is taken.
+    pub(crate) begin: Option<Instant>,
+    pub(super) call: HeldCall,
+}
+
+/// Which.
+#[derive(Debug)]
+pub(crate) enum HeldCall {
+    Read(Permitted<ReadArguments>),
+    Getattr(Permitted<GetattrArguments>),
+}
+
+impl Held {
+    pub(crate) fn procedure(&self) -> Procedure {
+        match self.call {
+            HeldCall::Read(_) => Procedure::Read,
+            HeldCall::Getattr(_) => Procedure::Getattr,
+        }
+    }
+
+    /// Executes it, whatever it waits for.
+    pub(crate) fn execute(self, drive: &Drive) -> Answer<ReplyData> {
+        match self.call {
+            HeldCall::Read(permitted) => finish_late::<Read>(drive, permitted),
+            HeldCall::Getattr(permitted) => finish_late::<Getattr>(drive, permitted),
+        }
+    }
+}
+
+/// Executes a call that has waited since it was permitted.
+pub(super) fn finish_late<O: Perform>(
+    drive: &Drive,
+    permitted: Permitted<O::Arguments>,
+) -> Answer<ReplyData> {
+    if permitted.grant.is_revoked() {
+        return drive.refuse_revoked(&permitted.grant);
+    }
+    finish::<O>(drive, permitted)
+}
+
+/// Executes a call of the operation that began then, or finds out how it waits.
+pub(crate) fn attempt<O: Prompt>(
+    drive: &Drive,
+    call: Call<'_, Incoming>,
+    begin: Option<Instant>,
+) -> Attempt<Incoming, ReplyData> {
+    let permitted = match permit::<O>(drive, call) {
+        Ok(Some(permitted)) => permitted,
+        Ok(None) => return Attempt::Waits(Waits::Alone, None),
+        Err(answer) => return Attempt::Answered(answer),
+    };
+    let Permitted { arguments, grant, key, now } = &permitted;
+    match O::perform_now(drive, arguments, &Context { grant, key, now: *now }) {
+        Ok(done) => Attempt::Answered(drive.seal(grant, done)),
+        Err(waits) => {
+            let held = Held { begin, call: O::held(permitted) };
+            Attempt::Waits(waits, Some(Incoming(Kind::Held(Box::new(held)))))
+        }
+    }
+}
+
+/// Makes every check; `None` if the medium is needed for that, so that nothing came of it yet.
+fn permit<O: Prompt>(
+    drive: &Drive,
+    call: Call<'_, Incoming>,
+) -> Result<Option<Permitted<O::Arguments>>, Answer<ReplyData>> {
+    let Call { head, arguments, payload, .. } = call;
+    if let Some(Incoming(Kind::Opened(opened))) = payload {
+        return Ended { head, sent: arguments, opened }.permit::<O>(drive).map(Some);
+    }
+    let mut admitted = admit::<O>(drive, head, arguments)?;
+    if let Some(name) = O::object(&admitted.arguments) {
+        match drive.store.locate_in_memory(name) {
+            Some(known) => admitted.claimed.known = Some(known),
+            None => return Ok(None),
+        }
+    }
+    admitted.verify(drive).map(Some)
+}

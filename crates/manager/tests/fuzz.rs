@@ -1,0 +1,521 @@
+//! Fuzzing of the manager's procedures, without its socket but with real drives behind theirs: any
+//! arguments, from anybody. How: `crates/protocol/tests/fuzzing`.
+//!
+//! An input is a procedure and a peer (a word each), the credential, and the arguments. Whatever they
+//! are, the answer comes soon, has one encoding, and gives nobody what is not his; and the volume is
+//! whole when a few thousand of them have been answered.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+#[path = "../../protocol/tests/fuzzing/mod.rs"]
+mod fuzzing;
+#[path = "support/guard.rs"]
+mod guard;
+#[path = "support/cell.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod setup;
+mod support;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nasd_capability::SecretKey;
+use nasd_manager::ManagerService;
+use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper, WorkingKeys};
+use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
+use nasd_manager::objects::remote::RemoteDrives;
+use nasd_protocol::manager::{
+    Create, CreateFileArguments, Enroll, EnrollArguments, FileHandle, Getattr, Link, LinkArguments,
+    Lookup, LookupArguments, ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Name,
+    Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments, Rename,
+    RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir, Rotate, RotateArguments,
+    SetFileArguments, SetFileAttributes, Setattr, Space, StatusOperation, Symlink,
+    SymlinkArguments, Unlink, UnlinkArguments, VERSION, VolumeOperation,
+};
+use nasd_protocol::{decode_result, encode_result};
+use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
+use nasd_transport::{
+    AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Peer, Receive, Service,
+    Standing,
+};
+use nasd_types::{DriveId, ObjectId, Rights, Timestamp};
+use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
+
+use guard::Guard;
+use setup::{PARTITION_KEY, TestDrive};
+use support::checker::check_tree;
+use support::{root, user, walk};
+
+/// After so many inputs the volume is checked, and another one begun: so it is neither full nor much
+/// altered for most of them.
+const GENERATION: u32 = 4000;
+
+/// Every drive is there, so that no answer has anything to wait for.
+const SOON: Duration = Duration::from_secs(10);
+
+const SECRET: &[u8] = b"a token's secret";
+const USER: u32 = 1000;
+
+/// Who may call, by the word of an input: the first of them may do something.
+const HOST: u32 = 0;
+const SOMEBODY: u32 = 1;
+const ADMINISTRATOR: u32 = 2;
+const PLAIN: u32 = 3;
+const ANONYMOUS: u32 = 4;
+const MEMBERS: [(&str, &str); 4] =
+    [("host:a", "01"), ("user:1000", "02"), ("admin:owner", "03"), ("user:0", "04")];
+
+fn identity(number: u32) -> Identity {
+    let certified = |name: &str, serial: &str, expires| {
+        let (name, serial) = (name.parse().unwrap(), serial.to_owned());
+        Identity::Certified(Certified { name, serial, expires })
+    };
+    let member = |at: usize| certified(MEMBERS[at].0, MEMBERS[at].1, u64::MAX);
+    match number % 10 {
+        HOST => member(0),
+        SOMEBODY => member(1),
+        ADMINISTRATOR => member(2),
+        PLAIN => Identity::Plain,
+        ANONYMOUS => Identity::Anonymous,
+        5 => member(3),
+        // Removed; another's serial number; ended, as whoever it was of.
+        6 => certified("host:a", "09", u64::MAX),
+        7 => certified("admin:owner", "01", u64::MAX),
+        8 => certified("host:a", "01", 1_000_000_000),
+        _ => certified("admin:owner", "03", 1_000_000_000),
+    }
+}
+
+/// Whether the ledger has him, and his certificate has not ended.
+fn is_member(number: u32) -> bool {
+    matches!(number % 10, HOST | SOMEBODY | ADMINISTRATOR | PLAIN | 5)
+}
+
+/// The ledger, and the token of somebody who may join again and again.
+#[derive(Debug)]
+struct Ledger;
+
+impl Membership for Ledger {
+    fn has(&self, serial: &str, identity: &str) -> bool {
+        MEMBERS.contains(&(identity, serial))
+    }
+
+    fn reload(&self) -> Result<(), MembershipError> {
+        Ok(())
+    }
+
+    fn enrol(&self, secret: &[u8], _: &[u8]) -> Result<Enrolled, EnrolmentError> {
+        match secret == SECRET {
+            true => Ok(enrolled()),
+            false => Err(EnrolmentError::Refused("no such token".to_owned())),
+        }
+    }
+
+    fn renew(&self, serial: &str, _: &[u8]) -> Result<Enrolled, EnrolmentError> {
+        assert!(MEMBERS.iter().any(|(_, known)| *known == serial), "{serial} is no member's");
+        Ok(enrolled())
+    }
+}
+
+fn enrolled() -> Enrolled {
+    let text = |text: &str| text.to_owned();
+    Enrolled {
+        member: text("host"),
+        certificate: text("certificate"),
+        authority: text("authority"),
+        cell: text("cell"),
+    }
+}
+
+/// Keeps keys as a keyring does.
+#[derive(Debug, Default)]
+struct Ring(Mutex<BTreeMap<DriveId, KeptKeys>>);
+
+impl KeyKeeper for Ring {
+    fn keep(&self, drive: DriveId, keys: &KeptKeys) -> Result<(), KeeperError> {
+        self.0.lock().unwrap().insert(drive, keys.clone());
+        Ok(())
+    }
+
+    fn partition_keys(&self, _: DriveId) -> Result<Vec<SecretKey>, KeeperError> {
+        Ok(vec![SecretKey::new(PARTITION_KEY)])
+    }
+}
+
+/// The files that the samples are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Files {
+    root: FileHandle,
+    open: FileHandle,
+    file: FileHandle,
+    /// Root's alone.
+    closed: FileHandle,
+}
+
+/// A manager without a socket, over two drives.
+struct Bare {
+    service: ManagerService,
+    drives: Vec<TestDrive>,
+    config: nasd_manager::ManagerConfig,
+    ring: Arc<Ring>,
+    files: Files,
+    guard: Guard,
+    standing: Standing,
+}
+
+impl Bare {
+    fn new() -> Bare {
+        let (drives, mut config) = setup::drives_and_config(2);
+        let ring = Arc::new(Ring::default());
+        let kept = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
+        ring.0.lock().unwrap().extend(kept);
+        config.keeper = Some(Arc::clone(&ring) as Arc<dyn KeyKeeper>);
+        config.members = Some(Arc::new(Ledger));
+        config.root.mode = 0o777;
+        let service = ManagerService::open(&config).unwrap();
+        let files = furnish(&service);
+        let guard = Guard::new(Arc::clone(service.namespace()), files.closed);
+        Bare { service, drives, config, ring, files, guard, standing: Standing::of_no_connection() }
+    }
+
+    /// Serves an input as the transport would; the number of its outcome.
+    fn serve(&mut self, input: &[u8]) -> u64 {
+        let mut decoder = Decoder::new(input);
+        let (Ok(procedure), Ok(peer)) = (decoder.u32(), decoder.u32()) else { return 0 };
+        let Ok(credential) = OpaqueAuth::decode(&mut decoder) else { return 1 };
+        let arguments = &input[decoder.position()..];
+        let verifier = OpaqueAuth::NONE;
+        let head = CallHead {
+            xid: 1,
+            program: PROGRAM,
+            version: VERSION,
+            procedure,
+            credential,
+            verifier,
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let from = Peer { address, identity: identity(peer) };
+        let began = Instant::now();
+        let arriving = Arriving { head: &head, arguments, complete: true, peer: &from };
+        assert!(matches!(self.service.receive(&arriving), Receive::Whole));
+        let standing = &self.standing;
+        let call = |payload| Call { head: &head, arguments, payload, peer: &from, standing };
+        let answer = match self.service.attempt(call(None)) {
+            Attempt::Answered(answer) => answer,
+            Attempt::Waits(_, payload) => self.service.execute(call(payload)),
+        };
+        assert!(began.elapsed() < SOON, "the answer took {:?}", began.elapsed());
+        self.judge(&head, peer, arguments, &from.identity, &answer)
+    }
+
+    /// Whether that may be the answer; its number.
+    fn judge(
+        &mut self,
+        head: &CallHead<'_>,
+        peer: u32,
+        arguments: &[u8],
+        identity: &Identity,
+        answer: &Answer<Vec<u8>>,
+    ) -> u64 {
+        let about = u64::from(head.procedure.min(255)) << 40 | u64::from(peer % 10) << 32;
+        let results = match answer {
+            Answer::Results { results, data, .. } => {
+                assert!(data.is_empty());
+                results
+            }
+            Answer::Rejected(status) => {
+                let known = Procedure::try_from(head.procedure);
+                let sense = known.is_ok_and(|known| (Form::of(known).makes_sense)(arguments));
+                let expected = known
+                    .map_or(AcceptStatus::ProcedureUnavailable, |_| AcceptStatus::GarbageArguments);
+                assert!(*status == expected && !sense, "{status:?} for {:?}", head.procedure);
+                return 1 << 48 | about;
+            }
+            Answer::Denied(_) => return 2 << 48 | about,
+        };
+        let procedure = Procedure::try_from(head.procedure).unwrap();
+        let status = (Form::of(procedure).told)(results);
+        if status.is_ok() {
+            assert_allowed(procedure, peer, arguments, identity);
+        }
+        self.guard.look(procedure, &head.credential, identity, arguments, results);
+        about | status.map_or_else(|status| u64::from(u32::from(status)), |()| 0)
+    }
+
+    /// It serves; and what is on the drives is a tree, by whatever key was the last.
+    fn finish(mut self) {
+        let input = sample(Procedure::Getattr, HOST, &self.files.root);
+        assert!(is_done(self.serve(&input)), "the root is served");
+        self.service.namespace().keep_house();
+        let (config, kept) = (&self.config, self.ring.0.lock().unwrap().clone());
+        let keys = Arc::new(WorkingKeys::new(kept, None));
+        let report = check_tree(&RemoteDrives::new(config, keys));
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        assert!(report.tree.len() > 1, "a tree");
+        drop(self.service);
+        drop(self.drives);
+    }
+}
+
+/// Whether the outcome is that of a call that did what it should.
+fn is_done(outcome: u64) -> bool {
+    outcome >> 48 == 0 && outcome as u32 == 0
+}
+
+/// What the samples need.
+fn furnish(service: &ManagerService) -> Files {
+    let names = service.namespace();
+    let (root_handle, me) = (names.root(), user(USER));
+    let make = |name: &str, mode| {
+        names.create(&me, root_handle, name.as_bytes(), mode, true).unwrap().handle
+    };
+    let open = names.mkdir(&me, root_handle, b"open", 0o755).unwrap().handle;
+    let file = make("file", 0o644);
+    for name in ["old", "from", "to"] {
+        make(name, 0o600);
+    }
+    names.mkdir(&me, root_handle, b"empty", 0o755).unwrap();
+    let closed = names.create(&root(), root_handle, b"closed", 0o600, true).unwrap().handle;
+    assert_eq!(walk(names, "/closed").unwrap().handle, closed);
+    Files { root: root_handle, open, file, closed }
+}
+
+/// How a procedure's arguments and results look.
+struct Form {
+    makes_sense: fn(&[u8]) -> bool,
+    told: fn(&[u8]) -> Result<(), ManagerStatus>,
+}
+
+impl Form {
+    fn of_operation<Op: Operation>() -> Form {
+        Form {
+            makes_sense: |arguments| from_bytes::<Op::Arguments>(arguments).is_ok(),
+            told: |results| {
+                let mut input = Decoder::new(results);
+                let told = decode_result::<Op::Reply, ManagerStatus>(&mut input);
+                let told = told.expect("an answer decodes");
+                let mut again = Encoder::new();
+                encode_result(&told, &mut again);
+                assert_eq!(again.into_bytes(), results, "one encoding");
+                told.map(drop)
+            },
+        }
+    }
+
+    fn of(procedure: Procedure) -> Form {
+        match procedure {
+            // Whose results are empty, whatever its arguments are.
+            Procedure::Null => Form {
+                makes_sense: |_| true,
+                told: |results| {
+                    assert!(results.is_empty());
+                    Ok(())
+                },
+            },
+            Procedure::Volume => Form::of_operation::<VolumeOperation>(),
+            Procedure::Lookup => Form::of_operation::<Lookup>(),
+            Procedure::Getattr => Form::of_operation::<Getattr>(),
+            Procedure::Setattr => Form::of_operation::<Setattr>(),
+            Procedure::Create => Form::of_operation::<Create>(),
+            Procedure::Mkdir => Form::of_operation::<Mkdir>(),
+            Procedure::Symlink => Form::of_operation::<Symlink>(),
+            Procedure::Unlink => Form::of_operation::<Unlink>(),
+            Procedure::Rmdir => Form::of_operation::<Rmdir>(),
+            Procedure::Rename => Form::of_operation::<Rename>(),
+            Procedure::Link => Form::of_operation::<Link>(),
+            Procedure::Readdir => Form::of_operation::<Readdir>(),
+            Procedure::Space => Form::of_operation::<Space>(),
+            Procedure::Status => Form::of_operation::<StatusOperation>(),
+            Procedure::Rotate => Form::of_operation::<Rotate>(),
+            Procedure::Mint => Form::of_operation::<Mint>(),
+            Procedure::Revoke => Form::of_operation::<Revoke>(),
+            Procedure::Reload => Form::of_operation::<Reload>(),
+            Procedure::Enroll => Form::of_operation::<Enroll>(),
+            Procedure::Renew => Form::of_operation::<Renew>(),
+        }
+    }
+}
+
+/// Nobody has done what only others may do.
+fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &Identity) {
+    if procedure == Procedure::Enroll {
+        let who: EnrollArguments = from_bytes(arguments).unwrap();
+        assert!(who.secret == SECRET && *identity != Identity::Plain, "{identity} has joined");
+        return;
+    }
+    assert!(is_member(peer), "{identity} is no member, and has had {procedure:?}");
+    let is_administrator = peer % 10 == ADMINISTRATOR;
+    match procedure {
+        Procedure::Null => {}
+        Procedure::Rotate | Procedure::Reload => {
+            assert!(is_administrator, "{identity} has had {procedure:?}");
+        }
+        Procedure::Renew => assert!(*identity != Identity::Plain, "without a certificate"),
+        _ => assert!(!is_administrator, "an administrator has had {procedure:?}"),
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// An input: that procedure, asked for by that peer for the user who it is or speaks for.
+fn sample(procedure: Procedure, peer: u32, arguments: &impl XdrEncode) -> Vec<u8> {
+    let uid = if peer == SOMEBODY { USER } else { 0 };
+    let user = AuthSys { uid, gid: uid, groups: vec![4], machine: "a".into(), stamp: 7 };
+    let body = user.to_body();
+    let credential = OpaqueAuth { flavor: AUTH_SYS, body: &body };
+    let words = [u32::from(procedure), peer];
+    [to_bytes(&words[0]), to_bytes(&words[1]), to_bytes(&credential), to_bytes(arguments)].concat()
+}
+
+/// Each procedure by somebody who may have it done: in this order all of it is done.
+fn samples(files: &Files) -> Vec<Vec<u8>> {
+    let Files { root, open, file, closed } = *files;
+    let mut samples = names(files);
+    let changes = SetFileAttributes {
+        mode: Some(0o640),
+        size: Some(5),
+        access_time: Some(Timestamp(7)),
+        modify_time_now: true,
+        ..SetFileAttributes::default()
+    };
+    let given = SetFileAttributes { uid: Some(USER), gid: Some(4), ..Default::default() };
+    let mint = |sealed| MintArguments {
+        file,
+        rights: Rights::READ | Rights::GETATTR,
+        region_offset: 0,
+        region_length: 1 << 20,
+        lifetime: 60_000_000_000,
+        sealed,
+    };
+    let (secret, public_key) = (SECRET.to_vec(), vec![4; 65]);
+    let read = ReaddirArguments { directory: root, cookie: 0, max_entries: 100 };
+    samples.extend([
+        sample(Procedure::Null, HOST, &()),
+        sample(Procedure::Volume, SOMEBODY, &name("home")),
+        sample(
+            Procedure::Lookup,
+            SOMEBODY,
+            &LookupArguments { directory: root, name: name("file") },
+        ),
+        sample(Procedure::Getattr, PLAIN, &file),
+        sample(Procedure::Getattr, SOMEBODY, &closed),
+        sample(Procedure::Setattr, SOMEBODY, &SetFileArguments { file, changes }),
+        sample(Procedure::Setattr, HOST, &SetFileArguments { file: open, changes: given }),
+        sample(Procedure::Readdir, SOMEBODY, &read),
+        sample(Procedure::Readdir, HOST, &ReaddirArguments { max_entries: 1, cookie: 1, ..read }),
+        sample(Procedure::Space, SOMEBODY, &name("")),
+        sample(Procedure::Status, HOST, &()),
+        sample(Procedure::Mint, SOMEBODY, &mint(false)),
+        sample(Procedure::Mint, HOST, &mint(true)),
+        sample(Procedure::Revoke, SOMEBODY, &file),
+        sample(Procedure::Rotate, ADMINISTRATOR, &RotateArguments { at_once: false }),
+        sample(Procedure::Reload, ADMINISTRATOR, &ReloadArguments { revoke: false }),
+        sample(Procedure::Reload, ADMINISTRATOR, &ReloadArguments { revoke: true }),
+        sample(Procedure::Enroll, ANONYMOUS, &EnrollArguments { secret, public_key }),
+        sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
+    ]);
+    samples
+}
+
+/// The procedures that change names.
+fn names(files: &Files) -> Vec<Vec<u8>> {
+    let Files { root, open, file, .. } = *files;
+    let directory = root;
+    let old = |called: &str| UnlinkArguments { directory, name: name(called) };
+    let rename = RenameArguments {
+        from_directory: root,
+        from_name: name("from"),
+        to_directory: open,
+        to_name: name("moved"),
+        flags: RenameFlags::NO_REPLACE,
+    };
+    let (mode, exclusive) = (0o640, true);
+    let new = CreateFileArguments { directory: open, name: name("new"), mode, exclusive };
+    let over = CreateFileArguments { exclusive: false, name: name("to"), directory: root, mode };
+    let made = MkdirArguments { directory: open, name: name("below"), mode: 0o700 };
+    let target = b"../file".to_vec();
+    let symlink = SymlinkArguments { directory: open, name: name("symlink"), target };
+    let link = LinkArguments { file, directory: open, name: name("second") };
+    vec![
+        sample(Procedure::Create, SOMEBODY, &new),
+        sample(Procedure::Create, HOST, &over),
+        sample(Procedure::Mkdir, SOMEBODY, &made),
+        sample(Procedure::Symlink, SOMEBODY, &symlink),
+        sample(Procedure::Link, SOMEBODY, &link),
+        sample(Procedure::Unlink, SOMEBODY, &old("old")),
+        sample(Procedure::Rmdir, HOST, &old("empty")),
+        sample(Procedure::Rename, SOMEBODY, &rename),
+    ]
+}
+
+/// Samples that nobody may have done: what is the manager's own, and what is somebody else's.
+fn refused(files: &Files) -> Vec<Vec<u8>> {
+    let first = FileHandle { object: ObjectId::FIRST_OBJECT, ..files.root };
+    let closed = files.closed;
+    let mode = SetFileAttributes { mode: Some(0o666), ..SetFileAttributes::default() };
+    let mint = MintArguments {
+        file: closed,
+        rights: Rights::READ,
+        region_offset: 0,
+        region_length: 1,
+        lifetime: 1 << 40,
+        sealed: false,
+    };
+    vec![
+        sample(Procedure::Getattr, HOST, &first),
+        sample(Procedure::Setattr, SOMEBODY, &SetFileArguments { file: closed, changes: mode }),
+        sample(Procedure::Mint, SOMEBODY, &mint),
+        sample(Procedure::Revoke, SOMEBODY, &closed),
+        sample(Procedure::Rotate, HOST, &RotateArguments { at_once: true }),
+        sample(Procedure::Renew, ANONYMOUS, &RenewArguments { public_key: vec![4; 65] }),
+        sample(Procedure::Lookup, ADMINISTRATOR, &name("file")),
+    ]
+}
+
+/// Otherwise only refusals are fuzzed.
+#[test]
+fn the_samples_are_done_and_the_others_refused() {
+    let mut bare = Bare::new();
+    let files = bare.files;
+    let (good, bad) = (samples(&files), refused(&files));
+    for sample in &bad {
+        let outcome = bare.serve(sample);
+        assert!(!is_done(outcome), "{sample:?} is done");
+    }
+    let asked: Vec<u32> = good
+        .iter()
+        .map(|sample| {
+            let outcome = bare.serve(sample);
+            assert!(is_done(outcome), "{outcome:#x} of {sample:?}");
+            (outcome >> 40) as u32
+        })
+        .collect();
+    for procedure in 0..=u32::from(Procedure::Renew) {
+        assert!(asked.contains(&procedure), "{procedure} has no sample");
+    }
+    assert!(Procedure::try_from(u32::from(Procedure::Renew) + 1).is_err(), "one that is not here");
+    bare.finish();
+}
+
+/// Every procedure, from anybody.
+#[test]
+fn every_procedure_from_anybody() {
+    let bare = Bare::new();
+    let files = bare.files;
+    let mut inputs = 0;
+    let all = [samples(&files), refused(&files)].concat();
+    let mut current = Some(bare);
+    fuzzing::fuzz("manager", all, |input| {
+        inputs += 1;
+        if inputs % GENERATION == 0 {
+            current.take().unwrap().finish();
+            let fresh = current.insert(Bare::new());
+            assert_eq!(fresh.files, files, "the samples are about these");
+        }
+        current.as_mut().unwrap().serve(input)
+    });
+    current.unwrap().finish();
+}
