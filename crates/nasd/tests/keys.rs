@@ -7,9 +7,13 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{CellOptions, TestCell, noise, signal, text, wait_until};
 
@@ -184,6 +188,13 @@ fn each_step_of_the_hierarchy_is_done_by_hand() {
     refused(&cell, "key set-drive 1", &["master-keys.toml", "--key-file"]);
 }
 
+/// Has the manager change all working keys, which it must be able to.
+fn rotated(cell: &TestCell) {
+    let facts = json(cell, "key rotate");
+    let drives = facts["drives"].as_array().unwrap();
+    assert!(drives.iter().all(|drive| drive["done"] == true), "{facts}");
+}
+
 /// Whether the keyring has a key that a drive may not have taken yet.
 fn is_between_keys(cell: &TestCell) -> bool {
     fs::read_to_string(cell.cell().join("keyring.toml")).unwrap().contains("next_")
@@ -204,7 +215,7 @@ fn keys_of_ones_own_are_in_the_keyring_too() {
     told(&cell, &stat);
     // The manager's: it goes on changing working keys by it, and after a restart.
     told(&cell, &format!("key set-partition 1 1 {own}"));
-    told(&cell, "key rotate");
+    rotated(&cell);
     assert_eq!(epochs(&cell), [2]);
     signal(cell.member("manager serve"), "KILL");
     told(&cell, "key rotate --now");
@@ -228,7 +239,7 @@ fn keys_of_ones_own_are_in_the_keyring_too() {
     refused(&cell, &format!("key set-working 1 2 {own} --epoch 40"), &["the drive answered"]);
     assert!(!is_between_keys(&cell));
     told(&cell, &stat);
-    told(&cell, "key rotate");
+    rotated(&cell);
     assert_eq!(epochs(&cell), [5]);
 }
 
@@ -254,7 +265,7 @@ fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
         kill_after(&cell, line, step as u64 / 2);
         between += u32::from(is_between_keys(&cell));
         // The manager and whoever asks by the drive key go on, whichever the drive has.
-        told(&cell, "key rotate");
+        rotated(&cell);
         told(&cell, "partition list 1");
         if step % 3 == 0 {
             told(&cell, line);
@@ -273,10 +284,10 @@ fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
     assert!(!is_between_keys(&cell));
     assert_eq!(left(&cell.cell()), 1);
     assert!(cell.cell().join("mine.new").exists());
-    told(&cell, "key rotate");
+    rotated(&cell);
     write_key(&cell.cell().join("tls/admin.key.99999999-0.new"), "a key");
     signal(cell.member("manager serve"), "KILL");
-    told(&cell, "key rotate");
+    rotated(&cell);
     assert_eq!(left(&cell.cell().join("tls")), 0);
 }
 
@@ -298,16 +309,106 @@ fn a_key_on_its_way_is_not_replaced_by_another() {
         [("next_drive_key", "key set-drive 1"), ("next_partition_key", "key set-partition 1 1")]
     {
         begin(field);
+        let between = fs::read_to_string(&path).unwrap();
         let with = |file: &Path| format!("{line} --new-key-file {}", file.display());
         refused(&cell, &with(&other), &["was begun"]);
         // Refused by a wrong key above it, it may be the drive's all the same.
         refused(&cell, &format!("{line} --key-file {}", other.display()), &["the drive refused"]);
         assert!(is_between_keys(&cell));
+        // The drive has not got it yet.
+        told(&cell, "partition list 1");
         told(&cell, &with(&same));
         assert!(!is_between_keys(&cell));
+        // The drive has it, and the keyring was not told.
+        write_key(&path, &between);
         told(&cell, "partition list 1");
-        told(&cell, "key rotate");
+        rotated(&cell);
+        told(&cell, line);
+        assert!(!is_between_keys(&cell));
+        told(&cell, "partition list 1");
+        rotated(&cell);
     }
+}
+
+/// The procedure that asks a drive who it is.
+const INQUIRY: u32 = 1;
+
+/// Listens in the drive's place: once something else is asked than who the drive is, requests get
+/// through, and answers do not.
+fn one_way(drive: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            pass_on(client.unwrap(), TcpStream::connect(drive).unwrap(), &broken);
+        }
+    });
+    address
+}
+
+fn pass_on(mut client: TcpStream, mut server: TcpStream, broken: &Arc<AtomicBool>) {
+    let ends = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(broken));
+    std::thread::spawn(move || {
+        let (mut client, mut server, broken) = ends;
+        let mut bytes = [0; 65536];
+        while let Ok(read @ 1..) = client.read(&mut bytes) {
+            // Behind the record's mark, the number, the kind and three versions of a call.
+            let procedure = bytes[..read].get(24..28);
+            if procedure.is_some_and(|number| number != INQUIRY.to_be_bytes()) {
+                broken.store(true, Ordering::Release);
+            }
+            server.write_all(&bytes[..read]).unwrap();
+        }
+        let _ = server.shutdown(Shutdown::Both);
+    });
+    let broken = Arc::clone(broken);
+    std::thread::spawn(move || {
+        let mut bytes = [0; 65536];
+        while let Ok(read @ 1..) = server.read(&mut bytes) {
+            if broken.load(Ordering::Acquire) || client.write_all(&bytes[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+    });
+}
+
+/// Has commands find drive `index` of the cell at another address, and tells the one from before.
+fn move_drive(cell: &TestCell, index: usize, to: impl Fn(SocketAddr) -> SocketAddr) {
+    let path = cell.cell().join("cell.toml");
+    let mut config: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    let drive = config["drive"].as_array_mut().unwrap()[index].as_table_mut().unwrap();
+    let before: SocketAddr = drive["address"].as_str().unwrap().parse().unwrap();
+    drive.insert("address".to_owned(), to(before).to_string().into());
+    fs::write(&path, config.to_string()).unwrap();
+}
+
+#[test]
+fn a_drive_that_does_not_answer_is_not_one_that_refuses() {
+    let cell = cell(2);
+    let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
+    move_drive(&cell, 0, one_way);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    move_drive(&cell, 1, |_| nobody);
+    let (unanswered, away) = std::thread::scope(|scope| {
+        let line = |drive| ["key", "set-partition", drive, "1"];
+        let cell = &cell;
+        let given = |drive| scope.spawn(move || text(&cell.nasd(&line(drive))));
+        let (first, second) = (given("1"), given("2"));
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    assert!(unanswered.contains("may have the new key or the one before"), "{unanswered}");
+    assert!(away.contains("can't reach") && !away.contains("may have"), "{away}");
+    let ring = fs::read_to_string(cell.cell().join("keyring.toml")).unwrap();
+    assert_eq!(ring.matches("next_partition_key").count(), 1, "of the one that may have it");
+    // The manager goes on meanwhile, and the command when it is given again.
+    rotated(&cell);
+    fs::write(cell.cell().join("cell.toml"), config).unwrap();
+    told(&cell, "key set-partition 1 1");
+    told(&cell, "key set-partition 2 1");
+    assert!(!is_between_keys(&cell));
+    rotated(&cell);
 }
 
 #[test]
@@ -350,6 +451,10 @@ fn a_drive_begins_anew() {
         let index = name.rsplit('-').next().unwrap().parse().unwrap();
         assert!(fs::read(cell.path(name)).unwrap() == noise(index, 10_000), "{name}");
     }
+    for name in lost.iter().filter_map(|path| path.file_name()?.to_str()) {
+        told(&cell, &format!("rm main:/{name}"));
+    }
+    assert_eq!(fs::read_dir(cell.mountpoint()).unwrap().count(), there.len());
 }
 
 /// Makes files until both drives of the cell have some.
@@ -390,7 +495,7 @@ fn a_drive_that_is_readmitted_loses_nothing() {
     fill_both_drives(&cell);
     for step in 0..12 {
         kill_after(&cell, "key readmit 2", step * 3);
-        told(&cell, "key rotate");
+        rotated(&cell);
     }
     told(&cell, "key readmit 2");
     told(&cell, "key readmit 1");

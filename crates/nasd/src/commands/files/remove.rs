@@ -4,7 +4,8 @@ use super::{Session, at};
 use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
-use nasd_clerk::FileType;
+use nasd_clerk::{ClerkError, FileType};
+use nasd_protocol::ManagerStatus;
 
 /// Removes files; with `recursive`, whole trees.
 ///
@@ -16,10 +17,15 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
     for text in paths {
         let path = session.path(text)?;
         let (parent, name) = session.parent(&path)?;
-        let entry = session
-            .clerk
-            .lookup(&session.caller, parent, &name)
-            .map_err(|error| at(&path, error))?;
+        let entry = match session.clerk.lookup(&session.caller, parent, &name) {
+            // The file's drive has lost it: a name is left, which says that it fails.
+            Err(ClerkError::Manager(ManagerStatus::Io)) => {
+                let removed = session.clerk.unlink(&session.caller, parent, &name);
+                removed.map_err(|error| at(&path, error))?;
+                continue;
+            }
+            found => found.map_err(|error| at(&path, error))?,
+        };
         let is_directory = entry.attributes.file_type == FileType::Directory;
         if is_directory && !recursive {
             return Err(format!("{path} is a directory: add -r to remove it").into());
