@@ -215,6 +215,11 @@ impl DigestKeys {
         self.suite
     }
 
+    /// Whether these are the sub-keys of the same key under the same suite.
+    pub fn are_of_the_same_key(&self, other: &DigestKeys) -> bool {
+        self.suite == other.suite && self.key == other.key
+    }
+
     /// The digest of a request; the slices of `covered` are taken as joined.
     pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&CoveredData>) -> Digest {
         digest(self.suite, &self.request.args, &nonce.to_bytes(), None, covered, data)

@@ -121,14 +121,6 @@ impl From<StoreError> for Denied {
     }
 }
 
-impl Grant {
-    /// Whether the capability was revoked since: a request that has waited, for its data or for the
-    /// medium, is not served any more then.
-    pub(crate) fn is_revoked(&self) -> bool {
-        has_another_version(self.object.as_ref(), self.access_control_version)
-    }
-}
-
 /// Whether a capability's object has another access control version than its key was made for.
 fn has_another_version(object: Option<&Located>, version: u64) -> bool {
     object.is_some_and(|found| found.access_control_version() != Some(version))
@@ -275,8 +267,11 @@ impl Drive {
         // Held until what was derived is kept: see `key_ring`.
         let ring = self.ring.read();
         let generation = ring.generation();
-        let found =
-            if admission.needs_digest() { self.find_keys(&ring, claimed)? } else { Found::NONE };
+        let found = if admission.needs_digest() {
+            self.find_keys(&ring, &claimed.credential, claimed.known.as_ref())?
+        } else {
+            Found::NONE
+        };
         let proved = admission.prove(
             found.keys.as_deref(),
             &claimed.covered(),
@@ -317,21 +312,20 @@ impl Drive {
         })
     }
 
-    /// Step 19: whether the key with which a call was granted when its arguments came still is one,
-    /// now that its data have come, which may have taken their time. What the arguments need is looked
-    /// at again by `admit_opened`.
-    pub(crate) fn grant_again(&self, claimed: &Claimed<'_>, grant: &Grant) -> Result<(), Denied> {
-        if grant.is_revoked() {
+    /// Step 19: whether the key with which a call was granted still is one, now that it has waited, for
+    /// its data or for the medium. What the arguments need is looked at again by `admit_opened`.
+    pub(crate) fn grant_again(&self, credential: &Credential, grant: &Grant) -> Result<(), Denied> {
+        if has_another_version(grant.object.as_ref(), grant.access_control_version) {
             return Err(Refusal::Digest.into());
         }
-        self.check_keys_again(claimed, grant.keys.is_some(), grant.generation)
+        self.check_keys_again(credential, grant.keys.as_deref(), grant.generation)
     }
 
     /// The same of a call that is vouched for since its arguments came, and whose end may have taken
     /// its time; it is vouched for as of `now` from here on.
     pub(crate) fn vouch_again(
         &self,
-        claimed: &Claimed<'_>,
+        credential: &Credential,
         vouched: Vouched,
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
@@ -339,41 +333,46 @@ impl Drive {
         if has_another_version(found.object.as_ref(), found.access_control_version) {
             return Err(Refusal::Digest.into());
         }
-        self.check_keys_again(claimed, found.keys.is_some(), vouched.generation)?;
+        self.check_keys_again(credential, found.keys.as_deref(), vouched.generation)?;
         let is_above_the_mark = self.clock.pass(now, &self.store).is_err();
         Ok(Vouched { is_above_the_mark, ..vouched })
     }
 
-    /// Whether the digest is still right, if keys have changed since the ring of this generation. A
-    /// key that has only become the previous one still is a key.
+    /// Whether the digest, which was right with these keys, still is, if keys have changed since the
+    /// ring of this generation. A key that has only become the previous one still is a key.
     fn check_keys_again(
         &self,
-        claimed: &Claimed<'_>,
-        is_protected: bool,
+        credential: &Credential,
+        keys: Option<&DigestKeys>,
         generation: u64,
     ) -> Result<(), Denied> {
         let ring = self.ring.read();
-        if !is_protected || ring.generation() == generation {
+        let Some(keys) = keys.filter(|_| ring.generation() != generation) else {
             return Ok(());
+        };
+        match self.find_keys(&ring, credential, None)?.keys {
+            Some(found) if found.are_of_the_same_key(keys) => Ok(()),
+            Some(_) | None => Err(Refusal::Digest.into()),
         }
-        let keys = self.find_keys(&ring, claimed)?.keys.ok_or(Refusal::Digest)?;
-        let digest = keys.request(claimed.nonce(), &claimed.covered(), claimed.data.as_ref());
-        if digest == claimed.verifier.digest { Ok(()) } else { Err(Refusal::Digest.into()) }
     }
 
-    /// Steps 14 and 15, and the look-up of step 16.
-    fn find_keys(&self, ring: &KeyRing, claimed: &Claimed<'_>) -> Result<Found, Denied> {
-        let credential = &claimed.credential;
+    /// Steps 14 and 15, and the look-up of step 16. `known` is an object that was found already.
+    fn find_keys(
+        &self,
+        ring: &KeyRing,
+        credential: &Credential,
+        known: Option<&Located>,
+    ) -> Result<Found, Denied> {
         // `admit` has checked that the suite is known.
         let suite = credential.suite().ok_or(Refusal::Suite)?;
         let name = KeyName { key: &credential.key, suite };
         if let Some(sealed) = credential.key.sealed_capability() {
             let opened = self.open(ring, credential, sealed)?;
-            let found = self.find_capability_keys(ring, &name, &opened, claimed.known.as_ref())?;
+            let found = self.find_capability_keys(ring, &name, &opened, known)?;
             return Ok(Found { opened: Some(opened), ..found });
         }
         if let Some(capability) = credential.key.capability() {
-            return self.find_capability_keys(ring, &name, capability, claimed.known.as_ref());
+            return self.find_capability_keys(ring, &name, capability, known);
         }
         let secret = ring.direct_key(&credential.key)?;
         match self.keys.find(&name, 0) {

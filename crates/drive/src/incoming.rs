@@ -5,6 +5,8 @@
 
 use std::io::IoSliceMut;
 
+use nasd_capability::CoveredData;
+use nasd_protocol::Credential;
 use nasd_protocol::drive::{Procedure, WriteArguments};
 use nasd_store::IncomingFrames;
 use nasd_transport::Payload;
@@ -44,8 +46,11 @@ impl Incoming {
 pub(crate) struct IncomingWrite {
     pub(crate) arguments: WriteArguments,
     pub(crate) buffer: Buffer,
+    pub(crate) credential: Credential,
     /// Of every check but those of the data.
     pub(crate) grant: Grant,
+    /// What the digest covers of the data.
+    pub(crate) announced: Option<CoveredData>,
 }
 
 /// Where the data is received.

@@ -198,12 +198,6 @@ impl Drive {
         self.refusal(&self.subject_of(claimed), claimed.nonce(), refusal, now)
     }
 
-    /// The same of a request that waited for longer than its capability was good for.
-    pub(crate) fn refuse_revoked(&self, grant: &Grant) -> Answer<ReplyData> {
-        let now = self.environment.now();
-        self.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now)
-    }
-
     /// The reply to a call that was granted, and whose arguments are not allowed any more: in private
     /// where the call is.
     pub(crate) fn refuse_granted(

@@ -52,8 +52,11 @@ impl Service for Drive {
             // beyond an object's attributes for the medium.
             Some(_) => Attempt::Waits(Waits::Alone, call.payload),
         };
-        if let Attempt::Answered(answer) = &attempt {
-            self.note(&called, answer, begin);
+        match &attempt {
+            Attempt::Answered(answer) => self.note(&called, answer, begin),
+            // Its every check has passed, whatever becomes of it.
+            Attempt::Waits(_, Some(Incoming(Kind::Held(_)))) => called.standing.prove(),
+            Attempt::Waits(..) => {}
         }
         attempt
     }

@@ -32,7 +32,7 @@ pub(crate) use reads::Reads;
 
 use nasd_capability::{Access, Admission, KeyKind, KeyKinds, SealedKey, Target};
 use nasd_protocol::drive::{self as wire, Operation, Procedure};
-use nasd_protocol::{CredentialKey, Status};
+use nasd_protocol::{Credential, CredentialKey, Status};
 use nasd_store::StoredKey;
 use nasd_transport::{AcceptStatus, Answer, CallHead};
 use nasd_types::limits::BLOCK_BYTES;
@@ -77,7 +77,7 @@ pub(crate) enum Source<'a> {
         arguments: &'a [u8],
     },
     /// Decrypted.
-    Opened(private::Ended<'a>),
+    Opened(Box<private::Opened>),
 }
 
 /// Executes a call of any procedure but `write` and `private`.
@@ -137,8 +137,8 @@ fn run<O: Perform>(drive: &Drive, source: Source<'_>) -> Answer<ReplyData> {
 #[derive(Debug)]
 pub(crate) struct Permitted<A> {
     arguments: A,
+    credential: Credential,
     grant: Grant,
-    key: CredentialKey,
     now: Timestamp,
 }
 
@@ -149,7 +149,7 @@ fn authorize<O: Perform>(
 ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
     match source {
         Source::Plain { head, arguments } => admit::<O>(drive, head, arguments)?.verify(drive),
-        Source::Opened(ended) => ended.permit::<O>(drive),
+        Source::Opened(opened) => opened.permit::<O>(drive),
     }
 }
 
@@ -186,20 +186,39 @@ impl<A> Admitted<'_, A> {
     fn verify(self, drive: &Drive) -> Result<Permitted<A>, Answer<ReplyData>> {
         let Admitted { arguments, claimed, admission, now } = self;
         match drive.verify(&claimed, admission, now) {
-            Ok(grant) => Ok(Permitted { arguments, grant, key: claimed.credential.key, now }),
+            Ok(grant) => Ok(Permitted { arguments, credential: claimed.credential, grant, now }),
             Err(denied) => Err(drive.deny(&claimed, &denied, now)),
         }
     }
 }
 
 fn finish<O: Perform>(drive: &Drive, permitted: Permitted<O::Arguments>) -> Answer<ReplyData> {
-    let Permitted { arguments, grant, key, now } = permitted;
-    let context = Context { grant: &grant, key: &key, now };
+    let Permitted { arguments, credential, grant, now } = permitted;
+    let context = Context { grant: &grant, key: &credential.key, now };
     let done = match grant.must_not_be_done {
         true => Err(Status::ReadOnly),
         false => O::perform(drive, arguments, &context),
     };
     drive.seal(&grant, done)
+}
+
+/// Looks once more at a call that was granted and has waited since, for its data or for the medium:
+/// who sends it may have had a hand in that. Tells the time as of which it may be executed; or answers.
+fn look_again(
+    drive: &Drive,
+    credential: &Credential,
+    access: &Access<'_>,
+    grant: &Grant,
+) -> Result<Timestamp, Answer<ReplyData>> {
+    let now = drive.environment.now();
+    let nonce = grant.authorized.nonce();
+    drive
+        .grant_again(credential, grant)
+        .map_err(|denied| drive.deny_about(&grant.subject, nonce, &denied, now))?;
+    drive
+        .admit_opened(credential, access, now)
+        .map_err(|refusal| drive.refuse_granted(grant, refusal, now))?;
+    Ok(now)
 }
 
 /// What an operation on one object needs.

@@ -35,15 +35,6 @@ pub(crate) struct Opened {
     now: Timestamp,
 }
 
-/// A decrypted call that has come whole, and what came: with that the digest can be verified again.
-#[derive(Debug)]
-pub(crate) struct Ended<'a> {
-    pub(crate) head: &'a CallHead<'a>,
-    /// The arguments as they were sent, without bulk data.
-    pub(crate) sent: &'a [u8],
-    pub(crate) opened: Box<Opened>,
-}
-
 /// Decrypts the call, and decides where its data goes.
 pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
     let mut input = Decoder::new(call.arguments);
@@ -71,7 +62,7 @@ fn prepare(drive: &Drive, head: &CallHead<'_>, bytes: &[u8], sealed: &Sealed) ->
     }
     let arguments = opened.write_arguments(sealed)?;
     drive.admit_opened(&opened.credential, &write::access(&arguments), opened.now).ok()?;
-    write::find_buffers(drive, arguments, opened.vouched, opened.now)
+    write::find_buffers(drive, arguments, claimed, (opened.vouched, opened.now))
 }
 
 /// Makes the checks that need no arguments, and decrypts those; or says why not.
@@ -98,13 +89,8 @@ fn open(drive: &Drive, claimed: &Claimed<'_>, sealed: &Sealed) -> Result<Opened,
 /// Executes a call.
 pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
     match call.payload {
-        Some(Incoming(Kind::Write(incoming))) => {
-            let now = drive.environment.now();
-            write::execute_received(drive, call.head, call.arguments, *incoming, now)
-        }
-        Some(Incoming(Kind::Opened(opened))) => {
-            Ended { head: call.head, sent: call.arguments, opened }.execute(drive)
-        }
+        Some(Incoming(Kind::Write(incoming))) => write::execute_received(drive, *incoming),
+        Some(Incoming(Kind::Opened(opened))) => opened.execute(drive),
         Some(Incoming(Kind::Held(_))) | None => execute_discarded(drive, call.head, call.arguments),
     }
 }
@@ -125,7 +111,7 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
     let arguments = match opened.procedure {
         Some(Procedure::Write) => opened.write_arguments(&sealed),
         _ if sealed.data_length == 0 => {
-            return Ended { head, sent: bytes, opened: Box::new(opened) }.execute(drive);
+            return Box::new(opened).execute(drive);
         }
         _ => None,
     };
@@ -159,12 +145,10 @@ impl Opened {
         let arguments: WriteArguments = from_bytes(&self.arguments).ok()?;
         (arguments.data_length == sealed.data_length).then_some(arguments)
     }
-}
 
-impl Ended<'_> {
     /// A call of any procedure but `write`.
-    fn execute(self, drive: &Drive) -> Answer<ReplyData> {
-        match self.opened.procedure {
+    fn execute(self: Box<Self>, drive: &Drive) -> Answer<ReplyData> {
+        match self.procedure {
             None | Some(Procedure::Null | Procedure::Private | Procedure::Write) => {
                 match self.grant(drive) {
                     Ok((grant, _)) => drive.seal_before_access(&grant, Status::BadArgument),
@@ -177,30 +161,28 @@ impl Ended<'_> {
 
     /// Makes the checks that need the arguments; or answers.
     pub(super) fn permit<O: Perform>(
-        self,
+        self: Box<Self>,
         drive: &Drive,
     ) -> Result<Permitted<O::Arguments>, Answer<ReplyData>> {
-        let (grant, asked) = self.grant(drive)?;
+        let (grant, Asked { arguments, credential }) = self.grant(drive)?;
         let now = grant.received;
-        let Ok(arguments) = from_bytes::<O::Arguments>(&asked.arguments) else {
+        let Ok(arguments) = from_bytes::<O::Arguments>(&arguments) else {
             return Err(drive.seal_before_access(&grant, Status::BadArgument));
         };
-        match drive.admit_opened(&asked.credential, &O::access(&arguments), now) {
-            Ok(()) => Ok(Permitted { arguments, grant, key: asked.credential.key, now }),
+        match drive.admit_opened(&credential, &O::access(&arguments), now) {
+            Ok(()) => Ok(Permitted { arguments, credential, grant, now }),
             Err(refusal) => Err(drive.seal_refusal(&grant, refusal)),
         }
     }
 
     /// Looks once more at what was vouched for, and uses the nonce up; or answers.
-    fn grant(self, drive: &Drive) -> Result<(Grant, Asked), Answer<ReplyData>> {
+    fn grant(self: Box<Self>, drive: &Drive) -> Result<(Grant, Asked), Answer<ReplyData>> {
         let now = drive.environment.now();
-        let Opened { arguments, credential, vouched, .. } = *self.opened;
-        let claimed = Claimed::new(self.head, self.sent, Some(0))
-            .map_err(|error| Answer::Denied(error.auth_status()))?;
-        let subject = *vouched.subject();
+        let Opened { arguments, credential, vouched, .. } = *self;
+        let (subject, nonce) = (*vouched.subject(), *vouched.nonce());
         let vouched = drive
-            .vouch_again(&claimed, vouched, now)
-            .map_err(|denied| drive.deny_about(&subject, claimed.nonce(), &denied, now))?;
+            .vouch_again(&credential, vouched, now)
+            .map_err(|denied| drive.deny_about(&subject, &nonce, &denied, now))?;
         Ok((record(drive, vouched, now)?, Asked { arguments, credential }))
     }
 }

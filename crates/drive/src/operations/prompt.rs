@@ -1,8 +1,9 @@
 //! Operations that are done at once where nothing has to be waited for: `read` and `getattr`.
 //!
-//! Every check comes first. Only of a call that may be executed is it found out whether what it needs
-//! is in memory, so that the time of an answer tells that to nobody else. One that has to wait for the
-//! medium keeps its permission, as its nonce is used up, and is executed by that.
+//! Every check comes first. Only of a call that may be executed is it found out whether the data that it
+//! needs are in memory, so that the time of an answer tells that to nobody else. (Whether its object is,
+//! without which a capability can't be verified, is found out before.) One that has to wait for the medium
+//! keeps its permission, as its nonce is used up, and is executed by that, once it was looked at again.
 
 use std::time::Instant;
 
@@ -11,8 +12,7 @@ use nasd_protocol::drive::{Getattr, GetattrArguments, Procedure, Read, ReadArgum
 use nasd_transport::{Answer, Attempt, Call, Waits};
 use nasd_types::ObjectName;
 
-use super::private::Ended;
-use super::{Context, Perform, Permitted, admit, finish};
+use super::{Context, Perform, Permitted, admit, finish, look_again};
 use crate::Drive;
 use crate::incoming::{Incoming, Kind};
 use crate::reply::{Done, ReplyData};
@@ -71,10 +71,11 @@ pub(super) fn finish_late<O: Perform>(
     drive: &Drive,
     permitted: Permitted<O::Arguments>,
 ) -> Answer<ReplyData> {
-    if permitted.grant.is_revoked() {
-        return drive.refuse_revoked(&permitted.grant);
+    let Permitted { arguments, credential, grant, .. } = &permitted;
+    match look_again(drive, credential, &O::access(arguments), grant) {
+        Ok(now) => finish::<O>(drive, Permitted { now, ..permitted }),
+        Err(answer) => answer,
     }
-    finish::<O>(drive, permitted)
 }
 
 /// Executes a call of the operation that began then, or finds out how it waits.
@@ -88,8 +89,8 @@ pub(crate) fn attempt<O: Prompt>(
         Ok(None) => return Attempt::Waits(Waits::Alone, None),
         Err(answer) => return Attempt::Answered(answer),
     };
-    let Permitted { arguments, grant, key, now } = &permitted;
-    match O::perform_now(drive, arguments, &Context { grant, key, now: *now }) {
+    let Permitted { arguments, credential, grant, now } = &permitted;
+    match O::perform_now(drive, arguments, &Context { grant, key: &credential.key, now: *now }) {
         Ok(done) => Attempt::Answered(drive.seal(grant, done)),
         Err(waits) => {
             let held = Held { begin, call: O::held(permitted) };
@@ -105,7 +106,7 @@ fn permit<O: Prompt>(
 ) -> Result<Option<Permitted<O::Arguments>>, Answer<ReplyData>> {
     let Call { head, arguments, payload, .. } = call;
     if let Some(Incoming(Kind::Opened(opened))) = payload {
-        return Ended { head, sent: arguments, opened }.permit::<O>(drive).map(Some);
+        return opened.permit::<O>(drive).map(Some);
     }
     let mut admitted = admit::<O>(drive, head, arguments)?;
     if let Some(name) = O::object(&admitted.arguments) {

@@ -13,7 +13,7 @@ use nasd_types::ByteRange;
 use slab::Slab;
 
 use super::Permitted;
-use super::prompt::{Held, HeldCall, finish_late};
+use super::prompt::{HeldCall, finish_late};
 use crate::Drive;
 use crate::incoming::{Incoming, Kind};
 use crate::reply::ReplyData;
@@ -64,13 +64,16 @@ impl<'d> Reads<'d> {
 impl Together<Incoming, ReplyData> for Reads<'_> {
     #[inline(never)]
     fn begin(&mut self, tag: usize, call: Call<'_, Incoming>) {
-        let (begin, permitted) = match call.payload {
-            Some(Incoming(Kind::Held(held))) => match *held {
-                Held { begin, call: HeldCall::Read(permitted) } => (begin, permitted),
-                held => return self.answers.push((tag, held.execute(self.drive))),
+        let (begin, permitted) = match call.payload.map(|Incoming(kind)| kind) {
+            Some(Kind::Held(held)) if held.procedure() == Procedure::Read => match held.call {
+                HeldCall::Read(permitted) => (held.begin, permitted),
+                HeldCall::Getattr(_) => unreachable!("invariant: a read is none"),
             },
             // Nothing else waits so.
-            _ => return self.answers.push((tag, self.drive.execute(call))),
+            other => {
+                let payload = other.map(Incoming);
+                return self.answers.push((tag, self.drive.execute(Call { payload, ..call })));
+            }
         };
         let wanted = wanted(self.drive, &permitted);
         let begun = Begun { tag, permitted, begin, wanted };

@@ -5,7 +5,7 @@
 //! come, `execute` checks those, and once more what may have changed meanwhile, and applies it.
 //! Until every check has passed nothing is changed but buffers.
 
-use nasd_capability::{Access, Refusal, Way};
+use nasd_capability::{Access, CoveredData, Refusal, Way};
 use nasd_protocol::drive::{WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
@@ -13,7 +13,7 @@ use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
 use nasd_types::{ByteRange, ObjectName, Protection, Rights, Timestamp};
 use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
-use super::{on_object, refuse_synthetic};
+use super::{look_again, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::authority::{Claimed, Grant, Vouched};
 use crate::incoming::{Buffer, Incoming, IncomingWrite, Kind};
@@ -57,19 +57,21 @@ fn prepare(
     let claimed = Claimed::new(head, bytes, Some(arguments.data_length)).ok()?;
     let admission = drive.admit(&claimed, &access(&arguments), now).ok()?;
     let vouched = drive.vouch(&claimed, admission, now).ok()?;
-    find_buffers(drive, arguments, vouched, now)
+    find_buffers(drive, arguments, claimed, (vouched, now))
 }
 
-/// Finds buffers for a write whose every check but those of the data has passed.
+/// Finds buffers for a write whose every check but those of the data has passed as of then.
 pub(super) fn find_buffers(
     drive: &Drive,
     arguments: WriteArguments,
-    vouched: Vouched,
-    now: Timestamp,
+    claimed: Claimed<'_>,
+    (vouched, now): (Vouched, Timestamp),
 ) -> Option<Incoming> {
     let buffer = buffer_for(drive, &arguments).ok()?;
     let grant = drive.record(vouched, now).ok()?;
-    Some(Incoming(Kind::Write(Box::new(IncomingWrite { arguments, buffer, grant }))))
+    let Claimed { credential, data: announced, .. } = claimed;
+    let write = IncomingWrite { arguments, buffer, credential, grant, announced };
+    Some(Incoming(Kind::Write(Box::new(write))))
 }
 
 /// Regions without a meaning are told to those with authority alone, by `apply`.
@@ -107,48 +109,40 @@ pub(crate) fn waits(payload: Option<&Incoming>) -> bool {
 
 /// Executes a call whose data have come, or were thrown away.
 pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyData> {
-    let now = drive.environment.now();
     match call.payload {
-        Some(Incoming(Kind::Write(write))) => {
-            execute_received(drive, call.head, call.arguments, *write, now)
-        }
+        Some(Incoming(Kind::Write(write))) => execute_received(drive, *write),
         Some(Incoming(Kind::Opened(_) | Kind::Held(_))) | None => {
-            execute_without_data(drive, call.head, call.arguments, now)
+            execute_without_data(drive, call.head, call.arguments)
         }
     }
 }
 
-pub(super) fn execute_received(
-    drive: &Drive,
-    head: &CallHead<'_>,
-    bytes: &[u8],
-    write: IncomingWrite,
-    now: Timestamp,
-) -> Answer<ReplyData> {
-    let IncomingWrite { arguments, mut buffer, grant } = write;
-    let claimed = match Claimed::new(head, bytes, Some(arguments.data_length)) {
-        Ok(claimed) => claimed,
-        Err(error) => return Answer::Denied(error.auth_status()),
-    };
-    if !open_data(drive, &claimed, &grant, &mut buffer) {
-        return drive.refusal(&grant.subject, claimed.nonce(), Refusal::Digest, now);
+pub(super) fn execute_received(drive: &Drive, write: IncomingWrite) -> Answer<ReplyData> {
+    let IncomingWrite { arguments, mut buffer, credential, grant, announced } = write;
+    if !open_data(drive, announced.as_ref(), &grant, &mut buffer) {
+        let now = drive.environment.now();
+        return drive.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now);
     }
-    if let Err(denied) = drive.grant_again(&claimed, &grant) {
-        return drive.deny_about(&grant.subject, claimed.nonce(), &denied, now);
+    match look_again(drive, &credential, &access(&arguments), &grant) {
+        Ok(now) => {
+            let done = apply(drive, &arguments, buffer, &grant, now);
+            drive.seal(&grant, done.map(Done::plain))
+        }
+        Err(answer) => answer,
     }
-    if let Err(refusal) = drive.admit_opened(&claimed.credential, &access(&arguments), now) {
-        return drive.refuse_granted(&grant, refusal, now);
-    }
-    let done = apply(drive, &arguments, buffer, &grant, now);
-    drive.seal(&grant, done.map(Done::plain))
 }
 
 /// Whether the data are those that were announced; decrypts them if they are private.
-fn open_data(drive: &Drive, claimed: &Claimed<'_>, grant: &Grant, buffer: &mut Buffer) -> bool {
-    let (Some(announced), Some(keys)) = (&claimed.data, &grant.keys) else {
+fn open_data(
+    drive: &Drive,
+    announced: Option<&CoveredData>,
+    grant: &Grant,
+    buffer: &mut Buffer,
+) -> bool {
+    let (Some(announced), Some(keys)) = (announced, &grant.keys) else {
         return true;
     };
-    let (way, nonce) = (Way::Request, claimed.nonce());
+    let (way, nonce) = (Way::Request, grant.authorized.nonce());
     if !grant.authorized.protection().contains(Protection::PRIVACY_DATA) {
         return keys.data(way, nonce, &buffer.slices()) == *announced;
     }
@@ -172,12 +166,8 @@ fn open_data(drive: &Drive, claimed: &Claimed<'_>, grant: &Grant, buffer: &mut B
 }
 
 /// Finds out why the data were thrown away.
-fn execute_without_data(
-    drive: &Drive,
-    head: &CallHead<'_>,
-    bytes: &[u8],
-    now: Timestamp,
-) -> Answer<ReplyData> {
+fn execute_without_data(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<ReplyData> {
+    let now = drive.environment.now();
     let Ok(arguments) = WriteArguments::decode(&mut Decoder::new(bytes)) else {
         return Answer::Rejected(AcceptStatus::GarbageArguments);
     };

@@ -69,6 +69,12 @@ fn read(drives: &dyn ObjectStore, object: FileHandle) -> Vec<u8> {
     drives.read(object, 0, size, Wait::Brief).unwrap_or_default()
 }
 
+/// A name as text. What is none is written so that another name has another path: no name has a zero.
+fn readable(name: &[u8]) -> String {
+    let escaped = || format!("\0{}", name.escape_ascii());
+    std::str::from_utf8(name).map_or_else(|_| escaped(), str::to_owned)
+}
+
 struct Checker<'a> {
     drives: &'a dyn ObjectStore,
     report: Report,
@@ -97,8 +103,7 @@ impl Checker<'_> {
         let number = self.report.tree.len();
         self.add(path, &record, number, 2 + below as u32, Vec::new());
         for entry in entries {
-            // Whatever bytes are in a name, another name has another path.
-            let path = format!("{path}/{}", entry.name.escape_ascii());
+            let path = format!("{path}/{}", readable(&entry.name));
             if is_directory(entry.file_type) {
                 if self.names.insert(entry.handle, Vec::new()).is_some() {
                     self.problem(format!("`{path}` is a second name of a directory"));

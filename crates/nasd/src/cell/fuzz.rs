@@ -7,10 +7,11 @@ use super::keyring::{DriveKeys, Keyring, PartitionKeys};
 use super::master_keys::{MasterKeys, master_keys_path};
 use super::members::Members;
 use super::sealed::testing::{alone, known_seal};
-use super::{sealed, tls_directory};
+use super::{Cell, Guest, MemberKind, Token, enrol, invite, sealed, tls_directory};
 use nasd_transport::{ClientTls, PemFiles, ServerTls};
 use nasd_types::{CellId, DriveId, PartitionId};
 use std::fs;
+use std::time::Duration;
 
 #[path = "../../../protocol/tests/fuzzing/mod.rs"]
 mod fuzzing;
@@ -184,6 +185,57 @@ fn check_pem(certificate: &[u8], key: &[u8]) {
             sum.wrapping_mul(131) ^ server ^ client.rotate_left(7)
         })
     });
+}
+
+/// Somebody is invited, and nobody has joined before.
+fn invited(cell: &Cell) -> Token {
+    let path = Members::path(cell.directory());
+    if path.exists() {
+        fs::remove_file(path).unwrap();
+    }
+    let guest = Guest {
+        name: "tower",
+        kind: MemberKind::Host,
+        uid: None,
+        token_for: Duration::from_secs(3600),
+        validity: Duration::from_secs(3600),
+        manager: "127.0.0.1:7300".to_owned(),
+    };
+    invite(cell, &guest).unwrap()
+}
+
+/// Whatever a stranger says in ENROLL: who has the secret joins, once, with a key that looks like one.
+/// The first byte of an input says whether the secret is the right one or in the input too.
+#[test]
+fn joining() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(tls_directory(folder.path())).unwrap();
+    fs::write(folder.path().join("cell.toml"), CELL).unwrap();
+    let cell = Cell::open(folder.path()).unwrap();
+    let authority = Authority::create(folder.path(), cell.config.cell_id()).unwrap();
+    let point = authority.public_key().to_vec();
+    let mut token = invited(&cell);
+    let mut joined = 0;
+    let samples = vec![[&[0], &point[..]].concat(), [&[1], &token.secret[..], &point].concat()];
+    fuzzing::fuzz("joining", samples, |input| {
+        let Some((&first, rest)) = input.split_first() else { return 0 };
+        let right = token.secret.to_vec();
+        let (secret, key) = match first % 2 {
+            0 => (&right[..], rest),
+            _ => rest.split_at(right.len().min(rest.len())),
+        };
+        let enrolled = enrol(&cell, secret, key);
+        assert_eq!(Members::load(folder.path()).unwrap().all().len(), enrolled.iter().count());
+        if let Ok(enrolled) = &enrolled {
+            assert!(*secret == right && key.len() == point.len(), "somebody has joined");
+            nasd_transport::certificate_times(enrolled.certificate.as_bytes()).unwrap();
+            enrol(&cell, secret, key).unwrap_err();
+            token = invited(&cell);
+            joined += 1;
+        }
+        outcome(&enrolled.map(|_| ()))
+    });
+    assert!(joined > 0, "nobody has joined");
 }
 
 /// The samples are what they should be: otherwise only refusals are fuzzed.

@@ -128,7 +128,7 @@ impl ReplyVerifier {
         ReplyVerifier { flavor, body }
     }
 
-    /// As it is sent.
+    /// Its flavor and body, as they are sent.
     pub fn as_opaque(&self) -> OpaqueAuth<'_> {
         let body = match &self.body {
             VerifierBody::Short { bytes, length } => &bytes[..*length],
