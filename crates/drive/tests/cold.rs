@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::changes::{CHANGES, Change, in_private, set_working_key};
 use common::*;
 use nasd_device::{BlockDevice, DeviceError, FrameRead, ReadEnd, ReadQueue};
 use nasd_drive::DriveOptions;
@@ -16,6 +17,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{FlushpartitionArguments, Procedure, ReadArguments, SetattrArguments};
 use nasd_transport::{ClientOptions, Connection};
 use nasd_types::{ByteRange, ObjectName, Protection, SetAttributes};
+use nasd_xdr::to_bytes;
 
 const BYTES: usize = 3 << 20;
 
@@ -171,6 +173,80 @@ fn a_private_reader_who_is_refused_with_proof_is_no_stranger() {
 
 fn read_at(name: ObjectName, offset: u64) -> ReadArguments {
     ReadArguments::single(name, offset, 4096)
+}
+
+/// A drive with a gate at its medium, through which a read goes when it opens.
+struct Held {
+    drive: TestDrive,
+    name: ObjectName,
+    bytes: Vec<u8>,
+    is_shut: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Held {
+    fn new() -> Held {
+        let (is_shut, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (inner, gate) = (new_device(), Arc::clone(&is_shut));
+        let device = Gated { inner, is_shut: gate, begun: Arc::clone(&begun) };
+        let (drive, mut objects) = cold(Arc::new(device), &[BYTES]);
+        let (name, bytes) = objects.remove(0);
+        // Known, and cold but for its first frame.
+        assert!(drive.by(Signer::working(), Procedure::Read, &read_at(name, 0)).status.is_none());
+        Held { drive, name, bytes, is_shut, begun }
+    }
+
+    /// What the request is answered if that is done while it waits for the medium.
+    fn ask(&self, request: &Request<'_>, change: Change) -> Answered {
+        self.begun.store(0, Ordering::SeqCst);
+        self.is_shut.store(true, Ordering::SeqCst);
+        let channel =
+            Connection::tcp(self.drive.server().address(), &ClientOptions::default()).unwrap();
+        // A stranger's calls don't wait together.
+        let known = Request { arguments: to_bytes(&read_at(self.name, 0)), ..request.clone() };
+        assert!(self.drive.ask_over(&channel, &known).unwrap().status.is_none());
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| self.drive.ask_over(&channel, request).unwrap());
+            while self.begun.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            change(&self.drive, self.name);
+            self.is_shut.store(false, Ordering::SeqCst);
+            asked.join().unwrap()
+        })
+    }
+}
+
+#[test]
+fn a_read_whose_capability_is_worth_nothing_when_the_medium_answers_gets_nothing() {
+    let private = Protection::INTEGRITY_ARGS | Protection::PRIVACY_ARGS;
+    for (what, change, expected) in CHANGES {
+        for protection in [Protection::INTEGRITY_ARGS, private] {
+            let held = Held::new();
+            let signer = Signer::capability(&held.drive.capability(held.name));
+            let request = Request::new(Procedure::Read, &read_at(held.name, 1 << 20), signer);
+            let answered = held.ask(&Request { protection, ..request }, *change);
+            let wanted = match protection == private {
+                true => in_private(*expected),
+                false => (*expected, expected.is_none()),
+            };
+            assert_eq!((answered.status, answered.proved), wanted, "{what}, {protection:?}");
+            let data = if expected.is_none() { &held.bytes[1 << 20..][..4096] } else { &[] };
+            assert!(answered.data == data, "{what}, {protection:?}");
+        }
+    }
+}
+
+#[test]
+fn a_read_by_a_key_that_is_replaced_when_the_medium_answers_gets_nothing() {
+    let by_key = |name| Request::new(Procedure::Read, &read_at(name, 1 << 20), Signer::working());
+    let held = Held::new();
+    let refused = held.ask(&by_key(held.name), |drive, _| set_working_key(drive, EPOCH + 1, 50));
+    assert_eq!((refused.status, refused.proved), (Some(Status::RefusedDigest), false));
+    // An access control version says nothing about a key.
+    let held = Held::new();
+    let answered = held.ask(&by_key(held.name), bump);
+    assert!(answered.proved && answered.data == held.bytes[1 << 20..][..4096]);
 }
 
 #[test]

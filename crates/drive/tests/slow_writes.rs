@@ -6,12 +6,12 @@ mod common;
 
 use std::time::Duration;
 
+use common::changes::{CHANGES, in_private, raise_minimum, set_working_key};
 use common::*;
 use nasd_capability::Capability;
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
-    GetattrArguments, PartitionKey, Procedure, ReadArguments, RemoveArguments, SetattrArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
+    GetattrArguments, Procedure, ReadArguments, RemoveArguments, SetattrArguments, WriteArguments,
 };
 use nasd_protocol::{CredentialKey, Status};
 use nasd_transport::ServerOptions;
@@ -33,57 +33,6 @@ fn contents(drive: &TestDrive, name: ObjectName, length: usize) -> Vec<u8> {
     drive.ask(&Request { protection: BOTH, ..request }).unwrap().data
 }
 
-/// What the drive is asked to do between the first and the last part of a write.
-type Change = fn(&TestDrive, ObjectName);
-
-fn set_version(drive: &TestDrive, name: ObjectName) {
-    let changes = SetAttributes { access_control_version: Some(6), ..SetAttributes::default() };
-    let arguments = SetattrArguments { name, changes, durable: false };
-    assert!(drive.by(Signer::partition(), Procedure::Setattr, &arguments).status.is_none());
-}
-
-fn set_working_key(drive: &TestDrive, epoch: u32, number: u8) {
-    let value = Signer::partition().seal(number);
-    let which = PartitionKey::Current;
-    let arguments = SetpartitionkeyArguments { partition: PARTITION, which, epoch, value };
-    assert!(drive.by(Signer::partition(), Procedure::Setpartitionkey, &arguments).status.is_none());
-}
-
-fn raise_minimum(drive: &TestDrive, minimum: Protection) {
-    let arguments = SetpartitionArguments {
-        partition: PARTITION,
-        compression: None,
-        minimum_protection: Some(minimum),
-    };
-    assert!(drive.by(Signer::partition(), Procedure::Setpartition, &arguments).status.is_none());
-}
-
-/// A capability that may become the previous working key's, and whatever makes it worth nothing.
-const CHANGES: &[(&str, Change, Option<Status>)] = &[
-    ("nothing", |_, _| (), None),
-    ("another working key", |drive, _| set_working_key(drive, EPOCH + 1, 50), None),
-    ("access control version", set_version, Some(Status::RefusedDigest)),
-    (
-        "two other working keys",
-        |drive, _| {
-            set_working_key(drive, EPOCH + 1, 50);
-            set_working_key(drive, EPOCH + 2, 51);
-        },
-        Some(Status::RefusedEpoch),
-    ),
-    ("minimum", |drive, _| raise_minimum(drive, BOTH), Some(Status::RefusedMinimum)),
-    ("expiry", |drive, _| drive.advance(3600 * SECOND), Some(Status::RefusedExpired)),
-    (
-        "removal",
-        |drive, name| {
-            let arguments = RemoveArguments { name, durable: false };
-            let removed = drive.by(Signer::partition(), Procedure::Remove, &arguments);
-            assert!(removed.status.is_none());
-        },
-        Some(Status::RefusedDigest),
-    ),
-];
-
 #[test]
 fn a_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_nothing() {
     for (what, change, expected) in CHANGES {
@@ -100,12 +49,6 @@ fn a_write_whose_capability_is_worth_nothing_when_its_data_have_come_changes_not
             assert!(contents(&drive, name, length) == kept, "{what}, {length}");
         }
     }
-}
-
-/// What is wrong with a private call itself, rather than with its key, is told in private.
-fn in_private(expected: Option<Status>) -> (Option<Status>, bool) {
-    let tells = [None, Some(Status::RefusedMinimum), Some(Status::RefusedExpired)];
-    (expected, tells.contains(&expected))
 }
 
 #[test]

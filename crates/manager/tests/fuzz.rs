@@ -353,7 +353,10 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
         Procedure::Rotate | Procedure::Reload => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
         }
-        Procedure::Renew => assert!(*identity != Identity::Plain, "without a certificate"),
+        Procedure::Renew => {
+            assert!(*identity != Identity::Plain, "without a certificate");
+            assert!(!is_administrator, "an administrator's certificate was renewed");
+        }
         _ => assert!(!is_administrator, "an administrator has had {procedure:?}"),
     }
 }

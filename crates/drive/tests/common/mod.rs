@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
+pub mod changes;
+
 use std::io::{IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
