@@ -164,6 +164,17 @@ impl ClientError {
         }
     }
 
+    /// Whether nobody listens at the server's address: its machine says so.
+    pub fn is_nobody_there(&self) -> bool {
+        let ClientError::Unreachable { last, may_have_run: false, .. } = self else { return false };
+        match last.as_ref() {
+            TransportError::Channel(ChannelError::Connect { source, .. }) => {
+                source.kind() == std::io::ErrorKind::ConnectionRefused
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the call was certainly not executed, and will not be, whoever may be on the way to the
     /// drive: nothing was sent, or the drive has proved that it answers so. What is told without a
     /// proof, as most refusals are, anybody may have said who has let the request pass.

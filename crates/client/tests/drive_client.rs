@@ -405,7 +405,7 @@ fn only_what_is_proved_says_that_a_change_was_not_made() {
         (&[lost.clone(), never.clone()], true, false),
         (&[lost.clone(), refused.clone()], false, false),
         (&[skewed.clone(), never.clone()], true, false),
-        (&[busy, never], true, false),
+        (&[busy, never.clone()], true, false),
     ] {
         let (_, drive, client) = setup();
         let authority = manager(ARGS);

@@ -116,4 +116,21 @@ mod tests {
         assert!(CellLock::wait_released(&path, Duration::ZERO));
         CellLock::acquire(&path).unwrap();
     }
+
+    #[test]
+    fn commands_that_set_keys_of_one_drive_wait_for_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = crate::cell::testing::cell(directory.path());
+        std::fs::create_dir_all(directory.path().join("run")).unwrap();
+        let first = KeyTurn::wait(&cell, DriveId(1)).unwrap();
+        let _other = KeyTurn::wait(&cell, DriveId(2)).unwrap();
+        let (sender, done) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let cell = &cell;
+            scope.spawn(move || sender.send(KeyTurn::wait(cell, DriveId(1)).is_ok()).unwrap());
+            assert!(done.recv_timeout(Duration::from_millis(100)).is_err());
+            drop(first);
+            assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(true));
+        });
+    }
 }

@@ -193,7 +193,7 @@ fn change_working_key(cell: &Cell, drive: &DriveConfig) -> Result<bool, Box<dyn 
             let of_drive = |state: &&WorkingKeyState| state.drive == drive.drive_id();
             Ok(rotated.drives.iter().find(of_drive).is_some_and(|state| state.done))
         }
-        Err(_) if !is_up => Ok(true),
+        Err(error) if !is_up && error.is_nobody_there() => Ok(true),
         Err(error) => Err(format!(
             "its working key is not changed: {error}; give `nasd key rotate`, or stop and start \
              the cell"
