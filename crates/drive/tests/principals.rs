@@ -793,10 +793,13 @@ impl Wanted {
     }
 }
 
+/// With fewer, not everything is seen.
+const CASES_MIN: u32 = 24;
+
 /// `NASD_MODEL_SECONDS` says about for how long; without it, some seconds.
 fn cases() -> u32 {
     let seconds = std::env::var("NASD_MODEL_SECONDS").ok().and_then(|text| text.parse().ok());
-    seconds.map_or(24, |seconds: u32| seconds.saturating_mul(2))
+    seconds.map_or(CASES_MIN, |seconds: u32| seconds.saturating_mul(2).max(CASES_MIN))
 }
 
 #[test]

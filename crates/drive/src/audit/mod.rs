@@ -213,10 +213,20 @@ impl Keeper {
             }
         }
         if durable && self.unflushed {
-            store.flush(&[OBJECT])?;
-            self.unflushed = false;
+            let flushed = store.flush(&[OBJECT]);
+            self.unflushed = flushed.is_err();
+            self.forget_if_removed(&flushed);
+            flushed?;
         }
         Ok(())
+    }
+
+    /// The drive may have been initialized: there is to be a new trail then.
+    fn forget_if_removed<T>(&mut self, outcome: &Result<T, StoreError>) {
+        if let Err(StoreError::NoSuchPartition(_) | StoreError::NoSuchObject(_)) = outcome {
+            self.rings = None;
+            self.unflushed = false;
+        }
     }
 
     fn append(&mut self, class: usize, store: &Store, now: Timestamp) -> Result<(), StoreError> {
@@ -226,19 +236,19 @@ impl Keeper {
         }
         self.unflushed = true;
         let appended = rings[class].append(store, &mut self.waiting[class], now);
-        if let Err(StoreError::NoSuchPartition(_) | StoreError::NoSuchObject(_)) = appended {
-            // The drive was initialized: there is to be a new one.
-            self.rings = None;
-            self.unflushed = false;
-        }
+        self.forget_if_removed(&appended);
         appended
     }
 
     /// Says once that the trail can't be written, and once that it can be again.
     fn tell(&mut self, written: Result<(), StoreError>) {
         match written {
-            // The drive was initialized, and the old trail is still being removed.
-            Err(StoreError::PartitionExists(_)) => return,
+            // The drive was initialized, and the old trail is removed, or being removed.
+            Err(
+                StoreError::PartitionExists(_)
+                | StoreError::NoSuchPartition(_)
+                | StoreError::NoSuchObject(_),
+            ) => return,
             Ok(()) if self.failing => tracing::info!("the audit trail is written again"),
             Ok(()) => {}
             Err(ref error) if !self.failing => {

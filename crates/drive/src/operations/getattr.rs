@@ -27,6 +27,14 @@ impl Perform for Getattr {
 }
 
 impl Prompt for Getattr {
+    fn perform_late(
+        drive: &Drive,
+        arguments: &GetattrArguments,
+        _context: &Context<'_>,
+    ) -> Result<Done<AttributesReply>, Status> {
+        attributes(drive, arguments.name)
+    }
+
     fn perform_now(
         drive: &Drive,
         arguments: &GetattrArguments,

@@ -91,9 +91,9 @@ pub(crate) fn execute(
         Procedure::Inquiry => run::<wire::Inquiry>(drive, source),
         Procedure::Create => run::<wire::Create>(drive, source),
         Procedure::Remove => run::<wire::Remove>(drive, source),
-        Procedure::Getattr => run::<wire::Getattr>(drive, source),
+        Procedure::Getattr => prompt::run::<wire::Getattr>(drive, source),
         Procedure::Setattr => run::<wire::Setattr>(drive, source),
-        Procedure::Read => run::<wire::Read>(drive, source),
+        Procedure::Read => prompt::run::<wire::Read>(drive, source),
         Procedure::Write | Procedure::Private => {
             unreachable!("invariant: the service sends these elsewhere")
         }

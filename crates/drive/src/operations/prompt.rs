@@ -3,7 +3,8 @@
 //! Every check comes first. Only of a call that may be executed is it found out whether the data that it
 //! needs are in memory, so that the time of an answer tells that to nobody else. (Whether its object is,
 //! without which a capability can't be verified, is found out before.) One that has to wait for the medium
-//! keeps its permission, as its nonce is used up, and is executed by that, once it was looked at again.
+//! keeps its permission, as its nonce is used up, and is executed by that; it is looked at again when the
+//! medium has answered, however it got there.
 
 use std::time::Instant;
 
@@ -12,13 +13,20 @@ use nasd_protocol::drive::{Getattr, GetattrArguments, Procedure, Read, ReadArgum
 use nasd_transport::{Answer, Attempt, Call, Waits};
 use nasd_types::ObjectName;
 
-use super::{Context, Perform, Permitted, admit, finish, look_again};
+use super::{Context, Perform, Permitted, Source, admit, authorize, look_again};
 use crate::Drive;
 use crate::incoming::{Incoming, Kind};
 use crate::reply::{Done, ReplyData};
 
 /// An operation that most often waits for nothing.
 pub(crate) trait Prompt: Perform + Sized {
+    /// Does it, whatever it waits for. It changes nothing, so that it may be refused afterwards.
+    fn perform_late(
+        drive: &Drive,
+        arguments: &Self::Arguments,
+        context: &Context<'_>,
+    ) -> Result<Done<Self::Reply>, Status>;
+
     /// Does it, if it has to wait for nothing; or tells how it waits.
     fn perform_now(
         drive: &Drive,
@@ -60,20 +68,31 @@ impl Held {
     /// Executes it, whatever it waits for.
     pub(crate) fn execute(self, drive: &Drive) -> Answer<ReplyData> {
         match self.call {
-            HeldCall::Read(permitted) => finish_late::<Read>(drive, permitted),
-            HeldCall::Getattr(permitted) => finish_late::<Getattr>(drive, permitted),
+            HeldCall::Read(permitted) => finish_late::<Read>(drive, &permitted),
+            HeldCall::Getattr(permitted) => finish_late::<Getattr>(drive, &permitted),
         }
     }
 }
 
-/// Executes a call that has waited since it was permitted.
-pub(super) fn finish_late<O: Perform>(
+/// Executes a call, waits for the medium if need be, and looks at the call once more before it is
+/// answered with anything.
+pub(super) fn finish_late<O: Prompt>(
     drive: &Drive,
-    permitted: Permitted<O::Arguments>,
+    permitted: &Permitted<O::Arguments>,
 ) -> Answer<ReplyData> {
-    let Permitted { arguments, credential, grant, .. } = &permitted;
+    let Permitted { arguments, credential, grant, now } = permitted;
+    let context = Context { grant, key: &credential.key, now: *now };
+    let done = O::perform_late(drive, arguments, &context);
     match look_again(drive, credential, &O::access(arguments), grant) {
-        Ok(now) => finish::<O>(drive, Permitted { now, ..permitted }),
+        Ok(_) => drive.seal(grant, done),
+        Err(answer) => answer,
+    }
+}
+
+/// Makes every check, and executes a call.
+pub(super) fn run<O: Prompt>(drive: &Drive, source: Source<'_>) -> Answer<ReplyData> {
+    match authorize::<O>(drive, source) {
+        Ok(permitted) => finish_late::<O>(drive, &permitted),
         Err(answer) => answer,
     }
 }

@@ -30,6 +30,16 @@ impl Perform for Read {
         arguments: ReadArguments,
         context: &Context<'_>,
     ) -> Result<Done<wire::ReadData>, Status> {
+        Read::perform_late(drive, &arguments, context)
+    }
+}
+
+impl Prompt for Read {
+    fn perform_late(
+        drive: &Drive,
+        arguments: &ReadArguments,
+        context: &Context<'_>,
+    ) -> Result<Done<wire::ReadData>, Status> {
         let pieces = arguments.pieces()?;
         let found = if is_synthetic(arguments.name.object) {
             read_synthetic(drive, arguments.name, &pieces, context.now)?
@@ -40,9 +50,7 @@ impl Perform for Read {
         };
         Ok(found.counted(drive, context))
     }
-}
 
-impl Prompt for Read {
     fn perform_now(
         drive: &Drive,
         arguments: &ReadArguments,

@@ -46,7 +46,7 @@ impl<'d> Reads<'d> {
 
     fn finish(&mut self, begun: Begun) {
         let Begun { tag, permitted, begin, .. } = begun;
-        let answer = finish_late::<Read>(self.drive, permitted);
+        let answer = finish_late::<Read>(self.drive, &permitted);
         self.drive.counters.count_answer(Some(Procedure::Read), &answer, begin);
         self.answers.push((tag, answer));
     }
