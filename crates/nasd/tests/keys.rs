@@ -612,7 +612,8 @@ fn a_partition_that_was_made_and_nothing_else_is_taken_up() {
     let partition = nasd_types::PartitionId(drive["partition"].as_integer().unwrap() as u32);
     let (client, owner) = by_drive_key(&cell, drive);
     client.remove_partition(&owner, partition).unwrap();
-    client.create_partition(&owner, partition).unwrap();
+    // A drive removes the objects behind the answer, and the number is taken until then.
+    wait_until("it is gone", || client.create_partition(&owner, partition).is_ok());
     told(&cell, "key readmit 2");
     cell.stop();
     cell.restart();
