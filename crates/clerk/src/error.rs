@@ -86,7 +86,8 @@ impl From<ClientError> for ClerkError {
             ClientError::Uncertain(status) => ClerkError::Uncertain(status),
             ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
             ClientError::TooLarge { .. } => ClerkError::TooLarge,
-            ClientError::Untrusted { .. }
+            ClientError::Unsettled(_)
+            | ClientError::Untrusted { .. }
             | ClientError::NotAdmitted { .. }
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. }

@@ -114,6 +114,14 @@ impl Authority {
         Authority { suite: Some(suite), ..self }
     }
 
+    /// The same for a question that has nothing private in it, whose answer must be proved.
+    pub(crate) fn in_the_open(&self) -> Authority {
+        let readable = self.protection - Protection::PRIVACY_ARGS;
+        let protection = readable | Protection::INTEGRITY_ARGS;
+        let prepared = [OnceLock::new(), OnceLock::new()];
+        Authority { protection, prepared, ..self.clone() }
+    }
+
     /// What the capability allows, narrowed as it is, if it is one's.
     pub fn as_capability(&self) -> Option<Capability> {
         effective(self.root.as_ref()?, self.key.narrowings()).ok()

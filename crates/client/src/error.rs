@@ -33,6 +33,11 @@ pub enum ClientError {
     #[error("the connection was lost during the call, and then the file manager answered: {0}")]
     Uncertain(ManagerStatus),
 
+    /// An earlier try of a change to a drive got no reply, or one that anybody may have sent, and may
+    /// have been executed; the last one failed so, which tells nothing of the earlier one.
+    #[error("an earlier try may have been executed, and the last failed: {0}")]
+    Unsettled(Box<ClientError>),
+
     /// PRIVACY_CAPABILITY was asked for, but nobody sealed the capability, so that it was not sent.
     #[error(
         "the capability was not sealed by who minted it, so that it can't be kept from readers on \
@@ -125,6 +130,7 @@ impl ClientError {
     pub fn status(&self) -> Option<Status> {
         match self {
             ClientError::Refused(status) | ClientError::Drive(status) => Some(*status),
+            ClientError::Unsettled(last) => last.status(),
             _ => None,
         }
     }
@@ -142,11 +148,13 @@ impl ClientError {
         self.status().is_some_and(Status::needs_new_capability)
     }
 
-    /// Whether the call, or an earlier try of it, may have taken effect although it failed.
+    /// Whether the call, or an earlier try of it, may have taken effect although it failed. A refusal
+    /// is taken for the drive's own: see [`ClientError::has_not_run`].
     pub fn may_have_run(&self) -> bool {
         match self {
             ClientError::Unreachable { may_have_run, .. } => *may_have_run,
             ClientError::Uncertain(_)
+            | ClientError::Unsettled(_)
             | ClientError::Protocol { .. }
             | ClientError::BadReplyDigest { .. } => true,
             // Faults of the drive and its medium may come in the middle of a write.
@@ -155,6 +163,41 @@ impl ClientError {
             _ => false,
         }
     }
+
+    /// Whether nobody listens at the server's address: its machine says so.
+    pub fn is_nobody_there(&self) -> bool {
+        let ClientError::Unreachable { last, may_have_run: false, .. } = self else { return false };
+        match last.as_ref() {
+            TransportError::Channel(ChannelError::Connect { source, .. }) => {
+                source.kind() == std::io::ErrorKind::ConnectionRefused
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the call was certainly not executed, and will not be, whoever may be on the way to the
+    /// drive: nothing was sent, or the drive has proved that it answers so. What is told without a
+    /// proof, as most refusals are, anybody may have said who has let the request pass.
+    pub fn has_not_run(&self) -> bool {
+        match self {
+            ClientError::Drive(status) => status.is_callers_fault() && !is_told_to_anybody(*status),
+            ClientError::Unreachable { may_have_run, last, .. } => {
+                !may_have_run && !last.is_unproved_answer()
+            }
+            ClientError::Untrusted { .. }
+            | ClientError::WrongDrive { .. }
+            | ClientError::NoCommonSuite { .. }
+            | ClientError::NotSealed
+            | ClientError::TooLarge { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// Whether a drive answers so before it knows by whom it is asked.
+pub(crate) fn is_told_to_anybody(status: Status) -> bool {
+    let about_the_request = [Status::BadArgument, Status::TooLarge, Status::Busy];
+    status.refusal().is_some() || about_the_request.contains(&status)
 }
 
 /// Why one try did not reach the server, or brought no answer.
@@ -190,6 +233,12 @@ impl TransportError {
             TransportError::DriveAway => true,
             _ => false,
         }
+    }
+
+    /// Whether this is what anybody may have answered to a request that has passed.
+    pub(crate) fn is_unproved_answer(&self) -> bool {
+        let is_rejected = matches!(self, TransportError::Channel(ChannelError::Rejected { .. }));
+        is_rejected || matches!(self, TransportError::Busy)
     }
 
     /// The error to give up with at once, if trying again is no use.

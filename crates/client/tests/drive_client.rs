@@ -391,6 +391,50 @@ fn a_forged_refusal_is_a_refusal_and_no_more() {
     assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
 }
 
+#[test]
+fn only_what_is_proved_says_that_a_change_was_not_made() {
+    let refused = Fault::Forged(u32::from(Status::RefusedDigest));
+    let skewed = Fault::Forged(u32::from(Status::RefusedSkew));
+    let busy = Fault::Forged(u32::from(Status::Busy));
+    let lost = Fault::ReplyLost;
+    let never = Fault::Lost;
+    for (faults, other_drive, has_not_run) in [
+        (std::slice::from_ref(&refused), false, false),
+        (&[Fault::Forged(u32::from(Status::BadArgument))], false, false),
+        (std::slice::from_ref(&never), true, true),
+        (&[lost.clone(), never.clone()], true, false),
+        (&[lost.clone(), refused.clone()], false, false),
+        (&[skewed.clone(), never.clone()], true, false),
+        (&[busy, never.clone()], true, false),
+    ] {
+        let (_, drive, client) = setup();
+        let authority = manager(ARGS);
+        client.prove(&authority).expect("connected");
+        drive.script.then(faults);
+        if other_drive {
+            drive.state().id = DriveId(0xbad);
+        }
+        let error = client.remove_partition(&authority, PARTITION).unwrap_err();
+        assert_eq!(error.has_not_run(), has_not_run, "{faults:?}: {error}");
+    }
+    // A proved answer settles what was lost before it.
+    let (_, drive, client) = setup();
+    drive.state().answers = vec![Status::StaleEpoch];
+    let error = client.remove_partition(&manager(ARGS), PARTITION).unwrap_err();
+    assert!(matches!(error, ClientError::Drive(Status::StaleEpoch)) && error.has_not_run());
+}
+
+#[test]
+fn a_key_is_proved_or_it_is_not() {
+    let (_, drive, client) = setup();
+    client.prove(&manager(ARGS)).expect("the drive's own");
+    client.prove(&manager(PRIVATE | Protection::PRIVACY_ARGS)).expect("the drive's own");
+    let wrong = Authority::working_key(PARTITION, SecretKey::new([4; 32]), ARGS);
+    let error = client.prove(&wrong).unwrap_err();
+    assert!(matches!(error, ClientError::Refused(Status::RefusedDigest)), "{error}");
+    assert!(drive.state().executed.iter().all(|done| *done == Procedure::Inquiry));
+}
+
 // ---- connections
 
 #[test]

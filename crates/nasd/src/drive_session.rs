@@ -2,7 +2,7 @@
 
 use crate::arguments::{DriveArguments, KeyName};
 use crate::cell::{
-    Cell, CellError, DriveConfig, KeyPlace, MasterKeys, master_keys_path, read_key_file,
+    Cell, CellError, DriveConfig, KeyPlace, KeyTurn, MasterKeys, master_keys_path, read_key_file,
 };
 use crate::session::COMMAND_DEADLINE;
 use nasd_capability::SecretKey;
@@ -99,6 +99,11 @@ impl DriveSession {
         matches!(asked, Err(ClientError::Refused(nasd_protocol::Status::RefusedDigest)))
     }
 
+    /// Whether the drive proves to know another key, of the same kind as this session's.
+    pub fn has(&self, key: SecretKey) -> bool {
+        self.client.prove(&authority(self.by, key, self.authority.protection())).is_ok()
+    }
+
     /// The same by any key; one session for each that it may be, the likeliest first.
     ///
     /// # Errors
@@ -159,14 +164,14 @@ impl DriveSession {
 }
 
 fn failed(name: &str, by: By, action: &str, error: &ClientError) -> String {
-    let advice = match error {
-        ClientError::Unreachable { .. } => {
+    let advice = match (error, error.status()) {
+        (ClientError::Unreachable { .. }, _) => {
             "; start it (`nasd up`, `nasd drive serve`), or correct its address".to_owned()
         }
-        ClientError::Refused(nasd_protocol::Status::RefusedDigest) => format!(
+        (_, Some(nasd_protocol::Status::RefusedDigest)) => format!(
             "\n(the key is not this drive's {by}: restore keyring.toml, or name the right --key-file)"
         ),
-        ClientError::Refused(nasd_protocol::Status::RefusedKey) => {
+        (_, Some(nasd_protocol::Status::RefusedKey)) => {
             format!("\n(the drive may have no {by} yet: `nasd key` sets them)")
         }
         _ => String::new(),
@@ -187,6 +192,17 @@ fn authority(by: By, key: SecretKey, protection: Protection) -> Authority {
 enum Found {
     Member(Box<Cell>, Box<DriveConfig>),
     Address(String),
+}
+
+/// The turn to set keys of a drive; `None` for one that is of no cell, of whose keys nobody keeps any.
+///
+/// # Errors
+/// A drive that nobody knows; a lock that can't be made.
+pub fn key_turn(cell: &Path, name: &str) -> Result<Option<KeyTurn>, Box<dyn Error>> {
+    match find(cell, name)? {
+        Found::Member(cell, drive) => Ok(Some(KeyTurn::wait(&cell, drive.drive_id())?)),
+        Found::Address(_) => Ok(None),
+    }
 }
 
 fn find(directory: &Path, name: &str) -> Result<Found, Box<dyn Error>> {

@@ -1,5 +1,6 @@
 //! Waiting for the signals that end a server.
 
+use crate::terminal::hand_over_signals;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -21,7 +22,9 @@ impl Shutdown {
     /// # Errors
     /// The system's, when it refuses.
     pub fn new() -> io::Result<Self> {
-        Ok(Shutdown { signals: Signals::new([SIGINT, SIGTERM])? })
+        let signals = Signals::new([SIGINT, SIGTERM])?;
+        hand_over_signals(&[SIGINT, SIGTERM]);
+        Ok(Shutdown { signals })
     }
 
     /// Waits for one of them.

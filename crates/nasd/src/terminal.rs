@@ -6,9 +6,12 @@ use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::low_level::{emulate_default_handler, pipe, unregister};
 use std::io::{self, Stdin};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::Zeroizing;
 
 /// Longest secret; a terminal gives no longer line.
@@ -32,9 +35,63 @@ pub fn ask_secret(question: &str) -> io::Result<Zeroizing<String>> {
     let line = read_line(&terminal, &signals);
     drop(hidden);
     eprintln!();
+    // Also one that has come since the line was read.
+    signals.pass_on()?;
     match line? {
         Typed::Line(line) => Ok(line),
-        Typed::Signal => Err(signals.pass_on()),
+        Typed::Signal => Err(io::ErrorKind::Interrupted.into()),
+    }
+}
+
+/// Leaves these signals to whoever takes them over for good. Others end the process after a question, as
+/// they do in one that has never asked.
+pub fn hand_over_signals(taken: &[i32]) {
+    let mut after = AFTER.lock().unwrap_or_else(PoisonError::into_inner);
+    after.taken.extend(taken);
+    after.defaults.retain(|default| {
+        let is_taken = taken.contains(&default.signal);
+        if is_taken {
+            unregister(default.action);
+        }
+        !is_taken
+    });
+}
+
+/// What becomes of signals after a question. The system's own default does not come back: once an action
+/// was registered for a signal, one without actions is ignored.
+struct After {
+    /// By others.
+    taken: Vec<i32>,
+    defaults: Vec<DefaultAction>,
+}
+
+struct DefaultAction {
+    signal: i32,
+    /// Whether no question is being asked.
+    is_on: Arc<AtomicBool>,
+    action: SigId,
+}
+
+static AFTER: Mutex<After> = Mutex::new(After { taken: Vec::new(), defaults: Vec::new() });
+
+/// Has the default actions wait for the end of a question; they are made at the first.
+fn suspend_defaults() -> io::Result<()> {
+    let mut after = AFTER.lock().unwrap_or_else(PoisonError::into_inner);
+    for signal in ENDING {
+        let is_known = after.defaults.iter().any(|default| default.signal == signal);
+        if !is_known && !after.taken.contains(&signal) {
+            let is_on = Arc::new(AtomicBool::new(false));
+            let action = register_conditional_default(signal, Arc::clone(&is_on))?;
+            after.defaults.push(DefaultAction { signal, is_on, action });
+        }
+    }
+    switch_defaults(&after, false);
+    Ok(())
+}
+
+fn switch_defaults(after: &After, are_on: bool) {
+    for default in &after.defaults {
+        default.is_on.store(are_on, Ordering::SeqCst);
     }
 }
 
@@ -125,6 +182,7 @@ impl Caught {
     fn begin() -> io::Result<Self> {
         let (any, any_sent) = UnixStream::pair()?;
         let mut caught = Caught { handlers: Vec::new(), each: Vec::new(), any };
+        suspend_defaults()?;
         for signal in ENDING {
             let (come, sent) = UnixStream::pair()?;
             come.set_nonblocking(true)?;
@@ -141,18 +199,22 @@ impl Caught {
         std::os::fd::AsFd::as_fd(&self.any)
     }
 
-    /// Does what the signal that has come would have done: ends the process. The error, if it does not.
-    fn pass_on(&mut self) -> io::Error {
-        let mut byte = [0];
-        let has_come = |come: &mut UnixStream| io::Read::read(come, &mut byte).is_ok();
-        let which = self.each.iter_mut().position(has_come);
+    /// Does what a signal that has come would have done: ends the process. From here on, each does so as
+    /// it comes.
+    fn pass_on(&mut self) -> io::Result<()> {
         self.end();
-        let signal = which.and_then(|which| ENDING.get(which)).copied();
-        let ended = signal.map_or(Ok(()), emulate_default_handler);
-        ended.err().unwrap_or_else(|| io::ErrorKind::Interrupted.into())
+        let mut byte = [0];
+        for (come, signal) in self.each.iter_mut().zip(ENDING) {
+            if io::Read::read(come, &mut byte).is_ok_and(|bytes| bytes > 0) {
+                emulate_default_handler(signal)?;
+            }
+        }
+        Ok(())
     }
 
     fn end(&mut self) {
+        // First these, lest one comes while nobody takes it.
+        switch_defaults(&AFTER.lock().unwrap_or_else(PoisonError::into_inner), true);
         for handler in self.handlers.drain(..) {
             unregister(handler);
         }

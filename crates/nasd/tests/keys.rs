@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use support::{CellOptions, TestCell, noise, signal, text, wait_until};
 
@@ -256,14 +256,36 @@ fn kill_after(cell: &TestCell, line: &str, milliseconds: u64) -> bool {
     was_running
 }
 
+/// Gives a command, and kills it when the new key is in the keyring and the drive's answers are lost.
+fn kill_between_keys(cell: &TestCell, line: &str) {
+    let path = cell.cell().join("cell.toml");
+    let honest = fs::read_to_string(&path).unwrap();
+    move_drive(cell, 0, |drive| one_way(drive, LOSES_ALL));
+    let mut command = support::nasd();
+    command.args(line.split_whitespace()).arg("--cell").arg(cell.cell());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the key is begun", || is_between_keys(cell));
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fs::write(&path, honest).unwrap();
+    assert!(is_between_keys(cell), "{line}");
+}
+
 #[test]
 fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
     let cell = cell(1);
-    let mut between = 0;
+    // For certain between two keys: the drive's answers are lost.
+    for line in ["key set-partition 1 1", "key set-drive 1"] {
+        kill_between_keys(&cell, line);
+        rotated(&cell);
+        told(&cell, "partition list 1");
+        told(&cell, line);
+        assert!(!is_between_keys(&cell), "{line}");
+    }
     for step in 0..30 {
         let line = ["key set-partition 1 1", "key set-drive 1"][step % 2];
         kill_after(&cell, line, step as u64 / 2);
-        between += u32::from(is_between_keys(&cell));
         // The manager and whoever asks by the drive key go on, whichever the drive has.
         rotated(&cell);
         told(&cell, "partition list 1");
@@ -271,7 +293,6 @@ fn setting_keys_is_killed_anywhere_and_nobody_is_locked_out() {
             told(&cell, line);
         }
     }
-    assert!(between > 0, "none was killed between two keys");
     // What they were writing, secrets too, goes with the next writing there.
     let left = |directory: &Path| {
         let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
@@ -333,45 +354,151 @@ fn a_key_on_its_way_is_not_replaced_by_another() {
 /// The procedure that asks a drive who it is.
 const INQUIRY: u32 = 1;
 
-/// Listens in the drive's place: once something else is asked than who the drive is, requests get
-/// through, and answers do not.
-fn one_way(drive: SocketAddr) -> SocketAddr {
+/// What somebody on the way to a drive makes of its answers, once something else is asked than who it
+/// is.
+#[derive(Clone, Copy)]
+struct OnTheWay {
+    /// Each becomes a refusal, as anybody can make one; else none comes.
+    forges: bool,
+    /// Only the first.
+    once: bool,
+}
+
+const LOSES_ALL: OnTheWay = OnTheWay { forges: false, once: false };
+const REFUSES_ALL: OnTheWay = OnTheWay { forges: true, once: false };
+
+/// Whether something else was asked, and whether that is over.
+const HONEST: u32 = 0;
+const BROKEN: u32 = 1;
+const OVER: u32 = 2;
+
+/// Listens in the drive's place.
+fn one_way(drive: SocketAddr, does: OnTheWay) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let broken = Arc::new(AtomicBool::new(false));
+    let state = Arc::new(AtomicU32::new(HONEST));
     std::thread::spawn(move || {
         for client in listener.incoming() {
-            pass_on(client.unwrap(), TcpStream::connect(drive).unwrap(), &broken);
+            pass_on(client.unwrap(), TcpStream::connect(drive).unwrap(), &state, does);
         }
     });
     address
 }
 
-fn pass_on(mut client: TcpStream, mut server: TcpStream, broken: &Arc<AtomicBool>) {
-    let ends = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(broken));
+fn pass_on(mut client: TcpStream, mut server: TcpStream, state: &Arc<AtomicU32>, does: OnTheWay) {
+    let ends = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(state));
     std::thread::spawn(move || {
-        let (mut client, mut server, broken) = ends;
+        let (mut client, mut server, state) = ends;
         let mut bytes = [0; 65536];
         while let Ok(read @ 1..) = client.read(&mut bytes) {
             // Behind the record's mark, the number, the kind and three versions of a call.
             let procedure = bytes[..read].get(24..28);
             if procedure.is_some_and(|number| number != INQUIRY.to_be_bytes()) {
-                broken.store(true, Ordering::Release);
+                let _ = state.compare_exchange(HONEST, BROKEN, Ordering::AcqRel, Ordering::Acquire);
             }
             server.write_all(&bytes[..read]).unwrap();
         }
         let _ = server.shutdown(Shutdown::Both);
     });
-    let broken = Arc::clone(broken);
+    let state = Arc::clone(state);
     std::thread::spawn(move || {
         let mut bytes = [0; 65536];
         while let Ok(read @ 1..) = server.read(&mut bytes) {
-            if broken.load(Ordering::Acquire) || client.write_all(&bytes[..read]).is_err() {
+            let after = if does.once { OVER } else { BROKEN };
+            let order = (Ordering::AcqRel, Ordering::Acquire);
+            let is_broken = state.compare_exchange(BROKEN, after, order.0, order.1).is_ok();
+            let told = match (is_broken, does.forges) {
+                (false, _) => bytes[..read].to_vec(),
+                (true, true) => forged_refusal(&bytes[..read]),
+                (true, false) => break,
+            };
+            if client.write_all(&told).is_err() {
                 break;
             }
         }
         let _ = client.shutdown(Shutdown::Both);
     });
+}
+
+/// A refusal in the place of a drive's answer, with nothing in it that only the drive could know.
+fn forged_refusal(answer: &[u8]) -> Vec<u8> {
+    use nasd_capability::{Digest, NonceSource};
+    use nasd_protocol::{AUTH_FLAVOR, Status, Verifier};
+    let nonce = NonceSource::new(7).draw(nasd_types::Timestamp(1));
+    let verifier = Verifier::plain(nonce, Digest::ZERO).to_body();
+    let verifier: &[u8] = &verifier;
+    // The call's number, and that it is an accepted reply.
+    let mut reply = answer[4..16].to_vec();
+    for word in [AUTH_FLAVOR, verifier.len() as u32] {
+        reply.extend(word.to_be_bytes());
+    }
+    reply.extend(verifier);
+    for word in [0, u32::from(Status::RefusedDigest)] {
+        reply.extend(word.to_be_bytes());
+    }
+    let mark = 1 << 31 | reply.len() as u32;
+    [&mark.to_be_bytes(), &reply[..]].concat()
+}
+
+#[test]
+fn a_forged_refusal_loses_no_key_that_the_drive_has_taken() {
+    let cell = cell(1);
+    let config = cell.cell().join("cell.toml");
+    let (honest, path) = (fs::read_to_string(&config).unwrap(), cell.cell().join("keyring.toml"));
+    told(&cell, "partition create 1 2");
+    let object = told(&cell, "object create 1 2");
+    let stat = format!("object stat 1 2 {}", object.trim());
+    for line in
+        ["key set-drive 1", "key set-partition 1 1", "key set-partition 1 2", "key set-working 1 2"]
+    {
+        move_drive(&cell, 0, |drive| one_way(drive, REFUSES_ALL));
+        refused(&cell, line, &["may have the new key or the one before"]);
+        fs::write(&config, &honest).unwrap();
+        assert!(is_between_keys(&cell), "{line}");
+        // Whoever asks by any of them goes on, and the command is given again.
+        rotated(&cell);
+        told(&cell, "partition list 1");
+        for kind in ["partition", "working"] {
+            told(&cell, &format!("{stat} --key-kind {kind}"));
+        }
+        told(&cell, line);
+        assert!(!is_between_keys(&cell), "{line}: {}", path.display());
+        told(&cell, "partition list 1");
+        for kind in ["partition", "working"] {
+            told(&cell, &format!("{stat} --key-kind {kind}"));
+        }
+        rotated(&cell);
+    }
+    // By a wrong key from the beginning, nothing is begun.
+    let other = cell.directory.path().join("other");
+    write_key(&other, &"5b".repeat(32));
+    refused(&cell, &format!("key set-drive 1 --key-file {}", other.display()), &["drive refused"]);
+    assert!(!is_between_keys(&cell));
+}
+
+/// The address of the second drive in a cell's configuration.
+fn address(config: &str) -> String {
+    let config: toml::Table = config.parse().unwrap();
+    config["drive"].as_array().unwrap()[1]["address"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_drive_that_has_begun_anew_is_known_by_its_new_key() {
+    let mut cell = cell(2);
+    let config = cell.cell().join("cell.toml");
+    let honest = fs::read_to_string(&config).unwrap();
+    // The answer is lost, or forged; the drive does not know the old key any more.
+    for forges in [false, true] {
+        move_drive(&cell, 1, |drive| one_way(drive, OnTheWay { forges, once: true }));
+        told(&cell, "key init 2 --yes");
+        // The number of the partition is in the same file.
+        let proxied = fs::read_to_string(&config).unwrap();
+        fs::write(&config, proxied.replace(&address(&proxied), &address(&honest))).unwrap();
+        assert_eq!(json(&cell, "partition list 2")["partitions"][0]["keys"], "working");
+    }
+    cell.stop();
+    cell.restart();
+    fill_both_drives(&cell);
 }
 
 /// Has commands find drive `index` of the cell at another address, and tells the one from before.
@@ -388,7 +515,7 @@ fn move_drive(cell: &TestCell, index: usize, to: impl Fn(SocketAddr) -> SocketAd
 fn a_drive_that_does_not_answer_is_not_one_that_refuses() {
     let cell = cell(2);
     let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
-    move_drive(&cell, 0, one_way);
+    move_drive(&cell, 0, |drive| one_way(drive, LOSES_ALL));
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     move_drive(&cell, 1, |_| nobody);
     let (unanswered, away) = std::thread::scope(|scope| {
@@ -455,6 +582,66 @@ fn a_drive_begins_anew() {
         told(&cell, &format!("rm main:/{name}"));
     }
     assert_eq!(fs::read_dir(cell.mountpoint()).unwrap().count(), there.len());
+}
+
+/// A drive, asked by the drive key.
+fn by_drive_key(
+    cell: &TestCell,
+    drive: &toml::Value,
+) -> (nasd_client::DriveClient, nasd_client::Authority) {
+    let ring: toml::Table =
+        fs::read_to_string(cell.cell().join("keyring.toml")).unwrap().parse().unwrap();
+    let of = |keys: &&toml::Value| keys["id"] == drive["id"];
+    let keys = ring["drive"].as_array().unwrap().iter().find(of).unwrap();
+    let digits = keys["drive_key"].as_str().unwrap();
+    let byte = |index: usize| u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).unwrap();
+    let key = nasd_capability::SecretKey::new(std::array::from_fn(byte));
+    let address = drive["address"].as_str().unwrap();
+    let options = nasd_client::ConnectOptions::default();
+    let client = nasd_client::DriveClient::tcp(address, None, &options);
+    let protection = nasd_types::Protection::SUPPORTED;
+    (client, nasd_client::Authority::drive_key(key, protection))
+}
+
+#[test]
+fn a_partition_that_was_made_and_nothing_else_is_taken_up() {
+    let mut cell = cell(2);
+    let config: toml::Table =
+        fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+    let drive = &config["drive"].as_array().unwrap()[1];
+    let partition = nasd_types::PartitionId(drive["partition"].as_integer().unwrap() as u32);
+    let (client, owner) = by_drive_key(&cell, drive);
+    client.remove_partition(&owner, partition).unwrap();
+    // A drive removes the objects behind the answer, and the number is taken until then.
+    wait_until("it is gone", || client.create_partition(&owner, partition).is_ok());
+    told(&cell, "key readmit 2");
+    cell.stop();
+    cell.restart();
+    fill_both_drives(&cell);
+}
+
+#[test]
+fn the_volumes_new_partition_is_none_that_somebody_has() {
+    let cell = cell(2);
+    let config: toml::Table =
+        fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();
+    let drive = &config["drive"].as_array().unwrap()[1];
+    let number = |number: i64| nasd_types::PartitionId(number as u32);
+    let partition = drive["partition"].as_integer().unwrap();
+    let (client, owner) = by_drive_key(&cell, drive);
+    // Somebody's, whose keys are elsewhere, has the number after it.
+    client.create_partition(&owner, number(partition + 1)).unwrap();
+    client.remove_partition(&owner, number(partition)).unwrap();
+    told(&cell, "key readmit 2");
+    let list = json(&cell, "partition list 2");
+    let of = |at: i64| {
+        let all = list["partitions"].as_array().unwrap();
+        all.iter()
+            .find(|each| each["partition"] == format!("p{at}"))
+            .map(|each| each["keys"].clone())
+    };
+    assert_eq!(of(partition + 1), Some("none".into()), "{list}");
+    assert_eq!(of(partition + 2), Some("working".into()), "{list}");
 }
 
 /// Makes files until both drives of the cell have some.

@@ -162,6 +162,41 @@ fn who_gives_up_at_the_question_gets_the_terminal_back() {
 }
 
 #[test]
+fn after_the_answer_signals_end_a_command_as_ever() {
+    let cell = stopped_cell();
+    let typed = format!("{PASSPHRASE}\n");
+    let answers = [(QUESTION, &*typed), (AGAIN, &*typed)];
+    assert!(talk(&cell.cell(), "key seal", &answers).0.success());
+    // A drive that takes connections and says nothing: the command waits for it.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let path = cell.cell().join("cell.toml");
+    let mut config: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    let drive = config["drive"].as_array_mut().unwrap()[0].as_table_mut().unwrap();
+    drive.insert("address".to_owned(), silent.local_addr().unwrap().to_string().into());
+    fs::write(&path, config.to_string()).unwrap();
+    for (name, signal) in [
+        ("INT", libc::SIGINT),
+        ("TERM", libc::SIGTERM),
+        ("HUP", libc::SIGHUP),
+        ("QUIT", libc::SIGQUIT),
+    ] {
+        let mut terminal = Terminal::new();
+        let child = terminal.start(&cell.cell(), "partition list 1");
+        terminal.wait_for(QUESTION);
+        terminal.input(&typed);
+        // It has its answer, and asks the drive.
+        let mut connection = None;
+        wait_until("it asks the drive", || {
+            connection = silent.accept().ok();
+            connection.is_some()
+        });
+        support::signal(child.id(), name);
+        assert_eq!(terminal.end(child).signal(), Some(signal), "{name}");
+    }
+}
+
+#[test]
 fn what_was_typed_before_the_question_is_no_answer() {
     let cell = stopped_cell();
     let mut terminal = Terminal::new();

@@ -4,10 +4,11 @@ use nasd_capability::{SALT_BYTES, SealedKey, SecretKey};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     Audit, AuditArguments, AuditPage, Createpartition, CreatepartitionArguments, DriveControl,
-    Flushed, Flushpartition, FlushpartitionArguments, Initialize, InitializeArguments, Operation,
-    PartitionControl, PartitionKey, Removepartition, RemovepartitionArguments, Resizepartition,
-    ResizepartitionArguments, Setdrive, SetdriveArguments, Setdrivekey, SetdrivekeyArguments,
-    Setpartition, SetpartitionArguments, Setpartitionkey, SetpartitionkeyArguments,
+    Flushed, Flushpartition, FlushpartitionArguments, Initialize, InitializeArguments, Inquiry,
+    Operation, PartitionControl, PartitionKey, Removepartition, RemovepartitionArguments,
+    Resizepartition, ResizepartitionArguments, Setdrive, SetdriveArguments, Setdrivekey,
+    SetdrivekeyArguments, Setpartition, SetpartitionArguments, Setpartitionkey,
+    SetpartitionkeyArguments,
 };
 use nasd_types::{Compression, ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 use nasd_xdr::{XdrDecode, from_bytes};
@@ -27,7 +28,8 @@ pub struct ClockSettings {
     pub skew_ahead: u64,
 }
 
-/// Each of these fails with any [`ClientError`] but those of the file manager.
+/// Each of these fails with any [`ClientError`] but those of the file manager. Only where
+/// [`ClientError::has_not_run`] says so is it certain that a change was not made.
 impl DriveClient {
     /// Makes a partition without room and without keys, with an empty First Object. By the drive
     /// key.
@@ -147,6 +149,14 @@ impl DriveClient {
         Ok(self.call::<Audit>(authority, &request, &mut [])?.reply)
     }
 
+    /// Has the drive prove that it knows the authority's key; nothing else happens. It fails with
+    /// `Refused` where the drive does not, or where somebody on the way says so.
+    pub fn prove(&self, authority: &Authority) -> Result<(), ClientError> {
+        let authority = authority.in_the_open();
+        self.call::<Inquiry>(&authority, &Request::plain::<Inquiry>(&()), &mut [])?;
+        Ok(())
+    }
+
     /// Gives the drive a new master key and clock, and removes all else: every other key, and every
     /// partition with its objects. By the present master key. If a reply is lost, the drive may
     /// refuse the next try, as it knows that key no more: the new one then tells.
@@ -224,7 +234,7 @@ impl DriveClient {
             Ok(_) => Ok(()),
             Err(failure) => match failure.error {
                 ClientError::Drive(status) if failure.ran_before && done == Some(status) => Ok(()),
-                error => Err(error),
+                _ => Err(failure.of_change()),
             },
         }
     }

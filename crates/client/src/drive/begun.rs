@@ -107,7 +107,9 @@ impl<Op: Operation> Pending<'_, Op> {
             // Whatever the drive refused it for, it refuses it again, or there is a cure for it.
             Ok(Err(_)) => false,
             Err(Failure::Transport(error)) => error.may_have_run(),
-            Err(Failure::Final(error)) => return Err(CallFailure { error, ran_before: false }),
+            Err(Failure::Final(error)) => {
+                return Err(CallFailure { error, ran_before: false, was_told_before: false });
+            }
         };
         let request = Request::plain::<Op>(&arguments);
         let again = client.call::<Op>(authority, &request, &mut []);

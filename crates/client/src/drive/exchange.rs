@@ -20,6 +20,7 @@ use nasd_xdr::{Decoder, to_bytes};
 use super::connection::DriveConnection;
 use super::{DriveClient, Shared};
 use crate::authority::Prepared;
+use crate::error::is_told_to_anybody;
 use crate::pool::Lease;
 use crate::retry::Tries;
 use crate::{Authority, ClientError, TransportError};
@@ -98,6 +99,31 @@ pub(super) struct CallFailure {
     pub(super) error: ClientError,
     /// Whether an earlier try, one without a reply, may have been executed.
     pub(super) ran_before: bool,
+    /// Whether an earlier try was answered as anybody could.
+    pub(super) was_told_before: bool,
+}
+
+impl CallFailure {
+    /// The error, where it may not say less of the call than is known: that an earlier try may have
+    /// been executed.
+    pub(super) fn of_change(self) -> ClientError {
+        let CallFailure { error, ran_before, was_told_before } = self;
+        // A drive that proves how it answers has answered the tries before alike.
+        let is_proved = matches!(&error, ClientError::Drive(_)) && error.has_not_run();
+        let is_answered = matches!(&error, ClientError::Refused(_) | ClientError::Drive(_));
+        match error {
+            error if is_proved => error,
+            ClientError::Unreachable { server, taken, tries, may_have_run, last } => {
+                let may_have_run = may_have_run || was_told_before;
+                ClientError::Unreachable { server, taken, tries, may_have_run, last }
+            }
+            // Whoever is refused knows from that alone that nothing is proved.
+            error if ran_before || was_told_before && !is_answered => {
+                ClientError::Unsettled(Box::new(error))
+            }
+            error => error,
+        }
+    }
 }
 
 impl From<CallFailure> for ClientError {
@@ -116,7 +142,10 @@ impl DriveClient {
     ) -> Result<Answer<Op::Reply>, CallFailure> {
         let mut tries = Tries::new(&self.retry, &*self.shared.host);
         let mut fresh_nonces = 0;
-        let mut ran_before = false;
+        let (mut ran_before, mut was_told_before) = (false, false);
+        let failed = |error, ran_before, was_told_before| {
+            Err(CallFailure { error, ran_before, was_told_before })
+        };
         loop {
             let timeout = tries.begin();
             let error = match self.shared.attempt::<Op>(authority, request, into, timeout) {
@@ -126,26 +155,20 @@ impl DriveClient {
                     if status.needs_fresh_nonce() && fresh_nonces < MAX_FRESH_NONCES =>
                 {
                     fresh_nonces += 1;
+                    was_told_before = true;
                     continue;
                 }
-                Ok(Err(status)) => {
-                    return Err(CallFailure { error: of_status(status), ran_before });
-                }
-                Err(Failure::Final(error)) => return Err(CallFailure { error, ran_before }),
+                Ok(Err(status)) => return failed(of_status(status), ran_before, was_told_before),
+                Err(Failure::Final(error)) => return failed(error, ran_before, was_told_before),
                 Err(Failure::Transport(error)) => error,
             };
             ran_before |= error.may_have_run();
-            tries
-                .go_on_after(error, &self.shared.server, ran_before)
-                .map_err(|error| CallFailure { error, ran_before })?;
+            was_told_before |= error.is_unproved_answer();
+            if let Err(error) = tries.go_on_after(error, &self.shared.server, ran_before) {
+                return failed(error, ran_before, was_told_before);
+            }
         }
     }
-}
-
-/// Whether a drive answers so before it knows by whom it is asked.
-fn is_told_to_anybody(status: Status) -> bool {
-    let about_the_request = [Status::BadArgument, Status::TooLarge, Status::Busy];
-    status.refusal().is_some() || about_the_request.contains(&status)
 }
 
 fn of_status(status: Status) -> ClientError {

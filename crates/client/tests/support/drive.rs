@@ -14,7 +14,7 @@ use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, Trans
 use nasd_protocol::drive::{
     AttributesReply, CreateArguments, Created, DriveInformation, FlushArguments, Flushed,
     GetattrArguments, PROGRAM, Procedure, ReadArguments, ReadData, RemoveArguments,
-    SetattrArguments, VERSION, WriteArguments, Written,
+    RemovepartitionArguments, SetattrArguments, VERSION, WriteArguments, Written,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Status, Verifier, encode_result};
 use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall, Reply};
@@ -460,6 +460,10 @@ fn access(procedure: Procedure, arguments: &[u8]) -> (Target<'static>, Rights, O
         Procedure::Flush => {
             let flush: FlushArguments = decode(arguments);
             (Target::Object(flush.partition, flush.objects[0]), Rights::FLUSH, None)
+        }
+        Procedure::Removepartition => {
+            let remove: RemovepartitionArguments = decode(arguments);
+            (Target::Partition(remove.partition), Rights::empty(), None)
         }
         _ => {
             let getattr = |bytes| nasd_xdr::Decoder::new(bytes);

@@ -113,7 +113,9 @@ impl RemoteDrives {
         self.keys.change(drive, now(), |WorkingKey { epoch, key }| {
             loop {
                 let set = remote.brief.set_working_key(&right, remote.partition, *epoch, key);
-                let is_wrong = matches!(set, Err(ClientError::Refused(Status::RefusedDigest)));
+                // Also if an earlier try was lost: it had the same key.
+                let status = set.as_ref().err().and_then(ClientError::status);
+                let is_wrong = status == Some(Status::RefusedDigest);
                 match is_wrong.then(|| by.next()).flatten() {
                     Some(other) => right = other,
                     None => return set.map_err(object_error),

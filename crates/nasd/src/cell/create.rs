@@ -188,17 +188,23 @@ fn add_to(
 }
 
 /// Gives a drive of the cell that has lost its partition of the volume another one, whose number none
-/// had before: handles of files that were lost must never lead to others.
+/// had before: handles of files that were lost must never lead to others. Nor is it one of `taken`, which
+/// are on the drive: their keys may be anywhere.
 ///
 /// # Errors
 /// `NoKeys` for a drive that is none of the cell's; `Damaged` or `Io`.
-pub fn renumber_partition(cell: &Cell, drive: DriveId) -> Result<PartitionId, CellError> {
-    let by_hand = cell.keyring()?.partitions();
+pub fn renumber_partition(
+    cell: &Cell,
+    drive: DriveId,
+    taken: &[PartitionId],
+) -> Result<PartitionId, CellError> {
     update_config(cell.directory(), |config| {
+        let by_hand = cell.keyring()?.partitions();
         let of_drive = config.drives.iter_mut().find(|each| each.drive_id() == drive);
         let of_drive =
             of_drive.ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", drive.0)))?;
         let others = by_hand.iter().filter(|(of, ..)| *of == drive).map(|(_, number, _)| number.0);
+        let others = others.chain(taken.iter().map(|number| number.0));
         let highest = others.chain([of_drive.partition_id().0]).max().unwrap_or(0);
         let next = PartitionId(highest.saturating_add(1));
         of_drive.set_partition(next);

@@ -2,7 +2,7 @@
 //!
 //! A file is written beside its place, as `NAME.PROCESS-NUMBER.new`, and moved there when it is
 //! durable. Whoever writes it has it locked, so that what a killed process has left, and a secret may
-//! be in it, can be told from what somebody is writing: the next writing in the directory removes it.
+//! be in it, can be told from what somebody is writing: the next writing in a cell's directory removes it.
 
 use super::CellError;
 use rustix::fs::FlockOperation;
@@ -49,8 +49,8 @@ pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), CellError> {
     write_atomic(path, contents, 0o600)
 }
 
-/// Writes a file whole or not at all: beside its place, synced, then renamed into place. Removes what
-/// others have left there that were killed at this.
+/// Writes a file whole or not at all: beside its place, synced, then renamed into place. In a cell's own
+/// directories it removes what others have left there that were killed at this.
 ///
 /// # Errors
 /// `Io` where it can't be written.
@@ -65,10 +65,17 @@ pub(super) fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<()
         break;
     }
     outcome.map_err(CellError::io("write", path))?;
-    if let Some(directory) = path.parent() {
+    if let Some(directory) = path.parent().filter(|directory| is_cells_own(directory)) {
         remove_stale(directory);
     }
     Ok(())
+}
+
+/// Whether a directory is a cell's, or the one with its certificates: in others, which the user has
+/// chosen, files of such names may be anybody's.
+fn is_cells_own(directory: &Path) -> bool {
+    let has_cell = |directory: &Path| directory.join("cell.toml").is_file();
+    has_cell(directory) || directory.ends_with("tls") && directory.parent().is_some_and(has_cell)
 }
 
 fn try_write(path: &Path, contents: &[u8], mode: u32) -> std::io::Result<()> {
@@ -184,12 +191,23 @@ mod tests {
         std::fs::create_dir(path("directory.1-1.new")).unwrap();
         let in_use = File::open(path("in-use.9-9.new")).unwrap();
         rustix::fs::flock(&in_use, FlockOperation::LockExclusive).unwrap();
+        // In a directory of the user's nothing is.
+        write_private(&path("another.toml"), b"x").unwrap();
+        assert!(stale.iter().all(|name| path(name).exists()));
+        std::fs::write(path("cell.toml"), "").unwrap();
         write_private(&path("another.toml"), b"x").unwrap();
         for name in stale {
             assert!(!path(name).exists(), "{name}");
         }
         for name in kept.iter().chain(&["another.toml", "link.1-1.new", "directory.1-1.new"]) {
             assert!(path(name).exists(), "{name}");
+        }
+        for (directory, is_own) in [("tls", true), ("members", false)] {
+            std::fs::create_dir(path(directory)).unwrap();
+            let left = path(directory).join("host.key.77-0.new");
+            std::fs::write(&left, "secret").unwrap();
+            write_private(&path(directory).join("host.key"), b"x").unwrap();
+            assert_eq!(left.exists(), !is_own, "{directory}");
         }
         drop(in_use);
         remove_stale(directory.path());

@@ -401,30 +401,37 @@ impl Keyring {
         }
     }
 
-    /// The drive has the new key of a place: the one before is forgotten.
+    /// The drive has this key in a place, whatever else was begun meanwhile: the one before is
+    /// forgotten. `epoch` is that of a working key.
     ///
     /// # Errors
     /// `NoKeys` where the keyring knows nothing of the place.
-    pub fn finish(&mut self, place: KeyPlace) -> Result<(), CellError> {
-        let (next, present) = self.place(place)?;
-        let Some(new) = next.take() else { return Ok(()) };
-        replace(present, new);
+    pub fn finish(&mut self, place: KeyPlace, key: &[u8; 32], epoch: u32) -> Result<(), CellError> {
+        self.forget_next(place, key)?;
+        replace(self.place(place)?.1, to_hex(key));
         if let KeyPlace::Working(drive, partition) = place {
             let stored = self.partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
-            if let Some(stored) = stored {
-                let after = stored.working_key_epoch.saturating_add(1);
-                stored.working_key_epoch = stored.next_working_key_epoch.take().unwrap_or(after);
-            }
+            stored.into_iter().for_each(|stored| stored.working_key_epoch = epoch);
         }
         Ok(())
     }
 
-    /// The drive has certainly not got the new key of a place, and will not: it is forgotten.
+    /// The drive has certainly not got this key of a place, and will not: it is forgotten, if it is the
+    /// one on its way.
     ///
     /// # Errors
     /// `NoKeys` where the keyring knows nothing of the place.
-    pub fn cancel(&mut self, place: KeyPlace) -> Result<(), CellError> {
-        self.place(place)?.0.zeroize();
+    pub fn cancel(&mut self, place: KeyPlace, key: &[u8; 32]) -> Result<(), CellError> {
+        self.forget_next(place, key)
+    }
+
+    /// Forgets the key on its way to a place, if it is this one.
+    fn forget_next(&mut self, place: KeyPlace, key: &[u8; 32]) -> Result<(), CellError> {
+        let (next, _) = self.place(place)?;
+        if next.as_deref().and_then(from_hex) != Some(*key) {
+            return Ok(());
+        }
+        next.zeroize();
         if let KeyPlace::Working(drive, partition) = place {
             let stored = self.partitions.iter_mut().find(|stored| stored.is_of(drive, partition));
             stored.into_iter().for_each(|stored| stored.next_working_key_epoch = None);
@@ -676,7 +683,8 @@ mod tests {
             assert_eq!(keyring.get(drive).unwrap().drive_key, before.0.drive_key);
             let may_have = keyring.candidates(place).unwrap();
             assert!(may_have.len() == 2 && may_have[1].expose() == &new);
-            keyring.finish(place).unwrap();
+            let epoch = before.1.working_key_epoch + 1;
+            keyring.finish(place, &new, epoch).unwrap();
             let of_drive = keyring.get(drive).unwrap();
             let of_partition = by_hand(&keyring, drive, partition).unwrap();
             let found = match place {
@@ -704,12 +712,35 @@ mod tests {
         for place in [KeyPlace::Drive(drive), KeyPlace::Working(drive, partition)] {
             let before = keyring.candidates(place).unwrap();
             keyring.begin(place, Some(&[7; 32])).unwrap();
-            keyring.cancel(place).unwrap();
-            assert!(keyring.candidates(place).unwrap() == before);
-            keyring.finish(place).unwrap();
+            // Another's, which is on its way no more.
+            keyring.cancel(place, &[9; 32]).unwrap();
+            assert_eq!(keyring.candidates(place).unwrap().len(), 2);
+            keyring.cancel(place, &[7; 32]).unwrap();
             assert!(keyring.candidates(place).unwrap() == before);
             assert_eq!(keyring.begin(place, Some(&[8; 32])).unwrap().key, [8; 32]);
         }
+    }
+
+    #[test]
+    fn what_a_drive_has_is_kept_whatever_is_on_its_way() {
+        let (drive, partition) = (DriveId(5), PartitionId(7));
+        let mut keyring = Keyring::default();
+        keyring.insert(drive, &DriveKeys::generate().unwrap());
+        keyring.insert_partition(drive, partition, &PartitionKeys::generate().unwrap());
+        for place in [KeyPlace::Drive(drive), KeyPlace::Working(drive, partition)] {
+            // Nothing any more, as somebody else took it for refused; and another since.
+            for other in [None, Some([8; 32])] {
+                keyring.begin(place, Some(&[7; 32])).unwrap();
+                keyring.cancel(place, &[7; 32]).unwrap();
+                other.iter().for_each(|other| drop(keyring.begin(place, Some(other)).unwrap()));
+                keyring.finish(place, &[7; 32], 40).unwrap();
+                let kept: Vec<_> = keyring.candidates(place).unwrap();
+                let kept: Vec<_> = kept.iter().map(|key| *key.expose()).collect();
+                let expected: Vec<_> = [[7; 32]].into_iter().chain(other).collect();
+                assert_eq!(kept, expected);
+            }
+        }
+        assert_eq!(by_hand(&keyring, drive, partition).unwrap().working_key_epoch, 40);
     }
 
     #[test]
@@ -724,7 +755,7 @@ mod tests {
         assert!(!begun.is_new && begun.key == [7; 32] && epoch == 40);
         let other = keyring.begin_working(drive, partition, Some((&[7; 32], 41))).err();
         assert!(matches!(other, Some(CellError::Begun(_))), "{other:?}");
-        keyring.finish(KeyPlace::Working(drive, partition)).unwrap();
+        keyring.finish(KeyPlace::Working(drive, partition), &[7; 32], epoch).unwrap();
         assert_eq!(by_hand(&keyring, drive, partition).unwrap().working_key_epoch, 40);
         let (_, epoch) = keyring.begin_working(drive, partition, None).unwrap();
         assert_eq!(epoch, 41);

@@ -1,9 +1,11 @@
 //! One process runs a cell: it holds `run/up.lock`, which also tells its process number.
 
-use super::CellError;
+use super::{Cell, CellError};
+use nasd_types::DriveId;
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -61,6 +63,32 @@ impl CellLock {
     }
 }
 
+/// Held by a command from before it reads the keys of a drive until it knows which the drive has: of two
+/// at once, one would take the other's key on its way for its own, and forget it.
+#[derive(Debug)]
+pub struct KeyTurn {
+    _file: File,
+}
+
+impl KeyTurn {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// `Io` where the lock can't be made.
+    pub fn wait(cell: &Cell, drive: DriveId) -> Result<Self, CellError> {
+        let path = cell.directory().join("run").join(format!("keys-{:016x}.lock", drive.0));
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(CellError::io("open", &path))?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            eprintln!("nasd: waiting for another command that sets keys of this drive");
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)
+                .map_err(|errno| CellError::io("lock", &path)(errno.into()))?;
+        }
+        Ok(KeyTurn { _file: file })
+    }
+}
+
 fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.rewind().ok()?;
@@ -87,5 +115,22 @@ mod tests {
         drop(lock);
         assert!(CellLock::wait_released(&path, Duration::ZERO));
         CellLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn commands_that_set_keys_of_one_drive_wait_for_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = crate::cell::testing::cell(directory.path());
+        std::fs::create_dir_all(directory.path().join("run")).unwrap();
+        let first = KeyTurn::wait(&cell, DriveId(1)).unwrap();
+        let _other = KeyTurn::wait(&cell, DriveId(2)).unwrap();
+        let (sender, done) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let cell = &cell;
+            scope.spawn(move || sender.send(KeyTurn::wait(cell, DriveId(1)).is_ok()).unwrap());
+            assert!(done.recv_timeout(Duration::from_millis(100)).is_err());
+            drop(first);
+            assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(true));
+        });
     }
 }

@@ -6,9 +6,11 @@ use crate::session::manager_tls;
 use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
 use nasd_transport::ServerTls;
 use std::collections::HashMap;
+use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 /// The members of the cell in a directory.
 #[derive(Debug)]
@@ -18,8 +20,8 @@ pub struct Ledger {
     tls: ServerTls,
     /// Identities by serial numbers.
     present: RwLock<HashMap<String, String>>,
-    /// Which file was read last, also if that was of no use: none is tried twice for a stranger.
-    seen: Mutex<Option<Stamp>>,
+    /// Which file was read last, also if that was of no use.
+    seen: Mutex<Seen>,
     /// Held from reading the files to knowing what they say: one who has read earlier must not
     /// have the last word, or it would bring back who was removed.
     reading: Mutex<()>,
@@ -31,7 +33,7 @@ impl Ledger {
     /// # Errors
     /// As [`Members::load`].
     pub fn open(directory: PathBuf, tls: ServerTls) -> Result<Self, CellError> {
-        let seen = Mutex::new(Stamp::of(&directory));
+        let seen = Mutex::new(Seen { stamp: Stamp::of(&directory), again: None });
         let present = RwLock::new(read(&directory)?);
         Ok(Ledger { directory, tls, present, seen, reading: Mutex::new(()) })
     }
@@ -41,11 +43,45 @@ impl Ledger {
         present.get(serial).is_some_and(|known| known == identity)
     }
 
-    /// Whether the file is another than that which was read last.
+    /// Whether the file is another than that which was read last, or was not to be had then.
     fn is_changed(&self) -> bool {
         let stamp = Stamp::of(&self.directory);
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        stamp.is_some() && stamp != *seen
+        self.seen().is_due(stamp, Instant::now())
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads ledger and certificates, for whoever has `reading`.
+    fn read_anew(&self) -> Result<(), Box<dyn Error>> {
+        let fresh = read(&self.directory)?;
+        *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let cell = Cell::open(&self.directory)?;
+        self.tls.replace(&manager_tls(&cell)?);
+        Ok(())
+    }
+}
+
+/// What was read last. A file that is of no use is not tried again for every stranger; one that could
+/// not be read, as the system had no room for that, is after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    stamp: Option<Stamp>,
+    again: Option<Instant>,
+}
+
+/// How long after that.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Seen {
+    fn is_due(&self, stamp: Option<Stamp>, now: Instant) -> bool {
+        stamp.is_some() && (stamp != self.stamp || self.again.is_some_and(|again| again <= now))
+    }
+
+    fn after(error: &(dyn Error + 'static), stamp: Option<Stamp>, now: Instant) -> Seen {
+        let is_passing = matches!(error.downcast_ref(), Some(CellError::Io { .. }));
+        Seen { stamp, again: is_passing.then(|| now + PAUSE) }
     }
 }
 
@@ -91,14 +127,12 @@ impl Membership for Ledger {
     fn reload(&self) -> Result<(), MembershipError> {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         // Before it is read: what is written meanwhile is read again.
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Stamp::of(&self.directory);
-        let fresh = read(&self.directory).map_err(|error| MembershipError(error.to_string()))?;
-        *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        let cell =
-            Cell::open(&self.directory).map_err(|error| MembershipError(error.to_string()))?;
-        let tls = manager_tls(&cell).map_err(|error| MembershipError(error.to_string()))?;
-        self.tls.replace(&tls);
-        Ok(())
+        let stamp = Stamp::of(&self.directory);
+        *self.seen() = Seen { stamp, again: None };
+        self.read_anew().map_err(|error| {
+            *self.seen() = Seen::after(&*error, stamp, Instant::now());
+            MembershipError(error.to_string())
+        })
     }
 
     fn enrol(&self, secret: &[u8], public_key: &[u8]) -> Result<Enrolled, EnrolmentError> {
@@ -123,8 +157,7 @@ mod tests {
     use super::*;
     use crate::cell::testing::cell;
     use crate::cell::{MemberKind, identity};
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    use std::time::Duration;
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
     fn ledger(directory: &Path) -> (Ledger, String, String) {
         let cell = cell(directory);
@@ -141,6 +174,20 @@ mod tests {
             .unwrap();
     }
 
+    /// The writing end of a pipe, as soon as somebody has opened it to read; but not for ever.
+    fn open_when_read(path: &Path) -> std::fs::File {
+        let mut tried = 0;
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+        loop {
+            match open(path, flags, Mode::empty()) {
+                Ok(end) => return end.into(),
+                Err(rustix::io::Errno::NXIO) if tried < 2000 => tried += 1,
+                Err(errno) => panic!("nobody reads the ledger: {errno}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[test]
     fn who_is_removed_while_another_reads_stays_removed() {
         let directory = tempfile::tempdir().unwrap();
@@ -155,8 +202,7 @@ mod tests {
         mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
         std::thread::scope(|scope| {
             let early = scope.spawn(|| ledger.reload().unwrap());
-            // Opened as soon as the early one reads.
-            let mut told = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let mut told = open_when_read(&path);
             std::fs::remove_file(&path).unwrap();
             std::fs::write(&path, after).unwrap();
             let late = scope.spawn(|| ledger.reload().unwrap());
@@ -173,6 +219,41 @@ mod tests {
             late.join().unwrap();
         });
         assert!(!ledger.has(&serial, &host), "an older reading has had the last word");
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_tried_again_and_what_is_damaged_is_not() {
+        let (now, stamp) = (Instant::now(), Stamp { inode: 1, modified: (2, 3), bytes: 4 });
+        let other = Stamp { inode: 2, ..stamp };
+        let failed = |error: CellError| Seen::after(&error, Some(stamp), now);
+        let full = || std::io::Error::from_raw_os_error(libc::EMFILE);
+        let away = failed(CellError::io("read", "members.toml")(full()));
+        assert!(!away.is_due(Some(stamp), now) && away.is_due(Some(stamp), now + PAUSE));
+        let damaged = CellError::Damaged { path: PathBuf::new(), reason: String::new() };
+        let damaged = failed(damaged);
+        assert!(!damaged.is_due(Some(stamp), now + 60 * PAUSE));
+        for seen in [away, damaged] {
+            assert!(seen.is_due(Some(other), now) && !seen.is_due(None, now + PAUSE));
+        }
+    }
+
+    #[test]
+    fn a_ledger_that_was_not_to_be_had_is_read_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ledger, ..) = ledger(directory.path());
+        let admin = identity("owner", MemberKind::Admin, None);
+        Members::update(directory.path(), |members| {
+            members.by_identity(&admin).unwrap().serial = "4242".to_owned();
+            Ok(())
+        })
+        .unwrap();
+        // The same file, which could not be read when it was looked at first.
+        let full = || std::io::Error::from_raw_os_error(libc::EMFILE);
+        let error = CellError::io("read", "members.toml")(full());
+        *ledger.seen() = Seen::after(&error, Stamp::of(directory.path()), Instant::now());
+        assert!(!ledger.has("4242", &admin), "at once, it is not tried again");
+        std::thread::sleep(PAUSE);
+        assert!(ledger.has("4242", &admin));
     }
 
     #[test]

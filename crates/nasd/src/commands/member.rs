@@ -200,7 +200,7 @@ pub fn tell_manager(cell: &Cell, revoke: bool) -> Result<usize, Box<dyn Error>> 
         Ok(rotation) => Ok(rotation.drives.iter().filter(|drive| !drive.done).count()),
         // A manager that does not run reads the ledger when it starts. Capabilities given out
         // before are a matter of their own.
-        Err(error) if !revoke && !is_up => {
+        Err(error) if !revoke && !is_up && error.is_nobody_there() => {
             tracing::debug!(%error, "the manager does not run");
             Ok(0)
         }

@@ -1,7 +1,7 @@
 //! `nasd key init` and `readmit`: a drive begins anew; and a drive of the cell that has lost its keys
 //! gets others, all of them.
 
-use super::new_key::{by_any, needs_new_key};
+use super::new_key::{NotSet, needs_new_key, right, set};
 use super::set::{give_drive_key, give_partition_key, sessions};
 use crate::arguments::KeyArguments;
 use crate::cell::{
@@ -11,7 +11,7 @@ use crate::cell::{
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use crate::commands::partition::summaries;
-use crate::drive_session::{By, DriveSession};
+use crate::drive_session::{By, DriveSession, key_turn};
 use crate::output::say;
 use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
 use nasd_capability::SecretKey;
@@ -35,11 +35,14 @@ const RESTART: &str = "stop and start the cell, so that it is used: `nasd down`,
 /// # Errors
 /// If nobody agrees, the master key is not to be had, or the drive refuses.
 pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
+    let _turn = key_turn(cell, &place.drive)?;
     let sessions = sessions(cell, place, By::Master)?;
     let first = sessions.first().ok_or("there is no master key")?;
     let (name, drive) = (first.name.clone(), first.drive);
     let lost = first.cell.as_ref().map_or_else(String::new, |(cell, drive)| lost(cell, drive));
     agree(&format!("everything on drive {name}{lost} and all its keys would be lost"), yes)?;
+    let what = "initialize it";
+    let session = right(&sessions, what)?;
     let new = match (&place.new_key_file, &first.cell) {
         (Some(path), _) => read_key_file(path)?,
         (None, Some((cell, _))) => {
@@ -50,9 +53,13 @@ pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
     let new = SecretKey::new(new);
     let settings =
         ClockSettings { clock: now(), skew_past: SKEW_PAST_NS, skew_ahead: SKEW_AHEAD_NS };
-    by_any(&sessions, "initialize it", |session| {
-        session.client.initialize(&session.authority, &new, settings)
-    })?;
+    let done =
+        set(session, what, |session| session.client.initialize(&session.authority, &new, settings));
+    match done {
+        // A drive whose answer was lost does not know the old key any more: the new one tells.
+        Err(NotSet::Unanswered(_)) if session.has(new) => {}
+        done => done?,
+    }
     let Some((of_cell, _)) = &first.cell else {
         say!("drive {name} is empty; set its drive key next: `nasd key set-drive {name}`");
         return Ok(());
@@ -68,7 +75,7 @@ pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
         key_file: place.new_key_file.clone(),
         new_key_file: None,
     };
-    readmit(cell, &by_new).map_err(|error| {
+    take_in(cell, &by_new).map_err(|error| {
         format!(
             "{error}\ndrive {name} is empty, and not of the cell yet: `nasd key readmit {name}`"
         )
@@ -94,6 +101,12 @@ fn lost(cell: &Cell, drive: &DriveConfig) -> String {
 /// For a drive that is of no cell; if the master key is not to be had, or the drive refuses; if the
 /// manager runs and can't change the working key.
 pub fn readmit(cell: &Path, place: &KeyArguments) -> Outcome {
+    let _turn = key_turn(cell, &place.drive)?;
+    take_in(cell, place)
+}
+
+/// The same for whoever has the turn.
+fn take_in(cell: &Path, place: &KeyArguments) -> Outcome {
     let by_master = sessions(cell, place, By::Master)?;
     let first = by_master.first().ok_or("there is no master key")?;
     let name = &first.name;
@@ -106,7 +119,8 @@ pub fn readmit(cell: &Path, place: &KeyArguments) -> Outcome {
     let found = summaries(session)?;
     let of_volume = found.iter().find(|summary| summary.partition == drive.partition_id());
     let Some(of_volume) = of_volume else {
-        let partition = make_partition(session, of_cell)?;
+        let taken: Vec<PartitionId> = found.iter().map(|summary| summary.partition).collect();
+        let partition = make_partition(session, of_cell, &taken)?;
         // From another reading of the cell's files, which name the new partition now.
         let by_drive = DriveSession::by(cell, &place.drive, None, By::Drive)?;
         let session = by_drive.first().ok_or("there is no drive key")?;
@@ -116,27 +130,43 @@ pub fn readmit(cell: &Path, place: &KeyArguments) -> Outcome {
         say!("{RESTART}");
         return Ok(());
     };
+    if of_volume.state != PartitionState::Ready {
+        // Whoever made it may have been interrupted before it had room for anything.
+        give_room(session, of_volume.partition)?;
+    }
     give_partition_key(&by_drive, place, of_volume.partition)?;
     if of_volume.state != PartitionState::Ready {
         give_working_key(session, of_cell, of_volume.partition)?;
     }
     let is_known = change_working_key(of_cell, drive)?;
     say!("drive {name} is a drive of the cell, with new keys");
+    say!(
+        "capabilities that were made by its working keys of before end with `nasd key rotate --now`"
+    );
     if !is_known {
         say!("{RESTART}");
     }
     Ok(())
 }
 
-/// Another partition for the volume's part.
-fn make_partition(session: &DriveSession, cell: &Cell) -> Result<PartitionId, Box<dyn Error>> {
-    let partition = renumber_partition(cell, session.drive)?;
+/// Another partition for the volume's part, of a number that is none of those taken on the drive.
+fn make_partition(
+    session: &DriveSession,
+    cell: &Cell,
+    taken: &[PartitionId],
+) -> Result<PartitionId, Box<dyn Error>> {
+    let partition = renumber_partition(cell, session.drive, taken)?;
     let (client, authority) = (&session.client, &session.authority);
     let made = client.create_partition(authority, partition);
     made.map_err(session.failed(format!("create partition {partition}")))?;
-    let sized = client.resize_partition(authority, partition, NO_QUOTA);
-    sized.map_err(session.failed("set the quota"))?;
+    give_room(session, partition)?;
     Ok(partition)
+}
+
+/// A new partition has no room; the volume's may take what the drive has.
+fn give_room(session: &DriveSession, partition: PartitionId) -> Outcome {
+    let sized = session.client.resize_partition(&session.authority, partition, NO_QUOTA);
+    Ok(sized.map_err(session.failed("set the quota"))?)
 }
 
 /// A working key, in the keyring before the drive has it, for the volume's partition, which has none.
@@ -163,7 +193,7 @@ fn change_working_key(cell: &Cell, drive: &DriveConfig) -> Result<bool, Box<dyn 
             let of_drive = |state: &&WorkingKeyState| state.drive == drive.drive_id();
             Ok(rotated.drives.iter().find(of_drive).is_some_and(|state| state.done))
         }
-        Err(_) if !is_up => Ok(true),
+        Err(error) if !is_up && error.is_nobody_there() => Ok(true),
         Err(error) => Err(format!(
             "its working key is not changed: {error}; give `nasd key rotate`, or stop and start \
              the cell"

@@ -2,11 +2,10 @@
 //! it replaces, and both stay there until the drive has answered.
 
 use crate::arguments::KeyArguments;
-use crate::cell::{Cell, CellError, KeyPlace, Keyring, read_key_file};
+use crate::cell::{Cell, KeyPlace, Keyring, read_key_file};
 use crate::drive_session::DriveSession;
 use nasd_capability::SecretKey;
 use nasd_client::ClientError;
-use nasd_protocol::Status;
 use std::error::Error;
 use zeroize::Zeroizing;
 
@@ -14,13 +13,14 @@ use zeroize::Zeroizing;
 /// what the drive or its connection answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotSet {
-    /// The drive has answered, and has not done it.
+    /// The drive has answered, and has not done it; or it was not asked to, as it does not know the key.
     #[error("{0}\n(the drive refused: its keys are as they were)")]
     Refused(String),
     /// It was not reached.
     #[error("{0}\n(the drive was not reached: its keys are as they were)")]
     Away(String),
-    /// It was reached, and nobody knows whether it has done it.
+    /// It was asked, and nobody knows whether it has done it: no answer came, or one that anybody may
+    /// have sent.
     #[error(
         "{0}\n(the drive may have the new key or the one before, and both are kept: give the command \
          again when the drive answers)"
@@ -29,12 +29,12 @@ pub enum NotSet {
 }
 
 impl NotSet {
-    /// What an error of the client says of the drive's keys.
+    /// What an error says of the drive's keys after it was asked to change them.
     fn new(error: &ClientError, text: String) -> NotSet {
         match error {
-            error if error.may_have_run() => NotSet::Unanswered(text),
-            ClientError::Unreachable { .. } | ClientError::Untrusted { .. } => NotSet::Away(text),
-            _ => NotSet::Refused(text),
+            error if !error.has_not_run() => NotSet::Unanswered(text),
+            ClientError::Drive(_) => NotSet::Refused(text),
+            _ => NotSet::Away(text),
         }
     }
 
@@ -47,26 +47,35 @@ impl NotSet {
     }
 }
 
-/// Does something by the first key that is right.
+/// The session by the key that the drive proves to know: before anything is begun, as a refusal after
+/// that would prove nothing.
 ///
 /// # Errors
 /// [`NotSet`] of the last key that was tried.
-pub fn by_any(
-    sessions: &[DriveSession],
-    what: &str,
-    set: impl Fn(&DriveSession) -> Result<(), ClientError>,
-) -> Result<(), NotSet> {
-    let mut outcome = Err(NotSet::Refused("there is no key".to_owned()));
+pub fn right<'a>(sessions: &'a [DriveSession], what: &str) -> Result<&'a DriveSession, NotSet> {
+    let mut failed = NotSet::Refused("there is no key".to_owned());
     for session in sessions {
-        let Err(error) = set(session) else { return Ok(()) };
-        let is_wrong = matches!(error, ClientError::Refused(Status::RefusedDigest));
-        let text = session.failed(what)(error.clone());
-        outcome = Err(NotSet::new(&error, text));
-        if !is_wrong {
-            break;
+        let Err(error) = session.client.prove(&session.authority) else { return Ok(session) };
+        let is_refused = matches!(error, ClientError::Refused(_) | ClientError::Drive(_));
+        let text = session.failed(what)(error);
+        if !is_refused {
+            return Err(NotSet::Away(text));
         }
+        failed = NotSet::Refused(text);
     }
-    outcome
+    Err(failed)
+}
+
+/// Has the drive of a session change a key.
+///
+/// # Errors
+/// [`NotSet`].
+pub fn set(
+    session: &DriveSession,
+    what: &str,
+    change: impl FnOnce(&DriveSession) -> Result<(), ClientError>,
+) -> Result<(), NotSet> {
+    change(session).map_err(|error| NotSet::new(&error, session.failed(what)(error.clone())))
 }
 
 /// The key.
@@ -121,14 +130,14 @@ impl<'a> NewKey<'a> {
     /// What the drive said; a keyring that can't be written.
     pub fn settle(&self, outcome: Result<(), NotSet>) -> Result<(), Box<dyn Error>> {
         let Some((cell, which, is_new)) = self.kept else { return Ok(outcome?) };
-        let settled = |change: fn(&mut Keyring, KeyPlace) -> Result<(), CellError>| {
-            Keyring::update(&cell.keyring_path(), |ring| change(ring, which))
-        };
+        let path = cell.keyring_path();
         match outcome {
-            Ok(()) => settled(Keyring::finish)?,
+            Ok(()) => {
+                Keyring::update(&path, |ring| ring.finish(which, self.key.expose(), self.epoch))?;
+            }
             // One that was begun before may have got there then.
             Err(not_set) if is_new && not_set.is_certain() => {
-                settled(Keyring::cancel)?;
+                Keyring::update(&path, |ring| ring.cancel(which, self.key.expose()))?;
                 return Err(not_set.into());
             }
             Err(not_set) => return Err(not_set.into()),
@@ -161,6 +170,7 @@ pub fn needs_new_key(name: &str) -> Box<dyn Error> {
 mod tests {
     use super::*;
     use nasd_client::TransportError;
+    use nasd_protocol::Status;
     use std::time::Duration;
 
     #[test]
@@ -170,14 +180,21 @@ mod tests {
             taken: Duration::ZERO,
             tries: 1,
             may_have_run,
-            last: Box::new(TransportError::Busy),
+            last: Box::new(TransportError::NoConnectionInTime),
         };
         let kind = |error: ClientError| NotSet::new(&error, String::new());
         assert_eq!(kind(away(false)), NotSet::Away(String::new()));
         assert_eq!(kind(away(true)), NotSet::Unanswered(String::new()));
-        let refused = ClientError::Refused(Status::RefusedDigest);
-        assert_eq!(kind(refused), NotSet::Refused(String::new()));
-        let forged = ClientError::BadReplyDigest { server: String::new() };
-        assert_eq!(kind(forged), NotSet::Unanswered(String::new()));
+        let unanswered = NotSet::Unanswered(String::new());
+        // Anybody may say so who has let the request pass.
+        for told in [Status::RefusedDigest, Status::RefusedKey, Status::RefusedMinimum] {
+            assert_eq!(kind(ClientError::Refused(told)), unanswered);
+        }
+        assert_eq!(kind(ClientError::Drive(Status::BadArgument)), unanswered);
+        assert_eq!(kind(ClientError::Drive(Status::DriveFault)), unanswered);
+        let proved = ClientError::Drive(Status::StaleEpoch);
+        assert_eq!(kind(proved.clone()), NotSet::Refused(String::new()));
+        assert_eq!(kind(ClientError::Unsettled(Box::new(proved))), unanswered);
+        assert_eq!(kind(ClientError::BadReplyDigest { server: String::new() }), unanswered);
     }
 }

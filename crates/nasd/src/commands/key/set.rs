@@ -1,11 +1,11 @@
 //! The steps of Table 6 by hand. Each new key is in the keyring before the drive has it, beside the one
 //! that it replaces: a command that was interrupted is given again, and goes on with the same key.
 
-use super::new_key::{NewKey, by_any};
+use super::new_key::{NewKey, right, set};
 use crate::arguments::KeyArguments;
 use crate::cell::KeyPlace;
 use crate::commands::Outcome;
-use crate::drive_session::{By, DriveSession};
+use crate::drive_session::{By, DriveSession, key_turn};
 use crate::output::say;
 use nasd_types::PartitionId;
 use std::error::Error;
@@ -16,10 +16,10 @@ use std::path::Path;
 /// # Errors
 /// If the master key is not to be had, or the drive refuses.
 pub fn drive_key(cell: &Path, place: &KeyArguments) -> Outcome {
+    let _turn = key_turn(cell, &place.drive)?;
     let sessions = sessions(cell, place, By::Master)?;
-    let first = sessions.first().ok_or("there is no master key")?;
     give_drive_key(&sessions, place)?;
-    say!("drive {} has a new drive key", first.name);
+    say!("drive {} has a new drive key", place.drive);
     Ok(())
 }
 
@@ -28,9 +28,10 @@ pub fn drive_key(cell: &Path, place: &KeyArguments) -> Outcome {
 /// # Errors
 /// If the drive refuses.
 pub fn give_drive_key(sessions: &[DriveSession], place: &KeyArguments) -> Outcome {
-    let first = sessions.first().ok_or("there is no master key")?;
-    let new = NewKey::take(place, first, KeyPlace::Drive(first.drive), None)?;
-    new.settle(by_any(sessions, "set the drive key", |session| {
+    let what = "set the drive key";
+    let session = right(sessions, what)?;
+    let new = NewKey::take(place, session, KeyPlace::Drive(session.drive), None)?;
+    new.settle(set(session, what, |session| {
         session.client.set_drive_key(&session.authority, &new.key)
     }))
 }
@@ -40,10 +41,10 @@ pub fn give_drive_key(sessions: &[DriveSession], place: &KeyArguments) -> Outcom
 /// # Errors
 /// If the drive key is not to be had, or the drive refuses.
 pub fn partition_key(cell: &Path, place: &KeyArguments, partition: PartitionId) -> Outcome {
+    let _turn = key_turn(cell, &place.drive)?;
     let sessions = sessions(cell, place, By::Drive)?;
-    let first = sessions.first().ok_or("there is no drive key")?;
     give_partition_key(&sessions, place, partition)?;
-    say!("partition {partition} of drive {} has a new partition key", first.name);
+    say!("partition {partition} of drive {} has a new partition key", place.drive);
     Ok(())
 }
 
@@ -56,14 +57,15 @@ pub fn give_partition_key(
     place: &KeyArguments,
     partition: PartitionId,
 ) -> Outcome {
-    let first = sessions.first().ok_or("there is no drive key")?;
-    let which = match first.volume_partition() == Some(partition) {
+    let what = format!("set the key of partition {partition}");
+    let session = right(sessions, &what)?;
+    let which = match session.volume_partition() == Some(partition) {
         // The manager reads it from the keyring whenever it needs it.
-        true => KeyPlace::VolumePartition(first.drive),
-        false => KeyPlace::Partition(first.drive, partition),
+        true => KeyPlace::VolumePartition(session.drive),
+        false => KeyPlace::Partition(session.drive, partition),
     };
-    let new = NewKey::take(place, first, which, Some(0))?;
-    new.settle(by_any(sessions, &format!("set the key of partition {partition}"), |session| {
+    let new = NewKey::take(place, session, which, Some(0))?;
+    new.settle(set(session, &what, |session| {
         session.client.set_partition_key(&session.authority, partition, &new.key)
     }))
 }
@@ -79,6 +81,7 @@ pub fn working_key(
     partition: PartitionId,
     epoch: Option<u32>,
 ) -> Outcome {
+    let _turn = key_turn(cell, &place.drive)?;
     let sessions = sessions(cell, place, By::Partition(partition))?;
     let first = sessions.first().ok_or("there is no partition key")?;
     if first.volume_partition() == Some(partition) {
@@ -89,13 +92,13 @@ pub fn working_key(
     if place.new_key_file.is_some() && epoch.is_none() {
         return Err("add --epoch N: a number above that of the present key".into());
     }
-    let new = NewKey::take(place, first, KeyPlace::Working(first.drive, partition), epoch)?;
+    let what = format!("set the working key of partition {partition}");
+    let session = right(&sessions, &what)?;
+    let new = NewKey::take(place, session, KeyPlace::Working(session.drive, partition), epoch)?;
     let epoch = new.epoch;
-    new.settle(by_any(
-        &sessions,
-        &format!("set the working key of partition {partition}"),
-        |session| session.client.set_working_key(&session.authority, partition, epoch, &new.key),
-    ))?;
+    new.settle(set(session, &what, |session| {
+        session.client.set_working_key(&session.authority, partition, epoch, &new.key)
+    }))?;
     say!("partition {partition} of drive {} has a new working key, epoch {epoch}", first.name);
     Ok(())
 }
