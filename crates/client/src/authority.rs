@@ -114,10 +114,9 @@ impl Authority {
         Authority { suite: Some(suite), ..self }
     }
 
-    /// The same for a question that has nothing private in it, whose answer must be proved.
-    pub(crate) fn in_the_open(&self) -> Authority {
-        let readable = self.protection - Protection::PRIVACY_ARGS;
-        let protection = readable | Protection::INTEGRITY_ARGS;
+    /// The same for a question whose answer must be proved.
+    pub(crate) fn proving(&self) -> Authority {
+        let protection = self.protection | Protection::INTEGRITY_ARGS;
         let prepared = [OnceLock::new(), OnceLock::new()];
         Authority { protection, prepared, ..self.clone() }
     }

@@ -200,6 +200,20 @@ fn is_between_keys(cell: &TestCell) -> bool {
     fs::read_to_string(cell.cell().join("keyring.toml")).unwrap().contains("next_")
 }
 
+/// Of what is asked in the clear nothing is taken there but the question itself.
+#[test]
+fn keys_are_set_on_a_drive_that_demands_private_arguments() {
+    let cell = cell(1);
+    told(&cell, "partition create 1 2");
+    told(&cell, "drive set 1 --minimum-protection privacy-args");
+    for line in ["set-partition 1 1", "set-partition 1 2", "set-working 1 2", "set-drive 1"] {
+        told(&cell, &format!("key {line}"));
+    }
+    assert!(!is_between_keys(&cell));
+    rotated(&cell);
+    told(&cell, "key readmit 1");
+}
+
 #[test]
 fn keys_of_ones_own_are_in_the_keyring_too() {
     let cell = cell(1);

@@ -152,7 +152,7 @@ impl DriveClient {
     /// Has the drive prove that it knows the authority's key; nothing else happens. It fails with
     /// `Refused` where the drive does not, or where somebody on the way says so.
     pub fn prove(&self, authority: &Authority) -> Result<(), ClientError> {
-        let authority = authority.in_the_open();
+        let authority = authority.proving();
         self.call::<Inquiry>(&authority, &Request::plain::<Inquiry>(&()), &mut [])?;
         Ok(())
     }

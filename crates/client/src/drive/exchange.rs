@@ -187,7 +187,7 @@ impl Shared {
         into: &mut [u8],
         timeout: Duration,
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
-        let (lease, seal) = self.prepare(authority, timeout)?;
+        let (lease, seal) = self.prepare(authority, request.procedure, timeout)?;
         let sealed = seal.seal(request, &self.buffers);
         let private = sealed.slices();
         let data = private.as_ref().map_or(request.data, |slices| &slices[..]);
@@ -205,7 +205,7 @@ impl Shared {
         into: Vec<u8>,
         timeout: Duration,
     ) -> Result<Begun<'a>, (Failure, Vec<u8>)> {
-        let (lease, seal) = match self.prepare(authority, timeout) {
+        let (lease, seal) = match self.prepare(authority, request.procedure, timeout) {
             Ok(prepared) => prepared,
             Err(failure) => return Err((failure, into)),
         };
@@ -236,6 +236,7 @@ impl Shared {
     fn prepare<'a>(
         &'a self,
         authority: &'a Authority,
+        procedure: Procedure,
         timeout: Duration,
     ) -> Result<(Lease<'a, DriveConnection>, Seal<'a>), Failure> {
         let connect_timeout = timeout.min(self.connect_timeout);
@@ -254,13 +255,16 @@ impl Shared {
             let nonce = lease.connection.nonces.draw(self.clock.now(&*self.host));
             Seal { prepared, protection, nonce }
         };
+        // An inquiry has nothing private in it; its credential says what the drive may demand of all.
+        let in_the_open = |seal: Seal<'a>| {
+            let protection = seal.protection - Protection::PRIVACY_ARGS;
+            Seal { protection, ..seal }
+        };
         // Without protection there is no nonce that could be wrong.
         if self.clock.is_doubtful() && !protection.is_empty() {
-            // There is nothing private in an inquiry.
-            let protection = protection - Protection::PRIVACY_ARGS;
-            self.prove_clock(&lease.connection, &Seal { protection, ..seal() }, timeout)?;
+            self.prove_clock(&lease.connection, &in_the_open(seal()), timeout)?;
         }
-        let seal = seal();
+        let seal = if procedure == Procedure::Inquiry { in_the_open(seal()) } else { seal() };
         Ok((lease, seal))
     }
 

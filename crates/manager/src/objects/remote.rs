@@ -7,6 +7,7 @@
 //! vain, the next ones wait briefly until the drive answers again: calls that need it fail soon,
 //! and the others don't queue up behind them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,6 +107,21 @@ impl RemoteDrives {
     }
 
     fn send_keys(&self, drive: DriveId, remote: &Drive) -> Result<(), ChangeError> {
+        let is_too_weak = Cell::new(false);
+        let sent = self.try_to_send_keys(drive, remote, &is_too_weak);
+        // What is demanded can't be asked while keys change.
+        if is_too_weak.get() && self.learn_demands(drive, remote) {
+            return self.try_to_send_keys(drive, remote, &is_too_weak);
+        }
+        sent
+    }
+
+    fn try_to_send_keys(
+        &self,
+        drive: DriveId,
+        remote: &Drive,
+        is_too_weak: &Cell<bool>,
+    ) -> Result<(), ChangeError> {
         let protection = self.protection_for(remote);
         let authority = |key| Authority::partition_key(remote.partition, key, protection);
         let mut by = self.keys.partition_keys(drive)?.into_iter().map(authority);
@@ -115,6 +131,8 @@ impl RemoteDrives {
                 let set = remote.brief.set_working_key(&right, remote.partition, *epoch, key);
                 // Also if an earlier try was lost: it had the same key.
                 let status = set.as_ref().err().and_then(ClientError::status);
+                let weak = [Some(Status::RefusedProtection), Some(Status::RefusedMinimum)];
+                is_too_weak.set(weak.contains(&status));
                 let is_wrong = status == Some(Status::RefusedDigest);
                 match is_wrong.then(|| by.next()).flatten() {
                     Some(other) => right = other,

@@ -76,14 +76,19 @@ impl KeyTurn {
     /// # Errors
     /// `Io` where the lock can't be made.
     pub fn wait(cell: &Cell, drive: DriveId) -> Result<Self, CellError> {
-        let path = cell.directory().join("run").join(format!("keys-{:016x}.lock", drive.0));
+        let directory = cell.directory().join("run");
+        std::fs::create_dir_all(&directory).map_err(CellError::io("create", &directory))?;
+        let path = directory.join(format!("keys-{:016x}.lock", drive.0));
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = options.open(&path).map_err(CellError::io("open", &path))?;
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if let Err(rustix::io::Errno::WOULDBLOCK) = locked {
             eprintln!("nasd: waiting for another command that sets keys of this drive");
             rustix::fs::flock(&file, FlockOperation::LockExclusive)
                 .map_err(|errno| CellError::io("lock", &path)(errno.into()))?;
+        } else {
+            locked.map_err(|errno| CellError::io("lock", &path)(errno.into()))?;
         }
         Ok(KeyTurn { _file: file })
     }

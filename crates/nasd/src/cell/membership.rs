@@ -64,7 +64,7 @@ impl Ledger {
 }
 
 /// What was read last. A file that is of no use is not tried again for every stranger; one that could
-/// not be read, as the system had no room for that, is after a pause.
+/// not be read or taken up for another reason, as the system had no room for that, is after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     stamp: Option<Stamp>,
@@ -80,8 +80,8 @@ impl Seen {
     }
 
     fn after(error: &(dyn Error + 'static), stamp: Option<Stamp>, now: Instant) -> Seen {
-        let is_passing = matches!(error.downcast_ref(), Some(CellError::Io { .. }));
-        Seen { stamp, again: is_passing.then(|| now + PAUSE) }
+        let is_of_no_use = matches!(error.downcast_ref(), Some(CellError::Damaged { .. }));
+        Seen { stamp, again: (!is_of_no_use).then(|| now + PAUSE) }
     }
 }
 
@@ -250,9 +250,12 @@ mod tests {
         // The same file, which could not be read when it was looked at first.
         let full = || std::io::Error::from_raw_os_error(libc::EMFILE);
         let error = CellError::io("read", "members.toml")(full());
-        *ledger.seen() = Seen::after(&error, Stamp::of(directory.path()), Instant::now());
-        assert!(!ledger.has("4242", &admin), "at once, it is not tried again");
-        std::thread::sleep(PAUSE);
+        let seen = Seen::after(&error, Stamp::of(directory.path()), Instant::now());
+        let now = Instant::now();
+        *ledger.seen() = Seen { again: Some(now + Duration::from_secs(3600)), ..seen };
+        assert!(!ledger.has("4242", &admin), "it is not tried again before its time");
+        assert!(seen.again.is_some_and(|again| again <= now + PAUSE));
+        *ledger.seen() = Seen { again: Some(now), ..seen };
         assert!(ledger.has("4242", &admin));
     }
 

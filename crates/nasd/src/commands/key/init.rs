@@ -51,6 +51,9 @@ pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
         (None, None) => return Err(needs_new_key(&name)),
     };
     let new = SecretKey::new(new);
+    if session.has(new.clone()) {
+        return Err(format!("drive {name} has this master key already: a new one is needed").into());
+    }
     let settings =
         ClockSettings { clock: now(), skew_past: SKEW_PAST_NS, skew_ahead: SKEW_AHEAD_NS };
     let done =

@@ -6,6 +6,7 @@ use crate::cell::{Cell, KeyPlace, Keyring, read_key_file};
 use crate::drive_session::DriveSession;
 use nasd_capability::SecretKey;
 use nasd_client::ClientError;
+use nasd_protocol::Status;
 use std::error::Error;
 use zeroize::Zeroizing;
 
@@ -16,6 +17,9 @@ pub enum NotSet {
     /// The drive has answered, and has not done it; or it was not asked to, as it does not know the key.
     #[error("{0}\n(the drive refused: its keys are as they were)")]
     Refused(String),
+    /// It has proved that it has another working key, with as high a number as this one or a higher.
+    #[error("{0}\n(the drive has another working key, of this number or a later one)")]
+    Stale(String),
     /// It was not reached.
     #[error("{0}\n(the drive was not reached: its keys are as they were)")]
     Away(String),
@@ -33,6 +37,7 @@ impl NotSet {
     fn new(error: &ClientError, text: String) -> NotSet {
         match error {
             error if !error.has_not_run() => NotSet::Unanswered(text),
+            ClientError::Drive(Status::StaleEpoch) => NotSet::Stale(text),
             ClientError::Drive(_) => NotSet::Refused(text),
             _ => NotSet::Away(text),
         }
@@ -41,9 +46,15 @@ impl NotSet {
     /// Whether the drive certainly has not the new key by this.
     fn is_certain(&self) -> bool {
         match self {
-            NotSet::Refused(_) | NotSet::Away(_) => true,
+            NotSet::Refused(_) | NotSet::Stale(_) | NotSet::Away(_) => true,
             NotSet::Unanswered(_) => false,
         }
+    }
+
+    /// Whether that is so of a key that was begun some time ago, too, and may have got there then.
+    fn is_certain_of_all_tries(&self) -> bool {
+        // The same key once more would be no other.
+        matches!(self, NotSet::Stale(_))
     }
 }
 
@@ -135,8 +146,7 @@ impl<'a> NewKey<'a> {
             Ok(()) => {
                 Keyring::update(&path, |ring| ring.finish(which, self.key.expose(), self.epoch))?;
             }
-            // One that was begun before may have got there then.
-            Err(not_set) if is_new && not_set.is_certain() => {
+            Err(not_set) if not_set.is_certain_of_all_tries() || is_new && not_set.is_certain() => {
                 Keyring::update(&path, |ring| ring.cancel(which, self.key.expose()))?;
                 return Err(not_set.into());
             }
@@ -170,7 +180,6 @@ pub fn needs_new_key(name: &str) -> Box<dyn Error> {
 mod tests {
     use super::*;
     use nasd_client::TransportError;
-    use nasd_protocol::Status;
     use std::time::Duration;
 
     #[test]
@@ -193,7 +202,9 @@ mod tests {
         assert_eq!(kind(ClientError::Drive(Status::BadArgument)), unanswered);
         assert_eq!(kind(ClientError::Drive(Status::DriveFault)), unanswered);
         let proved = ClientError::Drive(Status::StaleEpoch);
-        assert_eq!(kind(proved.clone()), NotSet::Refused(String::new()));
+        assert_eq!(kind(proved.clone()), NotSet::Stale(String::new()));
+        let refused = ClientError::Drive(Status::NoSuchPartition);
+        assert_eq!(kind(refused), NotSet::Refused(String::new()));
         assert_eq!(kind(ClientError::Unsettled(Box::new(proved))), unanswered);
         assert_eq!(kind(ClientError::BadReplyDigest { server: String::new() }), unanswered);
     }
