@@ -105,24 +105,13 @@ fn encrypted_write(suite: Suite) -> Vec<u8> {
 
 #[test]
 fn an_encrypted_write_is_that_of_the_document() {
-    let arguments: &[_] = &[
-        (4, "partition"),
-        (8, "object"),
-        (4, "durable: no"),
-        (4, "regions: one"),
-        (8, "offset"),
-        (8, "length"),
-        (8, "stride"),
-        (4, "count"),
-        (4, "length of the data"),
-        (DATA.len(), "the data, encrypted"),
-        (xdr_pad(DATA.len()), "padding, not covered"),
-    ];
+    let data: &[_] =
+        &[(DATA.len(), "the data, encrypted"), (xdr_pad(DATA.len()), "padding, not covered")];
     for (suite, name) in suites() {
         let options = "protection: INTEGRITY_ARGS, INTEGRITY_DATA, PRIVACY_DATA";
         let credential = credential(suite, options, false);
         let procedure: &[_] = &[(4, "procedure: WRITE")];
-        let parts = [CALL_WORDS, procedure, &credential, DATA_VERIFIER, arguments];
+        let parts = [CALL_WORDS, procedure, &credential, DATA_VERIFIER, WRITE_WORDS, data];
         check(&format!("example-encrypted-write-{name}"), &encrypted_write(suite), &parts);
     }
 }

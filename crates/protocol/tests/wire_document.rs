@@ -99,20 +99,12 @@ fn a_read_is_that_of_the_document() {
 
 #[test]
 fn a_write_is_that_of_the_document() {
-    let arguments: &[_] = &[
-        (4, "partition"),
-        (8, "object"),
-        (4, "durable: no"),
-        (4, "regions: one"),
-        (8, "offset"),
-        (8, "length"),
-        (8, "stride"),
-        (4, "count"),
-        (4, "length of the data"),
+    let data: &[_] = &[
         (DATA.len(), "the data, covered by the data tag"),
         (xdr_pad(DATA.len()), "padding, not covered"),
     ];
-    let parts = [CALL_WORDS, &[(4, "procedure: WRITE")], CAPABILITY, DATA_VERIFIER, arguments];
+    let procedure: &[_] = &[(4, "procedure: WRITE")];
+    let parts = [CALL_WORDS, procedure, CAPABILITY, DATA_VERIFIER, WRITE_WORDS, data];
     check("example-write-call", &annotated(&write_call(), &parts));
 
     let bytes = proved_reply(3, &result_bytes(Ok(written())), &[]);

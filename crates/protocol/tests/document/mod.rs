@@ -41,6 +41,19 @@ pub const CALL_WORDS: &[(usize, &str)] = &[
     (4, "version"),
 ];
 
+/// Arguments of a write to one region, up to its data.
+pub const WRITE_WORDS: &[(usize, &str)] = &[
+    (4, "partition"),
+    (8, "object"),
+    (4, "durable: no"),
+    (4, "regions: one"),
+    (8, "offset"),
+    (8, "length"),
+    (8, "stride"),
+    (4, "count"),
+    (4, "length of the data"),
+];
+
 pub const NO_AUTH: &[(usize, &str)] =
     &[(8, "credential: AUTH_NONE, empty"), (8, "verifier: AUTH_NONE, empty")];
 
