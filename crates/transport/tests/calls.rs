@@ -35,11 +35,11 @@ fn replies_of_many_threads_find_their_callers() {
             scope.spawn(move || {
                 let mut random = Random(thread);
                 for round in 0..200 {
-                    match random.below(4) {
-                        0 => read(channel, random.below(200_000)).unwrap(),
-                        1 => write(channel, thread as u32, random.below(100_000)).unwrap(),
+                    match random.index(4) {
+                        0 => read(channel, random.index(200_000)).unwrap(),
+                        1 => write(channel, thread as u32, random.index(100_000)).unwrap(),
                         2 => {
-                            let milliseconds = random.below(3) as u32;
+                            let milliseconds = random.index(3) as u32;
                             sleep(channel, milliseconds).unwrap();
                         }
                         _ => {

@@ -122,9 +122,9 @@ fn bulk_data_and_pipelining_work_as_without_tls() {
             scope.spawn(move || {
                 let mut random = Random(thread);
                 for _ in 0..50 {
-                    match random.below(3) {
-                        0 => read(connection, random.below(200_000)).unwrap(),
-                        1 => write(connection, 5, random.below(200_000)).unwrap(),
+                    match random.index(3) {
+                        0 => read(connection, random.index(200_000)).unwrap(),
+                        1 => write(connection, 5, random.index(200_000)).unwrap(),
                         _ => drop(sleep(connection, 2).unwrap()),
                     }
                 }

@@ -18,16 +18,16 @@ fn any_fragments_and_any_splits_make_the_same_calls() {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();
         for xid in 0..8 {
-            let (call, results) = if random.below(2) == 0 {
-                let text = vec![seed as u8; 4 * random.below(2000)];
+            let (call, results) = if random.index(2) == 0 {
+                let text = vec![seed as u8; 4 * random.index(2000)];
                 (message(xid, ECHO, &text, &[]), text)
             } else {
-                let length = random.below(30_000);
+                let length = random.index(30_000);
                 let arguments = write_arguments(xid, length);
                 let call = message(xid, WRITE, &arguments, &pattern(xid, length));
                 (call, vec![0, 0, 0, 1])
             };
-            let fragment = [1, 7, 100, 1000, 9000, usize::MAX][random.below(6)];
+            let fragment = [1, 7, 100, 1000, 9000, usize::MAX][random.index(6)];
             bytes.extend(record(&call, fragment));
             expected.push(reply_message(xid, &results));
         }
@@ -82,12 +82,12 @@ fn random_bytes_never_stop_the_server() {
     let server = start(quick_options());
     for seed in 0..300 {
         let mut random = Random(seed);
-        let mut bytes: Vec<u8> = (0..random.below(400)).map(|_| random.next() as u8).collect();
-        if random.below(2) == 0 {
+        let mut bytes: Vec<u8> = (0..random.index(400)).map(|_| random.next() as u8).collect();
+        if random.index(2) == 0 {
             // A good call with a few bytes changed gets farther.
             bytes = record(&message(3, WRITE, &write_arguments(0, 64), &[7; 64]), usize::MAX);
-            for _ in 0..1 + random.below(3) {
-                let index = random.below(bytes.len());
+            for _ in 0..1 + random.index(3) {
+                let index = random.index(bytes.len());
                 bytes[index] = random.next() as u8;
             }
         }

@@ -63,7 +63,7 @@ fn calls_are_waited_for_in_any_order() {
             .map(|number| (number, begin_echo(&channel, &number.to_be_bytes())))
             .collect();
         while !calls.is_empty() {
-            let (number, call) = calls.swap_remove(random.below(calls.len()));
+            let (number, call) = calls.swap_remove(random.index(calls.len()));
             assert_eq!(call.wait().0.unwrap().results(), number.to_be_bytes());
         }
     }
@@ -269,7 +269,7 @@ fn replies_of_all_sizes_find_their_buffers() {
     let mut random = Random(2);
     let mut calls = std::collections::VecDeque::new();
     for _ in 0..2000 {
-        let length = [0, 1, 3, 4000, 4096, 9000, 20_000, 100_000][random.below(8)];
+        let length = [0, 1, 3, 4000, 4096, 9000, 20_000, 100_000][random.index(8)];
         calls.push_back((length, begin_read(&channel, length)));
         if calls.len() > 40 {
             let (length, call) = calls.pop_front().unwrap();
@@ -301,8 +301,8 @@ fn calls_that_are_dropped_disturb_nobody() {
     let mut random = Random(3);
     for round in 0..300_u32 {
         let kept = begin_echo(&channel, &round.to_be_bytes());
-        for _ in 0..random.below(6) {
-            drop(begin_read(&channel, [10, 4096, 70_000][random.below(3)]));
+        for _ in 0..random.index(6) {
+            drop(begin_read(&channel, [10, 4096, 70_000][random.index(3)]));
         }
         assert_eq!(kept.wait().0.unwrap().results(), round.to_be_bytes());
     }
@@ -343,11 +343,11 @@ fn threads_that_begin_and_threads_that_call_share_a_connection() {
                 let mut random = Random(thread);
                 for _ in 0..100 {
                     let lengths: Vec<usize> =
-                        (0..random.below(30)).map(|_| random.below(20_000)).collect();
+                        (0..random.index(30)).map(|_| random.index(20_000)).collect();
                     let calls: Vec<_> =
                         lengths.iter().map(|length| begin_read(channel, *length)).collect();
-                    if random.below(2) == 0 {
-                        write(&**channel, thread as u32, random.below(300_000)).unwrap();
+                    if random.index(2) == 0 {
+                        write(&**channel, thread as u32, random.index(300_000)).unwrap();
                     }
                     for (call, length) in calls.into_iter().zip(lengths) {
                         check_read(call, length);
@@ -357,7 +357,7 @@ fn threads_that_begin_and_threads_that_call_share_a_connection() {
             scope.spawn(move || {
                 let mut random = Random(100 + thread);
                 for _ in 0..300 {
-                    read(&**channel, random.below(100_000)).unwrap();
+                    read(&**channel, random.index(100_000)).unwrap();
                 }
             });
         }

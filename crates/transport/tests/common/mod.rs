@@ -2,6 +2,9 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
+#[path = "../../../types/tests/random/mod.rs"]
+mod random;
+
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use nasd_transport::{
     Server, ServerOptions, Service, Together, Waits,
 };
 use nasd_xdr::{Encoder, to_bytes, xdr_pad};
+pub use random::Random;
 
 pub const PROGRAM: u32 = 0x2000_4242;
 /// Results are the arguments.
@@ -369,28 +373,12 @@ pub fn reply_message(xid: u32, results: &[u8]) -> Vec<u8> {
 pub fn send_split(socket: &mut TcpStream, bytes: &[u8], random: &mut Random) {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let most = if random.below(4) == 0 { 9000 } else { 40 };
-        let count = (1 + random.below(most)).min(rest.len());
+        let most = if random.index(4) == 0 { 9000 } else { 40 };
+        let count = (1 + random.index(most)).min(rest.len());
         socket.write_all(&rest[..count]).unwrap();
         rest = &rest[count..];
-        if random.below(8) == 0 {
+        if random.index(8) == 0 {
             std::thread::yield_now();
         }
-    }
-}
-
-/// SplitMix64: enough for tests, and the same every time.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
     }
 }
