@@ -26,8 +26,8 @@ pub enum NotSet {
     /// It was asked, and nobody knows whether it has done it: no answer came, or one that anybody may
     /// have sent.
     #[error(
-        "{0}\n(the drive may have the new key or the one before, and both are kept: give the command \
-         again when the drive answers)"
+        "{0}\n(the drive may have the new key or the one before: keep both, as a keyring does, and give \
+         the command again when the drive answers)"
     )]
     Unanswered(String),
 }
