@@ -35,6 +35,7 @@ mod refusals;
 mod rotation;
 mod server;
 pub mod service;
+pub mod sessions;
 pub mod volume;
 
 pub use caller::Caller;

@@ -47,6 +47,14 @@ pub const MAX_CELL_TEXT_BYTES: usize = 16384;
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 
+/// Most locks, and most removed files, that a client claims or closes in one call.
+pub const MAX_CLAIMS: usize = 512;
+
+/// Most events of one answer.
+pub const MAX_EVENTS: usize = 1024;
+
+const _: () = assert!(MAX_CLAIMS * (56 + 20) < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_EVENTS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);

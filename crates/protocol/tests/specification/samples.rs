@@ -16,12 +16,14 @@ use nasd_protocol::drive::{
     SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
-    CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
-    EnrollArguments, Enrolled, File, FileAttributes, FileHandle, FileType, IssuedCapability,
-    LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
-    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
-    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
+    AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments, DetachArguments,
+    DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event,
+    EventsArguments, EventsPage, File, FileAttributes, FileHandle, FileType, HeldLock, InTheWay,
+    IssuedCapability, LinkArguments, LockAnswer, LockArguments, LockKind, LockMode,
+    LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments,
+    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
+    UnlockArguments, Volume, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -85,6 +87,7 @@ pub fn all_samples() -> Vec<Sample> {
         administration(),
         drive_results(),
         manager_arguments(),
+        session_samples(),
         manager_results(),
     ]
     .into_iter()
@@ -535,6 +538,61 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),
         message("nasd_mint_arguments", &mint),
+    ]
+}
+
+fn held_lock() -> HeldLock {
+    HeldLock {
+        file: handle(),
+        kind: LockKind::Flock,
+        owner: n("owner"),
+        first: n("first"),
+        last: n("last"),
+        mode: LockMode::Exclusive,
+        process: n32("process"),
+    }
+}
+
+fn session_samples() -> Vec<Sample> {
+    let client = n("client");
+    let attach = AttachArguments { client, locks: vec![held_lock(); 2], open: vec![handle(); 3] };
+    let closed = ClosedArguments { client, files: vec![handle(); 2] };
+    let events = EventsArguments { client, seen: n("seen"), open: vec![handle()], wait: true };
+    let lock = LockArguments { client, lock: held_lock(), wait: true };
+    let unlock = UnlockArguments {
+        client,
+        file: handle(),
+        kind: LockKind::Posix,
+        owner: n("owner"),
+        first: n("first"),
+        last: n("last"),
+    };
+    let attached = Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
+    let page = EventsPage {
+        first: n("first"),
+        events: vec![
+            Event::Removed(handle()),
+            Event::LockFree(handle(), LockKind::Posix),
+            Event::DirectoryChanged(handle()),
+        ],
+    };
+    let answer = |answer| result::<_, ManagerStatus>("nasd_lock_result", &Ok(answer));
+    let in_the_way =
+        |lock| result::<_, ManagerStatus>("nasd_test_lock_result", &Ok(InTheWay(lock)));
+    vec![
+        message("nasd_attach_arguments", &attach),
+        message("nasd_detach_arguments", &DetachArguments { client }),
+        message("nasd_closed_arguments", &closed),
+        message("nasd_events_arguments", &events),
+        message("nasd_lock_arguments", &lock),
+        message("nasd_unlock_arguments", &unlock),
+        result::<_, ManagerStatus>("nasd_attach_result", &Ok(attached)),
+        result::<_, ManagerStatus>("nasd_events_result", &Ok(page)),
+        answer(LockAnswer::Granted),
+        answer(LockAnswer::Denied(held_lock())),
+        answer(LockAnswer::Queued(held_lock())),
+        in_the_way(None),
+        in_the_way(Some(held_lock())),
     ]
 }
 
