@@ -6,14 +6,14 @@ use nasd_capability::{
     SecretKey, Suite,
 };
 use nasd_protocol::drive::{
-    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
-    BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
-    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
-    PartitionKey, PartitionState, PartitionSummary, PunchArguments, ReadArguments, ReadData,
-    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments,
-    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
-    SetpartitionkeyArguments, Sought, WriteArguments, Written,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments, BatchDone,
+    BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
+    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
+    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
+    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
+    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
+    Sealed, SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
@@ -255,7 +255,25 @@ fn drive_arguments() -> Vec<Sample> {
         message("nasd_read_arguments", &ReadArguments { name, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
+        message("nasd_batch_arguments", &batch(partition)),
     ]
+}
+
+fn batch(partition: PartitionId) -> BatchArguments {
+    let operations = vec![
+        BatchOperation::Create(set_attributes()),
+        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Remove(ObjectId(n("removed"))),
+        BatchOperation::Setattr(ObjectId(n("object")), set_attributes()),
+        BatchOperation::Getattr(ObjectId(n("asked"))),
+    ];
+    BatchArguments { partition, durable: true, with_attributes: false, operations }
+}
+
+fn batched() -> Batched {
+    let done = |attributes| Ok(BatchDone { object: ObjectId(n("object")), attributes });
+    let outcomes = vec![done(Some(attributes())), Err(Status::NoSuchObject), done(None)];
+    Batched { instance: n("instance"), outcomes }
 }
 
 /// Arguments of operations on partitions and on the drive.
@@ -435,6 +453,8 @@ fn drive_results() -> Vec<Sample> {
         result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
         result::<_, Status>("nasd_audit_result", &Ok(audit_page())),
         result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
+        result::<_, Status>("nasd_batch_result", &Ok(batched())),
+        result::<Batched, _>("nasd_batch_result", &Err(Status::TooLarge)),
         message("nasd_drive_control", &drive_control()),
         message("nasd_partition_control", &control),
     ]
