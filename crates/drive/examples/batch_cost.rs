@@ -7,12 +7,12 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nasd_client::DriveClient;
 use nasd_device::{BlockDevice, FileDevice, FileOptions, MemoryDevice};
 use nasd_protocol::drive::{BatchArguments, BatchOperation};
-use nasd_types::{Protection, SetAttributes};
+use nasd_types::{ObjectId, Protection, SetAttributes};
 use support::{Outcome, PARTITION};
 
 const DEVICE_BYTES: u64 = 1 << 30;
@@ -32,50 +32,53 @@ fn main() -> Outcome<()> {
     let client = support::connect(&server.address().to_string(), 1);
     for durable in [false, true] {
         let what = if durable { "durable" } else { "in memory" };
-        let single = each(|| one_by_one(&client, durable))?;
+        let single = each(&client, || one_by_one(&client, durable))?;
         println!("{what}: {single:>8.1} us a create, one by one");
-        let pipelined = each(|| pipelined(&client, durable))?;
+        let pipelined = each(&client, || pipelined(&client, durable))?;
         println!("{what}: {pipelined:>8.1} us a create, {OBJECTS} single calls under way");
-        let batched = each(|| batched(&client, durable))?;
+        let batched = each(&client, || {
+            batch(&client, vec![BatchOperation::Create(SetAttributes::default()); OBJECTS], durable)
+        })?;
         println!("{what}: {batched:>8.1} us a create, in batches of {OBJECTS}");
     }
     Ok(())
 }
 
-/// Microseconds of each create.
-fn each(mut make: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
-    make()?;
-    let begin = Instant::now();
-    for _ in 0..ROUNDS {
-        make()?;
+/// Microseconds of each create. What was made is removed between the rounds.
+fn each(client: &DriveClient, mut make: impl FnMut() -> Outcome<Vec<ObjectId>>) -> Outcome<f64> {
+    let mut taken = Duration::ZERO;
+    for round in 0..=ROUNDS {
+        let begin = Instant::now();
+        let made = make()?;
+        if round > 0 {
+            taken += begin.elapsed();
+        }
+        let removes = made.into_iter().map(BatchOperation::Remove).collect();
+        batch(client, removes, true)?;
     }
-    Ok(begin.elapsed().as_secs_f64() * 1e6 / (ROUNDS * OBJECTS) as f64)
+    Ok(taken.as_secs_f64() * 1e6 / (ROUNDS * OBJECTS) as f64)
 }
 
-fn one_by_one(client: &DriveClient, durable: bool) -> Outcome<()> {
-    for _ in 0..OBJECTS {
-        client.create(&support::manager(), PARTITION, &SetAttributes::default(), durable)?;
-    }
-    Ok(())
+fn batch(
+    client: &DriveClient,
+    operations: Vec<BatchOperation>,
+    durable: bool,
+) -> Outcome<Vec<ObjectId>> {
+    let arguments =
+        BatchArguments { partition: PARTITION, durable, with_attributes: false, operations };
+    let outcomes = client.batch(&support::manager(), &arguments)?.outcomes;
+    outcomes.into_iter().map(|outcome| Ok(outcome?.object)).collect()
 }
 
-fn pipelined(client: &DriveClient, durable: bool) -> Outcome<()> {
+fn one_by_one(client: &DriveClient, durable: bool) -> Outcome<Vec<ObjectId>> {
+    let (manager, initial) = (support::manager(), SetAttributes::default());
+    let make = |_| Ok(client.create(&manager, PARTITION, &initial, durable)?.object);
+    (0..OBJECTS).map(make).collect()
+}
+
+fn pipelined(client: &DriveClient, durable: bool) -> Outcome<Vec<ObjectId>> {
     let (manager, initial) = (support::manager(), SetAttributes::default());
     let begin = || client.begin_create(&manager, PARTITION, &initial, durable);
     let pending: Vec<_> = (0..OBJECTS).map(|_| begin()).collect();
-    for create in pending {
-        create.wait()?;
-    }
-    Ok(())
-}
-
-fn batched(client: &DriveClient, durable: bool) -> Outcome<()> {
-    let operations = vec![BatchOperation::Create(SetAttributes::default()); OBJECTS];
-    let arguments =
-        BatchArguments { partition: PARTITION, durable, with_attributes: false, operations };
-    let batched = client.batch(&support::manager(), &arguments)?;
-    match batched.outcomes.into_iter().find_map(Result::err) {
-        None => Ok(()),
-        Some(status) => Err(status.into()),
-    }
+    pending.into_iter().map(|create| Ok(create.wait()?.object)).collect()
 }
