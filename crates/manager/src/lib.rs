@@ -36,9 +36,10 @@ mod rotation;
 mod server;
 pub mod service;
 pub mod volume;
+mod volumes;
 
 pub use caller::Caller;
-pub use config::{ConfigError, DriveConfig, ManagerConfig};
+pub use config::{ConfigError, DriveConfig, ManagerConfig, TableError, VolumeConfig, VolumeTable};
 pub use namespace::{Namespace, NamespaceOptions, Outcome, RootOptions, StartError};
 pub use server::{ManagerServer, ServerError};
 pub use service::ManagerService;

@@ -28,10 +28,11 @@ use nasd_manager::objects::remote::RemoteDrives;
 use nasd_protocol::manager::{
     Create, CreateFileArguments, Enroll, EnrollArguments, FileHandle, Getattr, Link, LinkArguments,
     Lookup, LookupArguments, ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Name,
-    Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments, Rename,
-    RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir, Rotate, RotateArguments,
-    SetFileArguments, SetFileAttributes, Setattr, Space, StatusOperation, Symlink,
-    SymlinkArguments, Unlink, UnlinkArguments, VERSION, VolumeOperation,
+    Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments,
+    ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir,
+    Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Space, StatusOperation,
+    Symlink, SymlinkArguments, Unlink, UnlinkArguments, VERSION, VolumeOperation, VolumeParts,
+    Volumes,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -335,6 +336,9 @@ impl Form {
             Procedure::Reload => Form::of_operation::<Reload>(),
             Procedure::Enroll => Form::of_operation::<Enroll>(),
             Procedure::Renew => Form::of_operation::<Renew>(),
+            Procedure::Volumes => Form::of_operation::<Volumes>(),
+            Procedure::Volumeparts => Form::of_operation::<VolumeParts>(),
+            Procedure::Reloadvolumes => Form::of_operation::<ReloadVolumes>(),
         }
     }
 }
@@ -350,7 +354,7 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
     let is_administrator = peer % 10 == ADMINISTRATOR;
     match procedure {
         Procedure::Null => {}
-        Procedure::Rotate | Procedure::Reload => {
+        Procedure::Rotate | Procedure::Reload | Procedure::Reloadvolumes => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
         }
         Procedure::Renew => {
@@ -419,6 +423,9 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Rotate, ADMINISTRATOR, &RotateArguments { at_once: false }),
         sample(Procedure::Reload, ADMINISTRATOR, &ReloadArguments { revoke: false }),
         sample(Procedure::Reload, ADMINISTRATOR, &ReloadArguments { revoke: true }),
+        sample(Procedure::Volumes, HOST, &()),
+        sample(Procedure::Volumeparts, SOMEBODY, &name("home")),
+        sample(Procedure::Reloadvolumes, ADMINISTRATOR, &()),
         sample(Procedure::Enroll, ANONYMOUS, &EnrollArguments { secret, public_key }),
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
     ]);

@@ -39,6 +39,9 @@ pub const MAX_ADDRESS_BYTES: usize = 255;
 /// Most drives of a cell.
 pub const MAX_DRIVES: usize = 1024;
 
+/// Most volumes of a cell.
+pub const MAX_VOLUMES: usize = 200;
+
 /// Longest secret of a token that lets somebody join, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 64;
 
@@ -54,6 +57,8 @@ pub const MAX_CELL_TEXT_BYTES: usize = 16384;
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 
+const _: () = assert!(MAX_VOLUMES * (MAX_NAME_BYTES + 16) < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_DRIVES * 48 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);

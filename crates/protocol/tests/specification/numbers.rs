@@ -88,6 +88,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_SYMLINK", limits::MAX_SYMLINK_BYTES as u64),
         ("NASD_MAX_ADDRESS", limits::MAX_ADDRESS_BYTES as u64),
         ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
+        ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
         ("NASD_MAX_TOKEN", limits::MAX_TOKEN_BYTES as u64),
         ("NASD_MAX_PUBLIC_KEY", limits::MAX_PUBLIC_KEY_BYTES as u64),
@@ -231,5 +232,6 @@ fn operations_have_the_types_of_the_specification() {
         Setpartition Initialize Setdrivekey Setdrive Audit Private Batch);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
+        VolumeParts ReloadVolumes);
 }

@@ -21,7 +21,8 @@ use nasd_protocol::manager::{
     LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
     ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
     RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
-    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
+    SymlinkArguments, UnlinkArguments, Volume, VolumeList, VolumePart, VolumePartList,
+    VolumeSummary, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -594,6 +595,24 @@ fn rotation() -> Rotation {
     Rotation { drives: vec![state, state] }
 }
 
+fn volume_list() -> VolumeList {
+    let volume = |text, serving| VolumeSummary { name: name(text), serving };
+    VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
+}
+
+fn volume_parts() -> VolumePartList {
+    let part = VolumePart {
+        drive: DriveId(n("drive")),
+        partition: PartitionId(n32("partition")),
+        reachable: true,
+        quota_bytes: n("quota_bytes"),
+        used_bytes: n("used_bytes"),
+        free_bytes: n("free_bytes"),
+        objects: n("objects"),
+    };
+    VolumePartList { parts: vec![part, part] }
+}
+
 fn manager_results() -> Vec<Sample> {
     let address = DriveAddress {
         drive: DriveId(n("drive")),
@@ -619,7 +638,10 @@ fn manager_results() -> Vec<Sample> {
         free_bytes: n("free_bytes"),
         files: n("files"),
     };
+    let (volumes, parts) = (volume_list(), volume_parts());
     vec![
+        result::<_, ManagerStatus>("nasd_volume_list_result", &Ok(volumes)),
+        result::<_, ManagerStatus>("nasd_volume_part_list_result", &Ok(parts)),
         result::<_, ManagerStatus>("nasd_file_result", &Ok(file())),
         result::<File, _>("nasd_file_result", &Err(ManagerStatus::Access)),
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
