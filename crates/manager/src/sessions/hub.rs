@@ -2,6 +2,7 @@
 //! with something.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ pub struct SessionHub {
     sessions: Mutex<Sessions>,
     /// Something was told, acknowledged, or ended.
     changed: Condvar,
+    /// The manager stops: nobody is waited for.
+    closing: AtomicBool,
     started: Instant,
     times: SessionTimes,
 }
@@ -25,6 +28,7 @@ impl SessionHub {
         SessionHub {
             sessions: Mutex::new(Sessions::new(times, earlier, Duration::ZERO)),
             changed: Condvar::new(),
+            closing: AtomicBool::new(false),
             started: Instant::now(),
             times,
         }
@@ -67,7 +71,7 @@ impl SessionHub {
         loop {
             let (first, events) = sessions.next_events(client, member)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            if !events.is_empty() || left.is_zero() {
+            if !events.is_empty() || left.is_zero() || self.closing.load(Ordering::Acquire) {
                 return Ok((first, events));
             }
             let woken = self.changed.wait_timeout(sessions, left);
@@ -89,12 +93,19 @@ impl SessionHub {
         drop(sessions);
         self.changed.notify_all();
         let mut sessions = self.lock();
-        while !sessions.is_recalled(&recall) {
+        while !sessions.is_recalled(&recall) && !self.closing.load(Ordering::Acquire) {
             let woken = self.changed.wait_timeout(sessions, self.times.lease / 8);
             sessions = woken.unwrap_or_else(PoisonError::into_inner).0;
             sessions.expire(self.now());
         }
         Ok(())
+    }
+
+    /// Ends all waiting: the manager stops.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        drop(self.lock());
+        self.changed.notify_all();
     }
 
     /// What is due: sessions that have ended. Returns files that nobody has open any more.
@@ -164,5 +175,9 @@ mod tests {
         assert_eq!(hub.wait_for_events(1, "host:a"), Ok((1, Vec::new())));
         assert!((190..590).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
         assert_eq!(hub.wait_for_events(1, "host:b"), Err(SessionError::NotYours));
+        hub.close();
+        let begin = Instant::now();
+        assert_eq!(hub.wait_for_events(1, "host:a"), Ok((1, Vec::new())));
+        assert!(begin.elapsed() < Duration::from_millis(190));
     }
 }

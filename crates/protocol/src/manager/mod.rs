@@ -26,6 +26,7 @@ pub mod status;
 pub mod symlink;
 pub mod unlink;
 pub mod volume;
+pub mod volumes;
 
 use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
@@ -60,6 +61,9 @@ pub use status::ManagerStatus;
 pub use symlink::{Symlink, SymlinkArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
+pub use volumes::{
+    ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts, VolumeSummary, Volumes,
+};
 
 /// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
 pub const PROGRAM: u32 = 0x2004_5302;
@@ -112,6 +116,12 @@ xdr_enum! {
         Enroll = 19,
         /// A new certificate for a member's.
         Renew = 20,
+        /// Which volumes the cell has.
+        Volumes = 40,
+        /// Where a volume lies, and how much it takes there.
+        Volumeparts = 41,
+        /// Read the cell's table of volumes anew.
+        Reloadvolumes = 42,
         /// Begin a session.
         Attach = 60,
         /// End a session.

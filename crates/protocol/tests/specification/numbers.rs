@@ -8,7 +8,8 @@ use nasd_capability::{
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
 use nasd_protocol::drive::{
-    AuditKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
+    AuditKind, BatchKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey,
+    PartitionState,
 };
 use nasd_protocol::manager::{FileType, LockKind, LockMode, ManagerStatus, RenameFlags};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
@@ -55,6 +56,8 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_REGIONS", limits::MAX_REGIONS as u64),
         ("NASD_MAX_PIECES", limits::MAX_PIECES as u64),
         ("NASD_MAX_FLUSH", limits::MAX_FLUSH_OBJECTS as u64),
+        ("NASD_MAX_BATCH", limits::MAX_BATCH as u64),
+        ("NASD_MAX_BATCH_BYTES", limits::MAX_BATCH_BYTES as u64),
         ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
         ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
@@ -85,6 +88,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_SYMLINK", limits::MAX_SYMLINK_BYTES as u64),
         ("NASD_MAX_ADDRESS", limits::MAX_ADDRESS_BYTES as u64),
         ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
+        ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
         ("NASD_MAX_CLAIMS", limits::MAX_CLAIMS as u64),
         ("NASD_MAX_EVENTS", limits::MAX_EVENTS as u64),
@@ -128,6 +132,7 @@ fn other_enumerations_are_those_of_the_specification() {
     assert_eq!(enumeration(&spec, "nasd_medium"), numbered("NASD_MEDIUM", Medium::ALL, u32::from));
     for (name, numbers) in [
         ("nasd_partition_key", numbered("NASD_PARTITION", PartitionKey::ALL, u32::from)),
+        ("nasd_batch_kind", numbered("NASD_BATCH", BatchKind::ALL, u32::from)),
         ("nasd_audit_kind", numbered("NASD_AUDIT", AuditKind::ALL, u32::from)),
         ("nasd_partition_state", numbered("NASD_PARTITION", PartitionState::ALL, u32::from)),
     ] {
@@ -159,7 +164,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 16, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 17, "one is not checked");
 }
 
 #[test]
@@ -236,9 +241,9 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
-        Setpartition Initialize Setdrivekey Setdrive Audit Private);
+        Setpartition Initialize Setdrivekey Setdrive Audit Private Batch);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew
-        Attach Detach Events Closed Lock Unlock TestLock);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
+        VolumeParts ReloadVolumes Attach Detach Events Closed Lock Unlock TestLock);
 }

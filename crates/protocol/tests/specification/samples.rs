@@ -6,14 +6,14 @@ use nasd_capability::{
     SecretKey, Suite,
 };
 use nasd_protocol::drive::{
-    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
-    BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
-    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
-    PartitionKey, PartitionState, PartitionSummary, PunchArguments, ReadArguments, ReadData,
-    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments,
-    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
-    SetpartitionkeyArguments, Sought, WriteArguments, Written,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments, BatchDone,
+    BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
+    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
+    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
+    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
+    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
+    Sealed, SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments, DetachArguments,
@@ -23,7 +23,8 @@ use nasd_protocol::manager::{
     LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments,
     ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation,
     SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    UnlockArguments, Volume, WorkingKeyState,
+    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
+    WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -258,7 +259,25 @@ fn drive_arguments() -> Vec<Sample> {
         message("nasd_read_arguments", &ReadArguments { name, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
+        message("nasd_batch_arguments", &batch(partition)),
     ]
+}
+
+fn batch(partition: PartitionId) -> BatchArguments {
+    let operations = vec![
+        BatchOperation::Create(set_attributes()),
+        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Remove(ObjectId(n("removed"))),
+        BatchOperation::Setattr(ObjectId(n("object")), set_attributes()),
+        BatchOperation::Getattr(ObjectId(n("asked"))),
+    ];
+    BatchArguments { partition, durable: true, with_attributes: false, operations }
+}
+
+fn batched() -> Batched {
+    let done = |attributes| Ok(BatchDone { object: ObjectId(n("object")), attributes });
+    let outcomes = vec![done(Some(attributes())), Err(Status::NoSuchObject), done(None)];
+    Batched { instance: n("instance"), outcomes }
 }
 
 /// Arguments of operations on partitions and on the drive.
@@ -438,6 +457,8 @@ fn drive_results() -> Vec<Sample> {
         result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
         result::<_, Status>("nasd_audit_result", &Ok(audit_page())),
         result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
+        result::<_, Status>("nasd_batch_result", &Ok(batched())),
+        result::<Batched, _>("nasd_batch_result", &Err(Status::TooLarge)),
         message("nasd_drive_control", &drive_control()),
         message("nasd_partition_control", &control),
     ]
@@ -567,7 +588,8 @@ fn session_samples() -> Vec<Sample> {
         first: n("first"),
         last: n("last"),
     };
-    let attached = Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
+    let attached =
+        Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
     let page = EventsPage {
         first: n("first"),
         events: vec![
@@ -632,6 +654,24 @@ fn rotation() -> Rotation {
     Rotation { drives: vec![state, state] }
 }
 
+fn volume_list() -> VolumeList {
+    let volume = |text, serving| VolumeSummary { name: name(text), serving };
+    VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
+}
+
+fn volume_parts() -> VolumePartList {
+    let part = VolumePart {
+        drive: DriveId(n("drive")),
+        partition: PartitionId(n32("partition")),
+        reachable: true,
+        quota_bytes: n("quota_bytes"),
+        used_bytes: n("used_bytes"),
+        free_bytes: n("free_bytes"),
+        objects: n("objects"),
+    };
+    VolumePartList { parts: vec![part, part] }
+}
+
 fn manager_results() -> Vec<Sample> {
     let address = DriveAddress {
         drive: DriveId(n("drive")),
@@ -657,7 +697,10 @@ fn manager_results() -> Vec<Sample> {
         free_bytes: n("free_bytes"),
         files: n("files"),
     };
+    let (volumes, parts) = (volume_list(), volume_parts());
     vec![
+        result::<_, ManagerStatus>("nasd_volume_list_result", &Ok(volumes)),
+        result::<_, ManagerStatus>("nasd_volume_part_list_result", &Ok(parts)),
         result::<_, ManagerStatus>("nasd_file_result", &Ok(file())),
         result::<File, _>("nasd_file_result", &Err(ManagerStatus::Access)),
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
