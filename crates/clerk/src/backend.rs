@@ -8,6 +8,8 @@ use nasd_types::{Attributes, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
+    AttachArguments, Attached, ClosedArguments, EventsArguments, EventsPage, HeldLock, LockAnswer,
+    LockArguments, UnlockArguments,
     Caller, CellStatus, DirectoryPage, File, FileHandle, IssuedCapability, Name, ReadOutcome,
     RenameFlags, SetFileAttributes, SpaceInformation, Volume, Written,
 };
@@ -135,4 +137,22 @@ pub trait Objects: Send + Sync + 'static {
     fn drive_time(&self, grant: &Grant) -> Timestamp;
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);
+}
+
+/// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.
+pub trait Sessions: Send + Sync + 'static {
+    /// Begins a session, or goes on with it at a manager that was started anew.
+    fn attach(&self, arguments: &AttachArguments) -> Result<Attached, ClerkError>;
+    /// Ends a session, and a call of `events` that waits.
+    fn detach(&self, client: u64) -> Result<(), ClerkError>;
+    /// Waits for something that the client should know, for a third of the lease at most.
+    fn events(&self, arguments: &EventsArguments) -> Result<EventsPage, ClerkError>;
+    /// Removed files are not open any more.
+    fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError>;
+    /// Takes a lock, or learns who has it.
+    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError>;
+    /// Lets go of locks, or of waiting for them.
+    fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError>;
+    /// Who would be in the way of a lock.
+    fn test_lock(&self, arguments: &LockArguments) -> Result<Option<HeldLock>, ClerkError>;
 }

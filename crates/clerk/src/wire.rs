@@ -3,8 +3,10 @@
 pub use nasd_client::{Caller, ReadOutcome};
 pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;
+pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
-    CellStatus, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes, FileHandle,
+    AttachArguments, Attached, CellStatus, ClosedArguments, Event, EventsArguments, EventsPage,
+    HeldLock, LockAnswer, LockArguments, LockKind, LockMode, UnlockArguments, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes, FileHandle,
     FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
     SpaceInformation, Volume,
 };

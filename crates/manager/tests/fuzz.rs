@@ -397,6 +397,7 @@ fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
     let lock = HeldLock { file, kind, owner, first, last, mode: LockMode::Exclusive, process: 9 };
     let wanted = LockArguments { client, lock, wait: true };
     let attach = AttachArguments { client, locks: vec![lock], open: vec![file] };
+    let held = UnlockArguments { client, file, kind, owner, first, last, only_waiting: false };
     let seen = EventsArguments { client, seen: 1, open: vec![file], wait: true };
     vec![
         sample(Procedure::Attach, HOST, &attach),
@@ -406,7 +407,7 @@ fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
         sample(
             Procedure::Unlock,
             HOST,
-            &UnlockArguments { client, file, kind, owner, first, last },
+            &held,
         ),
         sample(Procedure::Closed, HOST, &ClosedArguments { client, files: vec![file] }),
         sample(Procedure::Detach, HOST, &DetachArguments { client }),

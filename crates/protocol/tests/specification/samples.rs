@@ -587,6 +587,7 @@ fn session_samples() -> Vec<Sample> {
         owner: n("owner"),
         first: n("first"),
         last: n("last"),
+        only_waiting: true,
     };
     let attached =
         Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
