@@ -68,6 +68,11 @@ impl Interrupts {
         state.early.push_back(unique);
     }
 
+    /// The request with this number.
+    pub fn request(self: &Arc<Self>, unique: u64) -> Interruption {
+        Interruption { unique, interrupts: Arc::clone(self) }
+    }
+
     /// Nobody is to wait any more.
     pub(crate) fn interrupt_all(&self) {
         let flags: Vec<Arc<Flag>> = self.lock().waiting.values().cloned().collect();
@@ -83,6 +88,16 @@ pub struct Interruption {
 }
 
 impl Interruption {
+    /// The request's number.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// The table that it is in when it waits.
+    pub fn interrupts(&self) -> &Arc<Interrupts> {
+        &self.interrupts
+    }
+
     /// The request begins to wait.
     pub fn begin(&self) -> Waiting {
         let mut state = self.interrupts.lock();
