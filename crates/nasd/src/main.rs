@@ -7,6 +7,7 @@ mod descriptors;
 mod detach;
 mod drive_session;
 mod metrics;
+mod notify;
 mod output;
 mod session;
 mod shared_file;
@@ -20,6 +21,10 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    let program = std::env::args_os().next().unwrap_or_default();
+    if let Some(helper) = arguments::helper_name(&program) {
+        return commands::helper::run(helper);
+    }
     let arguments = arguments::Arguments::parse();
     start_log();
     descriptors::raise_limit();

@@ -5,7 +5,7 @@ mod overlay;
 mod resize;
 mod superblock;
 
-use super::{Outcome, announce_ready};
+use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
 use crate::cell::{AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
 use crate::drive_session::DriveSession;
@@ -173,7 +173,7 @@ fn serve(arguments: &DriveServeArguments) -> Outcome {
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;
     serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
-    tracing::info!("stopping");
+    announce_end();
     server.shut_down(GRACE)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `nasd up` and `nasd down`: a whole cell on this machine.
 
 use super::drive::master_keys_note;
-use super::{Outcome, announce_ready};
+use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::UpArguments;
 use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, complete_cell, create_cell};
 use crate::detach::run_detached;
@@ -38,7 +38,8 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
         if let Some(port) = arguments.metrics_base_port {
             detached.extend(["--metrics-base-port".into(), port.to_string().into()]);
         }
-        return Ok(run_detached(&detached, &cell.log_path("up"))?);
+        println!("{}", run_detached(&detached, &cell.log_path("up"))?);
+        return Ok(());
     }
     let lock = CellLock::acquire(&cell.lock_path())?;
     let stop = shutdown.into_flag();
@@ -57,6 +58,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
         supervisor.tend();
         std::thread::sleep(TEND_INTERVAL);
     }
+    announce_end();
     let problems = supervisor.stop();
     drop(lock);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }

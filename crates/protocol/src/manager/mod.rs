@@ -1,11 +1,14 @@
 //! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
 
+pub mod attach;
 pub mod cell_status;
 pub mod create;
 pub mod enroll;
+pub mod events;
 pub mod file;
 pub mod getattr;
 pub mod link;
+pub mod lock;
 pub mod lookup;
 pub mod mint;
 pub mod mkdir;
@@ -23,15 +26,24 @@ pub mod status;
 pub mod symlink;
 pub mod unlink;
 pub mod volume;
+pub mod volumes;
 
 use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
+pub use attach::{
+    Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
+};
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};
+pub use events::{Event, Events, EventsArguments, EventsPage};
 pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
+pub use lock::{
+    HeldLock, InTheWay, Lock, LockAnswer, LockArguments, LockKind, LockMode, TestLock, Unlock,
+    UnlockArguments,
+};
 pub use lookup::{Lookup, LookupArguments};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
@@ -49,6 +61,9 @@ pub use status::ManagerStatus;
 pub use symlink::{Symlink, SymlinkArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
+pub use volumes::{
+    ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts, VolumeSummary, Volumes,
+};
 
 /// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
 pub const PROGRAM: u32 = 0x2004_5302;
@@ -101,6 +116,26 @@ xdr_enum! {
         Enroll = 19,
         /// A new certificate for a member's.
         Renew = 20,
+        /// Which volumes the cell has.
+        Volumes = 40,
+        /// Where a volume lies, and how much it takes there.
+        Volumeparts = 41,
+        /// Read the cell's table of volumes anew.
+        Reloadvolumes = 42,
+        /// Begin a session.
+        Attach = 60,
+        /// End a session.
+        Detach = 61,
+        /// Be told what a client should know.
+        Events = 62,
+        /// Removed files are not open any more.
+        Closed = 63,
+        /// Take a lock.
+        Lock = 64,
+        /// Let go of locks.
+        Unlock = 65,
+        /// Who would be in the way of a lock.
+        TestLock = 66,
     }
 }
 
