@@ -1,5 +1,6 @@
 //! The types of lower crates that callers of this one meet, under one roof.
 
+pub use nasd_client::interrupt::{Interruptible, Interrupts};
 pub use nasd_client::{Caller, ReadOutcome};
 pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 /// told, `NASD_LOG=debug` most.
 fn start_log() {
     let filter = EnvFilter::try_from_env("NASD_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,nasd=info,fuser=error"));
+        .unwrap_or_else(|_| EnvFilter::new("warn,nasd=info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
