@@ -3,15 +3,17 @@
 //! `Names` is the file manager, `Objects` the drives. The real ones are in `remote`; tests use an
 //! in-memory cell that loses data, restarts and refuses on demand (`fake`).
 
+use std::sync::Arc;
+
 use nasd_client::Authority;
 use nasd_types::{Attributes, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
-    AttachArguments, Attached, ClosedArguments, EventsArguments, EventsPage, HeldLock, LockAnswer,
-    LockArguments, UnlockArguments,
-    Caller, CellStatus, DirectoryPage, File, FileHandle, IssuedCapability, Name, ReadOutcome,
-    RenameFlags, SetFileAttributes, SpaceInformation, Volume, Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, DirectoryPage, EventsArguments,
+    EventsPage, File, FileHandle, HeldLock, IssuedCapability, LockAnswer, LockArguments, Name,
+    ReadOutcome, RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume,
+    Written,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -37,6 +39,16 @@ impl Grant {
     pub fn rights(&self) -> Rights {
         self.issued.capability.rights
     }
+}
+
+/// The cell, as a clerk meets it.
+pub struct Cell {
+    /// The file manager.
+    pub names: Arc<dyn Names>,
+    /// The drives.
+    pub objects: Arc<dyn Objects>,
+    /// The file manager once more, for what outlives a call; without it there are no locks.
+    pub sessions: Option<Arc<dyn Sessions>>,
 }
 
 /// Calls to the file manager (`specs/manager.x`), each on behalf of a caller. Every call waits for a manager that is away, up to the deadline it was made

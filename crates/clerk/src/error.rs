@@ -39,6 +39,9 @@ pub enum ClerkError {
     /// and others may have changed what the lock was to protect.
     #[error("a lock on the file was lost")]
     LockLost,
+    /// The clerk was told to have no session, which locks need.
+    #[error("without a session there are no locks between clients")]
+    NoSession,
     /// Whoever waited does not want to any more.
     #[error("interrupted")]
     Interrupted,
@@ -59,8 +62,11 @@ impl ClerkError {
         match self {
             ClerkError::Manager(status) | ClerkError::Uncertain(status) => status.errno(),
             ClerkError::Drive(status) => drive_errno(*status),
-            ClerkError::Unreachable(_) | ClerkError::Protocol(_) | ClerkError::LockLost => libc::EIO,
+            ClerkError::Unreachable(_) | ClerkError::Protocol(_) | ClerkError::LockLost => {
+                libc::EIO
+            }
             ClerkError::Interrupted => libc::EINTR,
+            ClerkError::NoSession => libc::ENOLCK,
             ClerkError::UnknownDrive(_) => libc::ESTALE,
             ClerkError::Access => libc::EACCES,
             ClerkError::NotOpenForThis => libc::EBADF,

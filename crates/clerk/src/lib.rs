@@ -34,7 +34,7 @@ mod walk;
 mod wire;
 mod work_pool;
 
-pub use backend::{Grant, Names, Objects, Sessions};
+pub use backend::{Cell, Grant, Names, Objects, Sessions};
 pub use clerk::{Clerk, Entry};
 pub use copy::{Copied, CopyError};
 pub use error::ClerkError;

@@ -6,8 +6,8 @@ pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;
 pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
-    AttachArguments, Attached, CellStatus, ClosedArguments, Event, EventsArguments, EventsPage,
-    HeldLock, LockAnswer, LockArguments, LockKind, LockMode, UnlockArguments, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes, FileHandle,
-    FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
-    SpaceInformation, Volume,
+    AttachArguments, Attached, CellStatus, ClosedArguments, DirectoryEntry, DirectoryPage,
+    DriveAddress, Event, EventsArguments, EventsPage, File, FileAttributes, FileHandle, FileType,
+    HeldLock, IssuedCapability, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name,
+    RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume,
 };

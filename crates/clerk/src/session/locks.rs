@@ -246,10 +246,10 @@ impl Session {
     }
 }
 
-/// Whether the manager has just started, or the session is about to begin.
+/// Whether the manager is away or has just started, or the session is about to begin.
 fn is_soon_over(error: &ClerkError) -> bool {
     let begins = matches!(error, ClerkError::Manager(ManagerStatus::NoSession));
-    begins || error.is_momentary()
+    begins || error.is_momentary() || matches!(error, ClerkError::Unreachable(_))
 }
 
 /// Somebody waits for a lock of a file, or may have to.

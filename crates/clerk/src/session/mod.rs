@@ -63,7 +63,7 @@ struct Attachment {
 }
 
 impl Session {
-    /// Begins a session, in the background.
+    /// Begins a session; where the manager is away, as soon as it is back.
     pub(crate) fn start(
         backend: Arc<dyn Sessions>,
         client: u64,
@@ -76,6 +76,10 @@ impl Session {
             changed: Condvar::new(),
             thread: Mutex::default(),
         });
+        // From now on files that are opened stay.
+        if let Err(error) = session.attach() {
+            tracing::info!(%error, "no session with the file manager yet");
+        }
         let thread = thread::start(Arc::clone(&session), Arc::downgrade(core))?;
         *session.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(session)
@@ -109,9 +113,8 @@ impl Session {
     /// Of the removed files that are kept for this clerk, those that it has not open any more.
     fn take_closed(&self, core: &Weak<Core>) -> Vec<FileHandle> {
         let mut state = self.state();
-        let is_open = |file: &FileHandle| {
-            core.upgrade().is_some_and(|core| core.open_file(*file).is_some())
-        };
+        let is_open =
+            |file: &FileHandle| core.upgrade().is_some_and(|core| core.open_file(*file).is_some());
         let closed: Vec<FileHandle> =
             state.removed.iter().filter(|file| !is_open(file)).copied().collect();
         closed.iter().for_each(|file| {

@@ -8,8 +8,8 @@ use super::{Attachment, Session};
 use crate::ClerkError;
 use crate::core::Core;
 use crate::wire::{
-    AttachArguments, ClosedArguments, Event, EventsArguments, FileHandle, HeldLock, ManagerStatus,
-    MAX_CLAIMS,
+    AttachArguments, ClosedArguments, Event, EventsArguments, FileHandle, HeldLock, MAX_CLAIMS,
+    ManagerStatus,
 };
 
 /// Between two attempts to reach the manager.
@@ -115,8 +115,7 @@ impl Session {
         for event in events {
             match *event {
                 Event::Removed(file) => {
-                    let is_open =
-                        core.upgrade().is_some_and(|core| core.open_file(file).is_some());
+                    let is_open = core.upgrade().is_some_and(|core| core.open_file(file).is_some());
                     if is_open {
                         state.removed.insert(file);
                         open.push(file);
