@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Begins the session, or goes on with it at another manager, with all that is held.
-    fn attach(&self) -> Result<(), ClerkError> {
+    pub(super) fn attach(&self) -> Result<(), ClerkError> {
         let asked = Instant::now();
         // Nothing is given back meanwhile: what is claimed is what is held in the end.
         let mut state = self.state();
