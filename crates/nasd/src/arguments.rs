@@ -184,9 +184,10 @@ pub struct UpArguments {
     /// Needed with --device: agree that everything on the devices is lost.
     #[arg(long)]
     pub yes: bool,
-    /// Data cache of each drive of a new cell.
-    #[arg(long, default_value = "256M", value_parser = parse_size)]
-    pub cache: u64,
+    /// Data cache of each drive of a new cell; default is a quarter of this machine's memory for
+    /// all of them together.
+    #[arg(long, value_parser = parse_size)]
+    pub cache: Option<u64>,
     /// The address that a new cell listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
@@ -257,9 +258,9 @@ pub enum DriveCommand {
         /// Where the drive will listen; default is the next free port of the cell.
         #[arg(long)]
         address: Option<SocketAddr>,
-        /// Bytes of its data cache.
-        #[arg(long, default_value = "256M", value_parser = parse_size)]
-        cache: u64,
+        /// Bytes of its data cache; default is as for one more drive of the cell's machine.
+        #[arg(long, value_parser = parse_size)]
+        cache: Option<u64>,
         /// Agree that everything on the device is lost.
         #[arg(long)]
         yes: bool,
