@@ -144,7 +144,7 @@ pub(super) fn parse_identifier(text: &str, letter: char) -> Option<u64> {
 }
 
 /// A quota in bytes; all ones for `none`.
-fn parse_quota(text: &str) -> Result<u64, String> {
+pub(super) fn parse_quota(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(nasd_protocol::drive::NO_QUOTA);
     }

@@ -20,6 +20,7 @@ pub mod partition;
 pub mod renew;
 pub mod status;
 pub mod up;
+pub mod volume;
 
 use crate::arguments::{Arguments, Command};
 use crate::cell::Cell;
@@ -53,6 +54,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
         Command::Stat { path } => files::stat(&open()?, &path, json),
         Command::Drive(command) => drive::run(&directory, command, json),
+        Command::Volume(command) => volume::run(&open()?, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
         Command::Cap(command) => cap::run(open, command, json),

@@ -79,7 +79,7 @@ const NEARLY_FULL: f64 = 0.9;
 /// # Errors
 /// If the manager does not answer.
 pub fn status(cell: &Cell, json: bool) -> Outcome {
-    let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
+    let Connected { clerk, caller } = connect(cell, &cell.config.volume, COMMAND_DEADLINE)?;
     let answer = clerk.status(&caller)?;
     let space = clerk.space(&caller)?;
     let volume = Volume {
