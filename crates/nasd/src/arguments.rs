@@ -53,7 +53,19 @@ pub enum Command {
         dir: Option<PathBuf>,
     },
     /// Show drives, space, volumes, managers, health, and bytes by path.
-    Status,
+    Status {
+        /// Tell the state by the exit status: 0 for HEALTHY, 3 for WARNING, 4 for ERROR.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Tell what a health code of `nasd status` means, and what to do.
+    Explain {
+        /// The code; without one, all are listed.
+        code: Option<String>,
+        /// Write docs/health.md.
+        #[arg(long, hide = true)]
+        document: bool,
+    },
     /// Mount a volume of the cell.
     Mount(MountArguments),
     /// Unmount it: what was written is made durable first.

@@ -129,12 +129,22 @@ fn caller(tls: &ClientTls) -> Arc<Caller> {
 /// # Errors
 /// Missing or wrong certificates.
 pub fn manager(cell: &Cell) -> Result<(ManagerClient, Arc<Caller>), Box<dyn Error>> {
+    manager_within(cell, COMMAND_DEADLINE)
+}
+
+/// The same, waiting no longer for a manager that is away.
+///
+/// # Errors
+/// As [`manager`].
+pub fn manager_within(
+    cell: &Cell,
+    patience: Duration,
+) -> Result<(ManagerClient, Arc<Caller>), Box<dyn Error>> {
+    renew_if_due(cell);
     let tls = client_tls(&cell.certificate(own_member(cell)))?;
     let caller = caller(&tls);
-    let options = ConnectOptions {
-        retry: RetryPolicy::within(COMMAND_DEADLINE),
-        ..ConnectOptions::default()
-    };
+    let options =
+        ConnectOptions { retry: RetryPolicy::within(patience), ..ConnectOptions::default() };
     let address = cell.config.manager.address.to_string();
     Ok((ManagerClient::tls(address, tls, &options), caller))
 }

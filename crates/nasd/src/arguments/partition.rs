@@ -72,8 +72,7 @@ pub enum PartitionCommand {
         /// Which.
         #[arg(value_parser = parse_partition)]
         partition: PartitionId,
-        /// 512M, 10G, or `none` for no limit. Less than what is in use is allowed: then nothing
-        /// can be added.
+        /// 512M, 10G, or `none` for no limit; not less than is in use.
         #[arg(long, value_parser = parse_quota)]
         quota: u64,
     },

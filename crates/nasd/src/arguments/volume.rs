@@ -41,8 +41,7 @@ pub enum VolumeCommand {
     Resize {
         /// Its name.
         name: String,
-        /// 512M, 10G, or `none` for no limit. Less than is in use is allowed: then nothing can be
-        /// added.
+        /// 512M, 10G, or `none` for no limit; not less than is in use.
         #[arg(long, value_parser = parse_quota)]
         quota: u64,
     },

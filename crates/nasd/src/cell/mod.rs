@@ -109,6 +109,12 @@ impl Cell {
         Keyring::load(&keyring_path(&self.directory))
     }
 
+    /// The same where they can be read without asking anybody for a passphrase.
+    pub fn open_keyring(&self) -> Option<Keyring> {
+        let text = zeroize::Zeroizing::new(read_private(&self.keyring_path()).ok()?);
+        if sealed::is_sealed(&text) { None } else { self.keyring().ok() }
+    }
+
     /// Where the drives' keys are.
     pub fn keyring_path(&self) -> PathBuf {
         keyring_path(&self.directory)

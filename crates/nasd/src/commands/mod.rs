@@ -7,6 +7,7 @@ pub mod cap;
 pub mod check;
 pub mod demo;
 pub mod drive;
+pub mod explain;
 pub mod files;
 pub mod helper;
 pub mod join;
@@ -42,7 +43,8 @@ pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Up(up) => up::up(&up.dir.clone().unwrap_or(directory), &up),
         Command::Down { dir } => up::down(&dir.unwrap_or(directory)),
-        Command::Status => status::status(&open()?, json),
+        Command::Status { check } => status::status(&open()?, check, json),
+        Command::Explain { code, document } => explain::explain(code.as_deref(), document, json),
         Command::Mount(mount) => mount::mount(&open()?, &mount, true),
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),

@@ -76,6 +76,27 @@ fn shares(quota: u64, capacities: &[u64]) -> Vec<u64> {
     shares.iter().map(|share| share * BLOCK_BYTES).collect()
 }
 
+/// The same, but no drive gets less than the volume uses there: the others make up for it. `None` where
+/// more is in use than the quota.
+fn shares_above(quota: u64, capacities: &[u64], used: &[u64]) -> Option<Vec<u64>> {
+    let mut shares = shares(quota, capacities);
+    if quota == NO_QUOTA {
+        return Some(shares);
+    }
+    let used: Vec<u64> = used.iter().map(|bytes| bytes.next_multiple_of(BLOCK_BYTES)).collect();
+    let mut lacking = 0u64;
+    for (share, used) in shares.iter_mut().zip(&used) {
+        lacking = lacking.saturating_add(used.saturating_sub(*share));
+        *share = (*share).max(*used);
+    }
+    for (share, used) in shares.iter_mut().zip(&used) {
+        let given = lacking.min(*share - used);
+        *share -= given;
+        lacking -= given;
+    }
+    (lacking == 0).then_some(shares)
+}
+
 fn create(cell: &Cell, name: &str, personality: Personality, quota: u64) -> Outcome {
     check_volume_name(name)?;
     // A keyring that can't be read must be known before anything is made.
@@ -369,7 +390,17 @@ fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
         }
     }
     let capacities: Vec<u64> = parts.iter().map(|(.., capacity)| *capacity).collect();
-    for ((session, partition, _), share) in parts.iter().zip(shares(quota, &capacities)) {
+    let mut used = Vec::new();
+    for (session, partition, _) in &parts {
+        let there = summaries(session)?;
+        let there = there.iter().find(|there| there.partition == *partition);
+        used.push(there.map_or(0, |there| there.used_bytes));
+    }
+    let shares = shares_above(quota, &capacities, &used).ok_or_else(|| {
+        let used = size(used.iter().sum());
+        format!("{used} of {name} are in use: remove files first, or leave it more room")
+    })?;
+    for ((session, partition, _), share) in parts.iter().zip(shares) {
         let sized = session.client.resize_partition(&session.authority, *partition, share);
         sized.map_err(session.failed(format!("resize partition {partition}")))?;
     }
@@ -381,6 +412,16 @@ fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_gets_less_than_is_in_use() {
+        let even = [1 << 30, 1 << 30];
+        assert_eq!(shares_above(8192, &even, &[0, 0]), Some(vec![4096, 4096]));
+        assert_eq!(shares_above(16384, &even, &[12_000, 1]), Some(vec![12288, 4096]));
+        assert_eq!(shares_above(16384, &even, &[1, 12_000]), Some(vec![4096, 12288]));
+        assert_eq!(shares_above(16384, &even, &[12_000, 4097]), None);
+        assert_eq!(shares_above(NO_QUOTA, &even, &[1, 1]), Some(vec![NO_QUOTA, NO_QUOTA]));
+    }
 
     #[test]
     fn shares_are_blocks_in_proportion_and_lose_nothing() {
