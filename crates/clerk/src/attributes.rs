@@ -83,7 +83,7 @@ impl AttributeCache {
         let changed_at = drive.fs_attribute_modify_time.max(drive.data_modify_time);
         let changed = match entry.attributes.file_type {
             FileType::Directory => changed_at,
-            FileType::Regular | FileType::Symlink => drive.fs_attribute_modify_time,
+            _ => drive.fs_attribute_modify_time,
         };
         if entry.stamp.map_or(changed > entry.told, |stamp| changed != stamp) {
             return None;
@@ -111,6 +111,7 @@ mod tests {
     use nasd_types::{DriveId, FS_SPECIFIC_BYTES, ObjectId, PartitionId};
 
     use super::*;
+    use crate::wire::{Device, Extended};
 
     const HANDLE: FileHandle =
         FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(70) };
@@ -128,6 +129,9 @@ mod tests {
             modify_time: Timestamp(1),
             change_time: Timestamp(change_time),
             create_time: Timestamp(1),
+            device: Device::NONE,
+            revision: 0,
+            extended: Extended::NONE,
         }
     }
 

@@ -17,8 +17,9 @@ use crate::paths::{NameCache, components};
 use crate::settings::Settings;
 use crate::wire::{
     Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, ManagerStatus,
-    Name, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
+    Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
 };
+use crate::xattrs::XattrCache;
 
 /// Symbolic links followed on one path at most.
 const MAX_LINKS: usize = 40;
@@ -34,9 +35,10 @@ pub struct Entry {
 
 /// The client of one volume. Cheap to share; every method may be called from any thread.
 pub struct Clerk {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     volume: RwLock<Arc<Volume>>,
     paths: NameCache,
+    pub(crate) xattrs: XattrCache,
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -63,6 +65,7 @@ impl Clerk {
             core,
             volume: RwLock::new(Arc::new(volume)),
             paths: NameCache::default(),
+            xattrs: XattrCache::default(),
             background: Mutex::new(Some(background)),
         })
     }
@@ -95,12 +98,12 @@ impl Clerk {
     }
 
     /// Keeps what came with an answer to a request made at `asked`.
-    fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
+    pub(crate) fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
         Entry { handle: file.handle, attributes: file.attributes }
     }
 
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {
@@ -126,7 +129,7 @@ impl Clerk {
     }
 
     /// The manager does not know what is written but not sent.
-    fn with_own_writes(&self, mut entry: Entry) -> Entry {
+    pub(crate) fn with_own_writes(&self, mut entry: Entry) -> Entry {
         if let Some(file) = self.core.open_file(entry.handle) {
             entry.attributes.size = entry.attributes.size.max(file.lock().pending.end());
         }
@@ -199,9 +202,10 @@ impl Clerk {
         caller: &Arc<Caller>,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: impl Into<NewMode>,
         exclusive: bool,
     ) -> Result<Entry, ClerkError> {
+        let mode = mode.into();
         self.make(caller, dir, name, |names| names.create(caller, dir, name, mode, exclusive))
     }
 
@@ -215,8 +219,9 @@ impl Clerk {
         caller: &Arc<Caller>,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: impl Into<NewMode>,
     ) -> Result<Entry, ClerkError> {
+        let mode = mode.into();
         self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))
     }
 
@@ -253,7 +258,7 @@ impl Clerk {
         self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
     }
 
-    fn make(
+    pub(crate) fn make(
         &self,
         caller: &Arc<Caller>,
         dir: FileHandle,
@@ -330,10 +335,11 @@ impl Clerk {
         to: (FileHandle, &Name),
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
-        self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags))?;
+        let outcome =
+            self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags));
         self.core.attributes.expire(to.0);
         self.paths.forget(to.0, to.1);
-        Ok(())
+        outcome
     }
 
     fn change_name(

@@ -32,6 +32,7 @@ mod tests;
 mod walk;
 mod wire;
 mod work_pool;
+mod xattrs;
 
 pub use backend::{Grant, Names, Objects};
 pub use clerk::{Clerk, Entry};

@@ -13,8 +13,9 @@ use crate::backend::{Grant, Names, Objects};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileHandle, Name, ReadOutcome, RenameFlags,
-    SetFileAttributes, SpaceInformation, Volume, Written,
+    Caller, CellStatus, Device, DirectoryPage, File, FileAccess, FileHandle, FileType, Name,
+    NewMode, ReadOutcome, RenameFlags, SetFileAttributes, SpaceInformation, Volume, Written,
+    XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -111,7 +112,7 @@ impl Names for RemoteNames {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
         Ok(self.client.create(caller, dir, name.as_bytes(), mode, exclusive)?)
@@ -122,7 +123,7 @@ impl Names for RemoteNames {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError> {
         Ok(self.client.mkdir(caller, dir, name.as_bytes(), mode)?)
     }
@@ -164,6 +165,54 @@ impl Names for RemoteNames {
         name: &Name,
     ) -> Result<File, ClerkError> {
         Ok(self.client.link(caller, file, dir, name.as_bytes())?)
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        node: (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.mknod(caller, dir, name.as_bytes(), node, mode)?)
+    }
+
+    fn getxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError> {
+        Ok(self.client.getxattr(caller, file, name.as_bytes())?)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.setxattr(caller, file, name.as_bytes(), value, flags)?)
+    }
+
+    fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError> {
+        Ok(self.client.listxattr(caller, file)?)
+    }
+
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.removexattr(caller, file, name.as_bytes())?)
+    }
+
+    fn accessed(&self, caller: &Caller, accessed: &[FileAccess]) -> Result<(), ClerkError> {
+        Ok(self.client.accessed(caller, accessed)?)
     }
 
     fn readdir(

@@ -4,7 +4,7 @@ pub use nasd_client::{Caller, ReadOutcome};
 pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;
 pub use nasd_protocol::manager::{
-    CellStatus, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes, FileHandle,
-    FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
-    SpaceInformation, Volume,
+    CellStatus, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended, File, FileAccess,
+    FileAttributes, FileHandle, FileType, IssuedCapability, ManagerStatus, Name, NewMode,
+    RenameFlags, SetFileAttributes, SpaceInformation, Volume, XattrFlags,
 };

@@ -7,11 +7,12 @@
 //! * [`ManagerServer`], [`ManagerConfig`]: a manager that serves; [`ManagerService`] is one without a
 //!   socket;
 //! * [`namespace`]: the operations, over any [`objects::ObjectStore`];
-//! * [`permission`], [`caller`]: who may do what, on whose behalf;
-//! * [`directory`], [`file_record`], [`volume`], [`intent`]: the formats on the drives, which
+//! * [`permission`], [`acl`], [`caller`]: who may do what, on whose behalf;
+//! * [`directory`], [`file_record`], [`xattr`], [`volume`], [`intent`]: the formats on the drives, which
 //!   `docs/directory-format.md` describes;
 //! * [`mint`]: the capabilities; [`keys`]: what they are made with.
 
+pub mod acl;
 mod administration;
 mod bytes;
 pub mod caller;
@@ -36,6 +37,7 @@ mod rotation;
 mod server;
 pub mod service;
 pub mod volume;
+pub mod xattr;
 
 pub use caller::Caller;
 pub use config::{ConfigError, DriveConfig, ManagerConfig};

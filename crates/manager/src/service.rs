@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
-    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
-    Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink, Unlink,
-    VERSION, Volume, VolumeOperation,
+    Accessed, CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Getxattr, Link,
+    Listxattr, Lookup, ManagerStatus, Mint, MintArguments, Minted, Mkdir, Mknod, Name, Operation,
+    PROGRAM, Procedure, Readdir, Reload, Removexattr, Rename, Renew, Revoke, Rmdir, Rotate,
+    Setattr, Setxattr, Space, StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
+    XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -28,7 +29,7 @@ use crate::caller::Caller;
 use crate::config::{DriveConfig, ManagerConfig};
 use crate::keys::WorkingKeys;
 use crate::mint::MintOptions;
-use crate::namespace::{Namespace, NamespaceOptions, Outcome, StartError};
+use crate::namespace::{Namespace, NamespaceOptions, Node, Outcome, StartError};
 use crate::objects::ObjectStore;
 use crate::objects::remote::RemoteDrives;
 use crate::rotation::Rotation;
@@ -213,6 +214,17 @@ impl ManagerService {
             Procedure::Link => run::<Link>(arguments, |link| {
                 names.link(caller, link.file, link.directory, link.name.as_bytes())
             }),
+            Procedure::Mknod => run::<Mknod>(arguments, |new| {
+                let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
+                names.mknod(caller, new.directory, new.name.as_bytes(), node)
+            }),
+            Procedure::Getxattr
+            | Procedure::Setxattr
+            | Procedure::Listxattr
+            | Procedure::Removexattr => self.dispatch_xattr(procedure, caller, arguments),
+            Procedure::Accessed => {
+                run::<Accessed>(arguments, |read| names.accessed(caller, &read.accessed))
+            }
             Procedure::Readdir => run::<Readdir>(arguments, |read| {
                 names.readdir(caller, read.directory, read.cookie, read.max_entries)
             }),
@@ -223,6 +235,26 @@ impl ManagerService {
             Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(caller, &asked)),
             Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
+        }
+    }
+
+    /// Those about extended attributes.
+    fn dispatch_xattr(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
+        let names = &*self.namespace;
+        match procedure {
+            Procedure::Getxattr => run::<Getxattr>(arguments, |asked| {
+                let value = names.getxattr(caller, asked.file, asked.name.as_bytes())?;
+                Ok(XattrValue { value })
+            }),
+            Procedure::Setxattr => run::<Setxattr>(arguments, |set| {
+                names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
+            }),
+            Procedure::Removexattr => run::<Removexattr>(arguments, |old| {
+                names.removexattr(caller, old.file, old.name.as_bytes())
+            }),
+            _ => run::<Listxattr>(arguments, |file| {
+                Ok(XattrNames { names: names.listxattr(caller, file)? })
+            }),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
-use nasd_clerk::{ClerkError, FileAttributes, FileType, SetFileAttributes, Timestamp};
+use nasd_clerk::{ClerkError, Device, FileAttributes, FileType, SetFileAttributes, Timestamp};
 
 /// What programs are told to read and write at a time, in bytes.
 const PREFERRED_IO_BYTES: u32 = 128 << 10;
@@ -22,6 +22,10 @@ pub(crate) fn kind(file_type: FileType) -> fuser::FileType {
         FileType::Regular => fuser::FileType::RegularFile,
         FileType::Directory => fuser::FileType::Directory,
         FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::CharacterDevice => fuser::FileType::CharDevice,
     }
 }
 
@@ -40,10 +44,15 @@ pub(crate) fn to_kernel(ino: u64, attributes: &FileAttributes) -> FileAttr {
         nlink: attributes.links,
         uid: attributes.uid,
         gid: attributes.gid,
-        rdev: 0,
+        rdev: device_number(attributes.device),
         blksize: PREFERRED_IO_BYTES,
         flags: 0,
     }
+}
+
+/// A device's numbers as the kernel has them in one word: as much of them as it knows.
+fn device_number(device: Device) -> u32 {
+    device.minor & 0xff | (device.major & 0xfff) << 8 | (device.minor & 0xf_ff00) << 12
 }
 
 /// Attributes of a name that does not exist: number 0 lets the kernel remember that.

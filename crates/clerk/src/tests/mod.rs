@@ -8,6 +8,7 @@ mod names;
 mod pending_model;
 mod read_ahead;
 mod write_behind;
+mod xattrs;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 //! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
 
+pub mod accessed;
 pub mod cell_status;
 pub mod create;
 pub mod enroll;
@@ -9,6 +10,8 @@ pub mod link;
 pub mod lookup;
 pub mod mint;
 pub mod mkdir;
+pub mod mknod;
+pub mod mode;
 pub mod name;
 pub mod readdir;
 pub mod reload;
@@ -23,18 +26,22 @@ pub mod status;
 pub mod symlink;
 pub mod unlink;
 pub mod volume;
+pub mod xattr;
 
 use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
+pub use accessed::{Accessed, AccessedArguments, FileAccess};
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};
-pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
+pub use file::{Device, Extended, File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
 pub use lookup::{Lookup, LookupArguments};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
+pub use mknod::{Mknod, MknodArguments};
+pub use mode::NewMode;
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
@@ -49,6 +56,10 @@ pub use status::ManagerStatus;
 pub use symlink::{Symlink, SymlinkArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
+pub use xattr::{
+    Getxattr, Listxattr, Removexattr, Setxattr, SetxattrArguments, XattrArguments, XattrFlags,
+    XattrNames, XattrValue,
+};
 
 /// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
 pub const PROGRAM: u32 = 0x2004_5302;
@@ -101,6 +112,18 @@ xdr_enum! {
         Enroll = 19,
         /// A new certificate for a member's.
         Renew = 20,
+        /// Make a named pipe, a socket's name or a device's.
+        Mknod = 60,
+        /// Read an extended attribute.
+        Getxattr = 61,
+        /// Set an extended attribute.
+        Setxattr = 62,
+        /// Tell the names of extended attributes.
+        Listxattr = 63,
+        /// Remove an extended attribute.
+        Removexattr = 64,
+        /// Tell when files were read.
+        Accessed = 65,
     }
 }
 

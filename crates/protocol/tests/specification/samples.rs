@@ -16,12 +16,14 @@ use nasd_protocol::drive::{
     SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
-    CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
-    EnrollArguments, Enrolled, File, FileAttributes, FileHandle, FileType, IssuedCapability,
-    LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
+    AccessedArguments, CellStatus, CreateFileArguments, Device, DirectoryEntry, DirectoryPage,
+    DriveAddress, DriveStatus, EnrollArguments, Enrolled, Extended, File, FileAccess,
+    FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
+    ManagerStatus, MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode,
     ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
-    SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
+    SpaceInformation, SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState, XattrArguments,
+    XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -464,6 +466,10 @@ fn handle() -> FileHandle {
     FileHandle::new(DriveId(n("drive")), object_name())
 }
 
+fn device() -> Device {
+    Device { major: n32("major"), minor: n32("minor") }
+}
+
 fn file() -> File {
     File {
         handle: handle(),
@@ -479,6 +485,9 @@ fn file() -> File {
             modify_time: time("modify_time"),
             change_time: time("change_time"),
             create_time: time("create_time"),
+            device: device(),
+            revision: n("revision"),
+            extended: Extended(n32("extended")),
         },
         capability: IssuedCapability {
             capability: capability(),
@@ -511,7 +520,8 @@ fn set_file_attributes() -> SetFileAttributes {
 }
 
 fn manager_arguments() -> Vec<Sample> {
-    let (directory, mode) = (handle(), n32("mode"));
+    let directory = handle();
+    let mode = NewMode { mode: n32("mode"), umask: n32("umask") };
     let set =
         |changes| message("nasd_set_file_arguments", &SetFileArguments { file: handle(), changes });
     let lookup = LookupArguments { directory, name: name("n") };
@@ -549,6 +559,32 @@ fn manager_arguments() -> Vec<Sample> {
         set(SetFileAttributes::default()),
         message("nasd_create_file_arguments", &create),
         message("nasd_mkdir_arguments", &mkdir),
+        message(
+            "nasd_mknod_arguments",
+            &MknodArguments {
+                directory,
+                name: name("pipe"),
+                file_type: FileType::Fifo,
+                mode,
+                device: device(),
+            },
+        ),
+        message("nasd_xattr_arguments", &XattrArguments { file: handle(), name: name("user.a") }),
+        message(
+            "nasd_setxattr_arguments",
+            &SetxattrArguments {
+                file: handle(),
+                name: name("user.a"),
+                flags: XattrFlags(n32("flags")),
+                value: b"value".to_vec(),
+            },
+        ),
+        message(
+            "nasd_accessed_arguments",
+            &AccessedArguments {
+                accessed: vec![FileAccess { file: handle(), time: time("time") }; 2],
+            },
+        ),
         message("nasd_symlink_arguments", &symlink),
         message("nasd_unlink_arguments", &UnlinkArguments { directory, name: name("x") }),
         message("nasd_rename_arguments", &rename),
@@ -625,6 +661,11 @@ fn manager_results() -> Vec<Sample> {
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
         result::<_, ManagerStatus>("nasd_volume_result", &Ok(volume)),
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
+        result::<_, ManagerStatus>("nasd_xattr_result", &Ok(XattrValue { value: vec![1; 7] })),
+        result::<_, ManagerStatus>(
+            "nasd_xattr_names_result",
+            &Ok(XattrNames { names: b"user.a\0".to_vec() }),
+        ),
         result::<_, ManagerStatus>("nasd_mint_result", &Ok(minted())),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),
