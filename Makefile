@@ -1,5 +1,5 @@
 # The two commands of the README, and those that developers use.
-.PHONY: run test bench fuzz lint deps
+.PHONY: run test bench fuzz lint deps install uninstall
 
 # Try it: build, start a cell, copy real files in and out, show what happened.
 # `make run FROM=dir` takes your own files.
@@ -10,6 +10,43 @@ run: deps
 # Everything that must hold, on the real binary, real sockets and a real mount.
 test: deps lint
 	cargo test --workspace --locked
+
+# Where things go. DESTDIR goes before all of it, for packages.
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+# mount(8) looks for its helpers here alone.
+HELPERDIR ?= /sbin
+BINARY ?= target/release/nasd
+UNITS = nasd@.service nasd-drive@.service nasd-manager.service
+COMPLETIONS = $(PREFIX)/share/bash-completion/completions/nasd \
+	$(PREFIX)/share/zsh/site-functions/_nasd $(PREFIX)/share/fish/vendor_completions.d/nasd.fish
+
+# The program, its man pages, completions, systemd units, and what mount(8) calls.
+install: $(BINARY)
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(MANDIR)/man8 $(UNITDIR) \
+		$(HELPERDIR) $(dir $(COMPLETIONS)))
+	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/nasd
+	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; $(BINARY) man --dir "$$pages"; \
+		install -m 644 "$$pages"/*.1 $(DESTDIR)$(MANDIR)/man1; \
+		install -m 644 "$$pages"/*.8 $(DESTDIR)$(MANDIR)/man8
+	set -e; for shell in bash zsh fish; do for file in $(COMPLETIONS); do \
+		case $$shell:$$file in bash:*/bash-*|zsh:*/zsh/*|fish:*/fish/*) \
+		$(BINARY) completions $$shell > "$(DESTDIR)$$file";; esac; done; done
+	set -e; for unit in $(UNITS); do sed 's|/usr/local/bin/nasd|$(BINDIR)/nasd|' \
+		"packaging/systemd/$$unit" > "$(DESTDIR)$(UNITDIR)/$$unit"; done
+	ln -sf $(BINDIR)/nasd $(DESTDIR)$(HELPERDIR)/mount.fuse.nasd
+	ln -sf $(BINDIR)/nasd $(DESTDIR)$(HELPERDIR)/umount.fuse.nasd
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/nasd $(HELPERDIR)/mount.fuse.nasd \
+		$(HELPERDIR)/umount.fuse.nasd $(COMPLETIONS) $(addprefix $(UNITDIR)/,$(UNITS)) \
+		$(MANDIR)/man1/nasd.1 $(MANDIR)/man8/mount.fuse.nasd.8 $(MANDIR)/man8/umount.fuse.nasd.8)
+	rm -f $(DESTDIR)$(MANDIR)/man1/nasd-*.1
+
+target/release/nasd:
+	cargo build --release --locked -p nasd
 
 # Every row beside its limit, measured in the same run.
 bench: deps

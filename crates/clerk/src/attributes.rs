@@ -98,6 +98,14 @@ impl AttributeCache {
         Some(entry.attributes)
     }
 
+    /// Files were read: their access times rise, of which drives tell nothing.
+    pub(crate) fn accessed(&self, handle: FileHandle, time: Timestamp) {
+        if let Some(entry) = self.lock().get_mut(&handle) {
+            let known = &mut entry.attributes.access_time;
+            *known = time.max(*known);
+        }
+    }
+
     /// Length and times have changed: they must be asked for.
     pub(crate) fn expire(&self, handle: FileHandle) {
         if let Some(entry) = self.lock().get_mut(&handle) {

@@ -1,10 +1,14 @@
 //! The types of lower crates that callers of this one meet, under one roof.
 
+pub use nasd_client::interrupt::{Interruptible, Interrupts};
 pub use nasd_client::{Caller, ReadOutcome};
 pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;
+pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
-    CellStatus, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended, File, FileAccess,
-    FileAttributes, FileHandle, FileType, IssuedCapability, ManagerStatus, Name, NewMode,
-    RenameFlags, SetFileAttributes, SpaceInformation, Volume, XattrFlags,
+    AttachArguments, Attached, CellStatus, ClosedArguments, Device, DirectoryEntry, DirectoryPage,
+    DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess, FileAttributes,
+    FileHandle, FileType, HeldLock, IssuedCapability, LockAnswer, LockArguments, LockKind,
+    LockMode, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, XattrFlags,
 };

@@ -182,8 +182,10 @@ impl Clerk {
         caller: &Arc<Caller>,
         accessed: &[FileAccess],
     ) -> Result<(), ClerkError> {
-        self.ask(|names| names.accessed(caller, accessed))?;
-        accessed.iter().for_each(|access| self.core.attributes.expire(access.file));
+        self.ask(|names| names.accessed(caller, self.root(), accessed))?;
+        for access in accessed {
+            self.core.attributes.accessed(access.file, access.time);
+        }
         Ok(())
     }
 }

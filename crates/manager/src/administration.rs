@@ -11,12 +11,12 @@ use nasd_transport::{Guests, Identity, Peer, PeerIdentity};
 use crate::membership::{EnrolmentError, Membership, is_welcome};
 use crate::namespace::Outcome;
 use crate::refusals::Refusals;
-use crate::rotation::Rotation;
+use crate::volumes::Volumes;
 
 /// What administrators may have done.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Administration {
-    rotation: Option<Arc<Rotation>>,
+    volumes: Arc<Volumes>,
     membership: Option<Arc<dyn Membership>>,
     /// The server's connections, once it serves.
     guests: OnceLock<Guests>,
@@ -25,19 +25,15 @@ pub(crate) struct Administration {
 
 impl Administration {
     pub(crate) fn new(
-        rotation: Option<Arc<Rotation>>,
+        volumes: Arc<Volumes>,
         membership: Option<Arc<dyn Membership>>,
     ) -> Administration {
         Administration {
-            rotation,
+            volumes,
             membership,
             guests: OnceLock::new(),
             refusals: Refusals::default(),
         }
-    }
-
-    pub(crate) fn rotation(&self) -> Option<Arc<Rotation>> {
-        self.rotation.clone()
     }
 
     /// The server has been started.
@@ -80,6 +76,15 @@ impl Administration {
         Ok(Rotated { drives })
     }
 
+    /// The table of volumes anew: what is in it no more is not served when this is answered.
+    pub(crate) fn reload_volumes(&self, peer: &Peer) -> Outcome<()> {
+        self.require_administrator(peer)?;
+        self.volumes.reload().map_err(|error| {
+            tracing::error!(%error, "the volumes are not known anew");
+            ManagerStatus::Io
+        })
+    }
+
     /// A new member, by a token: also for who has no certificate. Not without TLS, where others
     /// would read the secret.
     pub(crate) fn enroll(&self, peer: &Peer, who: &EnrollArguments) -> Outcome<Enrolled> {
@@ -104,11 +109,7 @@ impl Administration {
     }
 
     fn change_keys(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {
-        let rotation = self.rotation.as_ref().ok_or(ManagerStatus::Invalid)?;
-        rotation.rotate(at_once).map_err(|error| {
-            tracing::error!(%error, "the working keys are not changed");
-            ManagerStatus::Io
-        })
+        self.volumes.rotate(at_once)
     }
 
     fn told(

@@ -1,5 +1,6 @@
 //! What a manager is told at its start. Where it comes from (files, arguments) is not its affair.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use thiserror::Error;
 use crate::keys::{KeptKeys, KeyKeeper};
 use crate::membership::Membership;
 use crate::namespace::RootOptions;
+use crate::sessions::SessionTimes;
 
 /// At what age working keys are changed, if nothing else is said.
 const ROTATION_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -52,7 +54,40 @@ pub struct ManagerConfig {
     pub members: Option<Arc<dyn Membership>>,
     /// At what age working keys are changed; `None`: only when somebody asks for it.
     pub rotation_interval: Option<Duration>,
+    /// The cell's further volumes; without a table there are none.
+    pub table: Option<Arc<dyn VolumeTable>>,
+    /// Times of clients' sessions.
+    pub sessions: SessionTimes,
 }
+
+/// A further volume of the cell. What is not said here is as for the first one.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// Its name.
+    pub name: Name,
+    /// As [`ManagerConfig::home`].
+    pub home: DriveId,
+    /// Its partitions and their keys.
+    pub drives: Vec<DriveConfig>,
+    /// Where its working keys are kept.
+    pub keeper: Option<Arc<dyn KeyKeeper>>,
+    /// Its root directory, when it is made.
+    pub root: RootOptions,
+}
+
+/// Where the cell's further volumes are written down.
+pub trait VolumeTable: Debug + Send + Sync {
+    /// All of them. Asked for at the start, and when an administrator says that they have changed.
+    ///
+    /// # Errors
+    /// If that can't be told.
+    fn volumes(&self) -> Result<Vec<VolumeConfig>, TableError>;
+}
+
+/// The table of volumes can't be read, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the table of volumes: {0}")]
+pub struct TableError(pub String);
 
 /// One of the volume's drives.
 #[derive(Clone, Debug)]
@@ -116,6 +151,21 @@ impl ManagerConfig {
             keeper: None,
             members: None,
             rotation_interval: Some(ROTATION_INTERVAL),
+            table: None,
+            sessions: SessionTimes::default(),
+        }
+    }
+
+    /// The configuration of a further volume.
+    #[must_use]
+    pub fn of_volume(&self, volume: &VolumeConfig) -> ManagerConfig {
+        ManagerConfig {
+            volume: volume.name.clone(),
+            home: volume.home,
+            drives: volume.drives.clone(),
+            keeper: volume.keeper.clone(),
+            root: volume.root,
+            ..self.clone()
         }
     }
 

@@ -36,11 +36,14 @@ mod refusals;
 mod rotation;
 mod server;
 pub mod service;
+mod session_service;
+pub mod sessions;
 pub mod volume;
+mod volumes;
 pub mod xattr;
 
 pub use caller::Caller;
-pub use config::{ConfigError, DriveConfig, ManagerConfig};
+pub use config::{ConfigError, DriveConfig, ManagerConfig, TableError, VolumeConfig, VolumeTable};
 pub use namespace::{Namespace, NamespaceOptions, Outcome, RootOptions, StartError};
 pub use server::{ManagerServer, ServerError};
 pub use service::ManagerService;

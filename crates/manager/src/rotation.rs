@@ -28,11 +28,6 @@ impl Rotation {
         Rotation { drives, interval }
     }
 
-    /// How often to look for keys that are due, if drives that are away are tried again so often.
-    pub(crate) fn pause(&self, retry: Duration) -> Duration {
-        self.interval.map_or(retry, |interval| interval.min(retry))
-    }
-
     /// Changes every key that is due.
     pub(crate) fn tend(&self) {
         let keys = self.drives.keys();

@@ -11,15 +11,19 @@ use nasd_transport::{Server, ServerOptions, ServerTls};
 use nasd_types::limits::MAX_MANAGER_HEAD_BYTES;
 use thiserror::Error;
 
-use crate::config::{ConfigError, ManagerConfig};
+use crate::config::{ConfigError, ManagerConfig, TableError};
 use crate::namespace::{Namespace, StartError};
 use crate::objects::ObjectStore;
-use crate::rotation::Rotation;
 use crate::service::ManagerService;
+use crate::sessions::hub::SessionHub;
+use crate::volumes::Volumes;
 
 /// Calls of one connection under way at a time. Those that wait for a drive that is away take one
 /// each; the others must find one free.
 const MAX_OUTSTANDING: usize = 128;
+
+/// How often, within a lease, it is looked for sessions that have ended.
+const CHECKS_A_LEASE: u32 = 8;
 
 /// Why a manager could not be started.
 #[derive(Debug, Error)]
@@ -27,9 +31,12 @@ pub enum ServerError {
     /// The configuration makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The volume can't be served.
+    /// The cell's first volume can't be served.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The table of further volumes can't be read.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The listener can't be used, or a thread not started.
     #[error("cannot serve: {0}")]
     Io(#[from] io::Error),
@@ -38,7 +45,8 @@ pub enum ServerError {
 /// A running manager. Dropping it stops it without grace; nothing is lost by that, since all that
 /// it has answered is on the drives.
 pub struct ManagerServer {
-    namespace: Arc<Namespace>,
+    volumes: Arc<Volumes>,
+    sessions: Arc<SessionHub>,
     server: Server,
     address: SocketAddr,
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -100,28 +108,31 @@ impl ManagerServer {
         };
         let server = Server::start(listener, tls, Arc::clone(&service), options)?;
         service.administration().attend(server.guests());
-        let (address, namespace) = (server.address(), Arc::clone(service.namespace()));
+        let (address, volumes) = (server.address(), Arc::clone(service.volumes()));
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut manager = ManagerServer { namespace, server, address, stop, threads: Vec::new() };
-        let rotation = service.administration().rotation();
-        manager.start_threads(rotation, config.housekeeping_interval)?;
+        let sessions = Arc::clone(service.sessions());
+        let threads = Vec::new();
+        let mut manager = ManagerServer { volumes, sessions, server, address, stop, threads };
+        manager.start_threads(config)?;
         tracing::info!(%address, volume = %config.volume, "serving");
         Ok(manager)
     }
 
-    fn start_threads(
-        &mut self,
-        rotation: Option<Arc<Rotation>>,
-        interval: Duration,
-    ) -> io::Result<()> {
-        let namespace = Arc::clone(&self.namespace);
-        let house = move || {
-            namespace.keep_house();
+    fn start_threads(&mut self, config: &ManagerConfig) -> io::Result<()> {
+        let sessions = Arc::clone(&self.sessions);
+        let pause = config.sessions.lease / CHECKS_A_LEASE;
+        let tend = move || {
+            sessions.tend();
         };
+        self.threads.push(start_repeating("nasd-sessions", &self.stop, pause, tend)?);
+        let interval = config.housekeeping_interval;
+        let volumes = Arc::clone(&self.volumes);
+        let house = move || volumes.keep_house();
         self.threads.push(start_repeating("nasd-house", &self.stop, interval, house)?);
-        if let Some(rotation) = rotation {
-            let pause = rotation.pause(interval);
-            let tend = move || rotation.tend();
+        if config.keeper.is_some() {
+            let pause = config.rotation_interval.map_or(interval, |age| age.min(interval));
+            let volumes = Arc::clone(&self.volumes);
+            let tend = move || volumes.tend_keys();
             self.threads.push(start_repeating("nasd-keys", &self.stop, pause, tend)?);
         }
         Ok(())
@@ -132,9 +143,9 @@ impl ManagerServer {
         self.address
     }
 
-    /// The name space that it serves.
+    /// The name space of the cell's first volume.
     pub fn namespace(&self) -> &Namespace {
-        &self.namespace
+        self.volumes.first()
     }
 
     /// Connections that are open now.
@@ -145,12 +156,14 @@ impl ManagerServer {
     /// Stops: accepts nothing more, and lets calls that have been received finish within `grace`.
     /// Whether all had finished.
     pub fn shut_down(mut self, grace: Duration) -> bool {
+        self.sessions.close();
         let finished = self.server.shut_down(grace);
         self.stop_threads();
         finished
     }
 
     fn stop_threads(&mut self) {
+        self.sessions.close();
         let (stopping, changed) = &*self.stop;
         *stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();

@@ -3,17 +3,19 @@
 //! [`ManagerService::open`] is a manager without a socket and without threads; [`crate::ManagerServer`]
 //! gives it both.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Accessed, CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Getxattr, Link,
-    Listxattr, Lookup, ManagerStatus, Mint, MintArguments, Minted, Mkdir, Mknod, Name, Operation,
-    PROGRAM, Procedure, Readdir, Reload, Removexattr, Rename, Renew, Revoke, Rmdir, Rotate,
-    Setattr, Setxattr, Space, StatusOperation, Symlink, Unlink, VERSION, Volume, VolumeOperation,
-    XattrNames, XattrValue,
+    Accessed, Attach, CellStatus, Closed, Create, Detach, DriveAddress, DriveStatus, Enroll,
+    Events, Getattr, Getxattr, Link, Listxattr, Lock, Lookup, ManagerStatus, Mint, MintArguments,
+    Minted, Mkdir, Mknod, Name, Operation, PROGRAM, Procedure, Readdir, Reload, ReloadVolumes,
+    Removexattr, Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Setxattr, Space, StatusOperation,
+    Symlink, TestLock, Unlink, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
+    Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -26,18 +28,13 @@ use nasd_xdr::{Encoder, from_bytes, to_bytes};
 
 use crate::administration::Administration;
 use crate::caller::Caller;
-use crate::config::{DriveConfig, ManagerConfig};
-use crate::keys::WorkingKeys;
-use crate::mint::MintOptions;
-use crate::namespace::{Namespace, NamespaceOptions, Node, Outcome, StartError};
+use crate::config::ManagerConfig;
+use crate::namespace::{Namespace, Node, Outcome};
 use crate::objects::ObjectStore;
-use crate::objects::remote::RemoteDrives;
-use crate::rotation::Rotation;
 use crate::server::ServerError;
-
-/// How long a capability to be handed on is good at most where working keys are not changed by
-/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
-const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
+use crate::session_service::SessionService;
+use crate::sessions::hub::SessionHub;
+use crate::volumes::{Volumes, drive_address};
 
 /// Bytes of a record around its credentials and arguments, or around its results: the record
 /// mark, the words of the head, and the lengths of two empty verifiers.
@@ -48,7 +45,6 @@ const REPLY_FRAME_BYTES: u64 = 4 + 12 + 8 + 4;
 #[derive(Clone, Debug)]
 struct ServiceFacts {
     cell: CellId,
-    volume: Name,
     /// As clients are told of them.
     drives: Vec<DriveAddress>,
     /// Options that clients should use.
@@ -66,10 +62,10 @@ struct Counters {
 
 /// The service.
 pub struct ManagerService {
-    namespace: Arc<Namespace>,
-    objects: Arc<dyn ObjectStore>,
+    volumes: Arc<Volumes>,
     facts: ServiceFacts,
     administration: Administration,
+    sessions: SessionService,
     counters: Counters,
 }
 
@@ -82,14 +78,7 @@ impl ManagerService {
     /// # Errors
     /// `Config` or `Start`.
     pub fn open(config: &ManagerConfig) -> Result<ManagerService, ServerError> {
-        config.check()?;
-        let keys = working_keys(config);
-        let drives = Arc::new(RemoteDrives::new(config, Arc::clone(&keys)));
-        let rotation = config
-            .keeper
-            .as_ref()
-            .map(|_| Arc::new(Rotation::new(Arc::clone(&drives), config.rotation_interval)));
-        Ok(ManagerService::assemble(drives, keys, rotation, config)?)
+        Ok(ManagerService::assemble(Volumes::open(config)?, config))
     }
 
     /// The same over any objects, whose working keys never change.
@@ -100,28 +89,31 @@ impl ManagerService {
         objects: Arc<dyn ObjectStore>,
         config: &ManagerConfig,
     ) -> Result<ManagerService, ServerError> {
-        Ok(ManagerService::assemble(objects, working_keys(config), None, config)?)
+        Ok(ManagerService::assemble(Volumes::over(objects, config)?, config))
     }
 
-    fn assemble(
-        objects: Arc<dyn ObjectStore>,
-        keys: Arc<WorkingKeys>,
-        rotation: Option<Arc<Rotation>>,
-        config: &ManagerConfig,
-    ) -> Result<ManagerService, StartError> {
-        let options = namespace_options(config, keys);
-        Ok(ManagerService {
-            namespace: Arc::new(Namespace::open(Arc::clone(&objects), options)?),
-            objects,
+    fn assemble(volumes: Volumes, config: &ManagerConfig) -> ManagerService {
+        let volumes = Arc::new(volumes);
+        ManagerService {
+            administration: Administration::new(Arc::clone(&volumes), config.members.clone()),
+            volumes,
             facts: facts(config),
-            administration: Administration::new(rotation, config.members.clone()),
+            sessions: SessionService::new(SessionHub::new(config.sessions, HashSet::new())),
             counters: Counters::default(),
-        })
+        }
     }
 
-    /// The name space that it serves.
+    /// The name space of the cell's first volume.
     pub fn namespace(&self) -> &Arc<Namespace> {
-        &self.namespace
+        self.volumes.first()
+    }
+
+    pub(crate) fn volumes(&self) -> &Arc<Volumes> {
+        &self.volumes
+    }
+
+    pub(crate) const fn sessions(&self) -> &Arc<SessionHub> {
+        self.sessions.hub()
     }
 
     pub(crate) fn administration(&self) -> &Administration {
@@ -150,10 +142,31 @@ impl ManagerService {
             Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
             Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
+            Procedure::Reloadvolumes => run::<ReloadVolumes>(arguments, |()| {
+                administration.reload_volumes(peer).map(|()| self.list_volumes())
+            }),
             _ => match self.caller_of(head, peer) {
+                Ok(_) if is_of_sessions(procedure) => {
+                    self.on_sessions(procedure, peer.identity.to_string(), arguments)
+                }
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
             },
+        }
+    }
+
+    /// What clients hold. A session belongs to the certificate that it came with.
+    fn on_sessions(&self, procedure: Procedure, member: String, arguments: &[u8]) -> Reply {
+        let sessions = self.sessions.of(member);
+        match procedure {
+            Procedure::Attach => run::<Attach>(arguments, |claims| sessions.attach(&claims)),
+            Procedure::Detach => run::<Detach>(arguments, |who| sessions.detach(who.client)),
+            Procedure::Events => run::<Events>(arguments, |seen| sessions.events(&seen)),
+            Procedure::Closed => run::<Closed>(arguments, |closed| sessions.closed(&closed)),
+            Procedure::Lock => run::<Lock>(arguments, |wanted| sessions.lock(&wanted)),
+            Procedure::Unlock => run::<Unlock>(arguments, |held| sessions.unlock(&held)),
+            Procedure::TestLock => run::<TestLock>(arguments, |wanted| sessions.test_lock(&wanted)),
+            _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
     }
 
@@ -172,14 +185,11 @@ impl ManagerService {
     }
 
     fn dispatch(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
-        let names = &*self.namespace;
+        let names = match self.volumes.of_arguments(procedure, arguments) {
+            Ok(names) => names,
+            Err(status) => return refused(status),
+        };
         match procedure {
-            // Not the name space's: see `answer`.
-            Procedure::Null
-            | Procedure::Rotate
-            | Procedure::Reload
-            | Procedure::Enroll
-            | Procedure::Renew => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
             Procedure::Volume => {
                 run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
             }
@@ -214,75 +224,43 @@ impl ManagerService {
             Procedure::Link => run::<Link>(arguments, |link| {
                 names.link(caller, link.file, link.directory, link.name.as_bytes())
             }),
-            Procedure::Mknod => run::<Mknod>(arguments, |new| {
-                let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
-                names.mknod(caller, new.directory, new.name.as_bytes(), node)
-            }),
-            Procedure::Getxattr
-            | Procedure::Setxattr
-            | Procedure::Listxattr
-            | Procedure::Removexattr => self.dispatch_xattr(procedure, caller, arguments),
-            Procedure::Accessed => {
-                run::<Accessed>(arguments, |read| names.accessed(caller, &read.accessed))
-            }
             Procedure::Readdir => run::<Readdir>(arguments, |read| {
                 names.readdir(caller, read.directory, read.cookie, read.max_entries)
             }),
-            Procedure::Space => run::<Space>(arguments, |name| {
-                self.require_volume(&name)?;
-                names.space()
-            }),
-            Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(caller, &asked)),
+            Procedure::Space => run::<Space>(arguments, |name| self.volumes.named(&name)?.space()),
+            Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(&names, caller, &asked)),
+            Procedure::Volumes => run::<ListVolumes>(arguments, |()| Ok(self.list_volumes())),
+            Procedure::Volumeparts => {
+                run::<VolumeParts>(arguments, |name| self.volumes.parts(&name))
+            }
             Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
+            _ => on_more(&names, procedure, caller, arguments),
         }
-    }
-
-    /// Those about extended attributes.
-    fn dispatch_xattr(&self, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
-        let names = &*self.namespace;
-        match procedure {
-            Procedure::Getxattr => run::<Getxattr>(arguments, |asked| {
-                let value = names.getxattr(caller, asked.file, asked.name.as_bytes())?;
-                Ok(XattrValue { value })
-            }),
-            Procedure::Setxattr => run::<Setxattr>(arguments, |set| {
-                names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
-            }),
-            Procedure::Removexattr => run::<Removexattr>(arguments, |old| {
-                names.removexattr(caller, old.file, old.name.as_bytes())
-            }),
-            _ => run::<Listxattr>(arguments, |file| {
-                Ok(XattrNames { names: names.listxattr(caller, file)? })
-            }),
-        }
-    }
-
-    /// The empty name stands for the only volume that there is.
-    fn require_volume(&self, name: &Name) -> Outcome<()> {
-        let asked = name.as_bytes();
-        let known = asked.is_empty() || *name == self.facts.volume;
-        if known { Ok(()) } else { Err(ManagerStatus::NotFound) }
     }
 
     fn volume(&self, caller: &Caller, name: &Name) -> Outcome<Volume> {
-        self.require_volume(name)?;
+        let (volume, names) = self.volumes.served(name)?;
         Ok(Volume {
             cell: self.facts.cell,
-            name: self.facts.volume.clone(),
-            root: self.namespace.getattr(caller, self.namespace.root())?,
-            drives: self.facts.drives.clone(),
+            name: volume.name().clone(),
+            root: names.getattr(caller, names.root())?,
+            drives: volume.drives().to_vec(),
             protection: self.facts.protection,
         })
     }
 
+    fn list_volumes(&self) -> VolumeList {
+        VolumeList { volumes: self.volumes.summaries() }
+    }
+
     /// A capability to hand on, and where it is good for something.
-    fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
+    fn mint(&self, names: &Namespace, caller: &Caller, asked: &MintArguments) -> Outcome<Minted> {
         let drive = asked.file.drive;
         let address = self.facts.drives.iter().find(|known| known.drive == drive);
         let address = address.ok_or(ManagerStatus::Stale)?.address.clone();
-        let capability = self.namespace.mint(caller, asked)?;
-        let longest_lifetime = self.namespace.longest_lifetime_ns();
+        let capability = names.mint(caller, asked)?;
+        let longest_lifetime = names.longest_lifetime_ns();
         Ok(Minted { capability, drive, address, longest_lifetime })
     }
 
@@ -291,7 +269,7 @@ impl ManagerService {
     fn status(&self) -> CellStatus {
         let drives = std::thread::scope(|scope| {
             let ask = |drive: &DriveAddress| {
-                let (id, objects) = (drive.drive, &self.objects);
+                let (id, objects) = (drive.drive, self.volumes.first_objects());
                 (drive.clone(), scope.spawn(move || objects.drive_control(id).ok()))
             };
             let asked: Vec<_> = self.facts.drives.iter().map(ask).collect();
@@ -304,7 +282,7 @@ impl ManagerService {
         });
         let status = CellStatus {
             cell: self.facts.cell,
-            volume: self.facts.volume.clone(),
+            volume: self.volumes.first_name(),
             started: self.facts.started,
             drives,
             file_data_bytes: Namespace::FILE_DATA_BYTES,
@@ -313,6 +291,33 @@ impl ManagerService {
             requests: self.counters.requests.load(Ordering::Relaxed),
         };
         fit(status)
+    }
+}
+
+/// Special files, extended attributes and access times. What is left is not the name space's.
+fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
+    match procedure {
+        Procedure::Mknod => run::<Mknod>(arguments, |new| {
+            let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
+            names.mknod(caller, new.directory, new.name.as_bytes(), node)
+        }),
+        Procedure::Getxattr => run::<Getxattr>(arguments, |asked| {
+            let value = names.getxattr(caller, asked.file, asked.name.as_bytes())?;
+            Ok(XattrValue { value })
+        }),
+        Procedure::Setxattr => run::<Setxattr>(arguments, |set| {
+            names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
+        }),
+        Procedure::Removexattr => run::<Removexattr>(arguments, |old| {
+            names.removexattr(caller, old.file, old.name.as_bytes())
+        }),
+        Procedure::Listxattr => run::<Listxattr>(arguments, |file| {
+            Ok(XattrNames { names: names.listxattr(caller, file)? })
+        }),
+        Procedure::Accessed => {
+            run::<Accessed>(arguments, |read| names.accessed(caller, &read.accessed))
+        }
+        _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
     }
 }
 
@@ -325,39 +330,11 @@ fn fit(mut status: CellStatus) -> CellStatus {
     status
 }
 
-fn working_keys(config: &ManagerConfig) -> Arc<WorkingKeys> {
-    let keys = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
-    Arc::new(WorkingKeys::new(keys, config.keeper.clone()))
-}
-
-fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> NamespaceOptions {
-    NamespaceOptions {
-        cell: config.cell,
-        volume: config.volume.as_bytes().to_vec(),
-        home: config.home,
-        root: config.root,
-        keys,
-        mint: MintOptions {
-            lifetime: config.capability_lifetime,
-            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
-            minimum_protection: config.protection,
-        },
-        directory_cache_bytes: config.directory_cache_bytes,
-        record_cache_entries: config.record_cache_entries,
-    }
-}
-
 fn facts(config: &ManagerConfig) -> ServiceFacts {
-    let address = |drive: &DriveConfig| DriveAddress {
-        drive: drive.id,
-        address: drive.address.clone(),
-        index: drive.index,
-    };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ServiceFacts {
         cell: config.cell,
-        volume: config.volume.clone(),
-        drives: config.drives.iter().map(address).collect(),
+        drives: config.drives.iter().map(drive_address).collect(),
         protection: config.protection,
         started: Timestamp::from_parts(now.as_secs(), now.subsec_nanos()),
     }
@@ -394,6 +371,20 @@ impl Service for ManagerService {
     }
 }
 
+/// Whether a procedure is about sessions, whoever the caller is.
+const fn is_of_sessions(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::Attach
+            | Procedure::Detach
+            | Procedure::Events
+            | Procedure::Closed
+            | Procedure::Lock
+            | Procedure::Unlock
+            | Procedure::TestLock
+    )
+}
+
 fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {
     if head.program != PROGRAM {
         return Err(AcceptStatus::ProgramUnavailable);
@@ -413,6 +404,13 @@ fn run<Op: Operation>(
     };
     let mut out = Encoder::new();
     encode_result(&operation(arguments), &mut out);
+    results(out.into_bytes())
+}
+
+/// A refusal before the arguments were looked at.
+fn refused(status: ManagerStatus) -> Reply {
+    let mut out = Encoder::new();
+    encode_result::<(), ManagerStatus>(&Err(status), &mut out);
     results(out.into_bytes())
 }
 

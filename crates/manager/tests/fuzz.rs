@@ -28,14 +28,17 @@ use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipE
 use nasd_manager::objects::remote::RemoteDrives;
 use nasd_manager::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use nasd_protocol::manager::{
-    Accessed, AccessedArguments, Create, CreateFileArguments, Device, Enroll, EnrollArguments,
-    FileAccess, FileHandle, FileType, Getattr, Getxattr, Link, LinkArguments, Listxattr, Lookup,
-    LookupArguments, ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Mknod,
-    MknodArguments, Name, NewMode, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments,
-    Reload, ReloadArguments, Removexattr, Rename, RenameArguments, RenameFlags, Renew,
-    RenewArguments, Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments, SetFileAttributes,
-    Setattr, Setxattr, SetxattrArguments, Space, StatusOperation, Symlink, SymlinkArguments,
-    Unlink, UnlinkArguments, VERSION, VolumeOperation, XattrArguments, XattrFlags,
+    Accessed, AccessedArguments, Attach, AttachArguments, Closed, ClosedArguments, Create,
+    CreateFileArguments, Detach, DetachArguments, Device, Enroll, EnrollArguments, Events,
+    EventsArguments, FileAccess, FileHandle, FileType, Getattr, Getxattr, HeldLock, Link,
+    LinkArguments, Listxattr, Lock, LockArguments, LockKind, LockMode, Lookup, LookupArguments,
+    ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Mknod, MknodArguments, Name,
+    NewMode, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments,
+    ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
+    Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Setxattr,
+    SetxattrArguments, Space, StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink,
+    UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes,
+    XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -177,6 +180,8 @@ impl Bare {
         config.keeper = Some(Arc::clone(&ring) as Arc<dyn KeyKeeper>);
         config.members = Some(Arc::new(Ledger));
         config.root.mode = 0o777;
+        // Whoever waits for events is answered soon.
+        config.sessions.lease = Duration::from_millis(30);
         let service = ManagerService::open(&config).unwrap();
         let files = furnish(&service);
         let guard = Guard::new(Arc::clone(service.namespace()), files.closed);
@@ -339,6 +344,16 @@ impl Form {
             Procedure::Reload => Form::of_operation::<Reload>(),
             Procedure::Enroll => Form::of_operation::<Enroll>(),
             Procedure::Renew => Form::of_operation::<Renew>(),
+            Procedure::Volumes => Form::of_operation::<Volumes>(),
+            Procedure::Volumeparts => Form::of_operation::<VolumeParts>(),
+            Procedure::Reloadvolumes => Form::of_operation::<ReloadVolumes>(),
+            Procedure::Attach => Form::of_operation::<Attach>(),
+            Procedure::Detach => Form::of_operation::<Detach>(),
+            Procedure::Events => Form::of_operation::<Events>(),
+            Procedure::Closed => Form::of_operation::<Closed>(),
+            Procedure::Lock => Form::of_operation::<Lock>(),
+            Procedure::Unlock => Form::of_operation::<Unlock>(),
+            Procedure::TestLock => Form::of_operation::<TestLock>(),
             Procedure::Mknod => Form::of_operation::<Mknod>(),
             Procedure::Getxattr => Form::of_operation::<Getxattr>(),
             Procedure::Setxattr => Form::of_operation::<Setxattr>(),
@@ -360,7 +375,7 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
     let is_administrator = peer % 10 == ADMINISTRATOR;
     match procedure {
         Procedure::Null => {}
-        Procedure::Rotate | Procedure::Reload => {
+        Procedure::Rotate | Procedure::Reload | Procedure::Reloadvolumes => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
         }
         Procedure::Renew => {
@@ -385,6 +400,26 @@ fn sample(procedure: Procedure, peer: u32, arguments: &impl XdrEncode) -> Vec<u8
     [to_bytes(&words[0]), to_bytes(&words[1]), to_bytes(&credential), to_bytes(arguments)].concat()
 }
 
+/// A session from its begin to its end.
+fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
+    let client = 7;
+    let (kind, owner, first, last) = (LockKind::Posix, 3, 10, 20);
+    let lock = HeldLock { file, kind, owner, first, last, mode: LockMode::Exclusive, process: 9 };
+    let wanted = LockArguments { client, lock, wait: true };
+    let attach = AttachArguments { client, locks: vec![lock], open: vec![file] };
+    let held = UnlockArguments { client, file, kind, owner, first, last, only_waiting: false };
+    let seen = EventsArguments { client, seen: 1, open: vec![file], wait: true };
+    vec![
+        sample(Procedure::Attach, HOST, &attach),
+        sample(Procedure::Lock, HOST, &wanted),
+        sample(Procedure::TestLock, HOST, &wanted),
+        sample(Procedure::Events, HOST, &seen),
+        sample(Procedure::Unlock, HOST, &held),
+        sample(Procedure::Closed, HOST, &ClosedArguments { client, files: vec![file] }),
+        sample(Procedure::Detach, HOST, &DetachArguments { client }),
+    ]
+}
+
 fn attribute(file: FileHandle) -> XattrArguments {
     XattrArguments { file, name: name("user.a") }
 }
@@ -404,13 +439,14 @@ fn set_list(file: FileHandle, which: &[u8]) -> SetxattrArguments {
 
 fn accessed(files: &[FileHandle]) -> AccessedArguments {
     let access = |file: &FileHandle| FileAccess { file: *file, time: Timestamp::MAX };
-    AccessedArguments { accessed: files.iter().map(access).collect() }
+    AccessedArguments { root: files[0], accessed: files.iter().map(access).collect() }
 }
 
 /// Each procedure by somebody who may have it done: in this order all of it is done.
 fn samples(files: &Files) -> Vec<Vec<u8>> {
     let Files { root, open, file, closed } = *files;
     let mut samples = names(files);
+    samples.extend(sessions(file));
     let changes = SetFileAttributes {
         mode: Some(0o640),
         size: Some(5),
@@ -460,6 +496,9 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Rotate, ADMINISTRATOR, &RotateArguments { at_once: false }),
         sample(Procedure::Reload, ADMINISTRATOR, &ReloadArguments { revoke: false }),
         sample(Procedure::Reload, ADMINISTRATOR, &ReloadArguments { revoke: true }),
+        sample(Procedure::Volumes, HOST, &()),
+        sample(Procedure::Volumeparts, SOMEBODY, &name("home")),
+        sample(Procedure::Reloadvolumes, ADMINISTRATOR, &()),
         sample(Procedure::Enroll, ANONYMOUS, &EnrollArguments { secret, public_key }),
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
     ]);

@@ -3,6 +3,7 @@
 mod audit;
 mod cap;
 mod check;
+mod helper;
 mod key;
 mod member;
 mod object;
@@ -11,6 +12,7 @@ mod partition;
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
+pub use helper::{MOUNT_NAME, MountHelper, UmountHelper, Wanted, helper_name};
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
@@ -148,6 +150,19 @@ pub enum Command {
     Manager(ManagerCommand),
     /// Measure rows beside their limits.
     Bench(BenchArguments),
+    /// Print the script that completes this command line in a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page of a command, or write all of them into a directory.
+    Man {
+        /// The command, as `drive serve`; the main page if none is named.
+        command: Vec<String>,
+        /// Write every page there.
+        #[arg(long, conflicts_with = "command")]
+        dir: Option<PathBuf>,
+    },
     /// Try it: a temporary cell, real files in and out, and a table of what happened.
     Demo(DemoArguments),
 }
@@ -169,9 +184,10 @@ pub struct UpArguments {
     /// Needed with --device: agree that everything on the devices is lost.
     #[arg(long)]
     pub yes: bool,
-    /// Data cache of each drive of a new cell.
-    #[arg(long, default_value = "256M", value_parser = parse_size)]
-    pub cache: u64,
+    /// Data cache of each drive of a new cell; default is a quarter of this machine's memory for
+    /// all of them together.
+    #[arg(long, value_parser = parse_size)]
+    pub cache: Option<u64>,
     /// The address that a new cell listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
@@ -224,6 +240,9 @@ pub struct MountArguments {
     /// cached, direct (around the kernel's page cache), threads=N.
     #[arg(short = 'o', value_delimiter = ',')]
     pub options: Vec<String>,
+    /// What `mount` and `df` show as the source.
+    #[arg(long, hide = true)]
+    pub source: Option<String>,
 }
 
 /// `nasd drive`.
@@ -239,9 +258,9 @@ pub enum DriveCommand {
         /// Where the drive will listen; default is the next free port of the cell.
         #[arg(long)]
         address: Option<SocketAddr>,
-        /// Bytes of its data cache.
-        #[arg(long, default_value = "256M", value_parser = parse_size)]
-        cache: u64,
+        /// Bytes of its data cache; default is as for one more drive of the cell's machine.
+        #[arg(long, value_parser = parse_size)]
+        cache: Option<u64>,
         /// Agree that everything on the device is lost.
         #[arg(long)]
         yes: bool,

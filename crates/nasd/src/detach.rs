@@ -1,5 +1,6 @@
 //! Going on in the background: the same command again, in a session of its own.
 
+use crate::notify;
 use crate::supervisor::log_tail;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -25,15 +26,18 @@ pub enum DetachError {
 }
 
 /// Runs this program with `arguments` in a new session, its errors in `log`, and returns when it
-/// prints `ready`.
+/// prints a
+/// line that begins with `ready`, with that line.
 ///
 /// # Errors
 /// `Spawn` or `Died`.
-pub fn run_detached(arguments: &[OsString], log: &Path) -> Result<(), DetachError> {
+pub fn run_detached(arguments: &[OsString], log: &Path) -> Result<String, DetachError> {
     // A log of its own for each run: the tail of an older one would explain nothing.
     let errors = OpenOptions::new().create(true).write(true).truncate(true).open(log)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+    // This program may have been called by another name, which means something.
+    command.arg0("nasd").env_remove(notify::VARIABLE);
     // SAFETY: between fork and exec only setsid is called, which is async-signal-safe.
     unsafe {
         command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
@@ -41,9 +45,8 @@ pub fn run_detached(arguments: &[OsString], log: &Path) -> Result<(), DetachErro
     let mut child = command.spawn()?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            println!("{line}");
             if line.starts_with("ready") {
-                return Ok(());
+                return Ok(line);
             }
         }
     }

@@ -6,7 +6,9 @@ mod commands;
 mod descriptors;
 mod detach;
 mod drive_session;
+mod memory;
 mod metrics;
+mod notify;
 mod output;
 mod session;
 mod shared_file;
@@ -20,6 +22,10 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    let program = std::env::args_os().next().unwrap_or_default();
+    if let Some(helper) = arguments::helper_name(&program) {
+        return commands::helper::run(helper);
+    }
     let arguments = arguments::Arguments::parse();
     start_log();
     descriptors::raise_limit();
@@ -35,8 +41,8 @@ fn main() -> ExitCode {
 /// Events go to standard error: the members' logs, or the terminal. `NASD_LOG` chooses what is
 /// told, `NASD_LOG=debug` most.
 fn start_log() {
-    let filter = EnvFilter::try_from_env("NASD_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,nasd=info,fuser=error"));
+    let filter =
+        EnvFilter::try_from_env("NASD_LOG").unwrap_or_else(|_| EnvFilter::new("warn,nasd=info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -4,6 +4,7 @@
 //! prints `ready` on its standard output when it serves; its standard error is its log. Members
 //! are told to end when the supervisor dies, whatever killed it.
 
+use crate::notify;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -171,6 +172,7 @@ fn spawn(spec: &MemberSpec) -> Result<(Child, Ready), StartError> {
     // A group of its own: the terminal's interrupt is for the supervisor, which stops members in
     // their order.
     command.process_group(0);
+    command.env_remove(notify::VARIABLE);
     let supervisor = rustix::process::getpid();
     // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
     unsafe {

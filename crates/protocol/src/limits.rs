@@ -39,6 +39,9 @@ pub const MAX_ADDRESS_BYTES: usize = 255;
 /// Most drives of a cell.
 pub const MAX_DRIVES: usize = 1024;
 
+/// Most volumes of a cell.
+pub const MAX_VOLUMES: usize = 200;
+
 /// Longest secret of a token that lets somebody join, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 64;
 
@@ -63,6 +66,16 @@ pub const MAX_ACCESSED: usize = 1024;
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 
+const _: () = assert!(MAX_VOLUMES * (MAX_NAME_BYTES + 16) < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_DRIVES * 48 < nasd_types::limits::MAX_HEAD_BYTES);
+/// Most locks, and most removed files, that a client claims or closes in one call.
+pub const MAX_CLAIMS: usize = 512;
+
+/// Most events of one answer.
+pub const MAX_EVENTS: usize = 1024;
+
+const _: () = assert!(MAX_CLAIMS * (56 + 20) < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_EVENTS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);

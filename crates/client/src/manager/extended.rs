@@ -75,10 +75,15 @@ impl ManagerClient {
     }
 
     /// Tells when files were read, so that their access times follow. Whatever of it the caller may not
-    /// tell is passed over.
-    pub fn accessed(&self, caller: &Caller, accessed: &[FileAccess]) -> Result<(), ClientError> {
+    /// tell is passed over. All are of the volume with this root.
+    pub fn accessed(
+        &self,
+        caller: &Caller,
+        root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClientError> {
         for some in accessed.chunks(MAX_ACCESSED) {
-            let arguments = AccessedArguments { accessed: some.to_vec() };
+            let arguments = AccessedArguments { root, accessed: some.to_vec() };
             self.call::<Accessed>(caller, &arguments, Repeated::Harmless)?;
         }
         Ok(())

@@ -3,6 +3,7 @@
 mod calls;
 mod extended;
 mod operations;
+mod sessions;
 
 use std::fmt;
 use std::sync::Arc;

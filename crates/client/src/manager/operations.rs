@@ -6,10 +6,10 @@ use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments, Enrolled,
     File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint, MintArguments,
     Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir, ReaddirArguments, Reload,
-    ReloadArguments, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir,
-    Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
-    SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume,
-    VolumeOperation,
+    ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
+    Revoke, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr,
+    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
+    Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts, Volumes,
 };
 
 use super::calls::Repeated;
@@ -198,6 +198,26 @@ impl ManagerClient {
     pub fn reload(&self, revoke: bool) -> Result<Rotation, ClientError> {
         let arguments = ReloadArguments { revoke };
         self.call::<Reload>(&Caller::ROOT, &arguments, Repeated::Harmless)
+    }
+
+    /// Which volumes the cell has, its first one first.
+    pub fn volumes(&self, caller: &Caller) -> Result<VolumeList, ClientError> {
+        self.call::<Volumes>(caller, &(), Repeated::Harmless)
+    }
+
+    /// What a volume has on each drive; the empty name is that of the cell's first.
+    pub fn volume_parts(
+        &self,
+        caller: &Caller,
+        volume: &Name,
+    ) -> Result<VolumePartList, ClientError> {
+        self.call::<VolumeParts>(caller, volume, Repeated::Harmless)
+    }
+
+    /// Has the manager read the cell's table of volumes anew: new ones are made and served when this
+    /// is answered, those that went are not any more. For administrators alone.
+    pub fn reload_volumes(&self) -> Result<VolumeList, ClientError> {
+        self.call::<ReloadVolumes>(&Caller::ROOT, &(), Repeated::Harmless)
     }
 
     /// Becomes a member of the cell, by a token's secret: the certificate is for that public key, a

@@ -23,6 +23,7 @@ use crate::support::working_key;
 const CELL: CellId = CellId([0xce; 16]);
 const PARTITION: PartitionId = PartitionId(1);
 pub const PARTITION_KEY: [u8; 32] = [0xa0; 32];
+pub const DRIVE_KEY: [u8; 32] = [0xd0; 32];
 
 /// The cell's authority for certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -79,7 +80,7 @@ impl TestDrive {
             cell: CELL,
             master_key: None,
             log_key: 0x6c6f_676b,
-            drive_key: StoredKey::new([0xd0; 32]),
+            drive_key: StoredKey::new(DRIVE_KEY),
             partitions: vec![PartitionFormat {
                 id: PARTITION,
                 quota_bytes: u64::MAX,
@@ -185,6 +186,16 @@ impl Cell {
         self.serve(listener);
     }
 
+    /// A client of one drive.
+    pub fn drive(&self, id: DriveId) -> DriveClient {
+        let drive = self.drives.iter().find(|drive| drive.id == id).unwrap();
+        let options = ConnectOptions {
+            retry: RetryPolicy::within(Duration::from_secs(10)),
+            ..ConnectOptions::default()
+        };
+        DriveClient::tcp(drive.address.to_string(), Some(drive.id), &options)
+    }
+
     /// What a client with a certificate of this name needs.
     pub fn client_tls(&self, name: &str) -> ClientTls {
         ClientTls::new(&self.authority.sign(name).pem(), "manager").unwrap()
@@ -202,12 +213,7 @@ impl Cell {
 
     /// A client of the drive that a file is on.
     pub fn drive_of(&self, file: &File) -> DriveClient {
-        let drive = self.drives.iter().find(|drive| drive.id == file.handle.drive).unwrap();
-        let options = ConnectOptions {
-            retry: RetryPolicy::within(Duration::from_secs(10)),
-            ..ConnectOptions::default()
-        };
-        DriveClient::tcp(drive.address.to_string(), Some(drive.id), &options)
+        self.drive(file.handle.drive)
     }
 
     pub fn protection(&self) -> Protection {

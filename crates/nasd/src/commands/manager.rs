@@ -1,6 +1,6 @@
 //! `nasd manager serve`: the file manager of the cell's volume.
 
-use super::{Outcome, announce_ready};
+use super::{Outcome, announce_end, announce_ready};
 use crate::cell::{Cell, CellError, Ledger, RingKeeper, complete_cell, refresh};
 use crate::session::manager_tls;
 use crate::shutdown::Shutdown;
@@ -39,7 +39,7 @@ pub fn serve(cell: &Cell) -> Outcome {
     while !shutdown.wait_for(REFRESH_INTERVAL) {
         refresh_certificates(cell, &ledger);
     }
-    tracing::info!("stopping");
+    announce_end();
     server.shut_down(GRACE);
     Ok(())
 }

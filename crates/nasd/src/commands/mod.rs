@@ -8,9 +8,11 @@ pub mod check;
 pub mod demo;
 pub mod drive;
 pub mod files;
+pub mod helper;
 pub mod join;
 pub mod key;
 pub mod manager;
+pub mod manual;
 pub mod member;
 pub mod mount;
 pub mod object;
@@ -21,6 +23,7 @@ pub mod up;
 
 use crate::arguments::{Arguments, Command};
 use crate::cell::Cell;
+use crate::notify;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +42,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Up(up) => up::up(&up.dir.clone().unwrap_or(directory), &up),
         Command::Down { dir } => up::down(&dir.unwrap_or(directory)),
         Command::Status => status::status(&open()?, json),
-        Command::Mount(mount) => mount::mount(&open()?, &mount),
+        Command::Mount(mount) => mount::mount(&open()?, &mount, true),
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
         Command::Cat { paths } => files::cat(open, &paths),
@@ -61,6 +64,8 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Renew => renew::run(&open()?),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
         Command::Bench(bench) => bench::bench(&bench, json),
         Command::Demo(demo) => demo::demo(&demo),
     }
@@ -78,7 +83,7 @@ fn cell_directory(named: Option<PathBuf>) -> PathBuf {
     data.join("nasd")
 }
 
-/// Tells whoever started this process that it serves, and lets go of its output.
+/// Tells whoever started this process that it serves.
 fn announce_ready(detail: &str) {
     use std::io::Write;
     let mut output = std::io::stdout();
@@ -86,4 +91,11 @@ fn announce_ready(detail: &str) {
     // Nobody may be reading; that is no reason to stop serving.
     let _ = writeln!(output, "{line}");
     let _ = output.flush();
+    notify::tell(notify::READY);
+}
+
+/// Tells the log and the service manager that the end has begun.
+fn announce_end() {
+    tracing::info!("stopping");
+    notify::tell(notify::STOPPING);
 }

@@ -14,11 +14,12 @@ use std::time::Duration;
 /// How long an application waits for a drive that is away before it gets an I/O error.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Mounts the cell's volume, and serves the mount until it is unmounted or a signal comes.
+/// Mounts the cell's volume, and serves the mount until it is unmounted or a signal comes. In the
+/// background it says that it is ready only where it is asked to.
 ///
 /// # Errors
 /// A mountpoint that can't be used, or a cell that can't be reached.
-pub fn mount(cell: &Cell, arguments: &MountArguments) -> Outcome {
+pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcome {
     let volume = &cell.config.volume;
     if let Some(named) = &arguments.volume
         && named != volume
@@ -28,8 +29,16 @@ pub fn mount(cell: &Cell, arguments: &MountArguments) -> Outcome {
     let mountpoint = std::path::absolute(&arguments.mountpoint)?;
     let mut options = MountOptions::new(&mountpoint);
     let timeout = apply(&arguments.options, &mut options)?;
+    if let Some(source) = &arguments.source {
+        options.source.clone_from(source);
+    }
     if arguments.detach {
-        return Ok(run_detached(&same_attached(cell, &mountpoint, arguments), &log_path(cell)?)?);
+        let same = same_attached(cell, &mountpoint, arguments);
+        let ready = run_detached(&same, &log_path(cell, &mountpoint)?)?;
+        if say_ready {
+            println!("{ready}");
+        }
+        return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
     let clerk = connect(cell, timeout)?.clerk;
@@ -59,12 +68,21 @@ fn same_attached(cell: &Cell, mountpoint: &Path, arguments: &MountArguments) -> 
     if !arguments.options.is_empty() {
         same.extend(["-o".into(), arguments.options.join(",").into()]);
     }
+    if let Some(volume) = &arguments.volume {
+        same.extend(["--volume".into(), volume.into()]);
+    }
+    if let Some(source) = &arguments.source {
+        same.extend(["--source".into(), source.into()]);
+    }
     same
 }
 
-/// A client's copy of a cell has no log directory yet.
-fn log_path(cell: &Cell) -> std::io::Result<std::path::PathBuf> {
-    let log = cell.log_path("mount");
+/// A log for each mountpoint. A client's copy of a cell has no log directory yet.
+fn log_path(cell: &Cell, mountpoint: &Path) -> std::io::Result<std::path::PathBuf> {
+    let place = mountpoint.to_string_lossy().trim_matches('/').replace('/', "-");
+    // A file's name has at most 255 bytes; a path's end tells more than its beginning.
+    let place: String = place.chars().skip(place.chars().count().saturating_sub(60)).collect();
+    let log = cell.log_path(&format!("mount-{place}"));
     if let Some(directory) = log.parent() {
         std::fs::create_dir_all(directory)?;
     }
@@ -86,6 +104,14 @@ fn apply(words: &[String], options: &mut MountOptions) -> Result<Duration, Strin
         }
     }
     Ok(timeout)
+}
+
+/// Whether `-o` knows a word.
+///
+/// # Errors
+/// Why not.
+pub fn check_option(word: &str) -> Result<(), String> {
+    apply(&[word.to_owned()], &mut MountOptions::new("/")).map(drop)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! `nasd up` and `nasd down`: a whole cell on this machine.
 
 use super::drive::master_keys_note;
-use super::{Outcome, announce_ready};
+use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::UpArguments;
 use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, complete_cell, create_cell};
 use crate::detach::run_detached;
+use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
 use std::ffi::OsString;
@@ -38,7 +39,8 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
         if let Some(port) = arguments.metrics_base_port {
             detached.extend(["--metrics-base-port".into(), port.to_string().into()]);
         }
-        return Ok(run_detached(&detached, &cell.log_path("up"))?);
+        println!("{}", run_detached(&detached, &cell.log_path("up"))?);
+        return Ok(());
     }
     let lock = CellLock::acquire(&cell.lock_path())?;
     let stop = shutdown.into_flag();
@@ -57,6 +59,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
         supervisor.tend();
         std::thread::sleep(TEND_INTERVAL);
     }
+    announce_end();
     let problems = supervisor.stop();
     drop(lock);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
@@ -100,11 +103,14 @@ fn open_or_create(
         )
         .into());
     }
+    let given = arguments.devices.len() as u64;
+    let count = if given == 0 { u64::from(arguments.drives) } else { given };
+    let cache_bytes = arguments.cache.unwrap_or_else(|| default_cache_bytes(count));
     let new = NewCell {
         drives: arguments.drives,
         devices: arguments.devices.clone(),
         size_bytes: arguments.size,
-        cache_bytes: arguments.cache,
+        cache_bytes,
         host: arguments.host,
         base_port: arguments.base_port,
         protection: arguments.protection.clone(),

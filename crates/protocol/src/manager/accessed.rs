@@ -5,7 +5,7 @@ use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
 use super::{FileHandle, Operation, Procedure};
 use crate::limits::MAX_ACCESSED;
-use crate::wire::{message, put_array, take_array};
+use crate::wire::{Field, message, put_array, take_array};
 
 /// The operation.
 #[derive(Debug)]
@@ -31,18 +31,24 @@ message! {
 /// Arguments (`nasd_accessed_arguments`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessedArguments {
+    /// The root of the volume that all of them are of.
+    pub root: FileHandle,
     /// At most [`MAX_ACCESSED`].
     pub accessed: Vec<FileAccess>,
 }
 
 impl XdrEncode for AccessedArguments {
     fn encode(&self, out: &mut Encoder) {
+        self.root.put(out);
         put_array(&self.accessed, out);
     }
 }
 
 impl XdrDecode for AccessedArguments {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(AccessedArguments { accessed: take_array(input, MAX_ACCESSED)? })
+        Ok(AccessedArguments {
+            root: Field::take(input)?,
+            accessed: take_array(input, MAX_ACCESSED)?,
+        })
     }
 }

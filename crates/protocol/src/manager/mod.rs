@@ -1,12 +1,15 @@
 //! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
 
 pub mod accessed;
+pub mod attach;
 pub mod cell_status;
 pub mod create;
 pub mod enroll;
+pub mod events;
 pub mod file;
 pub mod getattr;
 pub mod link;
+pub mod lock;
 pub mod lookup;
 pub mod mint;
 pub mod mkdir;
@@ -26,17 +29,26 @@ pub mod status;
 pub mod symlink;
 pub mod unlink;
 pub mod volume;
+pub mod volumes;
 pub mod xattr;
 
 use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
 pub use accessed::{Accessed, AccessedArguments, FileAccess};
+pub use attach::{
+    Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
+};
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};
+pub use events::{Event, Events, EventsArguments, EventsPage};
 pub use file::{Device, Extended, File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
+pub use lock::{
+    HeldLock, InTheWay, Lock, LockAnswer, LockArguments, LockKind, LockMode, TestLock, Unlock,
+    UnlockArguments,
+};
 pub use lookup::{Lookup, LookupArguments};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
@@ -56,6 +68,9 @@ pub use status::ManagerStatus;
 pub use symlink::{Symlink, SymlinkArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
+pub use volumes::{
+    ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts, VolumeSummary, Volumes,
+};
 pub use xattr::{
     Getxattr, Listxattr, Removexattr, Setxattr, SetxattrArguments, XattrArguments, XattrFlags,
     XattrNames, XattrValue,
@@ -112,18 +127,38 @@ xdr_enum! {
         Enroll = 19,
         /// A new certificate for a member's.
         Renew = 20,
+        /// Which volumes the cell has.
+        Volumes = 40,
+        /// Where a volume lies, and how much it takes there.
+        Volumeparts = 41,
+        /// Read the cell's table of volumes anew.
+        Reloadvolumes = 42,
+        /// Begin a session.
+        Attach = 60,
+        /// End a session.
+        Detach = 61,
+        /// Be told what a client should know.
+        Events = 62,
+        /// Removed files are not open any more.
+        Closed = 63,
+        /// Take a lock.
+        Lock = 64,
+        /// Let go of locks.
+        Unlock = 65,
+        /// Who would be in the way of a lock.
+        TestLock = 66,
         /// Make a named pipe, a socket's name or a device's.
-        Mknod = 60,
+        Mknod = 80,
         /// Read an extended attribute.
-        Getxattr = 61,
+        Getxattr = 81,
         /// Set an extended attribute.
-        Setxattr = 62,
+        Setxattr = 82,
         /// Tell the names of extended attributes.
-        Listxattr = 63,
+        Listxattr = 83,
         /// Remove an extended attribute.
-        Removexattr = 64,
+        Removexattr = 84,
         /// Tell when files were read.
-        Accessed = 65,
+        Accessed = 85,
     }
 }
 

@@ -11,7 +11,9 @@ use nasd_protocol::drive::{
     AuditKind, BatchKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey,
     PartitionState,
 };
-use nasd_protocol::manager::{Extended, FileType, ManagerStatus, RenameFlags, XattrFlags};
+use nasd_protocol::manager::{
+    Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, XattrFlags,
+};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
 
@@ -88,7 +90,10 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_SYMLINK", limits::MAX_SYMLINK_BYTES as u64),
         ("NASD_MAX_ADDRESS", limits::MAX_ADDRESS_BYTES as u64),
         ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
+        ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
+        ("NASD_MAX_CLAIMS", limits::MAX_CLAIMS as u64),
+        ("NASD_MAX_EVENTS", limits::MAX_EVENTS as u64),
         ("NASD_MAX_TOKEN", limits::MAX_TOKEN_BYTES as u64),
         ("NASD_MAX_PUBLIC_KEY", limits::MAX_PUBLIC_KEY_BYTES as u64),
         ("NASD_MAX_CERTIFICATE", limits::MAX_CERTIFICATE_BYTES as u64),
@@ -153,6 +158,16 @@ fn other_enumerations_are_those_of_the_specification() {
     let targets = [SeekTarget::Data, SeekTarget::Hole];
     let number = |target| target as u32;
     assert_eq!(enumeration(&spec, "nasd_seek_target"), numbered("NASD_SEEK", &targets, number));
+    for (name, numbers) in [
+        ("nasd_lock_kind", numbered("NASD_LOCK", LockKind::ALL, u32::from)),
+        ("nasd_lock_mode", numbered("NASD_LOCK", LockMode::ALL, u32::from)),
+    ] {
+        assert_eq!(enumeration(&spec, name), numbers);
+    }
+    let numbers =
+        |name| -> Vec<u64> { enumeration(&spec, name).iter().map(|(_, number)| *number).collect() };
+    assert_eq!(numbers("nasd_event_kind"), [1, 2, 3], "as the samples have them");
+    assert_eq!(numbers("nasd_lock_outcome"), [0, 1, 2], "as the samples have them");
     let shown = enumeration(&spec, "nasd_shown");
     assert_eq!(
         shown.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
@@ -160,7 +175,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 13, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 17, "one is not checked");
 }
 
 #[test]
@@ -240,6 +255,7 @@ fn operations_have_the_types_of_the_specification() {
         Setpartition Initialize Setdrivekey Setdrive Audit Private Batch);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Mknod Getxattr
-        Setxattr Listxattr Removexattr Accessed);
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
+        VolumeParts ReloadVolumes Attach Detach Events Closed Lock Unlock TestLock
+        Mknod Getxattr Setxattr Listxattr Removexattr Accessed);
 }

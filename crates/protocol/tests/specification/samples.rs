@@ -16,14 +16,16 @@ use nasd_protocol::drive::{
     SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
-    AccessedArguments, CellStatus, CreateFileArguments, Device, DirectoryEntry, DirectoryPage,
-    DriveAddress, DriveStatus, EnrollArguments, Enrolled, Extended, File, FileAccess,
-    FileAttributes, FileHandle, FileType, IssuedCapability, LinkArguments, LookupArguments,
-    ManagerStatus, MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode,
-    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
-    SpaceInformation, SymlinkArguments, UnlinkArguments, Volume, WorkingKeyState, XattrArguments,
-    XattrFlags, XattrNames, XattrValue,
+    AccessedArguments, AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments,
+    DetachArguments, Device, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
+    EnrollArguments, Enrolled, Event, EventsArguments, EventsPage, Extended, File, FileAccess,
+    FileAttributes, FileHandle, FileType, HeldLock, InTheWay, IssuedCapability, LinkArguments,
+    LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments,
+    Minted, MkdirArguments, MknodArguments, Name, NewMode, ReaddirArguments, ReloadArguments,
+    RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation, SetFileArguments,
+    SetFileAttributes, SetxattrArguments, SpaceInformation, SymlinkArguments, UnlinkArguments,
+    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
+    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -87,6 +89,8 @@ pub fn all_samples() -> Vec<Sample> {
         administration(),
         drive_results(),
         manager_arguments(),
+        extended_arguments(),
+        session_samples(),
         manager_results(),
     ]
     .into_iter()
@@ -559,6 +563,20 @@ fn manager_arguments() -> Vec<Sample> {
         set(SetFileAttributes::default()),
         message("nasd_create_file_arguments", &create),
         message("nasd_mkdir_arguments", &mkdir),
+        message("nasd_symlink_arguments", &symlink),
+        message("nasd_unlink_arguments", &UnlinkArguments { directory, name: name("x") }),
+        message("nasd_rename_arguments", &rename),
+        message("nasd_link_arguments", &link),
+        message("nasd_readdir_arguments", &readdir),
+        message("nasd_mint_arguments", &mint),
+    ]
+}
+
+/// Of special files, extended attributes and access times.
+fn extended_arguments() -> Vec<Sample> {
+    let directory = handle();
+    let mode = NewMode { mode: n32("mode"), umask: n32("umask") };
+    vec![
         message(
             "nasd_mknod_arguments",
             &MknodArguments {
@@ -582,15 +600,67 @@ fn manager_arguments() -> Vec<Sample> {
         message(
             "nasd_accessed_arguments",
             &AccessedArguments {
+                root: handle(),
                 accessed: vec![FileAccess { file: handle(), time: time("time") }; 2],
             },
         ),
-        message("nasd_symlink_arguments", &symlink),
-        message("nasd_unlink_arguments", &UnlinkArguments { directory, name: name("x") }),
-        message("nasd_rename_arguments", &rename),
-        message("nasd_link_arguments", &link),
-        message("nasd_readdir_arguments", &readdir),
-        message("nasd_mint_arguments", &mint),
+    ]
+}
+
+fn held_lock() -> HeldLock {
+    HeldLock {
+        file: handle(),
+        kind: LockKind::Flock,
+        owner: n("owner"),
+        first: n("first"),
+        last: n("last"),
+        mode: LockMode::Exclusive,
+        process: n32("process"),
+    }
+}
+
+fn session_samples() -> Vec<Sample> {
+    let client = n("client");
+    let attach = AttachArguments { client, locks: vec![held_lock(); 2], open: vec![handle(); 3] };
+    let closed = ClosedArguments { client, files: vec![handle(); 2] };
+    let events = EventsArguments { client, seen: n("seen"), open: vec![handle()], wait: true };
+    let lock = LockArguments { client, lock: held_lock(), wait: true };
+    let unlock = UnlockArguments {
+        client,
+        file: handle(),
+        kind: LockKind::Posix,
+        owner: n("owner"),
+        first: n("first"),
+        last: n("last"),
+        only_waiting: true,
+    };
+    let attached =
+        Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
+    let page = EventsPage {
+        first: n("first"),
+        events: vec![
+            Event::Removed(handle()),
+            Event::LockFree(handle(), LockKind::Posix),
+            Event::DirectoryChanged(handle()),
+        ],
+    };
+    let answer = |answer| result::<_, ManagerStatus>("nasd_lock_result", &Ok(answer));
+    let in_the_way =
+        |lock| result::<_, ManagerStatus>("nasd_test_lock_result", &Ok(InTheWay(lock)));
+    vec![
+        message("nasd_attach_arguments", &attach),
+        message("nasd_detach_arguments", &DetachArguments { client }),
+        message("nasd_closed_arguments", &closed),
+        message("nasd_events_arguments", &events),
+        message("nasd_lock_arguments", &lock),
+        message("nasd_unlock_arguments", &unlock),
+        result::<_, ManagerStatus>("nasd_attach_result", &Ok(attached)),
+        result::<_, ManagerStatus>("nasd_events_result", &Ok(page)),
+        answer(LockAnswer::Granted),
+        answer(LockAnswer::Denied(held_lock())),
+        answer(LockAnswer::Queued(held_lock())),
+        in_the_way(None),
+        in_the_way(Some(held_lock())),
     ]
 }
 
@@ -630,6 +700,24 @@ fn rotation() -> Rotation {
     Rotation { drives: vec![state, state] }
 }
 
+fn volume_list() -> VolumeList {
+    let volume = |text, serving| VolumeSummary { name: name(text), serving };
+    VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
+}
+
+fn volume_parts() -> VolumePartList {
+    let part = VolumePart {
+        drive: DriveId(n("drive")),
+        partition: PartitionId(n32("partition")),
+        reachable: true,
+        quota_bytes: n("quota_bytes"),
+        used_bytes: n("used_bytes"),
+        free_bytes: n("free_bytes"),
+        objects: n("objects"),
+    };
+    VolumePartList { parts: vec![part, part] }
+}
+
 fn manager_results() -> Vec<Sample> {
     let address = DriveAddress {
         drive: DriveId(n("drive")),
@@ -655,7 +743,10 @@ fn manager_results() -> Vec<Sample> {
         free_bytes: n("free_bytes"),
         files: n("files"),
     };
+    let (volumes, parts) = (volume_list(), volume_parts());
     vec![
+        result::<_, ManagerStatus>("nasd_volume_list_result", &Ok(volumes)),
+        result::<_, ManagerStatus>("nasd_volume_part_list_result", &Ok(parts)),
         result::<_, ManagerStatus>("nasd_file_result", &Ok(file())),
         result::<File, _>("nasd_file_result", &Err(ManagerStatus::Access)),
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),

@@ -1,0 +1,388 @@
+//! The volumes that a manager serves: each with its own partitions, keys and name space.
+//!
+//! The cell's first volume is always there, and without it nothing is served. Further ones are written
+//! down in a table ([`crate::config::VolumeTable`]), come and go while the manager runs, and
+//! don't wait for each other: one whose root's drive is away is tried again with the housekeeping.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use nasd_protocol::drive::PartitionControl;
+use nasd_protocol::limits::MAX_VOLUMES;
+use nasd_protocol::manager::{
+    DriveAddress, ManagerStatus, Name, Procedure, VolumePart, VolumePartList, VolumeSummary,
+    WorkingKeyState,
+};
+use nasd_types::{DriveId, PartitionId};
+use nasd_xdr::Decoder;
+
+use crate::config::{DriveConfig, ManagerConfig, TableError};
+use crate::keys::WorkingKeys;
+use crate::mint::MintOptions;
+use crate::namespace::{Namespace, NamespaceOptions, Outcome, StartError};
+use crate::objects::ObjectStore;
+use crate::objects::remote::RemoteDrives;
+use crate::rotation::Rotation;
+use crate::server::ServerError;
+
+/// How long a capability to be handed on is good at most where working keys are not changed by
+/// schedule. Else it is the interval: a key that is replaced lives for one more as the previous one.
+const LONGEST_WITHOUT_ROTATION: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// One volume.
+pub(crate) struct Volume {
+    name: Name,
+    drives: Vec<DriveAddress>,
+    objects: Arc<dyn ObjectStore>,
+    rotation: Option<Rotation>,
+    options: NamespaceOptions,
+    /// Once it could be opened.
+    names: OnceLock<Arc<Namespace>>,
+}
+
+impl Volume {
+    /// Over drives, whose keys are changed if somebody keeps them.
+    fn remote(config: &ManagerConfig) -> Volume {
+        let keys = working_keys(config);
+        let drives = Arc::new(RemoteDrives::new(config, Arc::clone(&keys)));
+        let rotation = config
+            .keeper
+            .as_ref()
+            .map(|_| Rotation::new(Arc::clone(&drives), config.rotation_interval));
+        Volume::new(drives, rotation, keys, config)
+    }
+
+    fn new(
+        objects: Arc<dyn ObjectStore>,
+        rotation: Option<Rotation>,
+        keys: Arc<WorkingKeys>,
+        config: &ManagerConfig,
+    ) -> Volume {
+        Volume {
+            name: config.volume.clone(),
+            drives: config.drives.iter().map(drive_address).collect(),
+            objects,
+            rotation,
+            options: namespace_options(config, keys),
+            names: OnceLock::new(),
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Its drives, as clients are told of them.
+    pub(crate) fn drives(&self) -> &[DriveAddress] {
+        &self.drives
+    }
+
+    /// Opens the name space, unless it is. Callers must not be several at a time.
+    fn open(&self) -> Result<&Arc<Namespace>, StartError> {
+        if let Some(names) = self.names.get() {
+            return Ok(names);
+        }
+        let names = Namespace::open(Arc::clone(&self.objects), self.options.clone())?;
+        Ok(self.names.get_or_init(|| Arc::new(names)))
+    }
+
+    fn open_or_wait(&self) {
+        if let Err(error) = self.open() {
+            tracing::warn!(volume = %self.name, %error, "the volume is not served yet");
+        }
+    }
+
+    fn served(&self) -> Outcome<Arc<Namespace>> {
+        self.names.get().cloned().ok_or(ManagerStatus::Unavailable)
+    }
+
+    fn has(&self, drive: DriveId, partition: PartitionId) -> bool {
+        self.objects.partition(drive) == Some(partition)
+    }
+
+    /// Whether it has the same name and partitions as another.
+    fn is_same(&self, other: &Volume) -> bool {
+        let drives = |volume: &Volume| volume.objects.drives();
+        self.name == other.name
+            && drives(self) == drives(other)
+            && drives(self)
+                .into_iter()
+                .all(|drive| self.objects.partition(drive) == other.objects.partition(drive))
+    }
+}
+
+/// All volumes.
+pub(crate) struct Volumes {
+    first: Arc<Namespace>,
+    /// The first one first.
+    list: RwLock<Vec<Arc<Volume>>>,
+    /// Of the first, and what all have in common.
+    config: ManagerConfig,
+    /// Held while volumes are opened or the table is read.
+    turn: Mutex<()>,
+}
+
+impl fmt::Debug for Volumes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.list().iter().map(|volume| volume.name.clone())).finish()
+    }
+}
+
+impl Volumes {
+    /// Opens the volume of a configuration, waiting for its home, and those in its table.
+    ///
+    /// # Errors
+    /// `Config`, `Start` or `Table`.
+    pub(crate) fn open(config: &ManagerConfig) -> Result<Volumes, ServerError> {
+        config.check()?;
+        let volumes = Volumes::with_first(Volume::remote(config), config)?;
+        volumes.reload()?;
+        Ok(volumes)
+    }
+
+    /// One volume over any objects, whose working keys never change.
+    ///
+    /// # Errors
+    /// `Start`.
+    pub(crate) fn over(
+        objects: Arc<dyn ObjectStore>,
+        config: &ManagerConfig,
+    ) -> Result<Volumes, StartError> {
+        Volumes::with_first(Volume::new(objects, None, working_keys(config), config), config)
+    }
+
+    fn with_first(first: Volume, config: &ManagerConfig) -> Result<Volumes, StartError> {
+        Ok(Volumes {
+            first: Arc::clone(first.open()?),
+            list: RwLock::new(vec![Arc::new(first)]),
+            config: config.clone(),
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// The name space of the first volume.
+    pub(crate) fn first(&self) -> &Arc<Namespace> {
+        &self.first
+    }
+
+    /// The name of the first volume.
+    pub(crate) fn first_name(&self) -> Name {
+        self.config.volume.clone()
+    }
+
+    /// The objects of the first volume, which every drive of the cell has a partition for.
+    pub(crate) fn first_objects(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.first_volume().objects)
+    }
+
+    fn first_volume(&self) -> Arc<Volume> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(list.first().expect("invariant: the first volume is always there"))
+    }
+
+    fn list(&self) -> Vec<Arc<Volume>> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The volume of that name, the empty one being the first's, and its name space.
+    pub(crate) fn served(&self, name: &Name) -> Outcome<(Arc<Volume>, Arc<Namespace>)> {
+        let volume = self.find(name)?;
+        let names = volume.served()?;
+        Ok((volume, names))
+    }
+
+    /// The name space of the volume of that name.
+    pub(crate) fn named(&self, name: &Name) -> Outcome<Arc<Namespace>> {
+        self.served(name).map(|(_, names)| names)
+    }
+
+    fn find(&self, name: &Name) -> Outcome<Arc<Volume>> {
+        if name.as_bytes().is_empty() {
+            return Ok(self.first_volume());
+        }
+        let found = self.list().into_iter().find(|volume| volume.name == *name);
+        found.ok_or(ManagerStatus::NotFound)
+    }
+
+    /// The name space that a call is about: arguments of procedures about files begin with a
+    /// handle. One that is of no volume is refused by whichever looks at it, as are arguments that
+    /// make no sense.
+    pub(crate) fn of_arguments(
+        &self,
+        procedure: Procedure,
+        arguments: &[u8],
+    ) -> Outcome<Arc<Namespace>> {
+        let place = if begins_with_handle(procedure) { first_place(arguments) } else { None };
+        let Some((drive, partition)) = place else { return Ok(Arc::clone(&self.first)) };
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        match list.iter().find(|volume| volume.has(drive, partition)) {
+            Some(volume) => volume.served(),
+            None => Ok(Arc::clone(&self.first)),
+        }
+    }
+
+    /// Which there are.
+    pub(crate) fn summaries(&self) -> Vec<VolumeSummary> {
+        let summary = |volume: &Arc<Volume>| VolumeSummary {
+            name: volume.name.clone(),
+            serving: volume.names.get().is_some(),
+        };
+        self.list().iter().map(summary).collect()
+    }
+
+    /// What a volume has on each of its drives, all asked at the same time.
+    pub(crate) fn parts(&self, name: &Name) -> Outcome<VolumePartList> {
+        let volume = self.find(name)?;
+        let objects = &volume.objects;
+        let parts = std::thread::scope(|scope| {
+            let ask = |drive: DriveId| {
+                (drive, scope.spawn(move || objects.partition_control(drive).ok()))
+            };
+            let asked: Vec<_> = objects.drives().into_iter().map(ask).collect();
+            let told = asked.into_iter().filter_map(|(drive, answer)| {
+                let partition = objects.partition(drive)?;
+                Some(part(drive, partition, answer.join().ok().flatten()))
+            });
+            told.collect()
+        });
+        Ok(VolumePartList { parts })
+    }
+
+    /// Reads the table anew: volumes that are in it no more are not served when this returns, new
+    /// ones are made, and the others go on.
+    ///
+    /// # Errors
+    /// What the table says; then all stays as it was.
+    pub(crate) fn reload(&self) -> Result<(), TableError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(table) = &self.config.table else { return Ok(()) };
+        let told = table.volumes()?;
+        if told.len() >= MAX_VOLUMES {
+            return Err(TableError(format!("a cell has at most {MAX_VOLUMES} volumes")));
+        }
+        let present = self.list();
+        let mut next = vec![self.first_volume()];
+        for config in &told {
+            let config = self.config.of_volume(config);
+            config.check().map_err(|error| TableError(format!("{}: {error}", config.volume)))?;
+            let volume = Volume::remote(&config);
+            if next.iter().any(|other| other.name == volume.name) {
+                return Err(TableError(format!("there are two volumes `{}`", volume.name)));
+            }
+            let known = present.iter().find(|known| known.is_same(&volume));
+            next.push(known.cloned().unwrap_or_else(|| Arc::new(volume)));
+        }
+        for volume in &next {
+            volume.open_or_wait();
+        }
+        *self.list.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// What is due in all volumes; those that could not be opened are tried again.
+    pub(crate) fn keep_house(&self) {
+        for volume in self.list() {
+            if volume.names.get().is_none() {
+                let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                volume.open_or_wait();
+            }
+            if let Some(names) = volume.names.get() {
+                names.keep_house();
+            }
+        }
+    }
+
+    /// Changes every working key that is due.
+    pub(crate) fn tend_keys(&self) {
+        for volume in self.list() {
+            if let Some(rotation) = &volume.rotation {
+                rotation.tend();
+            }
+        }
+    }
+
+    /// Changes the working keys of all volumes, also of those that wait to be served. What is told of
+    /// a drive has the number of the first volume's key, and is done when all are.
+    pub(crate) fn rotate(&self, at_once: bool) -> Outcome<Vec<WorkingKeyState>> {
+        let mut told: Vec<WorkingKeyState> = Vec::new();
+        for volume in self.list() {
+            let rotation = volume.rotation.as_ref().ok_or(ManagerStatus::Invalid)?;
+            let states = rotation.rotate(at_once).map_err(|error| {
+                tracing::error!(volume = %volume.name, %error, "the working keys are not changed");
+                ManagerStatus::Io
+            })?;
+            for state in states {
+                match told.iter_mut().find(|known| known.drive == state.drive) {
+                    Some(known) => known.done &= state.done,
+                    None => told.push(state),
+                }
+            }
+        }
+        Ok(told)
+    }
+}
+
+fn part(drive: DriveId, partition: PartitionId, told: Option<PartitionControl>) -> VolumePart {
+    VolumePart {
+        drive,
+        partition,
+        reachable: told.is_some(),
+        quota_bytes: told.map_or(0, |told| told.summary.quota_bytes),
+        used_bytes: told.map_or(0, |told| told.summary.used_bytes),
+        free_bytes: told.map_or(0, |told| told.free_bytes),
+        objects: told.map_or(0, |told| told.summary.objects),
+    }
+}
+
+/// Whether a procedure is about a file.
+fn begins_with_handle(procedure: Procedure) -> bool {
+    !matches!(
+        procedure,
+        Procedure::Null
+            | Procedure::Volume
+            | Procedure::Space
+            | Procedure::Status
+            | Procedure::Rotate
+            | Procedure::Reload
+            | Procedure::Enroll
+            | Procedure::Renew
+            | Procedure::Volumes
+            | Procedure::Volumeparts
+            | Procedure::Reloadvolumes
+    )
+}
+
+/// Drive and partition of the handle at the beginning.
+fn first_place(arguments: &[u8]) -> Option<(DriveId, PartitionId)> {
+    let mut input = Decoder::new(arguments);
+    Some((DriveId(input.u64().ok()?), PartitionId(input.u32().ok()?)))
+}
+
+/// A drive, as clients are told of it.
+pub(crate) fn drive_address(drive: &DriveConfig) -> DriveAddress {
+    DriveAddress { drive: drive.id, address: drive.address.clone(), index: drive.index }
+}
+
+fn working_keys(config: &ManagerConfig) -> Arc<WorkingKeys> {
+    let keys = config.drives.iter().map(|drive| (drive.id, drive.keys.clone()));
+    Arc::new(WorkingKeys::new(keys, config.keeper.clone()))
+}
+
+fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> NamespaceOptions {
+    NamespaceOptions {
+        cell: config.cell,
+        volume: config.volume.as_bytes().to_vec(),
+        home: config.home,
+        root: config.root,
+        keys,
+        mint: MintOptions {
+            lifetime: config.capability_lifetime,
+            longest_lifetime: config.rotation_interval.unwrap_or(LONGEST_WITHOUT_ROTATION),
+            minimum_protection: config.protection,
+        },
+        directory_cache_bytes: config.directory_cache_bytes,
+        record_cache_entries: config.record_cache_entries,
+    }
+}

@@ -1,0 +1,107 @@
+//! `volumes`, `volumeparts`, `reloadvolumes`: which volumes a cell has, and what each takes on the drives.
+
+use nasd_types::{DriveId, PartitionId};
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
+
+use super::{Name, Operation, Procedure};
+use crate::limits::{MAX_DRIVES, MAX_VOLUMES};
+use crate::wire::{message, put_array, take_array};
+
+/// The operation: which volumes there are.
+#[derive(Debug)]
+pub enum Volumes {}
+
+impl Operation for Volumes {
+    const PROCEDURE: Procedure = Procedure::Volumes;
+    type Arguments = ();
+    type Reply = VolumeList;
+}
+
+/// The operation: where a volume lies, by its name; the empty name is that of the cell's first.
+#[derive(Debug)]
+pub enum VolumeParts {}
+
+impl Operation for VolumeParts {
+    const PROCEDURE: Procedure = Procedure::Volumeparts;
+    type Arguments = Name;
+    type Reply = VolumePartList;
+}
+
+/// The operation: reads the cell's table of volumes anew. Only administrators may ask for it.
+#[derive(Debug)]
+pub enum ReloadVolumes {}
+
+impl Operation for ReloadVolumes {
+    const PROCEDURE: Procedure = Procedure::Reloadvolumes;
+    type Arguments = ();
+    type Reply = VolumeList;
+}
+
+message! {
+    /// A volume of the cell (`nasd_volume_summary`).
+    pub struct VolumeSummary {
+        /// Its name.
+        pub name: Name,
+        /// Whether it is served. One that is not waits for the drive that its root is on.
+        pub serving: bool,
+    }
+}
+
+/// The answer (`nasd_volume_list`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeList {
+    /// The cell's volumes, at most [`MAX_VOLUMES`]; its first one first.
+    pub volumes: Vec<VolumeSummary>,
+}
+
+impl XdrEncode for VolumeList {
+    fn encode(&self, out: &mut Encoder) {
+        put_array(&self.volumes, out);
+    }
+}
+
+impl XdrDecode for VolumeList {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(VolumeList { volumes: take_array(input, MAX_VOLUMES)? })
+    }
+}
+
+message! {
+    /// What a volume has on one drive (`nasd_volume_part`).
+    #[derive(Copy)]
+    pub struct VolumePart {
+        /// The drive.
+        pub drive: DriveId,
+        /// The volume's partition there.
+        pub partition: PartitionId,
+        /// Whether the drive has answered; the numbers are 0 if not.
+        pub reachable: bool,
+        /// Bytes that the partition may take; all ones for no limit.
+        pub quota_bytes: u64,
+        /// Bytes that it takes.
+        pub used_bytes: u64,
+        /// Bytes that it could take yet: within the quota, and what the drive has.
+        pub free_bytes: u64,
+        /// Objects in it: files, directories, and two that the manager keeps on the home drive.
+        pub objects: u64,
+    }
+}
+
+/// The answer (`nasd_volume_part_list`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePartList {
+    /// The volume's partitions, at most [`MAX_DRIVES`].
+    pub parts: Vec<VolumePart>,
+}
+
+impl XdrEncode for VolumePartList {
+    fn encode(&self, out: &mut Encoder) {
+        put_array(&self.parts, out);
+    }
+}
+
+impl XdrDecode for VolumePartList {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(VolumePartList { parts: take_array(input, MAX_DRIVES)? })
+    }
+}
