@@ -10,10 +10,10 @@ use nasd_types::{Attributes, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
-    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, DirectoryPage, EventsArguments,
-    EventsPage, File, FileHandle, HeldLock, IssuedCapability, LockAnswer, LockArguments, Name,
-    ReadOutcome, RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume,
-    Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
+    EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
+    IssuedCapability, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
+    SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -73,7 +73,7 @@ pub trait Names: Send + Sync + 'static {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError>;
     /// A directory.
@@ -82,7 +82,7 @@ pub trait Names: Send + Sync + 'static {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError>;
     /// A symbolic link; its target is the data of its object.
     fn symlink(
@@ -112,6 +112,47 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         name: &Name,
     ) -> Result<File, ClerkError>;
+    /// A named pipe, a socket's name, a device's, or a regular file.
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        node: (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError>;
+    /// The value of an extended attribute.
+    fn getxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError>;
+    /// Sets an extended attribute.
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError>;
+    /// The names of extended attributes, each with a zero byte behind it.
+    fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError>;
+    /// Removes an extended attribute.
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError>;
+    /// Tells when files of the volume with this root were read.
+    fn accessed(
+        &self,
+        caller: &Caller,
+        root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClerkError>;
     /// Entries after `cookie`; 0 starts.
     fn readdir(
         &self,

@@ -19,8 +19,9 @@ use crate::session::{LockRequest, Session};
 use crate::settings::Settings;
 use crate::wire::{
     Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, HeldLock,
-    ManagerStatus, Name, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
+    ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
 };
+use crate::xattrs::XattrCache;
 
 /// Symbolic links followed on one path at most.
 const MAX_LINKS: usize = 40;
@@ -42,10 +43,11 @@ fn session_number() -> u64 {
 
 /// The client of one volume. Cheap to share; every method may be called from any thread.
 pub struct Clerk {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     volume: RwLock<Arc<Volume>>,
     paths: NameCache,
     session: Option<Arc<Session>>,
+    pub(crate) xattrs: XattrCache,
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -75,6 +77,7 @@ impl Clerk {
             core,
             volume: RwLock::new(Arc::new(volume)),
             paths: NameCache::default(),
+            xattrs: XattrCache::default(),
             background: Mutex::new(Some(background)),
         })
     }
@@ -107,12 +110,12 @@ impl Clerk {
     }
 
     /// Keeps what came with an answer to a request made at `asked`.
-    fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
+    pub(crate) fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
         Entry { handle: file.handle, attributes: file.attributes }
     }
 
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         ask: impl FnMut(&dyn Names) -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {
@@ -138,7 +141,7 @@ impl Clerk {
     }
 
     /// The manager does not know what is written but not sent.
-    fn with_own_writes(&self, mut entry: Entry) -> Entry {
+    pub(crate) fn with_own_writes(&self, mut entry: Entry) -> Entry {
         if let Some(file) = self.core.open_file(entry.handle) {
             entry.attributes.size = entry.attributes.size.max(file.lock().pending.end());
         }
@@ -211,9 +214,10 @@ impl Clerk {
         caller: &Arc<Caller>,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: impl Into<NewMode>,
         exclusive: bool,
     ) -> Result<Entry, ClerkError> {
+        let mode = mode.into();
         self.make(caller, dir, name, |names| names.create(caller, dir, name, mode, exclusive))
     }
 
@@ -227,8 +231,9 @@ impl Clerk {
         caller: &Arc<Caller>,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: impl Into<NewMode>,
     ) -> Result<Entry, ClerkError> {
+        let mode = mode.into();
         self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))
     }
 
@@ -265,7 +270,7 @@ impl Clerk {
         self.make(caller, dir, name, |names| names.link(caller, file, dir, name))
     }
 
-    fn make(
+    pub(crate) fn make(
         &self,
         caller: &Arc<Caller>,
         dir: FileHandle,
@@ -342,10 +347,11 @@ impl Clerk {
         to: (FileHandle, &Name),
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
-        self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags))?;
+        let outcome =
+            self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags));
         self.core.attributes.expire(to.0);
         self.paths.forget(to.0, to.1);
-        Ok(())
+        outcome
     }
 
     fn change_name(

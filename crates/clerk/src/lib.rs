@@ -33,6 +33,7 @@ mod tests;
 mod walk;
 mod wire;
 mod work_pool;
+mod xattrs;
 
 pub use backend::{Cell, Grant, Names, Objects, Sessions};
 pub use clerk::{Clerk, Entry};

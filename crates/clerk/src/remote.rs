@@ -13,9 +13,10 @@ use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
 use crate::wire::{
-    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, DirectoryPage, EventsArguments,
-    EventsPage, File, FileHandle, HeldLock, LockAnswer, LockArguments, Name, ReadOutcome,
-    RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
+    EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock, LockAnswer,
+    LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -167,7 +168,7 @@ impl Names for RemoteNames {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
         Ok(self.client.create(caller, dir, name.as_bytes(), mode, exclusive)?)
@@ -178,7 +179,7 @@ impl Names for RemoteNames {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError> {
         Ok(self.client.mkdir(caller, dir, name.as_bytes(), mode)?)
     }
@@ -220,6 +221,59 @@ impl Names for RemoteNames {
         name: &Name,
     ) -> Result<File, ClerkError> {
         Ok(self.client.link(caller, file, dir, name.as_bytes())?)
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        node: (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.mknod(caller, dir, name.as_bytes(), node, mode)?)
+    }
+
+    fn getxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError> {
+        Ok(self.client.getxattr(caller, file, name.as_bytes())?)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.setxattr(caller, file, name.as_bytes(), value, flags)?)
+    }
+
+    fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError> {
+        Ok(self.client.listxattr(caller, file)?)
+    }
+
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.removexattr(caller, file, name.as_bytes())?)
+    }
+
+    fn accessed(
+        &self,
+        caller: &Caller,
+        root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClerkError> {
+        Ok(self.client.accessed(caller, root, accessed)?)
     }
 
     fn readdir(

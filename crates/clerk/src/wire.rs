@@ -6,8 +6,9 @@ pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;
 pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
-    AttachArguments, Attached, CellStatus, ClosedArguments, DirectoryEntry, DirectoryPage,
-    DriveAddress, Event, EventsArguments, EventsPage, File, FileAttributes, FileHandle, FileType,
-    HeldLock, IssuedCapability, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name,
-    RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume,
+    AttachArguments, Attached, CellStatus, ClosedArguments, Device, DirectoryEntry, DirectoryPage,
+    DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess, FileAttributes,
+    FileHandle, FileType, HeldLock, IssuedCapability, LockAnswer, LockArguments, LockKind,
+    LockMode, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, XattrFlags,
 };

@@ -136,8 +136,8 @@ impl Tree {
         match entry.attributes.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Errno::EISDIR),
-            // Somebody else has just made it; the kernel looks again and follows it.
-            FileType::Symlink => return Err(Errno::ESTALE),
+            // Somebody else has just made it; the kernel looks again, and follows or opens it.
+            _ => return Err(Errno::ESTALE),
         }
         let ino = self.number(&caller, entry.handle);
         let open_mode = mode_of(flags);

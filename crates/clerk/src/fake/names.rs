@@ -11,9 +11,9 @@ use super::{FIRST_DRIVE, FakeCell};
 use crate::ClerkError;
 use crate::backend::Names;
 use crate::wire::{
-    Caller, CellStatus, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes,
-    FileHandle, FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
-    SpaceInformation, Volume,
+    Caller, CellStatus, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended, File,
+    FileAccess, FileAttributes, FileHandle, FileType, IssuedCapability, ManagerStatus, Name,
+    NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume, XattrFlags,
 };
 
 const PARTITION: PartitionId = PartitionId(1);
@@ -40,6 +40,11 @@ struct Node {
     /// Name to (cookie, file), for directories.
     children: BTreeMap<Name, (u64, FileHandle)>,
     parent: Option<FileHandle>,
+    device: Device,
+    /// How often its attributes were changed.
+    revision: u64,
+    /// Extended attributes, lists like others.
+    extended: BTreeMap<Name, Vec<u8>>,
 }
 
 fn no<T>(status: ManagerStatus) -> Result<T, ClerkError> {
@@ -51,6 +56,15 @@ fn away() -> ClerkError {
 }
 
 impl Node {
+    fn extended(&self) -> Extended {
+        let kind = |name: &Name| match name.as_bytes() {
+            b"system.posix_acl_access" => Extended::ACCESS_ACL,
+            b"system.posix_acl_default" => Extended::DEFAULT_ACL,
+            _ => Extended::ATTRIBUTES,
+        };
+        self.extended.keys().map(kind).fold(Extended::NONE, Extended::with)
+    }
+
     fn allows(&self, caller: &Caller, wanted: u32) -> bool {
         if caller.uid == 0 {
             return true;
@@ -158,6 +172,9 @@ impl FakeCell {
             create_time: time,
             children: BTreeMap::new(),
             parent: None,
+            device: Device::NONE,
+            revision: 0,
+            extended: BTreeMap::new(),
         };
         Ok((FileHandle { drive, partition: PARTITION, object }, node))
     }
@@ -181,6 +198,9 @@ impl FakeCell {
             modify_time: drive.fs_data_modify_time,
             change_time: drive.data_modify_time.max(drive.fs_attribute_modify_time),
             create_time: node.create_time,
+            device: node.device,
+            revision: node.revision,
+            extended: node.extended(),
         };
         Ok(File { handle, attributes, capability: self.mint(node, caller, handle) })
     }
@@ -208,6 +228,28 @@ impl FakeCell {
             key_epoch: 0,
         };
         IssuedCapability { capability, key: SecretKey::new([7; 32]), sealed: None }
+    }
+
+    /// Has two names change places.
+    fn exchange(
+        &self,
+        tree: &mut Tree,
+        (from, moved): ((FileHandle, &Name), FileHandle),
+        (to, other): ((FileHandle, &Name), FileHandle),
+    ) -> Result<(), ClerkError> {
+        if tree.is_below(to.0, moved) || tree.is_below(from.0, other) {
+            return no(ManagerStatus::Invalid);
+        }
+        for (file, old, new, name) in [(moved, from.0, to.0, to.1), (other, to.0, from.0, from.1)] {
+            tree.add(new, name, file)?;
+            if tree.node(file)?.file_type == FileType::Directory {
+                tree.node_mut(old)?.links -= 1;
+                tree.node_mut(new)?.links += 1;
+                tree.node_mut(file)?.parent = Some(new);
+            }
+        }
+        self.touch(from.0)?;
+        self.touch(to.0)
     }
 
     fn touch(&self, handle: FileHandle) -> Result<(), ClerkError> {
@@ -311,6 +353,7 @@ impl Names for FakeCell {
         if changes.size.is_some() && node.file_type != FileType::Regular {
             return no(ManagerStatus::IsDirectory);
         }
+        node.revision += 1;
         node.mode = changes.mode.map_or(node.mode, |mode| mode & 0o7777);
         node.uid = changes.uid.unwrap_or(node.uid);
         node.gid = changes.gid.unwrap_or(node.gid);
@@ -329,11 +372,11 @@ impl Names for FakeCell {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
         self.reach_manager()?;
-        let made = self.make(caller, dir, name, FileType::Regular, mode);
+        let made = self.make(caller, dir, name, FileType::Regular, mode.masked());
         let mut tree = self.tree();
         let handle = match made {
             Err(ClerkError::Manager(ManagerStatus::Exists)) if !exclusive => {
@@ -349,10 +392,10 @@ impl Names for FakeCell {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError> {
         self.reach_manager()?;
-        let handle = self.make(caller, dir, name, FileType::Directory, mode)?;
+        let handle = self.make(caller, dir, name, FileType::Directory, mode.masked())?;
         self.answer(&self.tree(), caller, handle)
     }
 
@@ -416,6 +459,10 @@ impl Names for FakeCell {
         let mut tree = self.tree();
         let moved = tree.find(caller, from.0, from.1, SEARCH | WRITE)?;
         let is_directory = tree.node(moved)?.file_type == FileType::Directory;
+        if flags.is_exchange() {
+            let other = tree.find(caller, to.0, to.1, SEARCH | WRITE)?;
+            return self.exchange(&mut tree, (from, moved), (to, other));
+        }
         if is_directory && tree.is_below(to.0, moved) {
             return no(ManagerStatus::Invalid);
         }
@@ -476,6 +523,96 @@ impl Names for FakeCell {
         drive.set(file.object, None, None, now()).ok_or_else(away)?;
         self.touch(dir)?;
         self.answer(&tree, caller, file)
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        (file_type, device): (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let handle = self.make(caller, dir, name, file_type, mode.masked())?;
+        let mut tree = self.tree();
+        tree.node_mut(handle)?.device = device;
+        self.answer(&tree, caller, handle)
+    }
+
+    fn getxattr(
+        &self,
+        _caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError> {
+        self.reach_manager()?;
+        let value = self.tree().node(file)?.extended.get(name).cloned();
+        value.map_or_else(|| no(ManagerStatus::NoData), Ok)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let node = tree.node_mut(file)?;
+        match node.extended.contains_key(name) {
+            true if flags.is_create() => return no(ManagerStatus::Exists),
+            false if flags.is_replace() => return no(ManagerStatus::NoData),
+            _ => {}
+        }
+        node.extended.insert(name.clone(), value.to_vec());
+        node.revision += 1;
+        let drive = self.find(file.drive)?;
+        drive.set(file.object, None, None, now()).ok_or_else(away)?;
+        self.answer(&tree, caller, file)
+    }
+
+    fn listxattr(&self, _caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError> {
+        self.reach_manager()?;
+        let tree = self.tree();
+        let names = tree.node(file)?.extended.keys();
+        Ok(names.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
+    }
+
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let node = tree.node_mut(file)?;
+        if node.extended.remove(name).is_none() {
+            return no(ManagerStatus::NoData);
+        }
+        node.revision += 1;
+        let drive = self.find(file.drive)?;
+        drive.set(file.object, None, None, now()).ok_or_else(away)?;
+        self.answer(&tree, caller, file)
+    }
+
+    fn accessed(
+        &self,
+        _caller: &Caller,
+        _root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        for access in accessed {
+            if let Ok(node) = tree.node_mut(access.file) {
+                node.access_time = node.access_time.max(access.time.min(now()));
+            }
+        }
+        Ok(())
     }
 
     fn readdir(

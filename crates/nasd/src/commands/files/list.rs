@@ -69,7 +69,9 @@ fn suffix(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Directory => "/",
         FileType::Symlink => "@",
-        FileType::Regular => "",
+        FileType::Fifo => "|",
+        FileType::Socket => "=",
+        FileType::Regular | FileType::BlockDevice | FileType::CharacterDevice => "",
     }
 }
 
@@ -78,6 +80,10 @@ fn type_name(file_type: FileType) -> &'static str {
         FileType::Directory => "directory",
         FileType::Symlink => "symlink",
         FileType::Regular => "file",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::BlockDevice => "block device",
+        FileType::CharacterDevice => "character device",
     }
 }
 
