@@ -1,6 +1,7 @@
 //! What can go wrong, by whose fault it is, and the one table to POSIX errors.
 
 use nasd_client::ClientError;
+use nasd_client::interrupt::Interrupted;
 use nasd_types::DriveId;
 
 use crate::wire::{ManagerStatus, Status};
@@ -22,6 +23,9 @@ pub enum ClerkError {
     /// A drive or the manager was away for longer than the deadline; the text says which.
     #[error("{0}")]
     Unreachable(String),
+    /// Whoever asked does not want to wait any more.
+    #[error("interrupted while waiting")]
+    Interrupted,
     /// A drive or the manager can't be talked with: another version, a wrong digest or
     /// certificate, a clock too far off; the text says which and why.
     #[error("{0}")]
@@ -53,6 +57,7 @@ impl ClerkError {
             ClerkError::Manager(status) | ClerkError::Uncertain(status) => status.errno(),
             ClerkError::Drive(status) => drive_errno(*status),
             ClerkError::Unreachable(_) | ClerkError::Protocol(_) => libc::EIO,
+            ClerkError::Interrupted => libc::EINTR,
             ClerkError::UnknownDrive(_) => libc::ESTALE,
             ClerkError::Access => libc::EACCES,
             ClerkError::NotOpenForThis => libc::EBADF,
@@ -78,6 +83,12 @@ impl ClerkError {
     }
 }
 
+impl From<Interrupted> for ClerkError {
+    fn from(_: Interrupted) -> Self {
+        ClerkError::Interrupted
+    }
+}
+
 impl From<ClientError> for ClerkError {
     fn from(error: ClientError) -> Self {
         match error {
@@ -85,6 +96,7 @@ impl From<ClientError> for ClerkError {
             ClientError::Manager(status) => ClerkError::Manager(status),
             ClientError::Uncertain(status) => ClerkError::Uncertain(status),
             ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
+            ClientError::Interrupted { .. } => ClerkError::Interrupted,
             ClientError::TooLarge { .. } => ClerkError::TooLarge,
             ClientError::Unsettled(_)
             | ClientError::Untrusted { .. }

@@ -9,3 +9,4 @@ pub use nasd_protocol::manager::{
     FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
     SpaceInformation, Volume,
 };
+pub use nasd_types::SeekTarget;

@@ -40,8 +40,8 @@ fn main() -> ExitCode {
 /// Events go to standard error: the members' logs, or the terminal. `NASD_LOG` chooses what is
 /// told, `NASD_LOG=debug` most.
 fn start_log() {
-    let filter = EnvFilter::try_from_env("NASD_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,nasd=info"));
+    let filter =
+        EnvFilter::try_from_env("NASD_LOG").unwrap_or_else(|_| EnvFilter::new("warn,nasd=info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -5,10 +5,12 @@
 mod coherence;
 mod directories;
 mod files;
+mod interrupts;
 mod mapping;
 mod mounting;
 mod names;
 mod removal;
+mod sparse;
 mod speed;
 mod trouble;
 mod world;
