@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use nasd_client::Authority;
-use nasd_types::{Attributes, Protection, Rights, Timestamp};
+use nasd_types::{Attributes, ByteRange, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
     AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
     EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
     IssuedCapability, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
-    SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
+    SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -185,6 +185,15 @@ pub trait Objects: Send + Sync + 'static {
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError>;
     /// The object's attributes.
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError>;
+    /// Makes bytes within the object's length read as zeros, durably, and frees their blocks.
+    fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError>;
+    /// Where data, or a hole, begins at or after `offset`; `None` if not before the object's end.
+    fn seek(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError>;
     /// The time on the clock of the drive that the grant is for, as well as it is known without asking;
     /// this host's before anything was asked.
     fn drive_time(&self, grant: &Grant) -> Timestamp;

@@ -5,6 +5,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nasd_client::interrupt;
+
 /// How often a waiting writer asks again for memory to be freed.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -16,9 +18,14 @@ pub(crate) struct Budget {
     freed: Condvar,
 }
 
-/// The deadline passed before enough was freed.
+/// Why there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exhausted;
+pub(crate) enum Exhausted {
+    /// The deadline passed before enough was freed.
+    Late,
+    /// Whoever asked does not want to wait any more.
+    Interrupted,
+}
 
 impl Budget {
     /// A budget of `limit` bytes.
@@ -47,10 +54,11 @@ impl Budget {
             if !self.fits(*used, bytes) {
                 let now = Instant::now();
                 if now >= deadline {
-                    return Err(Exhausted);
+                    return Err(Exhausted::Late);
                 }
                 let wait = ASK_AGAIN.min(deadline - now);
                 drop(self.freed.wait_timeout(used, wait));
+                interrupt::check().map_err(|_| Exhausted::Interrupted)?;
             }
         }
     }
@@ -100,7 +108,7 @@ mod tests {
         let soon = || Instant::now() + Duration::from_millis(50);
         assert_eq!(budget.reserve(100, soon(), || ()), Ok(()));
         let mut asked = 0;
-        assert_eq!(budget.reserve(1, soon(), || asked += 1), Err(Exhausted));
+        assert_eq!(budget.reserve(1, soon(), || asked += 1), Err(Exhausted::Late));
         assert!(asked > 0);
         assert_eq!(budget.reserve(100, soon(), || budget.release(100)), Ok(()));
     }

@@ -198,8 +198,10 @@ impl Clerk {
             return file.truncate(&self.core, size, set);
         }
         if changes.modify_time.is_some() || changes.modify_time_now {
-            // A failure is kept for those who wrote.
-            let _ = file.sync(&self.core);
+            // Another failure is kept for those who wrote.
+            if let Err(ClerkError::Interrupted) = file.sync(&self.core) {
+                return Err(ClerkError::Interrupted);
+            }
         }
         set().map(|attributes| self.with_own_writes(Entry { handle, attributes }).attributes)
     }

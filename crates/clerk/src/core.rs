@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use nasd_client::interrupt;
 use nasd_types::{DriveId, Protection};
 
 use crate::ClerkError;
@@ -242,7 +243,7 @@ impl Core {
                     renewals += 1;
                 }
                 Err(error) if error.is_momentary() && Instant::now() < deadline => {
-                    std::thread::sleep(pause);
+                    interrupt::pause(pause)?;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(ClerkError::UnknownDrive(_)) if !refreshed => {
@@ -274,7 +275,7 @@ impl Core {
         slot: &Arc<Slot>,
         stale: Option<&Arc<Grant>>,
     ) -> Result<Arc<Grant>, ClerkError> {
-        let _turn = slot.renewal_turn();
+        let _turn = slot.renewal_turn()?;
         if let Some(current) = slot.current()
             && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &current))
         {
@@ -296,7 +297,7 @@ impl Core {
         loop {
             match ask(&*self.names) {
                 Err(error) if error.is_momentary() && Instant::now() < deadline => {
-                    std::thread::sleep(pause);
+                    interrupt::pause(pause)?;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 outcome => return outcome,
@@ -322,7 +323,7 @@ impl Core {
         };
         // Length and times are the drive's to tell, once it has everything. A failure to write is
         // kept for those who wrote.
-        file.drain(self);
+        file.drain(self)?;
         let (answers, pending_end) = {
             let inner = file.lock();
             (inner.answers(), inner.pending.end())

@@ -1,6 +1,7 @@
 //! What can go wrong, by whose fault it is, and the one table to POSIX errors.
 
 use nasd_client::ClientError;
+use nasd_client::interrupt::Interrupted;
 use nasd_types::DriveId;
 
 use crate::wire::{ManagerStatus, Status};
@@ -22,6 +23,9 @@ pub enum ClerkError {
     /// A drive or the manager was away for longer than the deadline; the text says which.
     #[error("{0}")]
     Unreachable(String),
+    /// Whoever asked does not want to wait any more.
+    #[error("interrupted while waiting")]
+    Interrupted,
     /// A drive or the manager can't be talked with: another version, a wrong digest or
     /// certificate, a clock too far off; the text says which and why.
     #[error("{0}")]
@@ -42,9 +46,6 @@ pub enum ClerkError {
     /// The clerk was told to have no session, which locks need.
     #[error("without a session there are no locks between clients")]
     NoSession,
-    /// Whoever waited does not want to any more.
-    #[error("interrupted")]
-    Interrupted,
     /// The offset or length is above what an object can have.
     #[error("beyond the largest possible file")]
     TooLarge,
@@ -92,6 +93,12 @@ impl ClerkError {
     }
 }
 
+impl From<Interrupted> for ClerkError {
+    fn from(_: Interrupted) -> Self {
+        ClerkError::Interrupted
+    }
+}
+
 impl From<ClientError> for ClerkError {
     fn from(error: ClientError) -> Self {
         match error {
@@ -99,6 +106,7 @@ impl From<ClientError> for ClerkError {
             ClientError::Manager(status) => ClerkError::Manager(status),
             ClientError::Uncertain(status) => ClerkError::Uncertain(status),
             ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
+            ClientError::Interrupted { .. } => ClerkError::Interrupted,
             ClientError::TooLarge { .. } => ClerkError::TooLarge,
             ClientError::Unsettled(_)
             | ClientError::Untrusted { .. }

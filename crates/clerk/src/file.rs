@@ -11,17 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nasd_client::interrupt::{self, Interrupted};
 use nasd_types::ByteRange;
 use nasd_types::limits::MAX_OBJECT_BYTES;
 
 use crate::ClerkError;
+use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::core::{Core, Lane};
 use crate::fetched::Fetched;
-use crate::grants::Writer;
+use crate::grants::{Slot, Writer};
 use crate::latch::ErrorLatch;
 use crate::pending::{Outgoing, Pending};
-use crate::wire::{FileHandle, Written};
+use crate::wire::{FileHandle, SeekTarget, Written};
 
 /// Waiting threads look around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -137,10 +139,18 @@ impl FileState {
         self.changed.notify_all();
     }
 
-    /// Waits for a change, for a while.
-    pub(crate) fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+    /// Waits for a change, for a while; or tells that nobody wants to wait any more, once nothing
+    /// has changed for so long.
+    pub(crate) fn wait<'a>(
+        &self,
+        inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, Interrupted> {
         let woken = self.changed.wait_timeout(inner, LOOK_AROUND);
-        woken.unwrap_or_else(PoisonError::into_inner).0
+        let (inner, waited) = woken.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            interrupt::check()?;
+        }
+        Ok(inner)
     }
 
     /// Takes a write of at most a few MiB; it reaches the drive later.
@@ -157,7 +167,11 @@ impl FileState {
         }
         let deadline = core.deadline();
         let make_room = || core.flush_all_of(&self.lane);
-        self.lane.budget.reserve(length, deadline, make_room).map_err(|_| self.away())?;
+        let reserved = self.lane.budget.reserve(length, deadline, make_room);
+        reserved.map_err(|exhausted| match exhausted {
+            Exhausted::Late => self.away(),
+            Exhausted::Interrupted => ClerkError::Interrupted,
+        })?;
         let range = ByteRange::new(offset, length);
         let mut inner = self.lock();
         while inner.gate || inner.pending.is_in_flight(range) {
@@ -166,7 +180,7 @@ impl FileState {
                 self.lane.budget.release(length);
                 return Err(self.away());
             }
-            inner = self.wait(inner);
+            inner = self.wait(inner).inspect_err(|_| self.lane.budget.release(length))?;
         }
         let queued = inner.pending.put(offset, data, writer);
         inner.charged += length;
@@ -183,7 +197,11 @@ impl FileState {
         drop(inner);
         self.submit_sends(core, queued);
         if write_through {
-            self.sync_reporting(core, errors_before)?;
+            match self.sync_reporting(core, errors_before) {
+                // The bytes are taken, and what becomes of them is told later.
+                Err(ClerkError::Interrupted) => return Ok(()),
+                outcome => outcome?,
+            }
             self.lock().write_through = false;
         }
         if much || self.lane.budget.is_tight() {
@@ -210,14 +228,21 @@ impl FileState {
             self.lane.senders.submit(move || {
                 let outgoing = file.lock().pending.take_queued();
                 if let Some(outgoing) = outgoing {
-                    file.send(&core, &outgoing, false);
+                    // Nobody interrupts this thread.
+                    let _ = file.send(&core, &outgoing, false);
                 }
             });
         }
     }
 
-    /// Sends a chunk and deals with the answer.
-    fn send(self: &Arc<Self>, core: &Arc<Core>, outgoing: &Outgoing<Writer>, durable: bool) {
+    /// Sends a chunk and deals with the answer. When that is interrupted, the chunk waits for
+    /// another sender.
+    fn send(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        outgoing: &Outgoing<Writer>,
+        durable: bool,
+    ) -> Result<(), ClerkError> {
         // A durable answer covers what was acknowledged before the request, and nothing later.
         let mark = self.lock().pending.acknowledged();
         let piece = &outgoing.piece;
@@ -228,6 +253,11 @@ impl FileState {
         let mut inner = self.lock();
         let requeued = match answer {
             Ok(written) => note_written(&mut inner, outgoing, &written, durable.then_some(mark)),
+            Err(ClerkError::Interrupted) => {
+                inner.pending.put_back(outgoing);
+                self.after_answer(core, inner, 1);
+                return Err(ClerkError::Interrupted);
+            }
             Err(error) => {
                 inner.pending.drop_failed(outgoing);
                 self.note_failure(core, &mut inner, error);
@@ -235,6 +265,7 @@ impl FileState {
             }
         };
         self.after_answer(core, inner, requeued);
+        Ok(())
     }
 
     fn note_failure(self: &Arc<Self>, core: &Core, inner: &mut Inner, error: ClerkError) {
@@ -263,17 +294,17 @@ impl FileState {
         drop(inner);
         self.notify();
         if requeued > 0 {
-            tracing::info!(handle = ?self.handle, requeued, "the drive was restarted: writing again");
+            tracing::info!(handle = ?self.handle, requeued, "writing again");
             self.submit_sends(core, requeued);
         }
     }
 
     /// Waits until the drive has everything written so far, durably or not. Failures are kept for
     /// those who wrote.
-    pub(crate) fn drain(self: &Arc<Self>, core: &Arc<Core>) {
+    pub(crate) fn drain(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         let mut inner = self.lock();
         if !inner.pending.has_unacknowledged_before(u64::MAX) {
-            return;
+            return Ok(());
         }
         let target = inner.pending.next_id();
         let sealed = inner.pending.seal();
@@ -284,12 +315,13 @@ impl FileState {
             match inner.pending.take_queued() {
                 Some(outgoing) => {
                     drop(inner);
-                    self.send(core, &outgoing, false);
+                    self.send(core, &outgoing, false)?;
                     inner = self.lock();
                 }
-                None => inner = self.wait(inner),
+                None => inner = self.wait(inner)?,
             }
         }
+        Ok(())
     }
 
     /// Makes everything written so far durable. Returns the first failure met on the way; it is
@@ -315,16 +347,16 @@ impl FileState {
             let mut inner = self.lock();
             match next_step(&mut inner, target) {
                 Step::Done => break,
-                Step::Wait => drop(self.wait(inner)),
+                Step::Wait => drop(self.wait(inner)?),
                 Step::Send(outgoing, durable) => {
                     drop(inner);
-                    self.send(core, &outgoing, durable);
+                    self.send(core, &outgoing, durable)?;
                 }
                 Step::Flush => {
                     let mark = inner.pending.acknowledged();
                     let writer = inner.writer.clone();
                     drop(inner);
-                    self.flush(core, writer, mark);
+                    self.flush(core, writer, mark)?;
                 }
             }
         }
@@ -332,12 +364,17 @@ impl FileState {
     }
 
     /// Asks the drive to flush what it acknowledged up to `mark`.
-    fn flush(self: &Arc<Self>, core: &Arc<Core>, writer: Option<Writer>, mark: u64) {
-        let _turn = self.flush_turn.lock().unwrap_or_else(PoisonError::into_inner);
+    fn flush(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        writer: Option<Writer>,
+        mark: u64,
+    ) -> Result<(), ClerkError> {
+        let _turn = interrupt::lock(&self.flush_turn)?;
         if !self.lock().pending.has_retained_to(mark) {
-            return;
+            return Ok(());
         }
-        let Some(writer) = writer else { return };
+        let Some(writer) = writer else { return Ok(()) };
         let answer = core.with_grant(&writer.0, |grant| core.objects.flush(grant));
         let mut inner = self.lock();
         let requeued = match answer {
@@ -345,6 +382,7 @@ impl FileState {
                 inner.pending.release(instance, mark);
                 inner.pending.requeue_other_instances(instance)
             }
+            Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
             Err(error) => {
                 inner.pending.give_up(mark);
                 self.note_failure(core, &mut inner, error);
@@ -352,6 +390,7 @@ impl FileState {
             }
         };
         self.after_answer(core, inner, requeued);
+        Ok(())
     }
 
     /// Begins to make everything durable, unless that is already under way.
@@ -383,27 +422,67 @@ impl FileState {
         size: u64,
         change: impl FnOnce() -> Result<T, ClerkError>,
     ) -> Result<T, ClerkError> {
+        self.alone(core, Some(size), change)
+    }
+
+    /// Frees a part of the file, in order with what is written.
+    pub(crate) fn punch(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        slot: &Arc<Slot>,
+        range: ByteRange,
+    ) -> Result<(), ClerkError> {
+        let punch = || core.with_grant(slot, |grant| core.objects.punch(grant, range));
+        let outcome = self.alone(core, None, punch);
+        core.attributes.expire(self.handle);
+        outcome
+    }
+
+    /// Where data, or a hole, begins next, what was written here included.
+    pub(crate) fn seek(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        slot: &Arc<Slot>,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError> {
+        self.drain(core)?;
+        core.with_grant(slot, |grant| core.objects.seek(grant, offset, target))
+    }
+
+    /// Runs a change that nothing of what is written may pass; `size` is the length that the file
+    /// has then.
+    fn alone<T>(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        size: Option<u64>,
+        change: impl FnOnce() -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
         let deadline = core.deadline();
         let mut inner = self.lock();
         while inner.gate {
             if Instant::now() >= deadline {
                 return Err(self.away());
             }
-            inner = self.wait(inner);
+            inner = self.wait(inner)?;
         }
         inner.gate = true;
         drop(inner);
         // Nothing may be left that could be sent again after the change and make the file grow.
         // A failure is kept for those who wrote; it does not concern the change.
-        let _ = self.sync(core);
-        let outcome = change();
+        let outcome = match self.sync(core) {
+            Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+            _ => change(),
+        };
         let mut inner = self.lock();
         inner.gate = false;
         inner.fetched.clear();
         if outcome.is_ok() {
+            inner.answers += 1;
+        }
+        if let Some(size) = size.filter(|_| outcome.is_ok()) {
             inner.drive_size = size;
             inner.size_told = Instant::now();
-            inner.answers += 1;
         }
         drop(inner);
         self.notify();

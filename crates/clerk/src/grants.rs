@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nasd_client::interrupt::{self, Interrupted};
 use nasd_types::{Protection, Timestamp};
 
 use crate::backend::Grant;
@@ -48,8 +49,8 @@ impl Slot {
     }
 
     /// Waits for the turn to renew: one at a time asks the manager.
-    pub(crate) fn renewal_turn(&self) -> MutexGuard<'_, ()> {
-        self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn renewal_turn(&self) -> Result<MutexGuard<'_, ()>, Interrupted> {
+        interrupt::lock(&self.renewing)
     }
 
     /// Whether the caller should queue a renewal, as its drive's clock shows `now`; says yes to one

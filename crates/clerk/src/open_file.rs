@@ -10,7 +10,7 @@ use crate::file::FileState;
 use crate::grants::{Slot, Writer};
 use crate::latch::Seen;
 use crate::stream::Stream;
-use crate::wire::FileHandle;
+use crate::wire::{FileHandle, SeekTarget};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,15 +145,37 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Makes a part of the file read as zeros, and gives its room back. The length stays.
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`, and whatever the drive or the manager says.
+    pub fn punch(&self, range: ByteRange) -> Result<(), ClerkError> {
+        self.check_mode(self.mode.write)?;
+        self.file.punch(&self.core, &self.reader.slot, range)
+    }
+
+    /// Where data, or a hole, begins at or after `offset`; `None` if not before the file's end.
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`, and whatever the drive or the manager says.
+    pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, ClerkError> {
+        self.check_mode(self.mode.read)?;
+        self.file.seek(&self.core, &self.reader.slot, offset, target)
+    }
+
     /// Makes everything written to the file so far durable (fsync).
     ///
     /// # Errors
     ///
     /// A failure of any write since the last time one was told, once.
     pub fn sync(&self) -> Result<(), ClerkError> {
-        // The failure, if any, is in the latch, where it is found once for each open file.
-        let _ = self.file.sync(&self.core);
-        self.check_errors()
+        match self.file.sync(&self.core) {
+            Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+            // The failure, if any, is in the latch, where it is found once for each open file.
+            _ => self.check_errors(),
+        }
     }
 
     /// What close does: for a file open for writing, as `sync`. May be called many times, as

@@ -414,6 +414,12 @@ impl<W: Clone + PartialEq> Pending<W> {
         self.forget(sent.piece.offset);
     }
 
+    /// Nobody has sent the bytes after all: they wait to be sent.
+    pub(crate) fn put_back(&mut self, taken: &Outgoing<W>) {
+        debug_assert!(self.in_flight.contains(&(taken.id, taken.piece.offset)));
+        self.set_state(taken.piece.offset, State::Queued);
+    }
+
     /// The drive runs as `instance`: what another instance acknowledged must be sent again.
     /// Returns how many chunks that is.
     pub(crate) fn requeue_other_instances(&mut self, instance: u64) -> usize {

@@ -190,7 +190,7 @@ impl FileState {
                     into[filled..filled + data.len()].copy_from_slice(data);
                     filled += data.len();
                 }
-                Found::Fetching => drop(self.wait(inner)),
+                Found::Fetching => drop(self.wait(inner)?),
                 Found::Queued(id, block) => {
                     drop(inner);
                     self.fetch(core, &reader.slot, id, block);

@@ -5,8 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
+use nasd_protocol::Region;
 use nasd_transport::ClientTls;
-use nasd_types::{Attributes, DriveId, Timestamp};
+use nasd_types::{Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
@@ -15,8 +16,8 @@ use crate::settings::Settings;
 use crate::wire::{
     AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
     EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock, LockAnswer,
-    LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SetFileAttributes, SpaceInformation,
-    UnlockArguments, Volume, Written, XattrFlags,
+    LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes,
+    SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -333,6 +334,22 @@ impl Objects for RemoteDrives {
 
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
         Ok(self.client(grant)?.getattr(&grant.authority, grant.handle.name())?)
+    }
+
+    fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
+        let region = Region::single(range.offset, range.length);
+        let client = self.client(grant)?;
+        client.punch(&grant.authority, grant.handle.name(), &[region], true)?;
+        Ok(())
+    }
+
+    fn seek(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError> {
+        Ok(self.client(grant)?.seek(&grant.authority, grant.handle.name(), offset, target)?)
     }
 
     fn drive_time(&self, grant: &Grant) -> Timestamp {

@@ -12,3 +12,4 @@ pub use nasd_protocol::manager::{
     LockMode, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation,
     UnlockArguments, Volume, XattrFlags,
 };
+pub use nasd_types::SeekTarget;

@@ -60,6 +60,15 @@ pub enum ClientError {
         last: Box<TransportError>,
     },
 
+    /// Whoever the call was made for does not want to wait any more. See [`crate::interrupt`].
+    #[error("interrupted while {server} was away")]
+    Interrupted {
+        /// Its address.
+        server: String,
+        /// Whether one of the tries may have been executed.
+        may_have_run: bool,
+    },
+
     /// The two ends don't trust each other's certificates, or can't speak TLS with each other.
     #[error("no secure connection to {server}: {source}")]
     Untrusted {
@@ -152,7 +161,8 @@ impl ClientError {
     /// is taken for the drive's own: see [`ClientError::has_not_run`].
     pub fn may_have_run(&self) -> bool {
         match self {
-            ClientError::Unreachable { may_have_run, .. } => *may_have_run,
+            ClientError::Unreachable { may_have_run, .. }
+            | ClientError::Interrupted { may_have_run, .. } => *may_have_run,
             ClientError::Uncertain(_)
             | ClientError::Unsettled(_)
             | ClientError::Protocol { .. }

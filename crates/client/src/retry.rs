@@ -6,7 +6,7 @@ use std::time::Duration;
 use nasd_protocol::ManagerStatus;
 use tracing::{debug, info, warn};
 
-use crate::{ClientError, Host, TransportError};
+use crate::{ClientError, Host, TransportError, interrupt};
 
 /// How long a call waits for a server that is away. It ends at most one `call_timeout` after the
 /// deadline.
@@ -95,10 +95,13 @@ impl<'a> Tries<'a> {
         }
         server.is_away(&error);
         debug!(address, %error, tries = self.count, "a call failed");
-        if self.wait() {
-            return Ok(());
+        match self.wait() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.give_up(error, server, may_have_run)),
+            Err(interrupt::Interrupted) => {
+                Err(ClientError::Interrupted { server: address.clone(), may_have_run })
+            }
         }
-        Err(self.give_up(error, server, may_have_run))
     }
 
     /// How the call failed whose last try failed so, and of which there is no other.
@@ -124,17 +127,17 @@ impl<'a> Tries<'a> {
     }
 
     /// Waits before the next try; `false`, without a wait, when there may be none.
-    fn wait(&mut self) -> bool {
+    fn wait(&mut self) -> Result<bool, interrupt::Interrupted> {
         let left = self.policy.deadline.saturating_sub(self.taken());
         if left.is_zero() {
-            return false;
+            return Ok(false);
         }
         // Spread by a quarter either way, lest all clients of a drive come back at once.
         let share = 768 + (self.host.random() % 512) as u32;
         let wait = self.backoff * share / 1024;
-        self.host.sleep(wait.min(left));
+        interrupt::pause_with(wait.min(left), |wait| self.host.sleep(wait))?;
         self.backoff = (self.backoff * 2).min(self.policy.longest_backoff);
-        true
+        Ok(true)
     }
 }
 

@@ -57,8 +57,8 @@ impl Interrupts {
     /// Somebody does not want to wait for this request any more.
     pub(crate) fn interrupt(&self, unique: u64) {
         let mut state = self.lock();
-        if let Some(flag) = state.waiting.get(&unique).cloned() {
-            drop(state);
+        if let Some(flag) = state.waiting.get(&unique) {
+            // Under the lock: a wait that ends now must see it, to remember it for the next one.
             flag.set();
             return;
         }

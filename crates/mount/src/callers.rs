@@ -19,24 +19,38 @@ const MAX_CALLERS: usize = 4096;
 const MAX_GROUPS: usize = 65_536;
 
 /// The user of a request, as the kernel tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The thread that asks; 0 if it can't be seen from here.
+    pub(crate) thread: u32,
+    /// Its groups are the thread's own, as of now, and not those of the host's database.
+    pub(crate) exact: bool,
+}
+
+impl Who {
+    /// The same with the thread's own groups.
+    pub(crate) fn exactly(self) -> Self {
+        Who { exact: true, ..self }
+    }
 }
 
 /// Callers met not long ago.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    known: Mutex<HashMap<Who, (Arc<Caller>, Instant)>>,
+    known: Mutex<HashMap<(u32, u32), (Arc<Caller>, Instant)>>,
 }
 
 impl Callers {
     /// The caller, with groups. May have to ask a directory service.
     pub(crate) fn get(&self, who: Who) -> Arc<Caller> {
-        let Who { uid, gid } = who;
+        let Who { uid, gid, thread, exact } = who;
+        if exact && let Some(groups) = groups_of_thread(thread, gid) {
+            return Arc::new(Caller { uid, gid, groups });
+        }
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((caller, since)) = known.get(&who)
+        if let Some((caller, since)) = known.get(&(uid, gid))
             && since.elapsed() < TTL
         {
             return Arc::clone(caller);
@@ -49,9 +63,37 @@ impl Callers {
         if known.len() >= MAX_CALLERS {
             known.clear();
         }
-        known.insert(who, (Arc::clone(&caller), Instant::now()));
+        known.insert((uid, gid), (Arc::clone(&caller), Instant::now()));
         caller
     }
+
+    /// Whether somebody who was refused with the database's groups may fare better with his thread's.
+    pub(crate) fn may_differ(&self, who: Who) -> bool {
+        // Root needs no groups.
+        who.uid != 0 && !who.exact && {
+            let own = groups_of_thread(who.thread, who.gid);
+            own.is_some_and(|own| own != self.get(who).groups)
+        }
+    }
+}
+
+/// The supplementary groups of a thread without `gid`, sorted; `None` if it can't be seen.
+fn groups_of_thread(thread: u32, gid: u32) -> Option<Vec<u32>> {
+    if thread == 0 {
+        return None;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    parse_groups(&status, gid)
+}
+
+fn parse_groups(status: &str, gid: u32) -> Option<Vec<u32>> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    let mut groups: Vec<u32> =
+        line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    groups.retain(|group| *group != gid);
+    groups.sort_unstable();
+    groups.dedup();
+    Some(groups)
 }
 
 /// The groups of the user's name, without `gid`; none for a user without a name. Root needs none.
@@ -61,6 +103,7 @@ fn groups_of(uid: u32, gid: u32) -> Vec<u32> {
     }
     let mut groups = group_list(uid, gid).unwrap_or_default();
     groups.retain(|group| *group != gid);
+    groups.sort_unstable();
     groups
 }
 
@@ -102,11 +145,23 @@ mod tests {
     #[test]
     fn callers_are_remembered() {
         let callers = Callers::default();
-        let get = |uid, gid| callers.get(Who { uid, gid });
+        let who = |uid, gid| Who { uid, gid, thread: 0, exact: false };
+        let get = |uid, gid| callers.get(who(uid, gid));
         let first = get(1, 1);
         assert!(Arc::ptr_eq(&first, &get(1, 1)));
         assert!(!Arc::ptr_eq(&first, &get(1, 2)));
         assert_eq!(get(0, 0).groups, []);
         assert_eq!(get(3_999_999, 7).groups, [], "a user without a name");
+        assert!(!callers.may_differ(who(3_999_999, 7)), "nobody can see the thread");
+    }
+
+    #[test]
+    fn groups_of_a_thread_are_read_from_its_status() {
+        let status = "Name:\tcat\nGroups:\t30 4 100 4 \nNStgid:\t7\n";
+        assert_eq!(parse_groups(status, 100), Some(vec![4, 30]));
+        assert_eq!(parse_groups("Groups:\t \n", 0), Some(vec![]));
+        assert_eq!(parse_groups("Groups:\tx\n", 0), None);
+        assert_eq!(parse_groups("Name:\tcat\n", 0), None);
+        assert!(groups_of_thread(std::process::id(), 0).is_some());
     }
 }

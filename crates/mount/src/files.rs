@@ -10,10 +10,11 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex};
 
 use nasd_clerk::{
-    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, OpenFile, OpenMode,
+    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, OpenFile, OpenMode, SeekTarget,
     SetFileAttributes,
 };
-use nasd_fuse::{Attributes, Errno, Opened, OpenedFlags};
+use nasd_fuse::{Attributes, Errno, Fallocate, Opened, OpenedFlags};
+use nasd_types::ByteRange;
 
 use crate::DataPath;
 use crate::attributes::errno;
@@ -81,10 +82,29 @@ impl OpenedFile {
         })
     }
 
+    /// Where data, or a hole, begins next; of `lseek` with `SEEK_DATA` or `SEEK_HOLE`.
+    pub(crate) fn seek(&self, offset: u64, whence: u32) -> Result<u64, Errno> {
+        let target = match i32::try_from(whence) {
+            Ok(libc::SEEK_DATA) => SeekTarget::Data,
+            Ok(libc::SEEK_HOLE) => SeekTarget::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let found = self.open.seek(offset, target).map_err(|error| errno(&error))?;
+        found.ok_or(Errno::ENXIO)
+    }
+
     /// Makes everything written so far durable.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         self.open.sync().map_err(|error| errno(&error))
     }
+}
+
+fn punch(file: &OpenedFile, start: u64, end: u64) -> Result<(), Errno> {
+    if start >= end {
+        return Ok(());
+    }
+    let range = ByteRange::new(start, end - start);
+    file.open.punch(range).map_err(|error| errno(&error))
 }
 
 impl Tree {
@@ -198,6 +218,43 @@ impl Tree {
             return file.sync();
         }
         Ok(())
+    }
+
+    /// Makes room for a part of a file, or frees it, or makes it zero; of fallocate(2).
+    pub(crate) fn fallocate(
+        &self,
+        who: Who,
+        file: &OpenedFile,
+        asked: &Fallocate,
+    ) -> Result<(), Errno> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+        let end = asked.offset.checked_add(asked.length).ok_or(Errno::EFBIG)?;
+        let caller = self.callers.get(who);
+        let found = self.clerk.getattr_now(&caller, file.open.handle());
+        let size = found.map_err(|error| errno(&error))?.size;
+        let grows = asked.mode & KEEP == 0 && end > size;
+        match asked.mode & !KEEP {
+            libc::FALLOC_FL_ZERO_RANGE => punch(file, asked.offset, end.min(size))?,
+            libc::FALLOC_FL_PUNCH_HOLE if asked.mode == PUNCH => {
+                punch(file, asked.offset, end.min(size))?;
+            }
+            // Nothing is reserved, but what can't be there is refused.
+            0 if end.saturating_sub(size) > 0 => self.check_room(who, end - size)?,
+            0 => {}
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        if grows {
+            // Unlike a change of length, this can't cut off what somebody appends meanwhile.
+            file.open.write(end - 1, &[0]).map_err(|error| errno(&error))?;
+        }
+        self.inodes.written(file.ino, if grows { end } else { 0 });
+        Ok(())
+    }
+
+    fn check_room(&self, who: Who, bytes: u64) -> Result<(), Errno> {
+        let space = self.clerk.space(&self.callers.get(who)).map_err(|error| errno(&error))?;
+        if bytes > space.free_bytes { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     /// What close does: everything written is durable, or the failure is told. A file that nobody

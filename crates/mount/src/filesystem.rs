@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_fuse::{
-    Attributes, AttributesFor, Bytes, Context, Created, Directory, Done, Entry, Errno, Filesystem,
-    InitFlags, Listing, Lock, LockFound, NewName, Opened, OpenedFlags, Payload, Read, Release,
-    Reply, SetAttributes, StatFs, Statx, StatxAsked, Wanted, Write, Written, Xattr,
+    Attributes, AttributesFor, Bytes, Context, Created, Directory, Done, Entry, Errno, Fallocate,
+    Filesystem, InitFlags, Listing, Lock, LockFound, NewName, Offset, Opened, OpenedFlags, Payload,
+    Read, Release, Reply, SetAttributes, StatFs, Statx, StatxAsked, Wanted, Write, Written, Xattr,
 };
 
 use crate::attributes::Changes;
@@ -60,7 +60,7 @@ pub(crate) struct VolumeFilesystem {
 }
 
 fn who(context: &Context) -> Who {
-    Who { uid: context.uid, gid: context.gid }
+    Who { uid: context.uid, gid: context.gid, thread: context.pid, exact: false }
 }
 
 fn entry(attributes: Attributes) -> Entry {
@@ -135,9 +135,12 @@ impl VolumeFilesystem {
         &self,
         context: &Context,
         reply: Reply<Entry>,
-        job: impl FnOnce(&Arc<Tree>) -> Result<Attributes, Errno> + Send + 'static,
+        job: impl Fn(&Arc<Tree>, Who) -> Result<Attributes, Errno> + Send + 'static,
     ) {
-        self.on_names(context, move |tree| reply.send(job(tree).map(entry)));
+        let who = who(context);
+        self.on_names(context, move |tree| {
+            reply.send(tree.with_groups(who, |who| job(tree, who)).map(entry));
+        });
     }
 
     /// Runs an operation on names that has no result.
@@ -145,9 +148,12 @@ impl VolumeFilesystem {
         &self,
         context: &Context,
         reply: Reply<Done>,
-        job: impl FnOnce(&Arc<Tree>) -> Result<(), Errno> + Send + 'static,
+        job: impl Fn(&Arc<Tree>, Who) -> Result<(), Errno> + Send + 'static,
     ) {
-        self.on_names(context, move |tree| reply.send(job(tree).map(|()| Done)));
+        let who = who(context);
+        self.on_names(context, move |tree| {
+            reply.send(tree.with_groups(who, |who| job(tree, who)).map(|()| Done));
+        });
     }
 }
 
@@ -155,7 +161,7 @@ impl Filesystem for VolumeFilesystem {
     fn lookup(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Entry>) {
         let (who, name) = (who(context), name.to_owned());
         self.on_names(context, move |tree| {
-            let found = tree.lookup(who, parent, &name);
+            let found = tree.with_groups(who, |who| tree.lookup(who, parent, &name));
             let nothing = Entry { name_valid: NEGATIVE_TTL, ..Entry::default() };
             reply.send(found.map(|attributes| attributes.map_or(nothing, entry)));
         });
@@ -173,13 +179,15 @@ impl Filesystem for VolumeFilesystem {
         reply: Reply<AttributesFor>,
     ) {
         let who = who(context);
-        self.on_file(context, node, move |tree| answer_attributes(reply, tree.getattr(who, node)));
+        self.on_file(context, node, move |tree| {
+            answer_attributes(reply, tree.with_groups(who, |who| tree.getattr(who, node)))
+        });
     }
 
     fn statx(&self, context: &Context, node: u64, _asked: StatxAsked, reply: Reply<Statx>) {
         let who = who(context);
         self.on_file(context, node, move |tree| {
-            let found = tree.getattr(who, node);
+            let found = tree.with_groups(who, |who| tree.getattr(who, node));
             reply.send(found.map(|attributes| Statx { valid: TTL, attributes }));
         });
     }
@@ -193,42 +201,45 @@ impl Filesystem for VolumeFilesystem {
     ) {
         let (who, changes) = (who(context), Changes::from(changes));
         self.on_file(context, node, move |tree| {
-            answer_attributes(reply, tree.setattr(who, node, changes));
+            let changed = tree.with_groups(who, |who| tree.setattr(who, node, changes));
+            answer_attributes(reply, changed);
         });
     }
 
     fn read_link(&self, context: &Context, node: u64, reply: Reply<Bytes>) {
         let who = who(context);
-        self.on_file(context, node, move |tree| match tree.readlink(who, node) {
-            Ok(target) => reply.bytes(&target),
-            Err(error) => reply.error(error),
+        self.on_file(context, node, move |tree| {
+            match tree.with_groups(who, |who| tree.readlink(who, node)) {
+                Ok(target) => reply.bytes(&target),
+                Err(error) => reply.error(error),
+            }
         });
     }
 
     fn make_node(&self, context: &Context, new: NewName<'_>, _device: u32, reply: Reply<Entry>) {
-        let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
-        self.make(context, reply, move |tree| tree.mknod(who, parent, &name, mode));
+        let (parent, mode, name) = (new.parent, new.mode, new.name.to_owned());
+        self.make(context, reply, move |tree, who| tree.mknod(who, parent, &name, mode));
     }
 
     fn make_directory(&self, context: &Context, new: NewName<'_>, reply: Reply<Entry>) {
-        let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
-        self.make(context, reply, move |tree| tree.mkdir(who, parent, &name, mode));
+        let (parent, mode, name) = (new.parent, new.mode, new.name.to_owned());
+        self.make(context, reply, move |tree, who| tree.mkdir(who, parent, &name, mode));
     }
 
     fn unlink(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Done>) {
-        let (who, name) = (who(context), name.to_owned());
-        self.change(context, reply, move |tree| tree.unlink(who, parent, &name));
+        let name = name.to_owned();
+        self.change(context, reply, move |tree, who| tree.unlink(who, parent, &name));
     }
 
     fn remove_directory(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Done>) {
-        let (who, name) = (who(context), name.to_owned());
-        self.change(context, reply, move |tree| tree.rmdir(who, parent, &name));
+        let name = name.to_owned();
+        self.change(context, reply, move |tree, who| tree.rmdir(who, parent, &name));
     }
 
     fn symlink(&self, context: &Context, new: NewName<'_>, target: &OsStr, reply: Reply<Entry>) {
-        let (who, parent, name) = (who(context), new.parent, new.name.to_owned());
+        let (parent, name) = (new.parent, new.name.to_owned());
         let target = target.to_owned();
-        self.make(context, reply, move |tree| tree.symlink(who, parent, &name, &target));
+        self.make(context, reply, move |tree, who| tree.symlink(who, parent, &name, &target));
     }
 
     fn rename(
@@ -239,27 +250,29 @@ impl Filesystem for VolumeFilesystem {
         flags: u32,
         reply: Reply<Done>,
     ) {
-        let (who, from_name, to_name) = (who(context), from.1.to_owned(), to.1.to_owned());
+        let (from_name, to_name) = (from.1.to_owned(), to.1.to_owned());
         let (from, to) = (from.0, to.0);
-        self.change(context, reply, move |tree| {
+        self.change(context, reply, move |tree, who| {
             tree.rename(who, (from, &from_name), (to, &to_name), flags)
         });
     }
 
     fn link(&self, context: &Context, node: u64, to: (u64, &OsStr), reply: Reply<Entry>) {
-        let (who, parent, name) = (who(context), to.0, to.1.to_owned());
-        self.make(context, reply, move |tree| tree.link(who, node, parent, &name));
+        let (parent, name) = (to.0, to.1.to_owned());
+        self.make(context, reply, move |tree, who| tree.link(who, node, parent, &name));
     }
 
     fn open(&self, context: &Context, node: u64, flags: i32, reply: Reply<Opened>) {
         let who = who(context);
-        self.on_file(context, node, move |tree| reply.send(tree.open(who, node, flags)));
+        self.on_file(context, node, move |tree| {
+            reply.send(tree.with_groups(who, |who| tree.open(who, node, flags)))
+        });
     }
 
     fn create(&self, context: &Context, new: NewName<'_>, flags: i32, reply: Reply<Created>) {
         let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
         self.on_names(context, move |tree| {
-            let made = tree.create(who, parent, &name, mode, flags);
+            let made = tree.with_groups(who, |who| tree.create(who, parent, &name, mode, flags));
             let created = |(attributes, opened)| Created { entry: entry(attributes), opened };
             reply.send(made.map(created));
         });
@@ -355,6 +368,27 @@ impl Filesystem for VolumeFilesystem {
         let lane = if hidden { Lane::Names } else { self.tree.lane(node) };
         let tree = Arc::clone(&self.tree);
         self.dispatcher.run(lane, move || tree.release(release.handle));
+    }
+
+    fn fallocate(&self, context: &Context, _node: u64, asked: Fallocate, reply: Reply<Done>) {
+        let who = who(context);
+        self.on_open_file(context, asked.handle, move |tree, file| {
+            let done = file.and_then(|file| tree.fallocate(who, file, &asked));
+            reply.send(done.map(|()| Done));
+        });
+    }
+
+    fn seek(
+        &self,
+        context: &Context,
+        _node: u64,
+        handle: u64,
+        from: (u64, u32),
+        reply: Reply<Offset>,
+    ) {
+        self.on_open_file(context, handle, move |_, file| {
+            reply.send(file.and_then(|file| file.seek(from.0, from.1)).map(Offset));
+        });
     }
 
     fn open_directory(&self, context: &Context, node: u64, _flags: i32, reply: Reply<Opened>) {

@@ -1,6 +1,13 @@
 //! How to mount.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a soft mount waits, unless `timeo` says otherwise.
+const SOFT: Duration = Duration::from_secs(60);
+
+/// Longer than any machine runs: a hundred years.
+const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// How the data of files goes between applications and the clerk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -30,6 +37,9 @@ pub struct MountOptions {
     /// Operations that run side by side without being handed to another thread; by default the
     /// number of processors, between 2 and 8.
     pub threads: Option<usize>,
+    /// How long a program waits for a drive or the manager that is away before it gets an I/O
+    /// error; none waits until it is back. Interrupting the program ends its wait either way.
+    pub patience: Option<Duration>,
     /// What `df` and `mount` show as the source.
     pub source: String,
 }
@@ -41,7 +51,7 @@ pub struct UnknownOption(pub String);
 
 impl MountOptions {
     const KNOWN: &'static str = "ro, rw, allow_other, private, suid, nosuid, exec, noexec, nodev, \
-        noatime, defaults, cached, direct, threads=N";
+        noatime, defaults, cached, direct, hard, soft, timeo=SECONDS, threads=N";
 
     /// The usual way: writable, and for everybody if root mounts it.
     pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
@@ -55,6 +65,7 @@ impl MountOptions {
             allow_suid: false,
             data_path: DataPath::default(),
             threads: None,
+            patience: None,
             source: "nasd".into(),
         }
     }
@@ -85,9 +96,22 @@ impl MountOptions {
             "direct" => self.data_path = DataPath::Direct,
             // It is always so.
             "nodev" | "noatime" | "defaults" => {}
-            option => self.threads = Some(option.strip_prefix("threads=")?.parse().ok()?),
+            "hard" => self.patience = None,
+            "soft" => self.patience = Some(self.patience.unwrap_or(SOFT)),
+            option => match option.split_once('=')? {
+                ("threads", number) => self.threads = Some(number.parse().ok()?),
+                ("timeo" | "timeout", seconds) => {
+                    self.patience = Some(Duration::from_secs(seconds.parse().ok()?));
+                }
+                _ => return None,
+            },
         }
         Some(())
+    }
+
+    /// How long the clerk is to wait for what is away.
+    pub fn deadline(&self) -> Duration {
+        self.patience.unwrap_or(FOREVER)
     }
 
     /// Operations that run without being handed to another thread.
@@ -109,7 +133,15 @@ mod tests {
         assert!(options.read_only && options.no_exec);
         assert_eq!((options.data_path, options.inline_threads()), (DataPath::Direct, 3));
         options.apply("").unwrap();
+        assert_eq!(options.deadline(), FOREVER, "hard");
+        options.apply("soft").unwrap();
+        assert_eq!(options.deadline(), SOFT);
+        options.apply("timeo=5,soft").unwrap();
+        assert_eq!(options.deadline(), Duration::from_secs(5));
+        options.apply("hard").unwrap();
+        assert_eq!(options.patience, None);
         assert_eq!(options.apply("rw,nonsense"), Err(UnknownOption("nonsense".into())));
         assert!(options.apply("threads=x").is_err());
+        assert!(options.apply("timeo=").is_err() && options.apply("timeo").is_err());
     }
 }

@@ -61,6 +61,21 @@ impl Tree {
         }
     }
 
+    /// Does something for somebody; if he is refused, and his thread has other groups than the
+    /// host's database gives him, once more with those.
+    pub(crate) fn with_groups<T>(
+        &self,
+        who: Who,
+        mut operation: impl FnMut(Who) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match operation(who) {
+            Err(Errno::EACCES | Errno::EPERM) if self.callers.may_differ(who) => {
+                operation(who.exactly())
+            }
+            outcome => outcome,
+        }
+    }
+
     /// The file with this number.
     pub(crate) fn handle(&self, ino: u64) -> Result<FileHandle, Errno> {
         self.inodes.handle(ino).ok_or(Errno::ESTALE)
@@ -161,6 +176,10 @@ impl Tree {
         let Some(changes) = changes.to_clerk() else {
             return self.getattr(who, ino);
         };
+        // Who is not in a file's group loses its set-group-id bit without being refused.
+        let sets_group =
+            changes.gid.is_some() || changes.mode.is_some_and(|mode| mode & 0o2000 != 0);
+        let who = if sets_group && who.uid != 0 { who.exactly() } else { who };
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
         let changed = self.clerk.setattr(&caller, handle, &changes);
         Ok(self.present(ino, &changed.map_err(|error| errno(&error))?))

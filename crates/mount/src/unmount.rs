@@ -22,8 +22,9 @@ const BUSY: Duration = Duration::from_secs(1);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the serving process may take to hand everything to the drives.
-const DRAIN: Duration = Duration::from_secs(600);
+/// How long is waited for the serving process to hand everything to the drives. One that waits for
+/// a drive that is away goes on, without the mount.
+const DRAIN: Duration = Duration::from_secs(30);
 
 /// How to take a mount away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -253,8 +253,8 @@ pub struct MountArguments {
     /// Return when it is mounted, and go on in the background.
     #[arg(long)]
     pub detach: bool,
-    /// Options, separated by commas: `timeout=SECONDS` (how long to wait for a drive that is away
-    /// before an I/O error; default 600), ro, rw, allow_other, private, suid, nosuid, exec, noexec,
+    /// Options, separated by commas: hard (wait for a drive that is away until it is back, or the
+    /// program is interrupted; the default), soft,timeo=SECONDS (an I/O error after that), ro, rw, allow_other, private, suid, nosuid, exec, noexec,
     /// cached, direct (around the kernel's page cache), threads=N.
     #[arg(short = 'o', value_delimiter = ',')]
     pub options: Vec<String>,

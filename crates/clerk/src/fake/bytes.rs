@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nasd_types::ByteRange;
+
+use crate::wire::SeekTarget;
+
 /// Bytes of a page.
 const PAGE: usize = 64 << 10;
 
@@ -56,6 +60,35 @@ impl SparseBytes {
             done += part;
         }
         self.length = self.length.max(offset + data.len() as u64);
+    }
+
+    /// Makes bytes zero; what is beyond the end stays so.
+    pub(super) fn punch(&mut self, range: ByteRange) {
+        let end = range.end().min(self.length);
+        let mut at = range.offset;
+        while at < end {
+            let (number, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+            let part = (PAGE - within).min(usize::try_from(end - at).unwrap_or(PAGE));
+            if part == PAGE {
+                self.pages.remove(&number);
+            } else if let Some(page) = self.pages.get_mut(&number) {
+                Arc::make_mut(page)[within..within + part].fill(0);
+            }
+            at += part as u64;
+        }
+    }
+
+    /// The next page that is there, or is not.
+    pub(super) fn seek(&self, offset: u64, target: SeekTarget) -> Option<u64> {
+        if offset >= self.length {
+            return None;
+        }
+        let is_data = |number: u64| self.pages.contains_key(&number);
+        let wanted = matches!(target, SeekTarget::Data);
+        let pages = offset / PAGE as u64..self.length.div_ceil(PAGE as u64);
+        let found = pages.into_iter().find(|number| is_data(*number) == wanted);
+        let end = (!wanted).then_some(self.length);
+        found.map(|number| offset.max(number * PAGE as u64)).or(end)
     }
 
     /// Cuts, or extends with zeros.

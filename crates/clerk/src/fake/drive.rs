@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nasd_types::{Attributes, FS_SPECIFIC_BYTES, ObjectId, Rights, Timestamp};
+use nasd_client::interrupt;
+use nasd_types::{Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, Rights, Timestamp};
 
 use super::bytes::SparseBytes;
 use crate::ClerkError;
 use crate::backend::Grant;
-use crate::wire::{ReadOutcome, Status, Written};
+use crate::wire::{ReadOutcome, SeekTarget, Status, Written};
+
+/// Between two tries to reach a drive that is away.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// Calls that a drive has answered, or refused.
 #[derive(Debug, Default)]
@@ -199,8 +203,11 @@ impl FakeDrive {
             if left.is_zero() {
                 return Err(ClerkError::Unreachable("the fake drive".into()));
             }
-            let woken = self.changed.wait_timeout(state, left);
+            let woken = self.changed.wait_timeout(state, left.min(TRY_AGAIN));
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if !state.reachable {
+                interrupt::check()?;
+            }
         }
         Ok(state)
     }
@@ -244,6 +251,25 @@ impl FakeDrive {
         self.counters.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
         let logical_size = contents.bytes.length();
         Ok(ReadOutcome { length, logical_size, fs_data_modify_time: contents.modify_time })
+    }
+
+    pub(super) fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
+        let (mut state, object) = self.admit(grant, Rights::WRITE)?;
+        let entry = state.objects.entry(object).or_default();
+        entry.now.bytes.punch(range);
+        entry.now.modify_time = now();
+        state.make_durable(object);
+        Ok(())
+    }
+
+    pub(super) fn seek(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError> {
+        let (state, object) = self.admit(grant, Rights::READ)?;
+        Ok(state.objects.get(&object).and_then(|entry| entry.now.bytes.seek(offset, target)))
     }
 
     pub(super) fn write(

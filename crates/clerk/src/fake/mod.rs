@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nasd_types::{Attributes, DriveId, Timestamp};
+use nasd_client::interrupt;
+use nasd_types::{Attributes, ByteRange, DriveId, Timestamp};
 
 pub use drive::{Counters, FakeDrive};
 
@@ -21,7 +22,7 @@ use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
-use crate::wire::{Caller, FileHandle, ReadOutcome, Volume, Written};
+use crate::wire::{Caller, FileHandle, ReadOutcome, SeekTarget, Volume, Written};
 use names::Tree;
 use sessions::FakeSessions;
 
@@ -145,7 +146,7 @@ impl FakeCell {
             if Instant::now() >= end {
                 return Err(ClerkError::Unreachable("the fake manager".into()));
             }
-            std::thread::sleep(Duration::from_millis(5));
+            interrupt::pause(Duration::from_millis(5))?;
         }
         self.manager_requests.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -173,6 +174,19 @@ impl Objects for FakeCell {
 
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
         self.find(grant.handle.drive)?.getattr(grant)
+    }
+
+    fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
+        self.find(grant.handle.drive)?.punch(grant, range)
+    }
+
+    fn seek(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError> {
+        self.find(grant.handle.drive)?.seek(grant, offset, target)
     }
 
     fn drive_time(&self, _grant: &Grant) -> Timestamp {

@@ -127,6 +127,9 @@ impl CallFailure {
                 let may_have_run = may_have_run || was_told_before;
                 ClientError::Unreachable { server, taken, tries, may_have_run, last }
             }
+            ClientError::Interrupted { server, may_have_run } => {
+                ClientError::Interrupted { server, may_have_run: may_have_run || was_told_before }
+            }
             // Whoever is refused knows from that alone that nothing is proved.
             error if ran_before || was_told_before && !is_answered => {
                 ClientError::Unsettled(Box::new(error))

@@ -5,11 +5,13 @@
 mod coherence;
 mod directories;
 mod files;
+mod interrupts;
 mod locks;
 mod mapping;
 mod mounting;
 mod names;
 mod removal;
+mod sparse;
 mod speed;
 mod trouble;
 mod world;

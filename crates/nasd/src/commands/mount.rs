@@ -9,10 +9,6 @@ use crate::shutdown::Shutdown;
 use nasd_mount::{Mount, MountOptions};
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
-
-/// How long an application waits for a drive that is away before it gets an I/O error.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Mounts a volume of the cell, and serves the mount until it is unmounted or a signal comes. In the
 /// background it says that it is ready only where it is asked to.
@@ -23,7 +19,9 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
     let volume = arguments.volume.as_ref().unwrap_or(&cell.config.volume);
     let mountpoint = std::path::absolute(&arguments.mountpoint)?;
     let mut options = MountOptions::new(&mountpoint);
-    let timeout = apply(&arguments.options, &mut options)?;
+    for word in &arguments.options {
+        options.apply(word)?;
+    }
     if let Some(source) = &arguments.source {
         options.source.clone_from(source);
     }
@@ -36,7 +34,7 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
-    let clerk = connect(cell, volume, timeout)?.clerk;
+    let clerk = connect(cell, volume, options.deadline())?.clerk;
     let mount = Mount::start(clerk, options)?;
     announce_ready("");
     let stopper = mount.handle();
@@ -47,6 +45,14 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         }
     });
     Ok(mount.wait()?)
+}
+
+/// Whether `-o` knows a word.
+///
+/// # Errors
+/// Why not.
+pub fn check_option(word: &str) -> Result<(), String> {
+    MountOptions::new("/").apply(word).map_err(|error| error.to_string())
 }
 
 /// Unmounts, and returns when everything written through the mount is durable.
@@ -82,47 +88,4 @@ fn log_path(cell: &Cell, mountpoint: &Path) -> std::io::Result<std::path::PathBu
         std::fs::create_dir_all(directory)?;
     }
     Ok(log)
-}
-
-/// Applies the options after `-o`: `timeout=SECONDS` is the clerk's, the others are the mount's.
-/// Answers with the time-out.
-fn apply(words: &[String], options: &mut MountOptions) -> Result<Duration, String> {
-    let mut timeout = DEFAULT_TIMEOUT;
-    for word in words {
-        match word.strip_prefix("timeout=") {
-            Some(seconds) => {
-                let number = seconds.parse();
-                let seconds = number.map_err(|_| format!("{word}: not a number of seconds"))?;
-                timeout = Duration::from_secs(seconds);
-            }
-            None => options.apply(word).map_err(|error| format!("{error}, timeout=SECONDS"))?,
-        }
-    }
-    Ok(timeout)
-}
-
-/// Whether `-o` knows a word.
-///
-/// # Errors
-/// Why not.
-pub fn check_option(word: &str) -> Result<(), String> {
-    apply(&[word.to_owned()], &mut MountOptions::new("/")).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_options() {
-        let mut options = MountOptions::new("/mnt");
-        let mut parse = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            apply(&words, &mut options)
-        };
-        assert_eq!(parse(&["ro", "timeout=5"]), Ok(Duration::from_secs(5)));
-        assert!(parse(&["timeout=soon"]).is_err());
-        assert!(parse(&["fast"]).unwrap_err().contains("fast"));
-        assert!(options.read_only);
-    }
 }
