@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::file::FileState;
 use crate::open_file::{OpenFile, OpenMode};
 use crate::paths::{NameCache, components};
-use crate::session::{LockRequest, LockWait, Session};
+use crate::session::{LockRequest, Session};
 use crate::settings::Settings;
 use crate::wire::{
     Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, HeldLock,
@@ -518,11 +518,7 @@ impl Clerk {
     ///
     /// `NoSession` where the clerk was told to have none; `LockLost`, `Interrupted`, and what the
     /// manager says.
-    pub fn lock(
-        &self,
-        request: &LockRequest,
-        wait: LockWait<'_>,
-    ) -> Result<Option<HeldLock>, ClerkError> {
+    pub fn lock(&self, request: &LockRequest, wait: bool) -> Result<Option<HeldLock>, ClerkError> {
         let in_the_way = self.session()?.lock(request, wait)?;
         if in_the_way.is_none() {
             if let Some(file) = self.core.open_file(request.file) {

@@ -42,7 +42,7 @@ pub use error::ClerkError;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
 pub use remote::ClerkOptions;
-pub use session::{LockRequest, LockWait};
+pub use session::LockRequest;
 pub use settings::Settings;
 pub use walk::{Walk, WalkItem};
 pub use wire::*;

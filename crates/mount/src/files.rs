@@ -5,11 +5,13 @@
 //! when the pages were read (close-to-open consistency, as with NFS).
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use nasd_clerk::{
-    Caller, Entry, FileAttributes, FileHandle, FileType, OpenFile, OpenMode, SetFileAttributes,
+    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, OpenFile, OpenMode,
+    SetFileAttributes,
 };
 use nasd_fuse::{Attributes, Errno, Opened, OpenedFlags};
 
@@ -30,6 +32,8 @@ pub(crate) struct OpenedFile {
     pub(crate) open: OpenFile,
     /// Opened to go around the kernel's page cache.
     direct: bool,
+    /// Who has taken locks by it.
+    pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
 }
 
 /// Counts an opening from before it is made, so that the file is not removed meanwhile.
@@ -175,7 +179,7 @@ impl Tree {
             // Closing it has nothing to tell.
             answer |= OpenedFlags::NOFLUSH;
         }
-        let handle = self.files.insert(OpenedFile { ino, open, direct });
+        let handle = self.files.insert(OpenedFile { ino, open, direct, lockers: Mutex::default() });
         Opened { handle, flags: answer }
     }
 
@@ -198,7 +202,8 @@ impl Tree {
 
     /// What close does: everything written is durable, or the failure is told. A file that nobody
     /// can open again need not be durable.
-    pub(crate) fn flush(&self, file: &OpenedFile) -> Result<(), Errno> {
+    pub(crate) fn flush(&self, file: &OpenedFile, lock_owner: u64) -> Result<(), Errno> {
+        self.end_locks_of(file, lock_owner);
         if self.inodes.is_hidden(file.ino) {
             return Ok(());
         }
@@ -210,6 +215,7 @@ impl Tree {
         let Some(file) = self.files.remove(number) else {
             return;
         };
+        self.end_all_locks(&file);
         if self.inodes.end_open(file.ino, file.open.mode().write) {
             file.open.discard();
             self.remove_hidden(file.ino);

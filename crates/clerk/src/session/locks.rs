@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use nasd_client::interrupt;
 use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 
 use super::{LockedFile, Session, State};
@@ -59,24 +60,6 @@ impl LockRequest {
     }
 }
 
-/// Whether to wait for a lock.
-#[derive(Clone, Copy)]
-pub enum LockWait<'a> {
-    /// No.
-    No,
-    /// As long as this says so.
-    While(&'a dyn Fn() -> bool),
-}
-
-impl LockWait<'_> {
-    fn goes_on(&self) -> bool {
-        match self {
-            LockWait::No => false,
-            LockWait::While(wanted) => wanted(),
-        }
-    }
-}
-
 impl State {
     /// A lock is not held any more, and others may have had it.
     pub(super) fn lose(&mut self, lock: &HeldLock) {
@@ -95,17 +78,17 @@ impl State {
 }
 
 impl Session {
-    /// Takes a lock: `None` when the owner has it, else the one that is in the way. With a wait, it
-    /// is only so when that has ended.
+    /// Takes a lock: `None` when the owner has it, else the one that is in the way. With `wait`, it
+    /// returns when the owner has it, or whoever waits is interrupted.
     ///
     /// # Errors
     ///
-    /// `Manager(Deadlock)`, `Manager(NoLocks)`; `LockLost` if the owner has lost a lock on the file
+    /// `Manager(Deadlock)`, `Manager(NoLocks)`, `Interrupted`; `LockLost` if the owner has lost a lock on the file
     /// and has not unlocked it since.
     pub(crate) fn lock(
         &self,
         request: &LockRequest,
-        wait: LockWait<'_>,
+        wait: bool,
     ) -> Result<Option<HeldLock>, ClerkError> {
         let place = request.place();
         if self.state().lost.contains(&(place, request.owner)) {
@@ -113,8 +96,7 @@ impl Session {
         }
         let _waiting = Waiting::begin(self, place);
         let lock = request.on_wire();
-        let waits = matches!(wait, LockWait::While(_));
-        let arguments = LockArguments { client: self.client, lock, wait: waits };
+        let arguments = LockArguments { client: self.client, lock, wait };
         loop {
             let (instance, freed) = self.now(place);
             match self.backend.lock(&arguments) {
@@ -122,18 +104,11 @@ impl Session {
                 // Another manager: it does not know of this lock.
                 Ok(LockAnswer::Granted) => {}
                 Ok(LockAnswer::Denied(other)) => return Ok(Some(other)),
-                Ok(LockAnswer::Queued(other)) => {
-                    if !self.wait_until_free(place, (instance, freed), wait) {
-                        self.stop_waiting(request);
-                        return Ok(Some(other));
-                    }
+                Ok(LockAnswer::Queued(_)) => {
+                    let waited = self.wait_until_free(place, (instance, freed));
+                    waited.inspect_err(|_| self.stop_waiting(request))?;
                 }
-                Err(error) if is_soon_over(&error) => {
-                    if waits && !wait.goes_on() {
-                        return Err(ClerkError::Interrupted);
-                    }
-                    drop(self.wait(self.state(), LOOK));
-                }
+                Err(error) if is_soon_over(&error) => self.look_again()?,
                 Err(error) => return Err(error),
             }
         }
@@ -157,23 +132,23 @@ impl Session {
         is_same
     }
 
-    /// Waits until it is worth asking again. False if it is not wanted any more.
+    /// Waits until it is worth asking again.
     fn wait_until_free(
         &self,
         place: LockedFile,
         before: (Option<u64>, u64),
-        wait: LockWait<'_>,
-    ) -> bool {
+    ) -> Result<(), ClerkError> {
         let end = Instant::now() + ASK_AGAIN;
-        loop {
-            if !wait.goes_on() {
-                return false;
-            }
-            if self.now(place) != before || Instant::now() >= end {
-                return true;
-            }
-            drop(self.wait(self.state(), LOOK));
+        while self.now(place) == before && Instant::now() < end {
+            self.look_again()?;
         }
+        Ok(())
+    }
+
+    /// Waits a little, or until something has changed; not for ever.
+    fn look_again(&self) -> Result<(), ClerkError> {
+        drop(self.wait(self.state(), LOOK));
+        interrupt::check().map_err(|_| ClerkError::Interrupted)
     }
 
     fn stop_waiting(&self, request: &LockRequest) {
@@ -213,7 +188,7 @@ impl Session {
             match self.backend.unlock(&self.unlock_arguments(request, false)) {
                 // With the session its locks have ended.
                 Err(ClerkError::Manager(ManagerStatus::NoSession)) => return Ok(()),
-                Err(error) if is_soon_over(&error) => drop(self.wait(self.state(), LOOK)),
+                Err(error) if is_soon_over(&error) => self.look_again()?,
                 outcome => return outcome,
             }
         }
@@ -229,7 +204,7 @@ impl Session {
         let arguments = LockArguments { client: self.client, lock, wait: false };
         loop {
             match self.backend.test_lock(&arguments) {
-                Err(error) if is_soon_over(&error) => drop(self.wait(self.state(), LOOK)),
+                Err(error) if is_soon_over(&error) => self.look_again()?,
                 outcome => return outcome,
             }
         }

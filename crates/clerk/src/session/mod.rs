@@ -19,7 +19,7 @@ use crate::backend::Sessions;
 use crate::core::Core;
 use crate::wire::{FileHandle, LockKind};
 
-pub use locks::{LockRequest, LockWait};
+pub use locks::LockRequest;
 
 /// A file's locks of one kind.
 type LockedFile = (FileHandle, LockKind);

@@ -5,6 +5,7 @@
 mod coherence;
 mod directories;
 mod files;
+mod locks;
 mod mapping;
 mod mounting;
 mod names;

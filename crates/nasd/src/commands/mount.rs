@@ -14,18 +14,13 @@ use std::time::Duration;
 /// How long an application waits for a drive that is away before it gets an I/O error.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Mounts the cell's volume, and serves the mount until it is unmounted or a signal comes. In the
+/// Mounts a volume of the cell, and serves the mount until it is unmounted or a signal comes. In the
 /// background it says that it is ready only where it is asked to.
 ///
 /// # Errors
 /// A mountpoint that can't be used, or a cell that can't be reached.
 pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcome {
-    let volume = &cell.config.volume;
-    if let Some(named) = &arguments.volume
-        && named != volume
-    {
-        return Err(format!("the cell has no volume `{named}`; its volume is `{volume}`").into());
-    }
+    let volume = arguments.volume.as_ref().unwrap_or(&cell.config.volume);
     let mountpoint = std::path::absolute(&arguments.mountpoint)?;
     let mut options = MountOptions::new(&mountpoint);
     let timeout = apply(&arguments.options, &mut options)?;
@@ -41,7 +36,7 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
-    let clerk = connect(cell, timeout)?.clerk;
+    let clerk = connect(cell, volume, timeout)?.clerk;
     let mount = Mount::start(clerk, options)?;
     announce_ready("");
     let stopper = mount.handle();

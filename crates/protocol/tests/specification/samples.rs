@@ -393,6 +393,8 @@ fn drive_control() -> DriveControl {
         requests: n("requests"),
         refusals: n("refusals"),
         minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
+        read_only: true,
+        bad_blocks: n("bad_blocks"),
         partitions: vec![summary(), summary()],
         extensions: vec![Extension {
             number: n32("number"),
@@ -701,7 +703,7 @@ fn rotation() -> Rotation {
 }
 
 fn volume_list() -> VolumeList {
-    let volume = |text, serving| VolumeSummary { name: name(text), serving };
+    let volume = |text, serving| VolumeSummary { name: name(text), serving, backlog: n("backlog") };
     VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
 }
 
