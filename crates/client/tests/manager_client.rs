@@ -68,6 +68,28 @@ fn a_lost_reply_is_not_taken_for_a_success_where_a_name_may_be_a_lock() {
     assert!(error.may_have_run());
 }
 
+/// A second exchange would undo the first.
+#[test]
+fn an_exchange_is_not_made_twice() {
+    let manager = FakeManager::new(&FakeHost::new());
+    let client = manager.client(&options());
+    let exchange = || {
+        let (one, other) = ((ROOT, &b"one"[..]), (ROOT, &b"other"[..]));
+        client.rename(&Caller::ROOT, one, other, RenameFlags::EXCHANGE)
+    };
+    manager.script.then(&[Fault::Lost, Fault::Refused]);
+    let _ = exchange();
+    let executed = manager.state().executed;
+    assert_eq!(executed, 1, "what was certainly not executed is sent again");
+    for fault in [Fault::ReplyLost, Fault::TimedOut] {
+        let before = manager.state().executed;
+        manager.script.then(&[fault]);
+        let error = exchange().unwrap_err();
+        assert!(error.may_have_run(), "{error}");
+        assert_eq!(manager.state().executed, before + 1);
+    }
+}
+
 #[test]
 fn without_a_lost_reply_the_same_answers_are_certain() {
     let manager = FakeManager::new(&FakeHost::new());

@@ -8,7 +8,7 @@ use nasd_types::{Rights, Timestamp};
 
 use crate::caller::Caller;
 use crate::file_record::{FileRecord, MODE_BITS};
-use crate::xattr::{self, Inline};
+use crate::xattr;
 
 /// Set-user-ID on execution.
 pub const SET_UID: u32 = 0o4000;
@@ -116,30 +116,29 @@ const SYMLINK_MODE: u32 = 0o777;
 
 /// The record of a new file in `directory`. The directory's default access control list takes the
 /// place of the mask of the process, and a new directory gets it too.
+///
+/// # Errors
+/// `NoSpace` where the lists do not go into a record; those that can be set do.
 pub fn new_record(
     directory: &FileRecord,
     caller: &Caller,
     file_type: FileType,
     mode: NewMode,
-) -> FileRecord {
+) -> Result<FileRecord, ManagerStatus> {
     let default = directory.inline.default_acl().filter(|_| file_type != FileType::Symlink);
     let asked = if default.is_some() { mode.mode } else { mode.masked() };
     let (mode, gid) = inherited(directory, caller, file_type, asked);
     let record = FileRecord::new(file_type, mode, (caller.uid, gid));
     let Some(default) = default else {
         let mode = if file_type == FileType::Symlink { SYMLINK_MODE } else { mode };
-        return FileRecord { mode, ..record };
+        return Ok(FileRecord { mode, ..record });
     };
     let access = default.inherited(mode);
     let mode = mode & !0o777 | access.mode_bits();
     let access = Some(&access).filter(|access| !access.is_minimal());
     let kept = Some(&default).filter(|_| record.is_directory());
-    // The list is kept twice by a directory, and went into the record once: it goes without the
-    // other if it is so long.
-    let packed = xattr::pack(access, kept, &Default::default())
-        .or_else(|_| xattr::pack(access, None, &Default::default()));
-    let inline = packed.map_or(Inline::EMPTY, |packed| packed.inline);
-    FileRecord { mode, inline, ..record }
+    let inline = xattr::pack(access, kept, &Default::default())?.inline;
+    Ok(FileRecord { mode, inline, ..record })
 }
 
 /// Mode and group of a new file in `directory`: in a set-group-ID directory it gets the

@@ -8,11 +8,16 @@ mod support;
 use std::time::{Duration, Instant};
 
 use nasd_client::{Authority, Caller, ClientError, DriveClient, ManagerClient};
+use nasd_manager::acl::Acl;
 use nasd_manager::directory::parse_directory;
 use nasd_manager::file_record::FileRecord;
-use nasd_protocol::manager::{File, FileType, ManagerStatus, RenameFlags, SetFileAttributes};
+use nasd_manager::xattr::ACCESS_ACL;
+use nasd_protocol::manager::{
+    Device, File, FileAccess, FileType, ManagerStatus, NewMode, RenameFlags, SetFileAttributes,
+    XattrFlags,
+};
 use nasd_protocol::{Status, manager::FileHandle};
-use nasd_types::{Protection, Rights};
+use nasd_types::{Protection, Rights, Timestamp};
 
 use setup::Cell;
 
@@ -92,6 +97,55 @@ fn a_file_goes_to_its_drive_and_back() {
     let attributes = used.drive.getattr(&used.authority, file.handle.name()).unwrap();
     let record = FileRecord::parse(&attributes.fs_specific).unwrap();
     assert_eq!((record.mode, record.uid), (0o640, USER));
+}
+
+/// The longest value and the longest list go through both sockets; and a list of access control is one for
+/// the drive too, by the capability that comes of it.
+#[test]
+fn extended_attributes_and_lists_go_all_the_way() {
+    let cell = Cell::new(2);
+    let client = cell.client("host:client");
+    let root = open_root(&client);
+    let (me, none) = (user(USER), XattrFlags::NONE);
+    let file = client.create(&me, root, b"file", 0o600, true).unwrap().handle;
+    let longest: Vec<u8> = (0..65_536_u32).map(|at| at as u8).collect();
+    client.setxattr(&me, file, b"user.longest", &longest, none).unwrap();
+    assert_eq!(client.getxattr(&me, file, b"user.longest").unwrap(), longest);
+    let error = client.setxattr(&me, file, b"user.b", &vec![0; 65_537], none).unwrap_err();
+    assert_eq!(error.manager_status(), Some(ManagerStatus::TooBig));
+    client.removexattr(&me, file, b"user.longest").unwrap();
+    let names: Vec<String> = (0..256).map(|number| format!("user.{number:0>250}")).collect();
+    for name in &names {
+        client.setxattr(&me, file, name.as_bytes(), b"", none).unwrap();
+    }
+    let listed = client.listxattr(&me, file).unwrap();
+    assert_eq!(listed.len(), 65_536);
+    let error = client.setxattr(&me, file, b"user.b", b"", none).unwrap_err();
+    assert_eq!(error.manager_status(), Some(ManagerStatus::NoSpace));
+
+    let theirs = client.lookup(&user(8), root, b"file").unwrap();
+    assert_eq!(Use::of(&cell, &theirs).read(1), Err(Status::RefusedRights));
+    let acl = Acl { users: vec![(8, 6)], mask: Some(6), ..Acl::of_mode(0o600) };
+    let list = acl.to_xattr();
+    client.setxattr(&me, file, ACCESS_ACL, &list, none).unwrap();
+    let theirs = client.lookup(&user(8), root, b"file").unwrap();
+    let theirs = Use::of(&cell, &theirs);
+    assert_eq!(theirs.write(b"data"), Ok(()));
+    client.removexattr(&me, file, ACCESS_ACL).unwrap();
+    assert_eq!(theirs.read(4), Err(Status::RefusedDigest), "it was taken back");
+
+    let fifo = (FileType::Fifo, Device::NONE);
+    let mode = NewMode { mode: 0o666, umask: 0o022 };
+    let made = client.mknod(&me, root, b"fifo", fifo, mode).unwrap();
+    assert_eq!((made.attributes.file_type, made.attributes.mode), (FileType::Fifo, 0o644));
+    let access = FileAccess { file, time: Timestamp::MAX };
+    // The first file on a drive is made before its clock is known.
+    let long_ago = SetFileAttributes { access_time: Some(Timestamp(7)), ..Default::default() };
+    let before = client.setattr(&me, file, &long_ago).unwrap().attributes;
+    client.accessed(&me, root, &[access]).unwrap();
+    let after = client.getattr(&me, file).unwrap().attributes;
+    assert!(after.access_time > before.access_time);
+    assert_eq!(after.change_time, before.change_time, "to have been read is no change");
 }
 
 #[test]

@@ -279,6 +279,27 @@ fn files_begin_with_their_directorys_default_list() {
     assert_eq!(after.attributes.mode, 0o700);
 }
 
+/// The longest default list that can be set is handed down, level by level, and nothing of it is lost.
+#[test]
+fn the_longest_default_list_goes_all_the_way_down() {
+    let volume = Volume::new();
+    let of = |count: u32| Acl {
+        users: (0..count / 2).map(|user| (user, 7)).collect(),
+        groups: (0..count - count / 2).map(|group| (group, 5)).collect(),
+        mask: Some(7),
+        ..Acl::of_mode(0o770)
+    };
+    let mut directory = volume.directory("top", 0o777);
+    let set = |count| volume.set(&owner(), directory, DEFAULT_ACL, &of(count).to_xattr());
+    assert_eq!(set(17), Err(NoSpace));
+    assert_eq!(set(16), Ok(()));
+    for _ in 0..3 {
+        directory = volume.names.mkdir(&owner(), directory, b"sub", 0o777).unwrap().handle;
+        assert_eq!(volume.get(&owner(), directory, DEFAULT_ACL), Ok(of(16).to_xattr()));
+        assert_eq!(volume.get(&owner(), directory, ACCESS_ACL), Ok(of(16).to_xattr()));
+    }
+}
+
 #[test]
 fn change_times_and_revisions_move() {
     let volume = Volume::new();

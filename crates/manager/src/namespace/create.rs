@@ -132,7 +132,7 @@ impl Namespace {
     fn make(&self, caller: &Caller, wanted: &Wanted<'_>) -> Outcome<File> {
         let directory = self.require_addable(caller, wanted.directory, wanted.name)?;
         let parent = (wanted.file_type == FileType::Directory).then_some(wanted.directory);
-        let made = permission::new_record(&directory, caller, wanted.file_type, wanted.mode);
+        let made = permission::new_record(&directory, caller, wanted.file_type, wanted.mode)?;
         let mut record = FileRecord { parent, device: wanted.device, ..made };
         let new = self.make_object(wanted, &mut record)?;
         self.remember(new.handle, record);

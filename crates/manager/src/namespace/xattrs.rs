@@ -252,10 +252,14 @@ fn set_access(record: &mut FileRecord, extended: &mut Extended, caller: &Caller,
     extended.access = Some(acl).filter(|acl| !acl.is_minimal());
 }
 
-/// Only directories have one.
+/// Only directories have one. It must go into the records of directories that are made in this one, as
+/// their own list and as their default.
 fn set_default(record: &FileRecord, extended: &mut Extended, acl: Option<Acl>) -> Outcome<()> {
     if acl.is_some() && !record.is_directory() {
         return Err(ManagerStatus::Access);
+    }
+    if let Some(acl) = &acl {
+        xattr::pack(Some(acl), Some(acl), &Attributes::new())?;
     }
     extended.default = acl;
     Ok(())
