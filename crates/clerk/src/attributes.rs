@@ -83,7 +83,7 @@ impl AttributeCache {
         let changed_at = drive.fs_attribute_modify_time.max(drive.data_modify_time);
         let changed = match entry.attributes.file_type {
             FileType::Directory => changed_at,
-            FileType::Regular | FileType::Symlink => drive.fs_attribute_modify_time,
+            _ => drive.fs_attribute_modify_time,
         };
         if entry.stamp.map_or(changed > entry.told, |stamp| changed != stamp) {
             return None;
@@ -96,6 +96,14 @@ impl AttributeCache {
         attributes.change_time = changed_at;
         entry.fetched = Some(asked);
         Some(entry.attributes)
+    }
+
+    /// Files were read: their access times rise, of which drives tell nothing.
+    pub(crate) fn accessed(&self, handle: FileHandle, time: Timestamp) {
+        if let Some(entry) = self.lock().get_mut(&handle) {
+            let known = &mut entry.attributes.access_time;
+            *known = time.max(*known);
+        }
     }
 
     /// Length and times have changed: they must be asked for.
@@ -111,6 +119,7 @@ mod tests {
     use nasd_types::{DriveId, FS_SPECIFIC_BYTES, ObjectId, PartitionId};
 
     use super::*;
+    use crate::wire::{Device, Extended};
 
     const HANDLE: FileHandle =
         FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(70) };
@@ -128,6 +137,9 @@ mod tests {
             modify_time: Timestamp(1),
             change_time: Timestamp(change_time),
             create_time: Timestamp(1),
+            device: Device::NONE,
+            revision: 0,
+            extended: Extended::NONE,
         }
     }
 

@@ -3,13 +3,17 @@
 //! `Names` is the file manager, `Objects` the drives. The real ones are in `remote`; tests use an
 //! in-memory cell that loses data, restarts and refuses on demand (`fake`).
 
+use std::sync::Arc;
+
 use nasd_client::Authority;
 use nasd_types::{Attributes, ByteRange, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileHandle, IssuedCapability, Name, ReadOutcome,
-    RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, Volume, Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
+    EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
+    IssuedCapability, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
+    SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -37,6 +41,16 @@ impl Grant {
     }
 }
 
+/// The cell, as a clerk meets it.
+pub struct Cell {
+    /// The file manager.
+    pub names: Arc<dyn Names>,
+    /// The drives.
+    pub objects: Arc<dyn Objects>,
+    /// The file manager once more, for what outlives a call; without it there are no locks.
+    pub sessions: Option<Arc<dyn Sessions>>,
+}
+
 /// Calls to the file manager (`specs/manager.x`), each on behalf of a caller. Every call waits for a manager that is away, up to the deadline it was made
 /// with, and then fails with `ClerkError::Unreachable`.
 pub trait Names: Send + Sync + 'static {
@@ -59,7 +73,7 @@ pub trait Names: Send + Sync + 'static {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError>;
     /// A directory.
@@ -68,7 +82,7 @@ pub trait Names: Send + Sync + 'static {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError>;
     /// A symbolic link; its target is the data of its object.
     fn symlink(
@@ -98,6 +112,47 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         name: &Name,
     ) -> Result<File, ClerkError>;
+    /// A named pipe, a socket's name, a device's, or a regular file.
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        node: (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError>;
+    /// The value of an extended attribute.
+    fn getxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError>;
+    /// Sets an extended attribute.
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError>;
+    /// The names of extended attributes, each with a zero byte behind it.
+    fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError>;
+    /// Removes an extended attribute.
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError>;
+    /// Tells when files of the volume with this root were read.
+    fn accessed(
+        &self,
+        caller: &Caller,
+        root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClerkError>;
     /// Entries after `cookie`; 0 starts.
     fn readdir(
         &self,
@@ -144,4 +199,22 @@ pub trait Objects: Send + Sync + 'static {
     fn drive_time(&self, grant: &Grant) -> Timestamp;
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);
+}
+
+/// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.
+pub trait Sessions: Send + Sync + 'static {
+    /// Begins a session, or goes on with it at a manager that was started anew.
+    fn attach(&self, arguments: &AttachArguments) -> Result<Attached, ClerkError>;
+    /// Ends a session, and a call of `events` that waits.
+    fn detach(&self, client: u64) -> Result<(), ClerkError>;
+    /// Waits for something that the client should know, for a third of the lease at most.
+    fn events(&self, arguments: &EventsArguments) -> Result<EventsPage, ClerkError>;
+    /// Removed files are not open any more.
+    fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError>;
+    /// Takes a lock, or learns who has it.
+    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError>;
+    /// Lets go of locks, or of waiting for them.
+    fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError>;
+    /// Who would be in the way of a lock.
+    fn test_lock(&self, arguments: &LockArguments) -> Result<Option<HeldLock>, ClerkError>;
 }

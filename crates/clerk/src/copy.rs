@@ -274,6 +274,11 @@ impl Clerk {
                 copied.bytes += self.copy_out(caller, file, target, progress)?;
                 copied.files += 1;
             }
+            _ => {
+                let special =
+                    io::Error::new(ErrorKind::Unsupported, "special files are not copied");
+                return Err(local(target)(special));
+            }
         }
         Ok(())
     }

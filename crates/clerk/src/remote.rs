@@ -10,12 +10,14 @@ use nasd_transport::ClientTls;
 use nasd_types::{Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
-use crate::backend::{Grant, Names, Objects};
+use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileHandle, Name, ReadOutcome, RenameFlags,
-    SeekTarget, SetFileAttributes, SpaceInformation, Volume, Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
+    EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock, LockAnswer,
+    LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes,
+    SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -75,7 +77,62 @@ impl Clerk {
         first.volume(&options.caller, options.volume.as_bytes())?;
         let names = RemoteNames { client, volume: options.volume.clone() };
         let drives = RemoteDrives { connect, drives: RwLock::default() };
-        Clerk::new(Arc::new(names), Arc::new(drives), &options.caller, options.settings.clone())
+        let cell = Cell {
+            names: Arc::new(names),
+            objects: Arc::new(drives),
+            sessions: Some(Arc::new(RemoteSessions::new(options))),
+        };
+        Clerk::new(cell, &options.caller, options.settings.clone())
+    }
+}
+
+/// Sessions at a file manager, each call tried once: whoever asks tries again.
+struct RemoteSessions {
+    client: ManagerClient,
+    /// For the call that waits for events, over a connection of its own.
+    waiting: ManagerClient,
+    caller: Arc<Caller>,
+}
+
+impl RemoteSessions {
+    fn new(options: &ClerkOptions) -> Self {
+        let connect = || {
+            let retry = RetryPolicy::none();
+            let connect = ConnectOptions { connections: 1, retry, ..ConnectOptions::default() };
+            ManagerClient::tls(&options.manager, options.tls.clone(), &connect)
+        };
+        let caller = Arc::clone(&options.caller);
+        RemoteSessions { client: connect(), waiting: connect(), caller }
+    }
+}
+
+impl Sessions for RemoteSessions {
+    fn attach(&self, arguments: &AttachArguments) -> Result<Attached, ClerkError> {
+        Ok(self.client.attach(&self.caller, arguments)?)
+    }
+
+    fn detach(&self, client: u64) -> Result<(), ClerkError> {
+        Ok(self.client.detach(&self.caller, client)?)
+    }
+
+    fn events(&self, arguments: &EventsArguments) -> Result<EventsPage, ClerkError> {
+        Ok(self.waiting.events(&self.caller, arguments)?)
+    }
+
+    fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError> {
+        Ok(self.client.closed(&self.caller, arguments)?)
+    }
+
+    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
+        Ok(self.client.lock(&self.caller, arguments)?)
+    }
+
+    fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError> {
+        Ok(self.client.unlock(&self.caller, arguments)?)
+    }
+
+    fn test_lock(&self, arguments: &LockArguments) -> Result<Option<HeldLock>, ClerkError> {
+        Ok(self.client.test_lock(&self.caller, arguments)?)
     }
 }
 
@@ -112,7 +169,7 @@ impl Names for RemoteNames {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
         Ok(self.client.create(caller, dir, name.as_bytes(), mode, exclusive)?)
@@ -123,7 +180,7 @@ impl Names for RemoteNames {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError> {
         Ok(self.client.mkdir(caller, dir, name.as_bytes(), mode)?)
     }
@@ -165,6 +222,59 @@ impl Names for RemoteNames {
         name: &Name,
     ) -> Result<File, ClerkError> {
         Ok(self.client.link(caller, file, dir, name.as_bytes())?)
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        node: (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.mknod(caller, dir, name.as_bytes(), node, mode)?)
+    }
+
+    fn getxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError> {
+        Ok(self.client.getxattr(caller, file, name.as_bytes())?)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.setxattr(caller, file, name.as_bytes(), value, flags)?)
+    }
+
+    fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError> {
+        Ok(self.client.listxattr(caller, file)?)
+    }
+
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        Ok(self.client.removexattr(caller, file, name.as_bytes())?)
+    }
+
+    fn accessed(
+        &self,
+        caller: &Caller,
+        root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClerkError> {
+        Ok(self.client.accessed(caller, root, accessed)?)
     }
 
     fn readdir(

@@ -4,9 +4,12 @@ pub use nasd_client::interrupt::{Interruptible, Interrupts};
 pub use nasd_client::{Caller, ReadOutcome};
 pub use nasd_protocol::Status;
 pub use nasd_protocol::drive::Written;
+pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
-    CellStatus, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes, FileHandle,
-    FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
-    SpaceInformation, Volume,
+    AttachArguments, Attached, CellStatus, ClosedArguments, Device, DirectoryEntry, DirectoryPage,
+    DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess, FileAttributes,
+    FileHandle, FileType, HeldLock, IssuedCapability, LockAnswer, LockArguments, LockKind,
+    LockMode, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, XattrFlags,
 };
 pub use nasd_types::SeekTarget;

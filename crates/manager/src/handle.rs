@@ -35,6 +35,10 @@ pub(crate) fn file_type_to_byte(file_type: FileType) -> u8 {
         FileType::Regular => 1,
         FileType::Directory => 2,
         FileType::Symlink => 3,
+        FileType::Fifo => 4,
+        FileType::Socket => 5,
+        FileType::BlockDevice => 6,
+        FileType::CharacterDevice => 7,
     }
 }
 
@@ -44,6 +48,10 @@ pub(crate) fn file_type_from_byte(byte: u8) -> Option<FileType> {
         1 => Some(FileType::Regular),
         2 => Some(FileType::Directory),
         3 => Some(FileType::Symlink),
+        4 => Some(FileType::Fifo),
+        5 => Some(FileType::Socket),
+        6 => Some(FileType::BlockDevice),
+        7 => Some(FileType::CharacterDevice),
         _ => None,
     }
 }

@@ -35,7 +35,7 @@ pub const SLOTS: usize = 64;
 pub const SLOT_BYTES: usize = BLOCK_BYTES;
 
 /// Most steps of a change.
-pub const MAX_STEPS: usize = 4;
+pub const MAX_STEPS: usize = 6;
 
 const MAGIC: [u8; 4] = *b"NINT";
 const VERSION: u16 = 1;
@@ -276,7 +276,7 @@ mod tests {
             assert!(decode(&good[..length]).is_err());
         }
         let mut counted = good.clone();
-        counted[6] = 5;
+        counted[6] = 7;
         assert_eq!(decode(&counted[..]), Err(IntentError::Damaged));
         let mut later = good;
         later[4] = 2;

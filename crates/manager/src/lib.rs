@@ -7,11 +7,12 @@
 //! * [`ManagerServer`], [`ManagerConfig`]: a manager that serves; [`ManagerService`] is one without a
 //!   socket;
 //! * [`namespace`]: the operations, over any [`objects::ObjectStore`];
-//! * [`permission`], [`caller`]: who may do what, on whose behalf;
-//! * [`directory`], [`file_record`], [`volume`], [`intent`]: the formats on the drives, which
+//! * [`permission`], [`acl`], [`caller`]: who may do what, on whose behalf;
+//! * [`directory`], [`file_record`], [`xattr`], [`volume`], [`intent`]: the formats on the drives, which
 //!   `docs/directory-format.md` describes;
 //! * [`mint`]: the capabilities; [`keys`]: what they are made with.
 
+pub mod acl;
 mod administration;
 mod bytes;
 pub mod caller;
@@ -39,6 +40,7 @@ mod session_service;
 pub mod sessions;
 pub mod volume;
 mod volumes;
+pub mod xattr;
 
 pub use caller::Caller;
 pub use config::{ConfigError, DriveConfig, ManagerConfig, TableError, VolumeConfig, VolumeTable};

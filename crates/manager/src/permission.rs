@@ -3,11 +3,12 @@
 //!
 //! Pure functions over records and callers. Root passes all of them.
 
-use nasd_protocol::manager::{FileType, ManagerStatus, SetFileAttributes};
+use nasd_protocol::manager::{FileType, ManagerStatus, NewMode, SetFileAttributes};
 use nasd_types::{Rights, Timestamp};
 
 use crate::caller::Caller;
 use crate::file_record::{FileRecord, MODE_BITS};
+use crate::xattr::{self, Inline};
 
 /// Set-user-ID on execution.
 pub const SET_UID: u32 = 0o4000;
@@ -25,21 +26,29 @@ pub const WRITE: u32 = 2;
 /// Permission to execute a file or look names up in a directory.
 pub const EXECUTE: u32 = 1;
 
-/// The three permission bits that count for the caller: exactly one class applies, even if another
-/// would allow more. Root may read and write all, search all directories, and execute what
-/// anybody may.
-pub fn granted(record: &FileRecord, caller: &Caller) -> u32 {
-    if caller.is_root() {
+/// Whether the caller may do all that is `wanted`, three bits, with a file: exactly one class of the
+/// mode, or one entry of the access control list, applies, even if another would allow more. Root may
+/// read and write all, search all directories, and execute what anybody may.
+pub fn permits(record: &FileRecord, caller: &Caller, wanted: u32) -> bool {
+    let granted = if caller.is_root() {
         let executable = record.is_directory() || record.mode & 0o111 != 0;
-        return READ | WRITE | if executable { EXECUTE } else { 0 };
-    }
-    if caller.uid == record.uid {
-        record.mode >> 6 & 7
+        READ | WRITE | if executable { EXECUTE } else { 0 }
+    } else if caller.uid == record.uid {
+        record.mode >> 6
+    } else if let Some(acl) = record.access_acl() {
+        return acl.permits((record.uid, record.gid), caller, (wanted & 7) as u8);
     } else if caller.is_in_group(record.gid) {
-        record.mode >> 3 & 7
+        record.mode >> 3
     } else {
-        record.mode & 7
-    }
+        record.mode
+    };
+    granted & wanted == wanted
+}
+
+/// The permission bits that the caller has, each by itself.
+pub fn granted(record: &FileRecord, caller: &Caller) -> u32 {
+    let each = [READ, WRITE, EXECUTE].into_iter();
+    each.filter(|wanted| permits(record, caller, *wanted)).sum()
 }
 
 /// Requires all of the permission bits `wanted`.
@@ -47,7 +56,7 @@ pub fn granted(record: &FileRecord, caller: &Caller) -> u32 {
 /// # Errors
 /// `Access` where one is missing.
 pub fn require(record: &FileRecord, caller: &Caller, wanted: u32) -> Result<(), ManagerStatus> {
-    if granted(record, caller) & wanted == wanted { Ok(()) } else { Err(ManagerStatus::Access) }
+    if permits(record, caller, wanted) { Ok(()) } else { Err(ManagerStatus::Access) }
 }
 
 /// Whether the caller owns the file, or is root.
@@ -87,6 +96,8 @@ pub fn rights(record: &FileRecord, caller: &Caller) -> Rights {
         FileType::Symlink => rights |= Rights::READ,
         FileType::Directory if granted & READ != 0 => rights |= Rights::READ,
         FileType::Directory => {}
+        // Kernels open these by the mode; there is nothing at the drive.
+        FileType::Fifo | FileType::Socket | FileType::BlockDevice | FileType::CharacterDevice => {}
         FileType::Regular => {
             let owner = is_owner(record, caller);
             if owner || granted & (READ | EXECUTE) != 0 {
@@ -100,10 +111,41 @@ pub fn rights(record: &FileRecord, caller: &Caller) -> Rights {
     rights
 }
 
+/// A symbolic link's permission bits mean nothing.
+const SYMLINK_MODE: u32 = 0o777;
+
+/// The record of a new file in `directory`. The directory's default access control list takes the
+/// place of the mask of the process, and a new directory gets it too.
+pub fn new_record(
+    directory: &FileRecord,
+    caller: &Caller,
+    file_type: FileType,
+    mode: NewMode,
+) -> FileRecord {
+    let default = directory.inline.default_acl().filter(|_| file_type != FileType::Symlink);
+    let asked = if default.is_some() { mode.mode } else { mode.masked() };
+    let (mode, gid) = inherited(directory, caller, file_type, asked);
+    let record = FileRecord::new(file_type, mode, (caller.uid, gid));
+    let Some(default) = default else {
+        let mode = if file_type == FileType::Symlink { SYMLINK_MODE } else { mode };
+        return FileRecord { mode, ..record };
+    };
+    let access = default.inherited(mode);
+    let mode = mode & !0o777 | access.mode_bits();
+    let access = Some(&access).filter(|access| !access.is_minimal());
+    let kept = Some(&default).filter(|_| record.is_directory());
+    // The list is kept twice by a directory, and went into the record once: it goes without the
+    // other if it is so long.
+    let packed = xattr::pack(access, kept, &Default::default())
+        .or_else(|_| xattr::pack(access, None, &Default::default()));
+    let inline = packed.map_or(Inline::EMPTY, |packed| packed.inline);
+    FileRecord { mode, inline, ..record }
+}
+
 /// Mode and group of a new file in `directory`: in a set-group-ID directory it gets the
 /// directory's group, and a new directory the bit too. A set-group-ID program for a group that the
 /// caller is not in can't be made this way.
-pub fn inherited(
+fn inherited(
     directory: &FileRecord,
     caller: &Caller,
     file_type: FileType,
@@ -149,7 +191,7 @@ pub fn plan_changes(
     changes: &SetFileAttributes,
     now: Timestamp,
 ) -> Result<Changes, ManagerStatus> {
-    let mut new = *record;
+    let mut new = record.next();
     plan_owner(record, caller, changes, &mut new)?;
     plan_size(record, caller, changes, &mut new)?;
     plan_mode(record, caller, changes, &mut new)?;
@@ -197,8 +239,8 @@ fn plan_size(
     };
     match record.file_type {
         FileType::Directory => return Err(ManagerStatus::IsDirectory),
-        FileType::Symlink => return Err(ManagerStatus::Invalid),
         FileType::Regular => {}
+        _ => return Err(ManagerStatus::Invalid),
     }
     if size > nasd_types::limits::MAX_OBJECT_BYTES {
         return Err(ManagerStatus::TooLarge);
@@ -232,7 +274,7 @@ fn plan_mode(
     Ok(())
 }
 
-/// `utimensat`: any time for owner and root, the current time for whoever may write too.
+/// `utimensat`: any time for owner and root; both times the current one for whoever may write too.
 fn plan_times(
     record: &FileRecord,
     caller: &Caller,
@@ -247,14 +289,18 @@ fn plan_times(
     if contradicts {
         return Err(ManagerStatus::Invalid);
     }
-    if !is_owner(record, caller) {
-        if sets_any {
+    // Truncating moves the time by itself; clients may say so as well.
+    let only_truncates = changes.size.is_some() && !changes.access_time_now;
+    if !is_owner(record, caller) && !only_truncates {
+        let is_touched = changes.access_time_now && changes.modify_time_now;
+        if is_touched {
+            require(record, caller, WRITE)?;
+        } else if sets_now {
             return Err(ManagerStatus::Permission);
         }
-        // Truncating moves the time by itself; clients may say so as well.
-        if sets_now && changes.size.is_none() {
-            require(record, caller, WRITE)?;
-        }
+    }
+    if !is_owner(record, caller) && sets_any {
+        return Err(ManagerStatus::Permission);
     }
     let access_time = if changes.access_time_now { Some(now) } else { changes.access_time };
     new.access_time = access_time.unwrap_or(record.access_time);

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nasd_transport::{Server, ServerOptions, ServerTls};
-use nasd_types::limits::MAX_HEAD_BYTES;
+use nasd_types::limits::MAX_MANAGER_HEAD_BYTES;
 use thiserror::Error;
 
 use crate::config::{ConfigError, ManagerConfig, TableError};
@@ -102,7 +102,8 @@ impl ManagerServer {
         let options = ServerOptions {
             name: "nasd-manager".to_owned(),
             max_outstanding: MAX_OUTSTANDING,
-            max_record_bytes: MAX_HEAD_BYTES,
+            max_record_bytes: MAX_MANAGER_HEAD_BYTES,
+            max_head_bytes: MAX_MANAGER_HEAD_BYTES,
             ..ServerOptions::default()
         };
         let server = Server::start(listener, tls, Arc::clone(&service), options)?;

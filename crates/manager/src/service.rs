@@ -10,11 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Attach, CellStatus, Closed, Create, Detach, DriveAddress, DriveStatus, Enroll, Events, Getattr,
-    Link, Lock, Lookup, ManagerStatus, Mint, MintArguments, Minted, Mkdir, Name, Operation,
-    PROGRAM, Procedure, Readdir, Reload, ReloadVolumes, Rename, Renew, Revoke, Rmdir, Rotate,
-    Setattr, Space, StatusOperation, Symlink, TestLock, Unlink, Unlock, VERSION, Volume,
-    VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes,
+    Accessed, Attach, CellStatus, Closed, Create, Detach, DriveAddress, DriveStatus, Enroll,
+    Events, Getattr, Getxattr, Link, Listxattr, Lock, Lookup, ManagerStatus, Mint, MintArguments,
+    Minted, Mkdir, Mknod, Name, Operation, PROGRAM, Procedure, Readdir, Reload, ReloadVolumes,
+    Removexattr, Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Setxattr, Space, StatusOperation,
+    Symlink, TestLock, Unlink, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
+    Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -28,7 +29,7 @@ use nasd_xdr::{Encoder, from_bytes, to_bytes};
 use crate::administration::Administration;
 use crate::caller::Caller;
 use crate::config::ManagerConfig;
-use crate::namespace::{Namespace, Outcome};
+use crate::namespace::{Namespace, Node, Outcome};
 use crate::objects::ObjectStore;
 use crate::server::ServerError;
 use crate::session_service::SessionService;
@@ -189,20 +190,6 @@ impl ManagerService {
             Err(status) => return refused(status),
         };
         match procedure {
-            // Not the name space's: see `answer`.
-            Procedure::Null
-            | Procedure::Rotate
-            | Procedure::Reload
-            | Procedure::Enroll
-            | Procedure::Renew
-            | Procedure::Reloadvolumes
-            | Procedure::Attach
-            | Procedure::Detach
-            | Procedure::Events
-            | Procedure::Closed
-            | Procedure::Lock
-            | Procedure::Unlock
-            | Procedure::TestLock => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
             Procedure::Volume => {
                 run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
             }
@@ -248,6 +235,7 @@ impl ManagerService {
             }
             Procedure::Revoke => run::<Revoke>(arguments, |file| names.revoke(caller, file)),
             Procedure::Status => run::<StatusOperation>(arguments, |()| Ok(self.status())),
+            _ => on_more(&names, procedure, caller, arguments),
         }
     }
 
@@ -303,6 +291,33 @@ impl ManagerService {
             requests: self.counters.requests.load(Ordering::Relaxed),
         };
         fit(status)
+    }
+}
+
+/// Special files, extended attributes and access times. What is left is not the name space's.
+fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
+    match procedure {
+        Procedure::Mknod => run::<Mknod>(arguments, |new| {
+            let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
+            names.mknod(caller, new.directory, new.name.as_bytes(), node)
+        }),
+        Procedure::Getxattr => run::<Getxattr>(arguments, |asked| {
+            let value = names.getxattr(caller, asked.file, asked.name.as_bytes())?;
+            Ok(XattrValue { value })
+        }),
+        Procedure::Setxattr => run::<Setxattr>(arguments, |set| {
+            names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
+        }),
+        Procedure::Removexattr => run::<Removexattr>(arguments, |old| {
+            names.removexattr(caller, old.file, old.name.as_bytes())
+        }),
+        Procedure::Listxattr => run::<Listxattr>(arguments, |file| {
+            Ok(XattrNames { names: names.listxattr(caller, file)? })
+        }),
+        Procedure::Accessed => {
+            run::<Accessed>(arguments, |read| names.accessed(caller, &read.accessed))
+        }
+        _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
     }
 }
 

@@ -8,11 +8,11 @@ use nasd_protocol::manager::{
     AttachArguments, Attached, ClosedArguments, EventsArguments, EventsPage, HeldLock, InTheWay,
     LockAnswer, LockArguments, LockKind, ManagerStatus, UnlockArguments,
 };
+use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 
 use crate::namespace::Outcome;
 use crate::sessions::hub::SessionHub;
 use crate::sessions::locks::{self, LockedFile};
-use crate::sessions::ranges::{self, LockOwner, LockRange};
 use crate::sessions::{Claims, SessionError};
 
 /// All sessions of a manager, as its clients meet them.
@@ -55,10 +55,10 @@ fn status(error: SessionError) -> ManagerStatus {
 }
 
 /// A lock as the tables have it; nothing for a range that ends before it begins.
-fn inward(client: u64, lock: &HeldLock) -> Outcome<(LockedFile, ranges::HeldLock)> {
+fn inward(client: u64, lock: &HeldLock) -> Outcome<(LockedFile, RangeLock)> {
     let owner = LockOwner { client, owner: lock.owner };
     let range = range_of(lock.kind, lock.first, lock.last)?;
-    let held = ranges::HeldLock { owner, range, mode: lock.mode, process: lock.process };
+    let held = RangeLock { owner, range, mode: lock.mode, process: lock.process };
     Ok(((lock.file, lock.kind), held))
 }
 
@@ -70,7 +70,7 @@ fn range_of(kind: LockKind, first: u64, last: u64) -> Outcome<LockRange> {
     }
 }
 
-fn outward((file, kind): LockedFile, lock: &ranges::HeldLock) -> HeldLock {
+fn outward((file, kind): LockedFile, lock: &RangeLock) -> HeldLock {
     HeldLock {
         file,
         kind,
@@ -147,11 +147,11 @@ impl SessionsOf<'_> {
 
     /// Lets go of locks, and of waiting for them.
     pub(crate) fn unlock(&self, arguments: &UnlockArguments) -> Outcome<()> {
-        let UnlockArguments { client, file, kind, owner, first, last } = *arguments;
+        let UnlockArguments { client, file, kind, owner, first, last, only_waiting } = *arguments;
         let range = range_of(kind, first, last)?;
         let owner = LockOwner { client, owner };
         let unlock = |sessions: &mut crate::sessions::Sessions, _| {
-            sessions.unlock(&self.member, (file, kind), owner, range)
+            sessions.unlock(&self.member, (file, kind), owner, range, only_waiting)
         };
         self.hub().with(unlock).map_err(status)
     }

@@ -5,6 +5,7 @@
 //! don't wait for each other: one whose root's drive is away is tried again with the housekeeping.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use nasd_xdr::Decoder;
 use crate::config::{DriveConfig, ManagerConfig, TableError};
 use crate::keys::WorkingKeys;
 use crate::mint::MintOptions;
-use crate::namespace::{Namespace, NamespaceOptions, Outcome, StartError};
+use crate::namespace::{Backlog, Namespace, NamespaceOptions, Outcome, StartError};
 use crate::objects::ObjectStore;
 use crate::objects::remote::RemoteDrives;
 use crate::rotation::Rotation;
@@ -39,6 +40,8 @@ pub(crate) struct Volume {
     options: NamespaceOptions,
     /// Once it could be opened.
     names: OnceLock<Arc<Namespace>>,
+    /// What the last housekeeping could not finish.
+    backlog: AtomicU64,
 }
 
 impl Volume {
@@ -66,6 +69,7 @@ impl Volume {
             rotation,
             options: namespace_options(config, keys),
             names: OnceLock::new(),
+            backlog: AtomicU64::new(0),
         }
     }
 
@@ -228,6 +232,7 @@ impl Volumes {
         let summary = |volume: &Arc<Volume>| VolumeSummary {
             name: volume.name.clone(),
             serving: volume.names.get().is_some(),
+            backlog: volume.backlog.load(Ordering::Relaxed),
         };
         self.list().iter().map(summary).collect()
     }
@@ -289,7 +294,8 @@ impl Volumes {
                 volume.open_or_wait();
             }
             if let Some(names) = volume.names.get() {
-                names.keep_house();
+                let Backlog { objects, changes } = names.keep_house();
+                volume.backlog.store((objects + changes) as u64, Ordering::Relaxed);
             }
         }
     }

@@ -22,19 +22,23 @@ use std::time::{Duration, Instant};
 
 use nasd_capability::SecretKey;
 use nasd_manager::ManagerService;
+use nasd_manager::acl::Acl;
 use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper, WorkingKeys};
 use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
 use nasd_manager::objects::remote::RemoteDrives;
+use nasd_manager::xattr::{ACCESS_ACL, DEFAULT_ACL};
 use nasd_protocol::manager::{
-    Attach, AttachArguments, Closed, ClosedArguments, Create, CreateFileArguments, Detach,
-    DetachArguments, Enroll, EnrollArguments, Events, EventsArguments, FileHandle, Getattr,
-    HeldLock, Link, LinkArguments, Lock, LockArguments, LockKind, LockMode, Lookup,
-    LookupArguments, ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Name, Operation,
-    PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments, ReloadVolumes, Rename,
-    RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir, Rotate, RotateArguments,
-    SetFileArguments, SetFileAttributes, Setattr, Space, StatusOperation, Symlink,
-    SymlinkArguments, TestLock, Unlink, UnlinkArguments, Unlock, UnlockArguments, VERSION,
-    VolumeOperation, VolumeParts, Volumes,
+    Accessed, AccessedArguments, Attach, AttachArguments, Closed, ClosedArguments, Create,
+    CreateFileArguments, Detach, DetachArguments, Device, Enroll, EnrollArguments, Events,
+    EventsArguments, FileAccess, FileHandle, FileType, Getattr, Getxattr, HeldLock, Link,
+    LinkArguments, Listxattr, Lock, LockArguments, LockKind, LockMode, Lookup, LookupArguments,
+    ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Mknod, MknodArguments, Name,
+    NewMode, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments,
+    ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
+    Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Setxattr,
+    SetxattrArguments, Space, StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink,
+    UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes,
+    XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -224,7 +228,7 @@ impl Bare {
         answer: &Answer<Vec<u8>>,
     ) -> u64 {
         // All procedures that there are not have the same outcome: else they would be most of the samples.
-        let known = head.procedure.min(u32::from(Procedure::Renew) + 1);
+        let known = Procedure::try_from(head.procedure).map_or(255, u32::from);
         let about = u64::from(known) << 40 | u64::from(peer % 10) << 32;
         let results = match answer {
             Answer::Results { results, data, .. } => {
@@ -350,6 +354,12 @@ impl Form {
             Procedure::Lock => Form::of_operation::<Lock>(),
             Procedure::Unlock => Form::of_operation::<Unlock>(),
             Procedure::TestLock => Form::of_operation::<TestLock>(),
+            Procedure::Mknod => Form::of_operation::<Mknod>(),
+            Procedure::Getxattr => Form::of_operation::<Getxattr>(),
+            Procedure::Setxattr => Form::of_operation::<Setxattr>(),
+            Procedure::Listxattr => Form::of_operation::<Listxattr>(),
+            Procedure::Removexattr => Form::of_operation::<Removexattr>(),
+            Procedure::Accessed => Form::of_operation::<Accessed>(),
         }
     }
 }
@@ -397,20 +407,39 @@ fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
     let lock = HeldLock { file, kind, owner, first, last, mode: LockMode::Exclusive, process: 9 };
     let wanted = LockArguments { client, lock, wait: true };
     let attach = AttachArguments { client, locks: vec![lock], open: vec![file] };
+    let held = UnlockArguments { client, file, kind, owner, first, last, only_waiting: false };
     let seen = EventsArguments { client, seen: 1, open: vec![file], wait: true };
     vec![
         sample(Procedure::Attach, HOST, &attach),
         sample(Procedure::Lock, HOST, &wanted),
         sample(Procedure::TestLock, HOST, &wanted),
         sample(Procedure::Events, HOST, &seen),
-        sample(
-            Procedure::Unlock,
-            HOST,
-            &UnlockArguments { client, file, kind, owner, first, last },
-        ),
+        sample(Procedure::Unlock, HOST, &held),
         sample(Procedure::Closed, HOST, &ClosedArguments { client, files: vec![file] }),
         sample(Procedure::Detach, HOST, &DetachArguments { client }),
     ]
+}
+
+fn attribute(file: FileHandle) -> XattrArguments {
+    XattrArguments { file, name: name("user.a") }
+}
+
+fn set_attribute(file: FileHandle, bytes: usize) -> SetxattrArguments {
+    let flags = XattrFlags::NONE;
+    SetxattrArguments { file, name: name("user.a"), flags, value: vec![7; bytes] }
+}
+
+/// An access control list with a user and a group by name.
+fn set_list(file: FileHandle, which: &[u8]) -> SetxattrArguments {
+    let acl =
+        Acl { users: vec![(5, 6)], groups: vec![(4, 5)], mask: Some(7), ..Acl::of_mode(0o750) };
+    let (name, flags) = (Name::new(which).unwrap(), XattrFlags::NONE);
+    SetxattrArguments { file, name, flags, value: acl.to_xattr() }
+}
+
+fn accessed(files: &[FileHandle]) -> AccessedArguments {
+    let access = |file: &FileHandle| FileAccess { file: *file, time: Timestamp::MAX };
+    AccessedArguments { root: files[0], accessed: files.iter().map(access).collect() }
 }
 
 /// Each procedure by somebody who may have it done: in this order all of it is done.
@@ -450,6 +479,15 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Setattr, HOST, &SetFileArguments { file: open, changes: given }),
         sample(Procedure::Readdir, SOMEBODY, &read),
         sample(Procedure::Readdir, HOST, &ReaddirArguments { max_entries: 1, cookie: 1, ..read }),
+        sample(Procedure::Setxattr, SOMEBODY, &set_attribute(file, 20)),
+        sample(Procedure::Setxattr, SOMEBODY, &set_attribute(open, 2000)),
+        sample(Procedure::Setxattr, SOMEBODY, &set_list(open, DEFAULT_ACL)),
+        sample(Procedure::Setxattr, SOMEBODY, &set_list(file, ACCESS_ACL)),
+        sample(Procedure::Getxattr, SOMEBODY, &attribute(file)),
+        sample(Procedure::Getxattr, SOMEBODY, &attribute(open)),
+        sample(Procedure::Listxattr, SOMEBODY, &file),
+        sample(Procedure::Removexattr, SOMEBODY, &attribute(open)),
+        sample(Procedure::Accessed, SOMEBODY, &accessed(&[file, closed])),
         sample(Procedure::Space, SOMEBODY, &name("")),
         sample(Procedure::Status, HOST, &()),
         sample(Procedure::Mint, SOMEBODY, &mint(false)),
@@ -479,10 +517,30 @@ fn names(files: &Files) -> Vec<Vec<u8>> {
         to_name: name("moved"),
         flags: RenameFlags::NO_REPLACE,
     };
-    let (mode, exclusive) = (0o640, true);
+    let exchange = RenameArguments {
+        from_name: name("closed"),
+        to_directory: root,
+        to_name: name("open"),
+        flags: RenameFlags::EXCHANGE,
+        ..rename.clone()
+    };
+    let (mode, exclusive) = (NewMode { mode: 0o640, umask: 0o022 }, true);
     let new = CreateFileArguments { directory: open, name: name("new"), mode, exclusive };
     let over = CreateFileArguments { exclusive: false, name: name("to"), directory: root, mode };
-    let made = MkdirArguments { directory: open, name: name("below"), mode: 0o700 };
+    let made = MkdirArguments { directory: open, name: name("below"), mode };
+    let fifo = MknodArguments {
+        directory: open,
+        name: name("fifo"),
+        file_type: FileType::Fifo,
+        mode,
+        device: Device::NONE,
+    };
+    let disk = MknodArguments {
+        name: name("disk"),
+        file_type: FileType::BlockDevice,
+        device: Device { major: 8, minor: 1 },
+        ..fifo.clone()
+    };
     let target = b"../file".to_vec();
     let symlink = SymlinkArguments { directory: open, name: name("symlink"), target };
     let link = LinkArguments { file, directory: open, name: name("second") };
@@ -495,6 +553,9 @@ fn names(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Unlink, SOMEBODY, &old("old")),
         sample(Procedure::Rmdir, HOST, &old("empty")),
         sample(Procedure::Rename, SOMEBODY, &rename),
+        sample(Procedure::Mknod, SOMEBODY, &fifo),
+        sample(Procedure::Mknod, HOST, &disk),
+        sample(Procedure::Rename, HOST, &exchange),
     ]
 }
 
@@ -540,10 +601,10 @@ fn the_samples_are_done_and_the_others_refused() {
             (outcome >> 40) as u32
         })
         .collect();
-    for procedure in 0..=u32::from(Procedure::Renew) {
+    for procedure in Procedure::ALL.iter().map(|each| u32::from(*each)) {
         assert!(asked.contains(&procedure), "{procedure} has no sample");
     }
-    assert!(Procedure::try_from(u32::from(Procedure::Renew) + 1).is_err(), "one that is not here");
+    assert!(Procedure::try_from(255).is_err(), "what stands for those that there are not");
     bare.finish();
 }
 

@@ -48,6 +48,11 @@ fn compare(drives: &MemoryDrives, reference: &Reference, what: &str) {
         assert_eq!(node.links, links, "{what}: {path}");
         assert_eq!(node.file_type, expected.file_type, "{what}: {path}");
         assert_eq!(node.target, expected.target, "{what}: {path}");
+        let attributes = expected
+            .attributes
+            .iter()
+            .map(|(name, bytes)| (format!("trusted.{name}").into_bytes(), vec![*name; *bytes]));
+        assert!(node.attributes.clone().into_iter().eq(attributes), "{what}: {path}");
     }
 }
 

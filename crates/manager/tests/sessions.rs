@@ -58,7 +58,8 @@ impl Client {
 
     fn unlock(&self, file: FileHandle) {
         let HeldLock { kind, owner, first, last, .. } = self.lock_of(file);
-        let held = UnlockArguments { client: self.number, file, kind, owner, first, last };
+        let client = self.number;
+        let held = UnlockArguments { client, file, kind, owner, first, last, only_waiting: false };
         self.manager.unlock(&Caller::ROOT, &held).unwrap();
     }
 }

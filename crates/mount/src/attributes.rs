@@ -1,6 +1,6 @@
 //! Attributes and errors in the kernel's words.
 
-use nasd_clerk::{ClerkError, FileAttributes, FileType, SetFileAttributes, Timestamp};
+use nasd_clerk::{ClerkError, Device, FileAttributes, FileType, SetFileAttributes, Timestamp};
 use nasd_fuse::{Attributes, Errno, FileKind, SetAttributes, SetTime, Time};
 
 /// What programs are told to read and write at a time, in bytes.
@@ -20,6 +20,10 @@ pub(crate) fn kind(file_type: FileType) -> FileKind {
         FileType::Regular => FileKind::Regular,
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::CharacterDevice => FileKind::CharacterDevice,
     }
 }
 
@@ -38,9 +42,14 @@ pub(crate) fn to_kernel(ino: u64, attributes: &FileAttributes) -> Attributes {
         links: attributes.links,
         uid: attributes.uid,
         gid: attributes.gid,
-        device: 0,
+        device: device_number(attributes.device),
         block_bytes: PREFERRED_IO_BYTES,
     }
+}
+
+/// A device's numbers as the kernel has them in one word: as much of them as it knows.
+fn device_number(device: Device) -> u32 {
+    device.minor & 0xff | (device.major & 0xfff) << 8 | (device.minor & 0xf_ff00) << 12
 }
 
 fn time(time: Timestamp) -> Time {

@@ -3,7 +3,7 @@
 //! Any operation may wait long for a drive or the manager that is away; most take microseconds.
 //! So an operation runs on the session thread that received it, without a hand-over, as long as
 //! another session thread is left to listen to the kernel. Otherwise it goes to the pool of its
-//! lane: one for names, one for each drive. What a drive that is away holds up is thus its own
+//! lane: one for names, one for locks, one for each drive. What a drive that is away holds up is thus its own
 //! lane, and never the others.
 
 use std::collections::HashMap;
@@ -18,6 +18,9 @@ use crate::work_pool::{Job, WorkPool, run_guarded};
 /// Operations on names that wait at the same time at most.
 const NAME_THREADS: usize = 256;
 
+/// Requests for locks that others have, at the same time at most.
+const LOCK_THREADS: usize = 1024;
+
 /// Operations on the files of one drive that wait at the same time at most.
 const DRIVE_THREADS: usize = 64;
 
@@ -26,6 +29,8 @@ const DRIVE_THREADS: usize = 64;
 pub(crate) enum Lane {
     /// The file manager.
     Names,
+    /// Whoever has a lock.
+    Locks,
     /// A drive.
     Drive(DriveId),
 }
@@ -91,6 +96,7 @@ impl Dispatcher {
 fn new_pool(lane: Lane) -> WorkPool {
     match lane {
         Lane::Names => WorkPool::new("nasd-names", NAME_THREADS),
+        Lane::Locks => WorkPool::new("nasd-locks", LOCK_THREADS),
         Lane::Drive(_) => WorkPool::new("nasd-drive-io", DRIVE_THREADS),
     }
 }

@@ -5,11 +5,12 @@
 //! when the pages were read (close-to-open consistency, as with NFS).
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nasd_clerk::{
-    Caller, Entry, FileAttributes, FileHandle, FileType, OpenFile, OpenMode, SeekTarget,
+    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, OpenFile, OpenMode, SeekTarget,
     SetFileAttributes,
 };
 use nasd_fuse::{Attributes, Errno, Fallocate, Opened, OpenedFlags};
@@ -35,6 +36,8 @@ pub(crate) struct OpenedFile {
     caller: Arc<Caller>,
     /// Opened to go around the kernel's page cache.
     direct: bool,
+    /// Who has taken locks by it.
+    pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
 }
 
 /// Counts an opening from before it is made, so that the file is not removed meanwhile.
@@ -127,6 +130,15 @@ impl Tree {
         self.files.all().into_iter().map(known).collect()
     }
 
+    /// Whether somebody may have a lock, which belongs to this process's session at the manager.
+    pub(crate) fn has_locks(&self) -> bool {
+        let has = |file: &OpenedFile| {
+            let lockers = file.lockers.lock();
+            !lockers.unwrap_or_else(PoisonError::into_inner).is_empty()
+        };
+        self.files.all().iter().any(|(_, file)| has(file))
+    }
+
     /// Opens a file that the process before had open. It stays open although whoever opened it might
     /// not be let in any more.
     pub(crate) fn reopen(&self, known: &KnownOpening) -> Result<(), Errno> {
@@ -138,7 +150,8 @@ impl Tree {
         let opened = opened.or_else(|_| self.clerk.open(&root, handle, mode));
         let (open, _) = opened.map_err(|error| errno(&error))?;
         opening.made = true;
-        let file = OpenedFile { ino, open, caller, direct: known.direct };
+        let (direct, lockers) = (known.direct, Mutex::default());
+        let file = OpenedFile { ino, open, caller, direct, lockers };
         self.files.insert_at(known.number, file);
         Ok(())
     }
@@ -181,8 +194,8 @@ impl Tree {
         match entry.attributes.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Errno::EISDIR),
-            // Somebody else has just made it; the kernel looks again and follows it.
-            FileType::Symlink => return Err(Errno::ESTALE),
+            // Somebody else has just made it; the kernel looks again, and follows or opens it.
+            _ => return Err(Errno::ESTALE),
         }
         let ino = self.number(&caller, entry.handle);
         let open_mode = mode_of(flags);
@@ -224,7 +237,8 @@ impl Tree {
             // Closing it has nothing to tell.
             answer |= OpenedFlags::NOFLUSH;
         }
-        let handle = self.files.insert(OpenedFile { ino, open, caller, direct });
+        let handle =
+            self.files.insert(OpenedFile { ino, open, caller, direct, lockers: Mutex::default() });
         Opened { handle, flags: answer }
     }
 
@@ -284,7 +298,8 @@ impl Tree {
 
     /// What close does: everything written is durable, or the failure is told. A file that nobody
     /// can open again need not be durable.
-    pub(crate) fn flush(&self, file: &OpenedFile) -> Result<(), Errno> {
+    pub(crate) fn flush(&self, file: &OpenedFile, lock_owner: u64) -> Result<(), Errno> {
+        self.end_locks_of(file, lock_owner);
         if self.inodes.is_hidden(file.ino) {
             return Ok(());
         }
@@ -296,6 +311,7 @@ impl Tree {
         let Some(file) = self.files.remove(number) else {
             return;
         };
+        self.end_all_locks(&file);
         if self.inodes.end_open(file.ino, file.open.mode().write) {
             file.open.discard();
             self.remove_hidden(file.ino);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nasd_fuse::{
     Attributes, AttributesFor, Bytes, Context, Created, Directory, Done, Entry, Errno, Fallocate,
-    Filesystem, InitFlags, Listing, NewName, Offset, Opened, OpenedFlags, Payload, Read, Release,
-    Reply, SetAttributes, StatFs, Statx, StatxAsked, Wanted, Write, Written, Xattr,
+    Filesystem, InitFlags, Listing, Lock, LockFound, NewName, Offset, Opened, OpenedFlags, Payload,
+    Read, Release, Reply, SetAttributes, StatFs, Statx, StatxAsked, Wanted, Write, Written, Xattr,
 };
 
 use crate::attributes::Changes;
@@ -43,6 +43,8 @@ pub(crate) fn wanted() -> Wanted {
         | InitFlags::INIT_EXT
         | InitFlags::PARALLEL_DIROPS
         | InitFlags::ASYNC_DIO
+        | InitFlags::POSIX_LOCKS
+        | InitFlags::FLOCK_LOCKS
         | InitFlags::CACHE_SYMLINKS
         | InitFlags::DIRECT_IO_ALLOW_MMAP
         | InitFlags::HAS_EXPIRE_ONLY
@@ -315,12 +317,36 @@ impl Filesystem for VolumeFilesystem {
         context: &Context,
         _node: u64,
         handle: u64,
-        _lock_owner: u64,
+        lock_owner: u64,
         reply: Reply<Done>,
     ) {
         self.on_open_file(context, handle, move |tree, file| {
-            reply.send(file.and_then(|file| tree.flush(file)).map(|()| Done));
+            reply.send(file.and_then(|file| tree.flush(file, lock_owner)).map(|()| Done));
         });
+    }
+
+    fn get_lock(&self, context: &Context, _node: u64, lock: Lock, reply: Reply<LockFound>) {
+        let file = self.tree.files.get(lock.handle).ok_or(Errno::EBADF);
+        self.on_names(context, move |tree| {
+            reply.send(file.and_then(|file| tree.get_lock(&file, &lock)));
+        });
+    }
+
+    fn set_lock(&self, context: &Context, _node: u64, lock: Lock, wait: bool, reply: Reply<Done>) {
+        let file = self.tree.files.get(lock.handle).ok_or(Errno::EBADF);
+        let who = who(context);
+        let set = move |tree: &Arc<Tree>| {
+            let done = file.and_then(|file| tree.set_lock(who, &file, &lock, wait));
+            reply.send(done.map(|()| Done));
+        };
+        if !wait {
+            return self.on_names(context, set);
+        }
+        // Whoever has the lock may need the other threads to be able to give it back.
+        let tree = Arc::clone(&self.tree);
+        let interruption = self.interrupter.interruptible(context);
+        let job = move || interruption.run(|| set(&tree));
+        self.dispatcher.submit(Lane::Locks, Box::new(job));
     }
 
     fn fsync(

@@ -15,6 +15,7 @@ mod filesystem;
 mod hidden;
 mod inodes;
 mod interrupts;
+mod locks;
 mod mount;
 mod mountinfo;
 mod mountpoint;

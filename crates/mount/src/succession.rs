@@ -123,6 +123,9 @@ impl Estate {
     fn give_stopped(&self, stream: &UnixStream, connection: &Connection) -> io::Result<()> {
         self.dispatcher.close(Instant::now() + REQUESTS);
         self.flush()?;
+        if self.tree.has_locks() {
+            return Err(io::Error::other("a program has a lock, which would be lost"));
+        }
         handover::give(stream, connection, &self.tree.export().to_bytes())?;
         let mut word = [0];
         (&*stream).read_exact(&mut word)?;

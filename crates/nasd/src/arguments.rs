@@ -8,6 +8,7 @@ mod key;
 mod member;
 mod object;
 mod partition;
+mod volume;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use cap::{CapCommand, RightsArguments};
@@ -17,6 +18,8 @@ pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, KeyName, PartitionCommand};
+
+pub use volume::VolumeCommand;
 
 use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -50,8 +53,20 @@ pub enum Command {
         dir: Option<PathBuf>,
     },
     /// Show drives, space, volumes, managers, health, and bytes by path.
-    Status,
-    /// Mount the cell's volume.
+    Status {
+        /// Tell the state by the exit status: 0 for HEALTHY, 3 for WARNING, 4 for ERROR.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Tell what a health code of `nasd status` means, and what to do.
+    Explain {
+        /// The code; without one, all are listed.
+        code: Option<String>,
+        /// Write docs/health.md.
+        #[arg(long, hide = true)]
+        document: bool,
+    },
+    /// Mount a volume of the cell.
     Mount(MountArguments),
     /// Unmount it: what was written is made durable first.
     Umount {
@@ -112,6 +127,9 @@ pub enum Command {
     /// Format, serve or inspect one drive.
     #[command(subcommand)]
     Drive(DriveCommand),
+    /// Make, show, resize and remove volumes: each a name space of its own.
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Manage the partitions of a running drive.
     #[command(subcommand)]
     Partition(PartitionCommand),
@@ -184,9 +202,10 @@ pub struct UpArguments {
     /// Needed with --device: agree that everything on the devices is lost.
     #[arg(long)]
     pub yes: bool,
-    /// Data cache of each drive of a new cell.
-    #[arg(long, default_value = "256M", value_parser = parse_size)]
-    pub cache: u64,
+    /// Data cache of each drive of a new cell; default is a quarter of this machine's memory for
+    /// all of them together.
+    #[arg(long, value_parser = parse_size)]
+    pub cache: Option<u64>,
     /// The address that a new cell listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
@@ -228,7 +247,7 @@ pub enum Stripe {
 pub struct MountArguments {
     /// An empty directory.
     pub mountpoint: PathBuf,
-    /// The volume; a cell has one, named `main`.
+    /// The volume; the cell's first if none is named.
     #[arg(long)]
     pub volume: Option<String>,
     /// Return when it is mounted, and go on in the background.
@@ -261,9 +280,9 @@ pub enum DriveCommand {
         /// Where the drive will listen; default is the next free port of the cell.
         #[arg(long)]
         address: Option<SocketAddr>,
-        /// Bytes of its data cache.
-        #[arg(long, default_value = "256M", value_parser = parse_size)]
-        cache: u64,
+        /// Bytes of its data cache; default is as for one more drive of the cell's machine.
+        #[arg(long, value_parser = parse_size)]
+        cache: Option<u64>,
         /// Agree that everything on the device is lost.
         #[arg(long)]
         yes: bool,
@@ -329,7 +348,7 @@ pub struct DriveServeArguments {
 /// `nasd manager`.
 #[derive(Debug, Subcommand)]
 pub enum ManagerCommand {
-    /// Serve the cell's volume.
+    /// Serve the cell's volumes.
     Serve,
 }
 

@@ -150,7 +150,13 @@ impl DriveSession {
         Ok(keys.into_iter().map(session).collect())
     }
 
-    /// The partition of the drive that holds the cell's volume.
+    /// The volume of the cell that has a partition of the drive.
+    pub fn volume_of(&self, partition: PartitionId) -> Option<&str> {
+        let (cell, _) = self.cell.as_ref()?;
+        cell.config.volume_of(self.drive, partition)
+    }
+
+    /// The partition of the drive that holds the cell's first volume.
     pub fn volume_partition(&self) -> Option<PartitionId> {
         self.cell.as_ref().map(|(_, drive)| drive.partition_id())
     }

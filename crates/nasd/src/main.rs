@@ -6,6 +6,8 @@ mod commands;
 mod descriptors;
 mod detach;
 mod drive_session;
+mod health;
+mod memory;
 mod metrics;
 mod notify;
 mod output;

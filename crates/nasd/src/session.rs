@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete, read_private};
 use crate::commands::renew::renew_if_due;
-use nasd_clerk::{Caller, Clerk, ClerkOptions, Name};
+use nasd_clerk::{Caller, Clerk, ClerkError, ClerkOptions, ManagerStatus, Name};
 use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_transport::{ClientTls, PeerIdentity, PemFiles, ServerTls};
 use std::error::Error;
@@ -16,7 +16,7 @@ pub const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 /// How long the manager is waited for where no cell seems to run: it may have been started by itself.
 pub const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A client of the cell's volume.
+/// A client of a volume.
 pub struct Connected {
     /// The volume.
     pub clerk: Arc<Clerk>,
@@ -24,19 +24,27 @@ pub struct Connected {
     pub caller: Arc<Caller>,
 }
 
-/// Connects to the cell's volume.
+/// Connects to a volume of the cell.
 ///
 /// # Errors
-/// Missing or wrong certificates, or a manager that does not answer.
-pub fn connect(cell: &Cell, deadline: Duration) -> Result<Connected, Box<dyn Error>> {
+/// Missing or wrong certificates, a volume that there is not, or a manager that does not answer.
+pub fn connect(cell: &Cell, volume: &str, deadline: Duration) -> Result<Connected, Box<dyn Error>> {
     renew_if_due(cell);
-    let volume = Name::new(&cell.config.volume)?;
+    let name = Name::new(volume)?;
     let tls = client_tls(&cell.certificate(own_member(cell)))?;
     let caller = caller(&tls);
     let manager = cell.config.manager.address.to_string();
-    let mut options = ClerkOptions::new(manager, tls, volume, Arc::clone(&caller));
+    let mut options = ClerkOptions::new(manager, tls, name, Arc::clone(&caller));
     options.settings.deadline = deadline;
-    Ok(Connected { clerk: Arc::new(Clerk::connect(&options)?), caller })
+    let clerk = Clerk::connect(&options).map_err(|error| match error {
+        ClerkError::Manager(ManagerStatus::NotFound) => {
+            format!(
+                "the cell has no volume `{volume}`: `nasd volume list` shows those that there are"
+            )
+        }
+        error => error.to_string(),
+    })?;
+    Ok(Connected { clerk: Arc::new(clerk), caller })
 }
 
 /// The file manager, asked by the cell's administrator: only where the cell's own directory is.
@@ -121,12 +129,22 @@ fn caller(tls: &ClientTls) -> Arc<Caller> {
 /// # Errors
 /// Missing or wrong certificates.
 pub fn manager(cell: &Cell) -> Result<(ManagerClient, Arc<Caller>), Box<dyn Error>> {
+    manager_within(cell, COMMAND_DEADLINE)
+}
+
+/// The same, waiting no longer for a manager that is away.
+///
+/// # Errors
+/// As [`manager`].
+pub fn manager_within(
+    cell: &Cell,
+    patience: Duration,
+) -> Result<(ManagerClient, Arc<Caller>), Box<dyn Error>> {
+    renew_if_due(cell);
     let tls = client_tls(&cell.certificate(own_member(cell)))?;
     let caller = caller(&tls);
-    let options = ConnectOptions {
-        retry: RetryPolicy::within(COMMAND_DEADLINE),
-        ..ConnectOptions::default()
-    };
+    let options =
+        ConnectOptions { retry: RetryPolicy::within(patience), ..ConnectOptions::default() };
     let address = cell.config.manager.address.to_string();
     Ok((ManagerClient::tls(address, tls, &options), caller))
 }

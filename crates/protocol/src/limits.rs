@@ -54,6 +54,15 @@ pub const MAX_CERTIFICATE_BYTES: usize = 16384;
 /// Longest description of a cell, in bytes.
 pub const MAX_CELL_TEXT_BYTES: usize = 16384;
 
+/// Longest value of an extended attribute, in bytes.
+pub const MAX_XATTR_VALUE_BYTES: usize = nasd_types::limits::MAX_XATTR_BYTES;
+
+/// Most bytes of the names of a file's extended attributes, each with a zero byte behind it.
+pub const MAX_XATTR_LIST_BYTES: usize = nasd_types::limits::MAX_XATTR_BYTES;
+
+/// Most files of one `accessed`.
+pub const MAX_ACCESSED: usize = 1024;
+
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 

@@ -24,6 +24,13 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// Longest symbolic link target, in bytes (POSIX PATH_MAX less the terminator).
 pub const MAX_SYMLINK_BYTES: usize = 4095;
 
+/// Longest value of an extended attribute, and longest list of their names, in bytes (as Linux has them).
+pub const MAX_XATTR_BYTES: usize = 64 << 10;
+
+/// The most of a message to or from a file manager, in bytes: an attribute's value has room in it.
+pub const MAX_MANAGER_HEAD_BYTES: usize = MAX_HEAD_BYTES + (8 << 10);
+
+const _: () = assert!(MAX_XATTR_BYTES + 4096 < MAX_MANAGER_HEAD_BYTES);
 const _: () = assert!(MAX_TRANSFER_BYTES.is_multiple_of(BLOCK_BYTES));
 const _: () = assert!(MAX_RECORD_BYTES < 1 << 31, "a record mark has 31 bits of length");
 const _: () = assert!(MAX_FLUSH_OBJECTS * 8 < MAX_HEAD_BYTES);

@@ -11,9 +11,9 @@ use super::{FIRST_DRIVE, FakeCell};
 use crate::ClerkError;
 use crate::backend::Names;
 use crate::wire::{
-    Caller, CellStatus, DirectoryEntry, DirectoryPage, DriveAddress, File, FileAttributes,
-    FileHandle, FileType, IssuedCapability, ManagerStatus, Name, RenameFlags, SetFileAttributes,
-    SpaceInformation, Volume,
+    Caller, CellStatus, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended, File,
+    FileAccess, FileAttributes, FileHandle, FileType, IssuedCapability, ManagerStatus, Name,
+    NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume, XattrFlags,
 };
 
 const PARTITION: PartitionId = PartitionId(1);
@@ -40,6 +40,11 @@ struct Node {
     /// Name to (cookie, file), for directories.
     children: BTreeMap<Name, (u64, FileHandle)>,
     parent: Option<FileHandle>,
+    device: Device,
+    /// How often its attributes were changed.
+    revision: u64,
+    /// Extended attributes, lists like others.
+    extended: BTreeMap<Name, Vec<u8>>,
 }
 
 fn no<T>(status: ManagerStatus) -> Result<T, ClerkError> {
@@ -51,6 +56,15 @@ fn away() -> ClerkError {
 }
 
 impl Node {
+    fn extended(&self) -> Extended {
+        let kind = |name: &Name| match name.as_bytes() {
+            b"system.posix_acl_access" => Extended::ACCESS_ACL,
+            b"system.posix_acl_default" => Extended::DEFAULT_ACL,
+            _ => Extended::ATTRIBUTES,
+        };
+        self.extended.keys().map(kind).fold(Extended::NONE, Extended::with)
+    }
+
     fn allows(&self, caller: &Caller, wanted: u32) -> bool {
         if caller.uid == 0 {
             return true;
@@ -110,15 +124,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a link away. Says whether the object must go.
+    /// Takes a link away. Says whether it was the last.
     fn drop_link(&mut self, handle: FileHandle) -> Result<bool, ClerkError> {
         let node = self.node_mut(handle)?;
         node.links = node.links.saturating_sub(1);
-        let gone = node.links == 0 || node.file_type == FileType::Directory;
-        if gone {
-            self.nodes.remove(&handle);
-        }
-        Ok(gone)
+        Ok(node.links == 0 || node.file_type == FileType::Directory)
     }
 
     fn is_below(&self, handle: FileHandle, ancestor: FileHandle) -> bool {
@@ -162,6 +172,9 @@ impl FakeCell {
             create_time: time,
             children: BTreeMap::new(),
             parent: None,
+            device: Device::NONE,
+            revision: 0,
+            extended: BTreeMap::new(),
         };
         Ok((FileHandle { drive, partition: PARTITION, object }, node))
     }
@@ -185,6 +198,9 @@ impl FakeCell {
             modify_time: drive.fs_data_modify_time,
             change_time: drive.data_modify_time.max(drive.fs_attribute_modify_time),
             create_time: node.create_time,
+            device: node.device,
+            revision: node.revision,
+            extended: node.extended(),
         };
         Ok(File { handle, attributes, capability: self.mint(node, caller, handle) })
     }
@@ -214,6 +230,28 @@ impl FakeCell {
         IssuedCapability { capability, key: SecretKey::new([7; 32]), sealed: None }
     }
 
+    /// Has two names change places.
+    fn exchange(
+        &self,
+        tree: &mut Tree,
+        (from, moved): ((FileHandle, &Name), FileHandle),
+        (to, other): ((FileHandle, &Name), FileHandle),
+    ) -> Result<(), ClerkError> {
+        if tree.is_below(to.0, moved) || tree.is_below(from.0, other) {
+            return no(ManagerStatus::Invalid);
+        }
+        for (file, old, new, name) in [(moved, from.0, to.0, to.1), (other, to.0, from.0, from.1)] {
+            tree.add(new, name, file)?;
+            if tree.node(file)?.file_type == FileType::Directory {
+                tree.node_mut(old)?.links -= 1;
+                tree.node_mut(new)?.links += 1;
+                tree.node_mut(file)?.parent = Some(new);
+            }
+        }
+        self.touch(from.0)?;
+        self.touch(to.0)
+    }
+
     fn touch(&self, handle: FileHandle) -> Result<(), ClerkError> {
         let time = now();
         self.find(handle.drive)?.set(handle.object, None, Some(time), time).ok_or_else(away)
@@ -241,6 +279,23 @@ impl FakeCell {
         tree.add(dir, name, handle)?;
         self.touch(dir)?;
         Ok(handle)
+    }
+
+    /// A file has lost its last name: it goes, unless somebody may have it open.
+    fn without_name(&self, tree: &mut Tree, handle: FileHandle) -> Result<(), ClerkError> {
+        let is_directory = tree.node(handle)?.file_type == FileType::Directory;
+        if is_directory || self.is_unused(handle) {
+            tree.nodes.remove(&handle);
+            self.remove_object(handle)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody has a file without a name open any more.
+    pub(super) fn forget_file(&self, handle: FileHandle) {
+        self.tree().nodes.remove(&handle);
+        // A drive that is away keeps it.
+        let _ = self.remove_object(handle);
     }
 
     fn remove_object(&self, handle: FileHandle) -> Result<(), ClerkError> {
@@ -298,6 +353,7 @@ impl Names for FakeCell {
         if changes.size.is_some() && node.file_type != FileType::Regular {
             return no(ManagerStatus::IsDirectory);
         }
+        node.revision += 1;
         node.mode = changes.mode.map_or(node.mode, |mode| mode & 0o7777);
         node.uid = changes.uid.unwrap_or(node.uid);
         node.gid = changes.gid.unwrap_or(node.gid);
@@ -316,11 +372,11 @@ impl Names for FakeCell {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
         self.reach_manager()?;
-        let made = self.make(caller, dir, name, FileType::Regular, mode);
+        let made = self.make(caller, dir, name, FileType::Regular, mode.masked());
         let mut tree = self.tree();
         let handle = match made {
             Err(ClerkError::Manager(ManagerStatus::Exists)) if !exclusive => {
@@ -336,10 +392,10 @@ impl Names for FakeCell {
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<File, ClerkError> {
         self.reach_manager()?;
-        let handle = self.make(caller, dir, name, FileType::Directory, mode)?;
+        let handle = self.make(caller, dir, name, FileType::Directory, mode.masked())?;
         self.answer(&self.tree(), caller, handle)
     }
 
@@ -365,7 +421,7 @@ impl Names for FakeCell {
         }
         tree.node_mut(dir)?.children.remove(name);
         if tree.drop_link(handle)? {
-            self.remove_object(handle)?;
+            self.without_name(&mut tree, handle)?;
         } else {
             let drive = self.find(handle.drive)?;
             drive.set(handle.object, None, None, now()).ok_or_else(away)?;
@@ -388,7 +444,7 @@ impl Names for FakeCell {
         parent.children.remove(name);
         parent.links -= 1;
         tree.drop_link(handle)?;
-        self.remove_object(handle)?;
+        self.without_name(&mut tree, handle)?;
         self.touch(dir)
     }
 
@@ -403,6 +459,10 @@ impl Names for FakeCell {
         let mut tree = self.tree();
         let moved = tree.find(caller, from.0, from.1, SEARCH | WRITE)?;
         let is_directory = tree.node(moved)?.file_type == FileType::Directory;
+        if flags.is_exchange() {
+            let other = tree.find(caller, to.0, to.1, SEARCH | WRITE)?;
+            return self.exchange(&mut tree, (from, moved), (to, other));
+        }
         if is_directory && tree.is_below(to.0, moved) {
             return no(ManagerStatus::Invalid);
         }
@@ -421,7 +481,7 @@ impl Names for FakeCell {
                     (false, false) => {}
                 }
                 if tree.drop_link(target)? {
-                    self.remove_object(target)?;
+                    self.without_name(&mut tree, target)?;
                 } else {
                     let drive = self.find(target.drive)?;
                     drive.set(target.object, None, None, now()).ok_or_else(away)?;
@@ -463,6 +523,96 @@ impl Names for FakeCell {
         drive.set(file.object, None, None, now()).ok_or_else(away)?;
         self.touch(dir)?;
         self.answer(&tree, caller, file)
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+        (file_type, device): (FileType, Device),
+        mode: NewMode,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let handle = self.make(caller, dir, name, file_type, mode.masked())?;
+        let mut tree = self.tree();
+        tree.node_mut(handle)?.device = device;
+        self.answer(&tree, caller, handle)
+    }
+
+    fn getxattr(
+        &self,
+        _caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<Vec<u8>, ClerkError> {
+        self.reach_manager()?;
+        let value = self.tree().node(file)?.extended.get(name).cloned();
+        value.map_or_else(|| no(ManagerStatus::NoData), Ok)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let node = tree.node_mut(file)?;
+        match node.extended.contains_key(name) {
+            true if flags.is_create() => return no(ManagerStatus::Exists),
+            false if flags.is_replace() => return no(ManagerStatus::NoData),
+            _ => {}
+        }
+        node.extended.insert(name.clone(), value.to_vec());
+        node.revision += 1;
+        let drive = self.find(file.drive)?;
+        drive.set(file.object, None, None, now()).ok_or_else(away)?;
+        self.answer(&tree, caller, file)
+    }
+
+    fn listxattr(&self, _caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError> {
+        self.reach_manager()?;
+        let tree = self.tree();
+        let names = tree.node(file)?.extended.keys();
+        Ok(names.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
+    }
+
+    fn removexattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &Name,
+    ) -> Result<File, ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        let node = tree.node_mut(file)?;
+        if node.extended.remove(name).is_none() {
+            return no(ManagerStatus::NoData);
+        }
+        node.revision += 1;
+        let drive = self.find(file.drive)?;
+        drive.set(file.object, None, None, now()).ok_or_else(away)?;
+        self.answer(&tree, caller, file)
+    }
+
+    fn accessed(
+        &self,
+        _caller: &Caller,
+        _root: FileHandle,
+        accessed: &[FileAccess],
+    ) -> Result<(), ClerkError> {
+        self.reach_manager()?;
+        let mut tree = self.tree();
+        for access in accessed {
+            if let Ok(node) = tree.node_mut(access.file) {
+                node.access_time = node.access_time.max(access.time.min(now()));
+            }
+        }
+        Ok(())
     }
 
     fn readdir(

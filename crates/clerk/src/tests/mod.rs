@@ -7,7 +7,9 @@ mod model;
 mod names;
 mod pending_model;
 mod read_ahead;
+mod sessions;
 mod write_behind;
+mod xattrs;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

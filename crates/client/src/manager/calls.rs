@@ -19,6 +19,8 @@ pub(super) enum Repeated {
     Harmless,
     /// These are what a second execution would answer if the first succeeded.
     Tells(&'static [ManagerStatus]),
+    /// A second execution would undo the first: there is none once it may have been executed.
+    Undoes,
 }
 
 impl ManagerClient {
@@ -43,6 +45,9 @@ impl ManagerClient {
                 Err(error) => error,
             };
             ran_before |= error.may_have_run();
+            if ran_before && repeated == Repeated::Undoes {
+                return Err(tries.give_up(error, &self.shared.server, ran_before));
+            }
             tries.go_on_after(error, &self.shared.server, ran_before)?;
         }
     }

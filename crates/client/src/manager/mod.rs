@@ -1,6 +1,7 @@
 //! The file manager, as a client sees it.
 
 mod calls;
+mod extended;
 mod operations;
 mod sessions;
 
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_rpc::{AuthSys, MAX_GROUPS};
-use nasd_transport::{Channel, ClientTls};
+use nasd_transport::{Channel, ClientOptions, ClientTls};
+use nasd_types::limits::MAX_MANAGER_HEAD_BYTES;
 
 use crate::pool::{Connected, Pool};
 use crate::retry::Server;
@@ -84,7 +86,10 @@ impl ManagerClient {
         tls: ClientTls,
         options: &ConnectOptions,
     ) -> ManagerClient {
-        let connector = TlsConnector::new(address, tls, options.transport.clone());
+        // Values of extended attributes are told in the head.
+        let max_head_bytes = options.transport.max_head_bytes.max(MAX_MANAGER_HEAD_BYTES);
+        let transport = ClientOptions { max_head_bytes, ..options.transport.clone() };
+        let connector = TlsConnector::new(address, tls, transport);
         Self::over(Arc::new(connector), Arc::new(SystemHost::new()), options)
     }
 

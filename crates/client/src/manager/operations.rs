@@ -5,11 +5,11 @@ use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments, Enrolled,
     File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint, MintArguments,
-    Minted, Mkdir, MkdirArguments, Name, Readdir, ReaddirArguments, Reload, ReloadArguments,
-    ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir,
-    Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
-    SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume,
-    VolumeList, VolumeOperation, VolumePartList, VolumeParts, Volumes,
+    Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir, ReaddirArguments, Reload,
+    ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
+    Revoke, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr,
+    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
+    Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts, Volumes,
 };
 
 use super::calls::Repeated;
@@ -17,7 +17,7 @@ use super::{Caller, ManagerClient};
 use crate::ClientError;
 
 /// Operations that make a name.
-const MAKES: Repeated = Repeated::Tells(&[ManagerStatus::Exists]);
+pub(super) const MAKES: Repeated = Repeated::Tells(&[ManagerStatus::Exists]);
 
 /// What can be done once: a second execution finds it done.
 const USES_UP: Repeated = Repeated::Tells(&[ManagerStatus::Access]);
@@ -66,10 +66,10 @@ impl ManagerClient {
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
-        mode: u32,
+        mode: impl Into<NewMode>,
         exclusive: bool,
     ) -> Result<File, ClientError> {
-        let name = checked(name)?;
+        let (name, mode) = (checked(name)?, mode.into());
         let arguments = CreateFileArguments { directory, name, mode, exclusive };
         let repeated = if exclusive { MAKES } else { Repeated::Harmless };
         self.call::<Create>(caller, &arguments, repeated)
@@ -81,9 +81,10 @@ impl ManagerClient {
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
-        mode: u32,
+        mode: impl Into<NewMode>,
     ) -> Result<File, ClientError> {
-        let arguments = MkdirArguments { directory, name: checked(name)?, mode };
+        let (name, mode) = (checked(name)?, mode.into());
+        let arguments = MkdirArguments { directory, name, mode };
         self.call::<Mkdir>(caller, &arguments, MAKES)
     }
 
@@ -125,7 +126,8 @@ impl ManagerClient {
         gone_is_done(self.call::<Rmdir>(caller, &arguments, REMOVES))
     }
 
-    /// Moves a name, over what has the new one unless the flags say otherwise.
+    /// Moves a name, over what has the new one unless the flags say otherwise. An exchange whose answer
+    /// was lost is not asked for again: it fails with [`ClientError::Unreachable`], done or not.
     pub fn rename(
         &self,
         caller: &Caller,
@@ -141,7 +143,8 @@ impl ManagerClient {
             flags,
         };
         const MOVES: Repeated = Repeated::Tells(&[ManagerStatus::NotFound, ManagerStatus::Exists]);
-        self.call::<Rename>(caller, &arguments, MOVES)
+        let repeated = if flags.is_exchange() { Repeated::Undoes } else { MOVES };
+        self.call::<Rename>(caller, &arguments, repeated)
     }
 
     /// Gives a file another name.
@@ -238,7 +241,7 @@ impl ManagerClient {
     }
 }
 
-fn checked(name: &[u8]) -> Result<Name, ClientError> {
+pub(super) fn checked(name: &[u8]) -> Result<Name, ClientError> {
     Name::new(name).map_err(|_| ClientError::Manager(ManagerStatus::NameTooLong))
 }
 

@@ -160,6 +160,9 @@ fn file() -> File {
         modify_time: Timestamp(0),
         change_time: Timestamp(0),
         create_time: Timestamp(0),
+        device: nasd_protocol::manager::Device::NONE,
+        revision: 0,
+        extended: nasd_protocol::manager::Extended::NONE,
     };
     let capability = IssuedCapability {
         capability: Capability::from_bytes(&[0; 64]),

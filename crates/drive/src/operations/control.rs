@@ -60,6 +60,8 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         requests: counters.requests(),
         refusals: counters.refusals(),
         minimum_protection: drive.minimum_protection(),
+        read_only: drive.store.read_only().is_some(),
+        bad_blocks: drive.scrub.bad_blocks(),
         partitions,
         extensions: Vec::new(),
     })

@@ -1,6 +1,6 @@
 //! What is told of a file: its attributes as POSIX has them, and the caller's capability.
 
-use nasd_protocol::manager::{File, FileAttributes, FileHandle, ManagerStatus};
+use nasd_protocol::manager::{Extended, File, FileAttributes, FileHandle, ManagerStatus};
 use nasd_types::{Attributes, DriveId};
 
 use super::{Namespace, Outcome};
@@ -65,5 +65,22 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
         modify_time: attributes.fs_data_modify_time,
         change_time: attributes.fs_attribute_modify_time.max(attributes.data_modify_time),
         create_time: attributes.create_time,
+        device: record.device,
+        revision: record.revision,
+        extended: extended(record),
     }
+}
+
+/// Which extended attributes a file has.
+fn extended(record: &FileRecord) -> Extended {
+    let (access, default, other) = record.inline.has();
+    let other = other || record.attribute_object.is_some();
+    [
+        (access, Extended::ACCESS_ACL),
+        (default, Extended::DEFAULT_ACL),
+        (other, Extended::ATTRIBUTES),
+    ]
+    .into_iter()
+    .filter(|(there, _)| *there)
+    .fold(Extended::NONE, |all, (_, kind)| all.with(kind))
 }

@@ -1,10 +1,10 @@
-//! `create`, `mkdir` and `symlink`: a new object first, and then its name.
+//! `create`, `mkdir`, `mknod` and `symlink`: a new object first, and then its name.
 //!
 //! The object is made without any lock held, on a drive that placement chooses; the directory is
 //! locked only for the one write that adds the name. A manager that dies in between leaves an
 //! object without a name.
 
-use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus};
+use nasd_protocol::manager::{Device, File, FileHandle, FileType, ManagerStatus, NewMode};
 use nasd_types::limits::MAX_SYMLINK_BYTES;
 use nasd_types::{DriveId, SetAttributes};
 
@@ -18,18 +18,33 @@ use crate::locks::Wants;
 use crate::objects::{NewObject, ObjectError, Wait};
 use crate::permission::{self, EXECUTE, WRITE};
 
-/// A symbolic link's permission bits mean nothing.
-const SYMLINK_MODE: u32 = 0o777;
-
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a> {
     directory: FileHandle,
     name: &'a [u8],
     file_type: FileType,
-    mode: u32,
+    mode: NewMode,
+    device: Device,
     /// A symbolic link's target.
     target: &'a [u8],
+}
+
+impl<'a> Wanted<'a> {
+    fn new(directory: FileHandle, name: &'a [u8], file_type: FileType, mode: NewMode) -> Self {
+        Wanted { directory, name, file_type, mode, device: Device::NONE, target: b"" }
+    }
+}
+
+/// What `mknod` makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Node {
+    /// What it is.
+    pub file_type: FileType,
+    /// Its permission bits.
+    pub mode: NewMode,
+    /// Of a device, which.
+    pub device: Device,
 }
 
 impl Namespace {
@@ -39,10 +54,10 @@ impl Namespace {
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
-        mode: u32,
+        mode: impl Into<NewMode>,
         exclusive: bool,
     ) -> Outcome<File> {
-        let wanted = Wanted { directory, name, file_type: FileType::Regular, mode, target: b"" };
+        let wanted = Wanted::new(directory, name, FileType::Regular, mode.into());
         for _ in 0..ATTEMPTS {
             match self.make(caller, &wanted) {
                 Err(ManagerStatus::Exists) if !exclusive => {
@@ -64,10 +79,36 @@ impl Namespace {
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
-        mode: u32,
+        mode: impl Into<NewMode>,
     ) -> Outcome<File> {
-        let file_type = FileType::Directory;
-        self.make(caller, &Wanted { directory, name, file_type, mode, target: b"" })
+        self.make(caller, &Wanted::new(directory, name, FileType::Directory, mode.into()))
+    }
+
+    /// A named pipe, a socket's name, a device's for root, or a regular file.
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        name: &[u8],
+        node: Node,
+    ) -> Outcome<File> {
+        let Node { file_type, mode, device } = node;
+        // What is found where root's own file systems lie over others: it stands for nothing.
+        let is_whiteout = file_type == FileType::CharacterDevice && device == Device::NONE;
+        let is_allowed = !file_type.is_device() || is_whiteout || caller.is_root();
+        match file_type {
+            FileType::Directory => return Err(ManagerStatus::Permission),
+            FileType::Symlink => return Err(ManagerStatus::Invalid),
+            _ if is_allowed => {}
+            _ => {
+                // Who may not make the name at all is told that.
+                self.require_addable(caller, directory, name)?;
+                return Err(ManagerStatus::Permission);
+            }
+        }
+        let device = if file_type.is_device() { device } else { Device::NONE };
+        let wanted = Wanted { device, ..Wanted::new(directory, name, file_type, mode) };
+        self.make(caller, &wanted)
     }
 
     /// A symbolic link; its target is its object's data.
@@ -84,24 +125,15 @@ impl Namespace {
         if target.len() > MAX_SYMLINK_BYTES {
             return Err(ManagerStatus::NameTooLong);
         }
-        let file_type = FileType::Symlink;
-        self.make(caller, &Wanted { directory, name, file_type, mode: SYMLINK_MODE, target })
+        let wanted = Wanted::new(directory, name, FileType::Symlink, NewMode::default());
+        self.make(caller, &Wanted { target, ..wanted })
     }
 
     fn make(&self, caller: &Caller, wanted: &Wanted<'_>) -> Outcome<File> {
         let directory = self.require_addable(caller, wanted.directory, wanted.name)?;
-        let (mode, gid) = permission::inherited(&directory, caller, wanted.file_type, wanted.mode);
-        let mode = if wanted.file_type == FileType::Symlink { SYMLINK_MODE } else { mode };
         let parent = (wanted.file_type == FileType::Directory).then_some(wanted.directory);
-        let mut record = FileRecord {
-            file_type: wanted.file_type,
-            mode,
-            uid: caller.uid,
-            gid,
-            links: 1,
-            access_time: Default::default(),
-            parent,
-        };
+        let made = permission::new_record(&directory, caller, wanted.file_type, wanted.mode);
+        let mut record = FileRecord { parent, device: wanted.device, ..made };
         let new = self.make_object(wanted, &mut record)?;
         self.remember(new.handle, record);
         if record.is_directory() {

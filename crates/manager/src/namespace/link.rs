@@ -53,7 +53,7 @@ impl Namespace {
         if record.links >= MAX_LINKS {
             return Err(ManagerStatus::TooManyLinks);
         }
-        let linked = FileRecord { links: record.links + 1, ..record };
+        let linked = FileRecord { links: record.links + 1, ..record.next() };
         Ok(self.commit(vec![
             set_entry_step(directory, name, file, record.file_type),
             set_record_step(file, &linked),

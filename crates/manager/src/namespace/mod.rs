@@ -17,6 +17,7 @@
 //! * Whoever has changed an object and can't tell whether the drive did it forgets what it knew of
 //!   that object.
 
+mod accessed;
 mod answer;
 mod commit;
 mod contents;
@@ -32,6 +33,7 @@ mod share;
 mod space;
 mod start;
 mod unlink;
+mod xattrs;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -51,6 +53,7 @@ use crate::objects::{ObjectError, ObjectStore};
 use crate::placement::Placement;
 use crate::volume::VolumeRecord;
 
+pub use create::Node;
 pub use housekeeping::Backlog;
 pub use start::StartError;
 

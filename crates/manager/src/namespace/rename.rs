@@ -1,11 +1,12 @@
 //! `rename`: within a directory by one write where one block holds it all, else by the intent log.
 
 use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
+use nasd_types::SetAttributes;
 
 use super::commit::{NotCommitted, remove_entry_step, set_entry_step, set_record_step};
 use super::contents::Target;
 use super::lookup::require_name;
-use super::{ATTEMPTS, Namespace, Outcome};
+use super::{ATTEMPTS, Namespace, Outcome, failure};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::intent::Step;
@@ -30,6 +31,10 @@ struct Seen {
     victim: Option<Target>,
     /// The new directory and all above it, if a directory moves to another one.
     above: Vec<FileHandle>,
+    /// The old directory and all above it, if a directory moves from the new one in exchange.
+    above_old: Vec<FileHandle>,
+    /// Whether both names stay, and change places.
+    exchange: bool,
 }
 
 /// What came of one attempt.
@@ -101,6 +106,10 @@ impl Namespace {
         if victim.is_some() && flags.is_no_replace() {
             return Err(ManagerStatus::Exists);
         }
+        let exchange = flags.is_exchange();
+        if exchange && victim.is_none() {
+            return Err(ManagerStatus::NotFound);
+        }
         if victim.is_some_and(|victim| victim.handle == source.handle) {
             return Ok(None);
         }
@@ -111,12 +120,25 @@ impl Namespace {
         if let Some(victim) = victim {
             self.look_at(victim)?;
         }
-        let moves = source.file_type == FileType::Directory && from.directory != to.directory;
-        let above = if moves { self.above(to.directory)? } else { Vec::new() };
+        let elsewhere = from.directory != to.directory;
+        let moves = |target: Target| elsewhere && target.file_type == FileType::Directory;
+        let above = if moves(source) { self.above(to.directory)? } else { Vec::new() };
         if above.contains(&source.handle) {
             return Err(ManagerStatus::Invalid);
         }
-        Ok(Some(Seen { source, victim, above }))
+        let mut above_old = Vec::new();
+        if let Some(victim) = victim.filter(|victim| moves(*victim)) {
+            above_old = self.above(from.directory)?;
+            if above_old.contains(&victim.handle) {
+                let status =
+                    if exchange { ManagerStatus::Invalid } else { ManagerStatus::NotEmpty };
+                return Err(status);
+            }
+        }
+        if !exchange {
+            above_old.clear();
+        }
+        Ok(Some(Seen { source, victim, above, above_old, exchange }))
     }
 
     /// A directory and all above it, up to the root.
@@ -144,11 +166,18 @@ impl Namespace {
         let _held = self.hold(wants(from, to, seen))?;
         let unchanged = self.find(from.directory, from.name)? == Some(seen.source)
             && self.find(to.directory, to.name)? == seen.victim
-            && (seen.above.is_empty() || self.above(to.directory)? == seen.above);
+            && (seen.above.is_empty() || self.above(to.directory)? == seen.above)
+            && (seen.above_old.is_empty() || self.above(from.directory)? == seen.above_old);
         if !unchanged {
             return Ok(Attempt::Again);
         }
         let records = self.check_rename(caller, from, to, seen)?;
+        if seen.exchange {
+            return Ok(match self.commit(exchange_steps(from, to, seen, &records)) {
+                Ok(()) => Attempt::Done,
+                Err(error) => Attempt::NotCommitted(error),
+            });
+        }
         let removed = match (seen.victim, records.victim) {
             (Some(victim), Some(record)) if record.is_directory() || record.links == 1 => {
                 Some(victim.handle)
@@ -161,12 +190,14 @@ impl Namespace {
             && !loses_one_of_many_names
             && self.rename_in_one_block(from.directory, from.name, to.name)?
         {
-            return Ok(match removed {
-                Some(victim) => {
+            self.touch(seen.source.handle, &records.source);
+            return Ok(match (removed, records.victim) {
+                (Some(victim), Some(record)) => {
                     self.doom(victim);
+                    self.doom_attributes(victim, &record);
                     Attempt::Removed(victim)
                 }
-                None => Attempt::Done,
+                _ => Attempt::Done,
             });
         }
         Ok(match self.commit(steps(from, to, seen, &records, removed)) {
@@ -185,6 +216,20 @@ impl Namespace {
         })
         .map_err(|error| error.status)?;
         Ok(possible)
+    }
+
+    /// Moves the change time of a file whose name has changed. That is not worth waiting for, nor failing.
+    fn touch(&self, file: FileHandle, record: &FileRecord) {
+        let record = record.next();
+        let set =
+            SetAttributes { fs_specific: Some(record.to_bytes()), ..SetAttributes::default() };
+        match self.objects.setattr(file, &set, Wait::Brief) {
+            Ok(_) => self.remember(file, record),
+            Err(error) => {
+                self.forget(file);
+                failure("move the change time", file, &error);
+            }
+        }
     }
 
     /// Checks the rules; the caller holds all locks.
@@ -207,7 +252,15 @@ impl Namespace {
             if let Some(record) = &victim {
                 permission::require_removable(&new, record, caller)?;
             }
-            match (source.is_directory(), target.file_type == FileType::Directory) {
+            let is_directory = target.file_type == FileType::Directory;
+            if seen.exchange {
+                let record = victim.ok_or(ManagerStatus::Io)?;
+                if is_directory && from.directory != to.directory {
+                    permission::require(&record, caller, WRITE)?;
+                }
+            }
+            match (source.is_directory(), is_directory) {
+                _ if seen.exchange => {}
                 (true, false) => return Err(ManagerStatus::NotDirectory),
                 (false, true) => return Err(ManagerStatus::IsDirectory),
                 (true, true) if victim.is_some() => self.require_empty(target.handle)?,
@@ -224,15 +277,16 @@ impl Namespace {
 
 fn wants(from: Place<'_>, to: Place<'_>, seen: &Seen) -> Wants {
     let mut wants = Wants::new().write(from.directory).write(to.directory);
-    wants = match seen.above.is_empty() {
-        true => wants.read(seen.source.handle),
-        false => wants.write(seen.source.handle).position(seen.source.handle, Mode::Exclusive),
-    };
-    for directory in &seen.above {
+    wants = wants.write(seen.source.handle);
+    if !seen.above.is_empty() {
+        wants = wants.position(seen.source.handle, Mode::Exclusive);
+    }
+    for directory in seen.above.iter().chain(&seen.above_old) {
         wants = wants.position(*directory, Mode::Shared);
     }
     match seen.victim {
-        Some(victim) => wants.write(victim.handle),
+        Some(victim) if seen.above_old.is_empty() => wants.write(victim.handle),
+        Some(victim) => wants.write(victim.handle).position(victim.handle, Mode::Exclusive),
         None => wants,
     }
 }
@@ -249,17 +303,37 @@ fn steps(
         set_entry_step(to.directory, to.name, source.handle, source.file_type),
         remove_entry_step(from.directory, from.name, source.handle),
     ];
-    if source.file_type == FileType::Directory && from.directory != to.directory {
-        let moved = FileRecord { parent: Some(to.directory), ..records.source };
-        steps.push(set_record_step(source.handle, &moved));
-    }
+    steps.push(set_record_step(source.handle, &moved(&records.source, to.directory)));
     match (removed, seen.victim, records.victim) {
-        (Some(object), _, _) => steps.push(Step::RemoveObject { object }),
+        (Some(object), _, record) => {
+            steps.push(Step::RemoveObject { object });
+            let attributes = record.and_then(|record| record.attribute_handle(object));
+            steps.extend(attributes.map(|object| Step::RemoveObject { object }));
+        }
         (None, Some(victim), Some(record)) => {
-            let record = FileRecord { links: record.links - 1, ..record };
+            let record = FileRecord { links: record.links - 1, ..record.next() };
             steps.push(set_record_step(victim.handle, &record));
         }
         _ => {}
     }
     steps
+}
+
+/// Both names stay, and each names what the other did.
+fn exchange_steps(from: Place<'_>, to: Place<'_>, seen: &Seen, records: &Records) -> Vec<Step> {
+    let source = seen.source;
+    let mut steps = vec![set_entry_step(to.directory, to.name, source.handle, source.file_type)];
+    if let (Some(victim), Some(record)) = (seen.victim, &records.victim) {
+        steps.extend([
+            set_entry_step(from.directory, from.name, victim.handle, victim.file_type),
+            set_record_step(source.handle, &moved(&records.source, to.directory)),
+            set_record_step(victim.handle, &moved(record, from.directory)),
+        ]);
+    }
+    steps
+}
+
+/// The record of a file that lies in another directory now: its change time moves, and where `..` leads.
+fn moved(record: &FileRecord, directory: FileHandle) -> FileRecord {
+    FileRecord { parent: record.parent.map(|_| directory), ..record.next() }
 }

@@ -24,11 +24,12 @@ impl Namespace {
         let now = self.objects.drive_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
         let new = planned.record;
+        let names_record = names_more_than_size(changes) || new != record.next();
         let set = SetAttributes {
             access_control_version: planned.narrows.then(|| self.next_version(file)).transpose()?,
             logical_size: planned.size,
             fs_data_modify_time: planned.modify_time,
-            fs_specific: (new != record || names_more_than_size(changes)).then(|| new.to_bytes()),
+            fs_specific: names_record.then(|| new.to_bytes()),
             ..SetAttributes::default()
         };
         if set == SetAttributes::default() {
@@ -39,6 +40,7 @@ impl Namespace {
             self.forget(file);
             failure("change the attributes", file, &error)
         })?;
+        let new = if names_record { new } else { record };
         self.remember(file, new);
         self.file(caller, file, &new, &attributes)
     }

@@ -60,7 +60,7 @@ fn require_shareable(
     match record.file_type {
         FileType::Regular => {}
         FileType::Directory => return Err(ManagerStatus::IsDirectory),
-        FileType::Symlink => return Err(ManagerStatus::Invalid),
+        _ => return Err(ManagerStatus::Invalid),
     }
     let region = asked.region();
     let makes_sense = !asked.rights.is_empty()

@@ -170,14 +170,11 @@ fn make_root(
 ) -> Result<FileHandle, ObjectError> {
     let empty = SetAttributes::default();
     let root = objects.create(drive, &empty, false, Wait::Patient)?.handle;
+    let owner = (options.uid, options.gid);
     let record = FileRecord {
-        file_type: FileType::Directory,
-        mode: options.mode & MODE_BITS,
-        uid: options.uid,
-        gid: options.gid,
-        links: 1,
         access_time: objects.drive_time(drive),
         parent: Some(root),
+        ..FileRecord::new(FileType::Directory, options.mode & MODE_BITS, owner)
     };
     let changes = SetAttributes { fs_specific: Some(record.to_bytes()), ..empty };
     objects.setattr(root, &changes, Wait::Patient).map(|_| root)

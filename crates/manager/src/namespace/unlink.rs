@@ -116,9 +116,11 @@ impl Namespace {
             (Kind::Unlink, false) => {}
         }
         if record.is_directory() || record.links == 1 {
-            return self.remove_last_name(directory, name, victim);
+            let attempt = self.remove_last_name(directory, name, victim)?;
+            self.doom_attributes(victim, &record);
+            return Ok(attempt);
         }
-        let record = FileRecord { links: record.links - 1, ..record };
+        let record = FileRecord { links: record.links - 1, ..record.next() };
         let steps =
             vec![remove_entry_step(directory, name, victim), set_record_step(victim, &record)];
         Ok(match self.commit(steps) {

@@ -336,6 +336,8 @@ impl ObjectStore for MemoryDrives {
                 requests: 0,
                 refusals: 0,
                 minimum_protection: Protection::NONE,
+                read_only: false,
+                bad_blocks: 0,
                 partitions: vec![state.summary()],
                 extensions: Vec::new(),
             })

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use nasd_protocol::manager::{FileHandle, LockKind};
 
-use super::ranges::{HeldLock, LockOwner, LockRange, RangeLocks};
+use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock, RangeLocks};
 
 /// A file's locks of one kind.
 pub type LockedFile = (FileHandle, LockKind);
@@ -19,9 +19,9 @@ pub enum LockAnswer {
     /// The owner has the lock.
     Granted,
     /// Somebody else's is in the way.
-    Denied(HeldLock),
+    Denied(RangeLock),
     /// The same; the client will be told when to ask again.
-    Queued(HeldLock),
+    Queued(RangeLock),
     /// To wait would be for ever: the others wait for this owner.
     Deadlock,
     /// The client or the file has as many locks as are allowed.
@@ -31,7 +31,7 @@ pub enum LockAnswer {
 #[derive(Debug, Default)]
 struct FileLocks {
     held: RangeLocks,
-    queue: VecDeque<HeldLock>,
+    queue: VecDeque<RangeLock>,
 }
 
 impl FileLocks {
@@ -99,7 +99,7 @@ impl LockTable {
     pub fn lock(
         &mut self,
         file: LockedFile,
-        wanted: HeldLock,
+        wanted: RangeLock,
         wait: bool,
     ) -> (LockAnswer, Wakeups) {
         if self.is_full(file, wanted.owner.client) {
@@ -115,7 +115,7 @@ impl LockTable {
             }
         }
         let wakeups = self.change(file, |locks| {
-            let is_it = |waiter: &HeldLock| is_same_request(waiter, &wanted);
+            let is_it = |waiter: &RangeLock| is_same_request(waiter, &wanted);
             match conflict {
                 None => {
                     locks.queue.retain(|waiter| !is_it(waiter));
@@ -135,7 +135,7 @@ impl LockTable {
     }
 
     /// Who would be in the way of such a lock.
-    pub fn test(&self, file: LockedFile, wanted: &HeldLock) -> Option<HeldLock> {
+    pub fn test(&self, file: LockedFile, wanted: &RangeLock) -> Option<RangeLock> {
         self.files.get(&file)?.held.conflict(wanted)
     }
 
@@ -146,6 +146,21 @@ impl LockTable {
         }
         self.change(file, |locks| {
             locks.held.clear(owner, range);
+            locks.queue.retain(|waiter| waiter.owner != owner || !range.contains(waiter.range));
+        })
+    }
+
+    /// An owner does not wait any more for locks within these bytes.
+    pub fn stop_waiting(
+        &mut self,
+        file: LockedFile,
+        owner: LockOwner,
+        range: LockRange,
+    ) -> Wakeups {
+        if !self.files.contains_key(&file) {
+            return Vec::new();
+        }
+        self.change(file, |locks| {
             locks.queue.retain(|waiter| waiter.owner != owner || !range.contains(waiter.range));
         })
     }
@@ -203,7 +218,7 @@ impl LockTable {
     }
 
     /// Whether those in the way of a request wait, at last, for its owner.
-    fn would_wait_for_itself(&self, file: LockedFile, wanted: &HeldLock) -> bool {
+    fn would_wait_for_itself(&self, file: LockedFile, wanted: &RangeLock) -> bool {
         let mut pending = self.owners_in_the_way(file, wanted);
         let mut seen: HashSet<LockOwner> = HashSet::new();
         while let Some(owner) = pending.pop() {
@@ -224,7 +239,7 @@ impl LockTable {
         false
     }
 
-    fn owners_in_the_way(&self, file: LockedFile, wanted: &HeldLock) -> Vec<LockOwner> {
+    fn owners_in_the_way(&self, file: LockedFile, wanted: &RangeLock) -> Vec<LockOwner> {
         let Some(locks) = self.files.get(&file) else {
             return Vec::new();
         };
@@ -232,7 +247,7 @@ impl LockTable {
     }
 }
 
-fn is_same_request(one: &HeldLock, other: &HeldLock) -> bool {
+fn is_same_request(one: &RangeLock, other: &RangeLock) -> bool {
     (one.owner, one.range, one.mode) == (other.owner, other.range, other.mode)
 }
 
@@ -248,9 +263,9 @@ mod tests {
         (handle, LockKind::Posix)
     }
 
-    fn lock(client: u64, first: u64, last: u64) -> HeldLock {
+    fn lock(client: u64, first: u64, last: u64) -> RangeLock {
         let owner = LockOwner { client, owner: client };
-        HeldLock { owner, range: LockRange { first, last }, mode: LockMode::Exclusive, process: 0 }
+        RangeLock { owner, range: LockRange { first, last }, mode: LockMode::Exclusive, process: 0 }
     }
 
     #[test]
@@ -301,7 +316,7 @@ mod tests {
     #[test]
     fn a_weaker_lock_lets_others_in() {
         let mut table = LockTable::default();
-        let shared = |client| HeldLock { mode: LockMode::Shared, ..lock(client, 0, 9) };
+        let shared = |client| RangeLock { mode: LockMode::Shared, ..lock(client, 0, 9) };
         assert_eq!(table.lock(file(1), lock(1, 0, 9), false).0, LockAnswer::Granted);
         assert!(matches!(table.lock(file(1), shared(2), true).0, LockAnswer::Queued(_)));
         let (answer, wakeups) = table.lock(file(1), shared(1), false);

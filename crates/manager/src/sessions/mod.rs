@@ -8,7 +8,6 @@ pub mod hub;
 pub mod leases;
 pub mod locks;
 pub mod orphans;
-pub mod ranges;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,8 +17,8 @@ use nasd_protocol::manager::{Event, FileHandle};
 use events::Events;
 use leases::DirectoryLeases;
 use locks::{LockAnswer, LockTable, LockedFile, Wakeups};
+use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 use orphans::Orphans;
-use ranges::{HeldLock, LockOwner, LockRange};
 
 /// Sessions at most.
 pub const MAX_SESSIONS: usize = 1 << 16;
@@ -57,7 +56,7 @@ pub enum SessionError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// Locks.
-    pub locks: Vec<(LockedFile, HeldLock)>,
+    pub locks: Vec<(LockedFile, RangeLock)>,
     /// Removed files that it has open.
     pub open: Vec<FileHandle>,
 }
@@ -215,7 +214,7 @@ impl Sessions {
         &mut self,
         member: &str,
         file: LockedFile,
-        wanted: HeldLock,
+        wanted: RangeLock,
         wait: bool,
         now: Duration,
     ) -> Result<LockAnswer, SessionError> {
@@ -235,16 +234,16 @@ impl Sessions {
     pub fn test_lock(
         &self,
         file: LockedFile,
-        wanted: &HeldLock,
+        wanted: &RangeLock,
         now: Duration,
-    ) -> Result<Option<HeldLock>, SessionError> {
+    ) -> Result<Option<RangeLock>, SessionError> {
         if self.is_grace(now) {
             return Err(SessionError::Grace);
         }
         Ok(self.locks.test(file, wanted))
     }
 
-    /// A client lets go of locks, or of waiting for them.
+    /// A client lets go of locks and of waiting for them; with `only_waiting` of that alone.
     ///
     /// # Errors
     /// `Gone`, `NotYours`.
@@ -254,9 +253,13 @@ impl Sessions {
         file: LockedFile,
         owner: LockOwner,
         range: LockRange,
+        only_waiting: bool,
     ) -> Result<(), SessionError> {
         self.require(owner.client, member)?;
-        let wakeups = self.locks.unlock(file, owner, range);
+        let wakeups = match only_waiting {
+            true => self.locks.stop_waiting(file, owner, range),
+            false => self.locks.unlock(file, owner, range),
+        };
         self.wake(wakeups);
         Ok(())
     }

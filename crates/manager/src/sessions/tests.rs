@@ -20,9 +20,9 @@ fn locked(object: u64) -> LockedFile {
     (file(object), LockKind::Posix)
 }
 
-fn lock(client: u64) -> HeldLock {
+fn lock(client: u64) -> RangeLock {
     let owner = LockOwner { client, owner: 1 };
-    HeldLock { owner, range: LockRange::ALL, mode: LockMode::Exclusive, process: 7 }
+    RangeLock { owner, range: LockRange::ALL, mode: LockMode::Exclusive, process: 7 }
 }
 
 fn sessions(clients: &[u64]) -> Sessions {

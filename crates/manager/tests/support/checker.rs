@@ -8,6 +8,7 @@ use nasd_manager::file_record::FileRecord;
 use nasd_manager::objects::memory::MemoryDrives;
 use nasd_manager::objects::{ObjectStore, Wait};
 use nasd_manager::volume::VolumeRecord;
+use nasd_manager::xattr::{Attributes, parse_object};
 use nasd_protocol::manager::{FileHandle, FileType};
 use nasd_types::ObjectId;
 
@@ -23,6 +24,7 @@ pub struct Node {
     pub owner: (u32, u32),
     pub links: u32,
     pub target: Vec<u8>,
+    pub attributes: Attributes,
 }
 
 pub type Tree = BTreeMap<String, Node>;
@@ -57,9 +59,15 @@ fn check_reached(drives: &dyn ObjectStore) -> (Report, HashSet<FileHandle>) {
     };
     let data = read(drives, first);
     let volume = VolumeRecord::parse(&data).expect("a volume record");
-    let mut checker = Checker { drives, report: Report::default(), names: HashMap::new() };
+    let mut checker = Checker {
+        drives,
+        report: Report::default(),
+        names: HashMap::new(),
+        attributes: HashSet::new(),
+    };
     checker.directory("", volume.root, volume.root);
     let mut reached: HashSet<FileHandle> = checker.names.keys().copied().collect();
+    reached.extend(&checker.attributes);
     reached.extend([first, volume.root, volume.log]);
     (checker.finish(), reached)
 }
@@ -80,6 +88,8 @@ struct Checker<'a> {
     report: Report,
     /// Names seen of each file that is no directory.
     names: HashMap<FileHandle, Vec<String>>,
+    /// Objects of extended attributes.
+    attributes: HashSet<FileHandle>,
 }
 
 impl Checker<'_> {
@@ -101,7 +111,7 @@ impl Checker<'_> {
         let is_directory = |file_type| file_type == FileType::Directory;
         let below = entries.iter().filter(|entry| is_directory(entry.file_type)).count();
         let number = self.report.tree.len();
-        self.add(path, &record, number, 2 + below as u32, Vec::new());
+        self.add((path, directory), &record, number, 2 + below as u32, Vec::new());
         for entry in entries {
             let path = format!("{path}/{}", readable(&entry.name));
             if is_directory(entry.file_type) {
@@ -122,7 +132,7 @@ impl Checker<'_> {
                 FileType::Symlink => read(self.drives, entry.handle),
                 _ => Vec::new(),
             };
-            self.add(&path, &record, 0, record.links, target);
+            self.add((&path, entry.handle), &record, 0, record.links, target);
             self.names.entry(entry.handle).or_default().push(path);
         }
     }
@@ -133,7 +143,15 @@ impl Checker<'_> {
             return None;
         };
         match FileRecord::parse(&attributes.fs_specific) {
-            Ok(record) => Some(record),
+            Ok(record) => {
+                if let Some(object) = record.attribute_handle(file)
+                    && self.attributes.insert(object)
+                    && parse_object(&read(self.drives, object)).is_none()
+                {
+                    self.problem(format!("`{path}`: its extended attributes are missing"));
+                }
+                Some(record)
+            }
             Err(error) => {
                 self.problem(format!("`{path}`: {error}"));
                 None
@@ -141,7 +159,18 @@ impl Checker<'_> {
         }
     }
 
-    fn add(&mut self, path: &str, record: &FileRecord, number: usize, links: u32, target: Vec<u8>) {
+    fn add(
+        &mut self,
+        (path, file): (&str, FileHandle),
+        record: &FileRecord,
+        number: usize,
+        links: u32,
+        target: Vec<u8>,
+    ) {
+        let attributes = match record.attribute_handle(file) {
+            Some(object) => parse_object(&read(self.drives, object)).unwrap_or_default(),
+            None => record.inline.attributes(),
+        };
         let node = Node {
             file_type: record.file_type,
             number,
@@ -149,6 +178,7 @@ impl Checker<'_> {
             owner: (record.uid, record.gid),
             links,
             target,
+            attributes,
         };
         self.report.tree.insert(path.to_owned(), node);
     }

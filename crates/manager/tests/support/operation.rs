@@ -1,7 +1,10 @@
 //! Operations by paths, as root.
 
 use nasd_manager::Namespace;
-use nasd_protocol::manager::{ManagerStatus, RenameFlags, SetFileAttributes};
+use nasd_manager::namespace::Node;
+use nasd_protocol::manager::{
+    Device, FileType, ManagerStatus, RenameFlags, SetFileAttributes, XattrFlags,
+};
 
 use super::{Random, place, root, walk};
 
@@ -15,6 +18,9 @@ pub enum Op {
     Rmdir(String),
     Link { from: String, to: String },
     Rename { from: String, to: String, no_replace: bool },
+    Exchange { from: String, to: String },
+    Mknod(String),
+    Setxattr { path: String, name: u8, bytes: usize },
     Chmod(String, u32),
 }
 
@@ -22,13 +28,20 @@ impl Op {
     /// Any operation on paths that `path` makes up.
     pub fn random(random: &mut Random, path: impl Fn(&mut Random) -> String) -> Op {
         let (one, other) = (path(random), path(random));
-        match random.below(12) {
+        match random.below(16) {
             0..=2 => Op::Create { path: one, exclusive: random.below(2) == 0 },
             3 | 4 => Op::Mkdir(one),
             5 => Op::Symlink { path: one, target: other },
             6 => Op::Unlink(one),
             7 => Op::Rmdir(one),
             8 => Op::Link { from: one, to: other },
+            9 => Op::Mknod(one),
+            10 | 11 => Op::Exchange { from: one, to: other },
+            12 => {
+                // Few go into the record together.
+                let (name, bytes) = (random.below(3) as u8, *random.pick(&[0, 20, 60, 3000]));
+                Op::Setxattr { path: one, name, bytes }
+            }
             _ => Op::Rename { from: one, to: other, no_replace: random.below(4) == 0 },
         }
     }
@@ -69,6 +82,22 @@ impl Op {
                 let flags = if *no_replace { RenameFlags::NO_REPLACE } else { RenameFlags::NONE };
                 let (from, to) = (place(namespace, from)?, place(namespace, to)?);
                 namespace.rename(&caller, from, to, flags)
+            }
+            Op::Exchange { from, to } => {
+                let (from, to) = (place(namespace, from)?, place(namespace, to)?);
+                namespace.rename(&caller, from, to, RenameFlags::EXCHANGE)
+            }
+            Op::Mknod(path) => {
+                let (directory, name) = place(namespace, path)?;
+                let (file_type, mode) = (FileType::Fifo, 0o644.into());
+                let node = Node { file_type, mode, device: Device::NONE };
+                namespace.mknod(&caller, directory, name, node).map(|_| ())
+            }
+            Op::Setxattr { path, name, bytes } => {
+                let file = walk(namespace, path).ok_or(ManagerStatus::NotFound)?.handle;
+                let (name, value) = (format!("trusted.{name}"), vec![*name; *bytes]);
+                let flags = XattrFlags::NONE;
+                namespace.setxattr(&caller, file, name.as_bytes(), &value, flags).map(|_| ())
             }
             Op::Chmod(path, mode) => {
                 let file = walk(namespace, path).ok_or(ManagerStatus::NotFound)?.handle;

@@ -15,6 +15,8 @@ pub struct RefNode {
     pub file_type: FileType,
     pub links: u32,
     pub target: Vec<u8>,
+    /// Names and lengths of its extended attributes.
+    pub attributes: BTreeMap<u8, usize>,
     parent: usize,
     children: BTreeMap<String, usize>,
 }
@@ -45,6 +47,13 @@ impl Reference {
             Op::Rmdir(path) => self.rmdir(path),
             Op::Link { from, to } => self.link(from, to),
             Op::Rename { from, to, no_replace } => self.rename(from, to, *no_replace),
+            Op::Exchange { from, to } => self.exchange(from, to),
+            Op::Mknod(path) => self.make(path, FileType::Fifo, "", true),
+            Op::Setxattr { path, name, bytes } => {
+                let node = self.find(path).ok_or(NotFound)?;
+                self.nodes[node].attributes.insert(*name, *bytes);
+                Ok(())
+            }
             Op::Chmod(path, _) => self.find(path).map(|_| ()).ok_or(NotFound),
         }
     }
@@ -144,6 +153,9 @@ impl Reference {
         if moved && self.is_above(node, new) {
             return Err(Invalid);
         }
+        if victim.is_some_and(|victim| old != new && self.is_above(victim, old)) {
+            return Err(NotEmpty);
+        }
         if let Some(victim) = victim {
             match (moved, self.nodes[victim].is_directory()) {
                 (true, false) => return Err(NotDirectory),
@@ -156,6 +168,27 @@ impl Reference {
         self.nodes[old].children.remove(Self::name(from));
         self.nodes[new].children.insert(Self::name(to).to_owned(), node);
         self.nodes[node].parent = new;
+        Ok(())
+    }
+
+    fn exchange(&mut self, from: &str, to: &str) -> Outcome<()> {
+        self.parent_of(from).and(self.parent_of(to)).ok_or(NotFound)?;
+        let old = self.directory(from)?;
+        let node = self.find(from).ok_or(NotFound)?;
+        let new = self.directory(to)?;
+        let other = self.find(to).ok_or(NotFound)?;
+        if node == other {
+            return Ok(());
+        }
+        let into_itself =
+            |moved: usize, to| self.nodes[moved].is_directory() && self.is_above(moved, to);
+        if into_itself(node, new) || into_itself(other, old) {
+            return Err(Invalid);
+        }
+        self.nodes[old].children.insert(Self::name(from).to_owned(), other);
+        self.nodes[new].children.insert(Self::name(to).to_owned(), node);
+        self.nodes[node].parent = new;
+        self.nodes[other].parent = old;
         Ok(())
     }
 
@@ -189,7 +222,8 @@ impl Reference {
 
 impl RefNode {
     fn new(file_type: FileType, parent: usize) -> RefNode {
-        RefNode { file_type, links: 1, target: Vec::new(), parent, children: BTreeMap::new() }
+        let (target, children, attributes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        RefNode { file_type, links: 1, target, attributes, parent, children }
     }
 
     fn is_directory(&self) -> bool {

@@ -6,6 +6,7 @@ mod coherence;
 mod directories;
 mod files;
 mod interrupts;
+mod locks;
 mod mapping;
 mod mounting;
 mod names;

@@ -72,8 +72,7 @@ pub enum PartitionCommand {
         /// Which.
         #[arg(value_parser = parse_partition)]
         partition: PartitionId,
-        /// 512M, 10G, or `none` for no limit. Less than what is in use is allowed: then nothing
-        /// can be added.
+        /// 512M, 10G, or `none` for no limit; not less than is in use.
         #[arg(long, value_parser = parse_quota)]
         quota: u64,
     },
@@ -144,7 +143,7 @@ pub(super) fn parse_identifier(text: &str, letter: char) -> Option<u64> {
 }
 
 /// A quota in bytes; all ones for `none`.
-fn parse_quota(text: &str) -> Result<u64, String> {
+pub(super) fn parse_quota(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(nasd_protocol::drive::NO_QUOTA);
     }

@@ -18,15 +18,112 @@ pub struct CellConfig {
     version: u32,
     /// The cell's identifier, 32 hexadecimal digits.
     id: String,
-    /// The name of its volume.
+    /// The name of its first volume.
     pub volume: String,
     /// What clients protect their requests with: see [`super::protection`].
     protection: String,
+    /// The highest number that a partition of a further volume ever had; 0 if there was none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) last_partition: u32,
     /// Its file manager.
     pub manager: ManagerConfig,
     /// Its drives.
     #[serde(rename = "drive", default)]
     pub drives: Vec<DriveConfig>,
+    /// Its further volumes.
+    #[serde(rename = "other_volume", default, skip_serializing_if = "Vec::is_empty")]
+    pub other_volumes: Vec<VolumeConfig>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A further volume of the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// Its name.
+    pub name: String,
+    /// How it behaves for those who share files.
+    personality: Personality,
+    /// The drive that its root is on, 16 hexadecimal digits.
+    home: String,
+    /// Who owns its root directory when it is made.
+    uid: u32,
+    gid: u32,
+    /// It is being made or removed: nobody serves it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
+    /// Its partitions.
+    #[serde(rename = "partition", default)]
+    pub parts: Vec<VolumePart>,
+}
+
+/// How a volume behaves for those who share files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Personality {
+    /// What one client writes, others see when they open the file.
+    #[default]
+    Nfs,
+}
+
+/// A volume's partition on one drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumePart {
+    drive: String,
+    number: u32,
+}
+
+impl VolumeConfig {
+    /// A volume that nothing was made of yet.
+    pub fn new(
+        name: &str,
+        personality: Personality,
+        home: DriveId,
+        owner: (u32, u32),
+        parts: Vec<VolumePart>,
+    ) -> Self {
+        VolumeConfig {
+            name: name.to_owned(),
+            personality,
+            home: format!("{:016x}", home.0),
+            uid: owner.0,
+            gid: owner.1,
+            unfinished: true,
+            parts,
+        }
+    }
+
+    /// The drive that its root is on.
+    pub fn home_id(&self) -> DriveId {
+        DriveId(u64::from_str_radix(&self.home, 16).unwrap_or_default())
+    }
+
+    /// Uid and gid of who owns its root directory when it is made.
+    pub fn owner(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+}
+
+impl VolumePart {
+    /// A partition of a drive.
+    pub fn new(drive: DriveId, partition: PartitionId) -> Self {
+        VolumePart { drive: format!("{:016x}", drive.0), number: partition.0 }
+    }
+
+    /// The drive.
+    pub fn drive_id(&self) -> DriveId {
+        DriveId(u64::from_str_radix(&self.drive, 16).unwrap_or_default())
+    }
+
+    /// The partition.
+    pub fn partition_id(&self) -> PartitionId {
+        PartitionId(self.number)
+    }
 }
 
 /// The file manager.
@@ -78,7 +175,27 @@ impl CellConfig {
             protection: protection.to_owned(),
             manager: ManagerConfig { address: manager, rotate_keys_every: daily() },
             drives,
+            last_partition: 0,
+            other_volumes: Vec::new(),
         }
+    }
+
+    /// The names of all volumes, the first one first.
+    pub fn volumes(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.volume.as_str())
+            .chain(self.other_volumes.iter().map(|volume| volume.name.as_str()))
+    }
+
+    /// The volume that a partition of a drive belongs to.
+    pub fn volume_of(&self, drive: DriveId, partition: PartitionId) -> Option<&str> {
+        let is_first =
+            |known: &DriveConfig| known.drive_id() == drive && known.partition_id() == partition;
+        if self.drives.iter().any(is_first) {
+            return Some(&self.volume);
+        }
+        let part = VolumePart::new(drive, partition);
+        let found = self.other_volumes.iter().find(|volume| volume.parts.contains(&part));
+        found.map(|volume| volume.name.as_str())
     }
 
     /// Reads and checks the file.
@@ -123,6 +240,18 @@ impl CellConfig {
                 return Err(format!("two drives have the index {}", drive.index));
             }
         }
+        for (position, name) in self.volumes().enumerate() {
+            if self.volumes().take(position).any(|other| other == name) {
+                return Err(format!("two volumes are called `{name}`"));
+            }
+        }
+        let drives = self
+            .other_volumes
+            .iter()
+            .flat_map(|volume| volume.parts.iter().map(|part| &part.drive).chain([&volume.home]));
+        for drive in drives {
+            u64::from_str_radix(drive, 16).map_err(|_| format!("`{drive}` is no drive"))?;
+        }
         Ok(())
     }
 
@@ -135,9 +264,15 @@ impl CellConfig {
         Ok(format!("# A NASD cell. Made by `nasd up`; its keys are in keyring.toml.\n{body}"))
     }
 
-    /// What a client needs of it: not which devices there are on other machines.
+    /// What a client needs of it: not which devices there are on other machines. Volumes the manager
+    /// tells.
     pub fn for_clients(&self) -> CellConfig {
-        CellConfig { drives: Vec::new(), ..self.clone() }
+        CellConfig {
+            drives: Vec::new(),
+            other_volumes: Vec::new(),
+            last_partition: 0,
+            ..self.clone()
+        }
     }
 
     /// The cell's identifier.

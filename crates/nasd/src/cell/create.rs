@@ -200,12 +200,13 @@ pub fn renumber_partition(
 ) -> Result<PartitionId, CellError> {
     update_config(cell.directory(), |config| {
         let by_hand = cell.keyring()?.partitions();
+        let last = config.last_partition;
         let of_drive = config.drives.iter_mut().find(|each| each.drive_id() == drive);
         let of_drive =
             of_drive.ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", drive.0)))?;
         let others = by_hand.iter().filter(|(of, ..)| *of == drive).map(|(_, number, _)| number.0);
         let others = others.chain(taken.iter().map(|number| number.0));
-        let highest = others.chain([of_drive.partition_id().0]).max().unwrap_or(0);
+        let highest = others.chain([of_drive.partition_id().0, last]).max().unwrap_or(0);
         let next = PartitionId(highest.saturating_add(1));
         of_drive.set_partition(next);
         Ok(next)
@@ -216,7 +217,7 @@ pub fn renumber_partition(
 ///
 /// # Errors
 /// As [`CellConfig::load`], or what the change itself says, and then nothing is changed; `Io`.
-fn update_config<T>(
+pub(super) fn update_config<T>(
     directory: &Path,
     change: impl FnOnce(&mut CellConfig) -> Result<T, CellError>,
 ) -> Result<T, CellError> {

@@ -51,6 +51,9 @@ pub enum CellError {
         /// Why it failed.
         reason: String,
     },
+    /// A volume can't be made, changed or removed.
+    #[error("{0}")]
+    Volume(String),
     /// The secret file is open to others.
     #[error("{} can be read by others: run `chmod 600 {}`", .0.display(), .0.display())]
     ExposedSecret(PathBuf),

@@ -1,7 +1,8 @@
 //! `keyring.toml`: the keys that the cell shares with its drives, readable by the owner alone.
 //!
-//! The keys of partitions that were made by hand (`nasd partition create`) are in it too, apart from
-//! those of the drives: no manager knows those partitions.
+//! The keys of other partitions are in it too, apart from those of the drives: of the cell's further
+//! volumes, whose working keys the manager changes as well, and of partitions that were made by hand
+//! (`nasd partition create`), which no manager knows.
 
 use super::files::{lock_directory, read_private, write_private};
 use super::sealed::{self, Seal};
@@ -58,6 +59,11 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero_long(number: &u64) -> bool {
+    *number == 0
+}
+
 impl std::fmt::Debug for StoredKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "keys of drive {}", self.id)
@@ -75,7 +81,7 @@ impl Drop for StoredKeys {
     }
 }
 
-/// Keys of a partition that was made by hand.
+/// Keys of a partition of a further volume, or of one that was made by hand.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredPartitionKeys {
@@ -84,7 +90,12 @@ struct StoredPartitionKeys {
     partition_key: String,
     working_key: String,
     working_key_epoch: u32,
-    /// Keys set by hand, on their way to the drive.
+    /// Of a volume's key: seconds since 1970, and changes that must come. 0 by hand.
+    #[serde(default, skip_serializing_if = "is_zero_long")]
+    working_key_changed: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    owed_changes: u32,
+    /// Keys on their way to the drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next_partition_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,7 +245,7 @@ impl Keyring {
         Ok(told)
     }
 
-    /// Adds keys of a partition that was made by hand, replacing those it had.
+    /// Adds keys of a partition that is not of the first volume, replacing those it had.
     pub fn insert_partition(
         &mut self,
         drive: DriveId,
@@ -248,19 +259,21 @@ impl Keyring {
             partition_key: to_hex(&keys.partition_key),
             working_key: to_hex(&keys.working_key),
             working_key_epoch: keys.working_key_epoch,
+            working_key_changed: 0,
+            owed_changes: 0,
             next_partition_key: None,
             next_working_key: None,
             next_working_key_epoch: None,
         });
     }
 
-    /// Forgets the keys of a partition that was made by hand.
+    /// Forgets the keys of such a partition.
     pub fn remove_partition(&mut self, drive: DriveId, partition: PartitionId) {
         let id = format!("{:016x}", drive.0);
         self.partitions.retain(|stored| stored.drive != id || stored.partition != partition.0);
     }
 
-    /// Whether there are keys of that partition, made by hand.
+    /// Whether there are keys of that partition.
     pub fn has_partition(&self, drive: DriveId, partition: PartitionId) -> bool {
         let id = format!("{:016x}", drive.0);
         self.partitions.iter().any(|stored| stored.drive == id && stored.partition == partition.0)
@@ -333,13 +346,53 @@ impl Keyring {
         true
     }
 
+    /// The same of a partition of a further volume.
+    pub fn volume_keys(&self, drive: DriveId, partition: PartitionId) -> Option<KeptKeys> {
+        let stored = self.partitions.iter().find(|stored| stored.is_of(drive, partition))?;
+        let key = |digits: &str, epoch| {
+            from_hex(digits).map(|key| WorkingKey { epoch, key: SecretKey::new(key) })
+        };
+        let pending = match (&stored.next_working_key, stored.next_working_key_epoch) {
+            (Some(digits), Some(epoch)) => Some(key(digits, epoch)?),
+            _ => None,
+        };
+        Some(KeptKeys {
+            current: key(&stored.working_key, stored.working_key_epoch)?,
+            pending,
+            changed: Timestamp::from_parts(stored.working_key_changed, 0),
+            owed: stored.owed_changes,
+        })
+    }
+
+    /// Puts them in place of what was there; `false` for a partition without keys.
+    pub fn set_volume_keys(
+        &mut self,
+        drive: DriveId,
+        partition: PartitionId,
+        keys: &KeptKeys,
+    ) -> bool {
+        let mut all = self.partitions.iter_mut();
+        let Some(stored) = all.find(|stored| stored.is_of(drive, partition)) else {
+            return false;
+        };
+        let digits = |key: &WorkingKey| to_hex(key.key.expose());
+        replace(&mut stored.working_key, digits(&keys.current));
+        stored.working_key_epoch = keys.current.epoch;
+        stored.next_working_key.zeroize();
+        stored.next_working_key = keys.pending.as_ref().map(digits);
+        stored.next_working_key_epoch = keys.pending.as_ref().map(|key| key.epoch);
+        stored.working_key_changed = keys.changed.seconds();
+        stored.owed_changes = keys.owed;
+        true
+    }
+
     /// The drives that there are keys of.
     pub fn drives(&self) -> Vec<DriveId> {
         let id = |stored: &StoredKeys| u64::from_str_radix(&stored.id, 16).ok().map(DriveId);
         self.drives.iter().filter_map(id).collect()
     }
 
-    /// The partitions made by hand, and the epochs of their working keys.
+    /// The partitions that are not of the first volume, and the epochs of their working keys.
     pub fn partitions(&self) -> Vec<(DriveId, PartitionId, u32)> {
         let each = |stored: &StoredPartitionKeys| {
             let drive = DriveId(u64::from_str_radix(&stored.drive, 16).ok()?);

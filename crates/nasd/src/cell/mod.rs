@@ -36,9 +36,10 @@ mod sealed;
 #[cfg(test)]
 mod testing;
 mod token;
+mod volumes;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
-pub use config::{CellConfig, DriveConfig};
+pub use config::{CellConfig, DriveConfig, Personality, VolumeConfig};
 pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition};
 pub use error::CellError;
 pub use files::{read_private, remove_stale, write_private};
@@ -58,6 +59,9 @@ pub use renewal::{
 };
 pub use sealed::Seal;
 pub use token::{Token, hash_of};
+pub use volumes::{
+    CellTable, begin_volume, check_volume_name, forget_volume, renumber_part, set_finished,
+};
 
 use nasd_types::Timestamp;
 use std::path::{Path, PathBuf};
@@ -103,6 +107,12 @@ impl Cell {
     /// As `Keyring::load`.
     pub fn keyring(&self) -> Result<Keyring, CellError> {
         Keyring::load(&keyring_path(&self.directory))
+    }
+
+    /// The same where they can be read without asking anybody for a passphrase.
+    pub fn open_keyring(&self) -> Option<Keyring> {
+        let text = zeroize::Zeroizing::new(read_private(&self.keyring_path()).ok()?);
+        if sealed::is_sealed(&text) { None } else { self.keyring().ok() }
     }
 
     /// Where the drives' keys are.

@@ -190,9 +190,8 @@ fn show(given: &Given, json: bool) -> Outcome {
 /// The file of a path, which must be one.
 fn file_of(cell: &Cell, text: &str) -> Result<(CellPath, FileHandle), Box<dyn Error>> {
     let path = CellPath::parse(text)
-        .ok_or_else(|| format!("`{text}` is no path of the cell: write VOLUME:/path"))?
-        .of_volume(&cell.config.volume)?;
-    let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
+        .ok_or_else(|| format!("`{text}` is no path of the cell: write VOLUME:/path"))?;
+    let Connected { clerk, caller } = connect(cell, path.volume(), COMMAND_DEADLINE)?;
     let entry = clerk
         .resolve(&caller, path.as_bytes(), true)
         .map_err(|error| format!("{path}: {error}"))?;

@@ -1,7 +1,7 @@
-//! `nasd manager serve`: the file manager of the cell's volume.
+//! `nasd manager serve`: the file manager of the cell's volumes.
 
 use super::{Outcome, announce_end, announce_ready};
-use crate::cell::{Cell, CellError, Ledger, RingKeeper, complete_cell, refresh};
+use crate::cell::{Cell, CellError, CellTable, Ledger, RingKeeper, complete_cell, refresh};
 use crate::session::manager_tls;
 use crate::shutdown::Shutdown;
 use nasd_manager::membership::Membership;
@@ -74,6 +74,7 @@ fn configuration(cell: &Cell, ledger: Arc<Ledger>) -> Result<ManagerConfig, Box<
     config.protection = cell.config.protection();
     config.keeper = Some(Arc::new(RingKeeper::new(cell.keyring_path())));
     config.members = Some(ledger);
+    config.table = Some(Arc::new(CellTable::new(cell)));
     config.rotation_interval = cell.config.rotation_interval();
     // Whoever makes a cell owns its volume.
     config.root = RootOptions {

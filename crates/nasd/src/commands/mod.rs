@@ -7,6 +7,7 @@ pub mod cap;
 pub mod check;
 pub mod demo;
 pub mod drive;
+pub mod explain;
 pub mod files;
 pub mod helper;
 pub mod join;
@@ -20,6 +21,7 @@ pub mod partition;
 pub mod renew;
 pub mod status;
 pub mod up;
+pub mod volume;
 
 use crate::arguments::{Arguments, Command};
 use crate::cell::Cell;
@@ -41,7 +43,8 @@ pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Up(up) => up::up(&up.dir.clone().unwrap_or(directory), &up),
         Command::Down { dir } => up::down(&dir.unwrap_or(directory)),
-        Command::Status => status::status(&open()?, json),
+        Command::Status { check } => status::status(&open()?, check, json),
+        Command::Explain { code, document } => explain::explain(code.as_deref(), document, json),
         Command::Mount(mount) => mount::mount(&open()?, &mount, true),
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
@@ -53,6 +56,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
         Command::Stat { path } => files::stat(&open()?, &path, json),
         Command::Drive(command) => drive::run(&directory, command, json),
+        Command::Volume(command) => volume::run(&open()?, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),
         Command::Object(command) => object::run(&directory, command, json),
         Command::Cap(command) => cap::run(open, command, json),

@@ -10,18 +10,13 @@ use nasd_mount::{Mount, MountOptions};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Mounts the cell's volume, and serves the mount until it is unmounted or a signal comes. In the
+/// Mounts a volume of the cell, and serves the mount until it is unmounted or a signal comes. In the
 /// background it says that it is ready only where it is asked to.
 ///
 /// # Errors
 /// A mountpoint that can't be used, or a cell that can't be reached.
 pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcome {
-    let volume = &cell.config.volume;
-    if let Some(named) = &arguments.volume
-        && named != volume
-    {
-        return Err(format!("the cell has no volume `{named}`; its volume is `{volume}`").into());
-    }
+    let volume = arguments.volume.as_ref().unwrap_or(&cell.config.volume);
     let mountpoint = std::path::absolute(&arguments.mountpoint)?;
     let mut options = MountOptions::new(&mountpoint);
     for word in &arguments.options {
@@ -39,7 +34,7 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
-    let clerk = connect(cell, options.deadline())?.clerk;
+    let clerk = connect(cell, volume, options.deadline())?.clerk;
     let mount = match arguments.takeover {
         true => Mount::take_over(clerk, options)?,
         false => Mount::start(clerk, options)?,

@@ -145,8 +145,8 @@ fn list(session: &DriveSession, json: bool) -> Outcome {
     }
     say!("{}", Described::head());
     for (summary, partition) in summaries.iter().zip(&described) {
-        let of_volume = session.volume_partition() == Some(summary.partition);
-        let volume = if of_volume { "  (the cell's volume)" } else { "" };
+        let volume = session.volume_of(summary.partition);
+        let volume = volume.map_or_else(String::new, |name| format!("  (volume {name})"));
         say!("{}{volume}", partition.line());
     }
     Ok(())
@@ -159,11 +159,11 @@ fn create(
     keyring: Option<PathBuf>,
     json: bool,
 ) -> Outcome {
-    if session.volume_partition() == Some(partition) {
+    if let Some(volume) = session.volume_of(partition) {
         let name = &session.name;
         return Err(format!(
-            "partition {partition} of drive {name} is for the cell's volume: `nasd key readmit {name}` \
-             makes it again where it is lost"
+            "partition {partition} of drive {name} is for the volume {volume}: `nasd key readmit \
+             {name}` makes it again where it is lost"
         )
         .into());
     }
@@ -199,7 +199,10 @@ fn create(
 }
 
 /// Gives a new partition its keys and room.
-fn set_up(
+///
+/// # Errors
+/// If the drive refuses, or does not answer.
+pub fn set_up(
     session: &DriveSession,
     partition: PartitionId,
     quota: u64,
@@ -227,13 +230,10 @@ fn half_made(partition: PartitionId, why: &str) -> String {
 
 fn remove(session: &DriveSession, partition: PartitionId, yes: bool) -> Outcome {
     let name = &session.name;
-    if let Some((cell, drive)) = &session.cell
-        && drive.partition_id() == partition
-    {
-        let volume = &cell.config.volume;
+    if let Some(volume) = session.volume_of(partition) {
         return Err(format!(
             "partition {partition} of drive {name} holds files of the volume {volume}, which would \
-             all lose it: it is not removed. `nasd rm` removes files"
+             all lose it: it is not removed. `nasd rm` removes files, `nasd volume remove` volumes"
         )
         .into());
     }

@@ -1,13 +1,18 @@
 //! `nasd status`: one screen of the cell's truth.
 
 use super::Outcome;
-use crate::cell::{Cell, CellLock};
-use crate::session::{COMMAND_DEADLINE, Connected, connect};
-use nasd_clerk::CellStatus;
-use nasd_protocol::drive::DriveControl;
-use nasd_protocol::manager::DriveStatus;
+use crate::cell::{Cell, CellLock, now, times_of};
+use crate::health::{self, DriveFacts, Facts, Finding, KeyFacts, State, VolumeFacts};
+use crate::output::{self, say};
+use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
+use nasd_client::{Caller, ClientError, ManagerClient};
+use nasd_manager::keys::KeptKeys;
+use nasd_protocol::drive::{DriveControl, NO_QUOTA};
+use nasd_protocol::manager::{CellStatus, DriveStatus, VolumeSummary};
 use serde::Serialize;
+use std::error::Error;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -16,26 +21,25 @@ struct Status {
     directory: String,
     /// The process that runs the cell on this machine, if one does.
     pid: Option<u32>,
-    health: Vec<Health>,
+    state: State,
+    health: Vec<Finding>,
     volumes: Vec<Volume>,
     managers: Vec<Manager>,
     drives: Vec<Drive>,
     bytes: Bytes,
 }
 
-/// Something that needs attention.
-#[derive(Debug, Serialize)]
-struct Health {
-    code: &'static str,
-    text: String,
-}
-
 #[derive(Debug, Serialize)]
 struct Volume {
     name: String,
     personality: &'static str,
+    /// Whether it is served; it has no room otherwise.
+    serving: bool,
+    has_quota: bool,
     total_bytes: u64,
     free_bytes: u64,
+    /// Objects and changes that wait for a drive.
+    backlog: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,6 +64,9 @@ struct Drive {
     bytes_read: u64,
     bytes_written: u64,
     refusals: u64,
+    clock_offset_ns: i64,
+    read_only: bool,
+    bad_blocks: u64,
 }
 
 /// File data by the way it took, since the drives' and the manager's processes started.
@@ -71,96 +78,219 @@ struct Bytes {
     manager: u64,
 }
 
-/// Drives fuller than this are reported.
-const NEARLY_FULL: f64 = 0.9;
-
-/// Prints the cell's state.
+/// Prints the cell's state. With `check` the exit status tells it: see docs/health.md.
 ///
 /// # Errors
-/// If the manager does not answer.
-pub fn status(cell: &Cell, json: bool) -> Outcome {
-    let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
-    let answer = clerk.status(&caller)?;
-    let space = clerk.space(&caller)?;
-    let volume = Volume {
-        name: answer.volume.to_string(),
-        personality: "nfs",
-        total_bytes: space.total_bytes,
-        free_bytes: space.free_bytes,
+/// If the manager does not answer; what is known without it is printed all the same.
+pub fn status(cell: &Cell, check: bool, json: bool) -> Outcome {
+    let pid = CellLock::holder(&cell.lock_path());
+    let patience = if pid.is_some() { COMMAND_DEADLINE } else { STOPPED_PATIENCE };
+    let asked = ask(cell, patience)?;
+    let (told, away) = match asked {
+        Ok(told) => (Some(told), None),
+        Err(error) => (None, Some(error.to_string())),
     };
-    let drives = drives(cell, &answer);
+    let told_drives = told.as_ref().map_or(&[][..], |told| &told.status.drives);
+    let drives: Vec<Drive> = told_drives.iter().map(|told| drive(cell, told)).collect();
+    let volumes = told.as_ref().map_or_else(Vec::new, |told| told.volumes.clone());
+    let health = health::judge(&facts(cell, &drives, &volumes, away.clone()));
     let status = Status {
-        cell: answer.cell.to_string(),
+        cell: cell.config.cell_id().to_string(),
         directory: cell.directory().display().to_string(),
-        pid: CellLock::holder(&cell.lock_path()),
-        health: health(&drives),
-        volumes: vec![volume],
-        managers: vec![Manager {
-            address: cell.config.manager.address.to_string(),
-            started_s: answer.started.seconds(),
-            requests: answer.requests,
-            client_bytes_received: answer.client_bytes_received,
-            client_bytes_sent: answer.client_bytes_sent,
-        }],
+        pid,
+        state: State::of(&health),
+        health,
+        managers: told.iter().map(|told| manager_of(cell, &told.status)).collect(),
         bytes: Bytes {
             direct: drives.iter().map(|drive| drive.bytes_read + drive.bytes_written).sum(),
-            manager: answer.file_data_bytes,
+            manager: told.as_ref().map_or(0, |told| told.status.file_data_bytes),
         },
+        volumes: volumes.into_iter().map(volume).collect(),
         drives,
     };
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        output::json(&status)?;
     } else {
-        print!("{}", screen(&status)?);
+        say!("{}", screen(&status)?.trim_end());
     }
-    Ok(())
+    if check {
+        std::process::exit(status.state.exit_status().into());
+    }
+    match away {
+        Some(why) => Err(format!("the manager does not answer: {why}").into()),
+        None => Ok(()),
+    }
 }
 
-fn drives(cell: &Cell, answer: &CellStatus) -> Vec<Drive> {
-    let drive = |told: &DriveStatus| {
-        let known = cell.config.drives.iter().find(|known| known.drive_id() == told.drive);
-        let control = told.control.as_ref();
-        let number = |get: fn(&DriveControl) -> u64| control.map_or(0, get);
-        Drive {
-            index: known.map_or(0, |known| known.index),
-            id: format!("{:016x}", told.drive.0),
-            address: told.address.clone(),
-            device: known.map_or_else(String::new, |known| known.device.display().to_string()),
-            reachable: told.reachable,
-            capacity_bytes: number(|control| control.capacity_bytes),
-            used_bytes: number(|control| control.used_bytes),
-            objects: number(|control| control.partitions.iter().map(|part| part.objects).sum()),
-            bytes_read: number(|control| control.capability_bytes_read),
-            bytes_written: number(|control| control.capability_bytes_written),
-            refusals: number(|control| control.refusals),
-        }
+/// What the manager tells.
+struct Told {
+    status: CellStatus,
+    volumes: Vec<VolumeFacts>,
+}
+
+/// Asks the manager, who may be away.
+///
+/// # Errors
+/// Missing or wrong certificates.
+fn ask(cell: &Cell, patience: Duration) -> Result<Result<Told, ClientError>, Box<dyn Error>> {
+    let (client, caller) = manager_within(cell, patience)?;
+    let told = client.status(&caller).and_then(|status| {
+        let volumes = client.volumes(&caller)?.volumes;
+        let volumes: Result<_, _> =
+            volumes.iter().map(|summary| ask_volume(&client, &caller, summary)).collect();
+        Ok(Told { status, volumes: volumes? })
+    });
+    match told {
+        Err(error @ ClientError::Unreachable { .. }) => Ok(Err(error)),
+        told => Ok(Ok(told?)),
+    }
+}
+
+fn ask_volume(
+    client: &ManagerClient,
+    caller: &Caller,
+    summary: &VolumeSummary,
+) -> Result<VolumeFacts, ClientError> {
+    let mut volume = VolumeFacts {
+        name: summary.name.to_string(),
+        serving: summary.serving,
+        backlog: summary.backlog,
+        ..VolumeFacts::default()
     };
-    answer.drives.iter().map(drive).collect()
+    if summary.serving {
+        let space = client.space(caller, summary.name.as_bytes())?;
+        (volume.total_bytes, volume.free_bytes) = (space.total_bytes, space.free_bytes);
+        let parts = client.volume_parts(caller, &summary.name)?.parts;
+        let limited = |quota: u64| quota != NO_QUOTA;
+        volume.has_quota = parts.iter().any(|part| part.reachable && limited(part.quota_bytes));
+    }
+    Ok(volume)
 }
 
-fn health(drives: &[Drive]) -> Vec<Health> {
-    let mut findings = Vec::new();
-    for drive in drives {
-        let (index, address) = (drive.index, &drive.address);
-        if !drive.reachable {
-            let text = format!("drive {index} at {address} does not answer; its files wait for it");
-            findings.push(Health { code: "DRIVE_AWAY", text });
-        } else if drive.used_bytes as f64 > NEARLY_FULL * drive.capacity_bytes as f64 {
-            let text = format!("drive {index} is more than {:.0} % full", NEARLY_FULL * 100.0);
-            findings.push(Health { code: "DRIVE_NEARLY_FULL", text });
+fn volume(facts: VolumeFacts) -> Volume {
+    Volume {
+        name: facts.name,
+        personality: "nfs",
+        serving: facts.serving,
+        has_quota: facts.has_quota,
+        total_bytes: facts.total_bytes,
+        free_bytes: facts.free_bytes,
+        backlog: facts.backlog,
+    }
+}
+
+fn manager_of(cell: &Cell, told: &CellStatus) -> Manager {
+    Manager {
+        address: cell.config.manager.address.to_string(),
+        started_s: told.started.seconds(),
+        requests: told.requests,
+        client_bytes_received: told.client_bytes_received,
+        client_bytes_sent: told.client_bytes_sent,
+    }
+}
+
+fn drive(cell: &Cell, told: &DriveStatus) -> Drive {
+    let known = cell.config.drives.iter().find(|known| known.drive_id() == told.drive);
+    let control = told.control.as_ref();
+    let number = |get: fn(&DriveControl) -> u64| control.map_or(0, get);
+    Drive {
+        index: known.map_or(0, |known| known.index),
+        id: format!("{:016x}", told.drive.0),
+        address: told.address.clone(),
+        device: known.map_or_else(String::new, |known| known.device.display().to_string()),
+        reachable: told.reachable,
+        capacity_bytes: number(|control| control.capacity_bytes),
+        used_bytes: number(|control| control.used_bytes),
+        objects: number(|control| control.partitions.iter().map(|part| part.objects).sum()),
+        bytes_read: number(|control| control.capability_bytes_read),
+        bytes_written: number(|control| control.capability_bytes_written),
+        refusals: number(|control| control.refusals),
+        clock_offset_ns: control.map_or(0, |control| control.clock_offset),
+        read_only: control.is_some_and(|control| control.read_only),
+        bad_blocks: number(|control| control.bad_blocks),
+    }
+}
+
+/// Everything that health is judged by.
+fn facts(
+    cell: &Cell,
+    drives: &[Drive],
+    volumes: &[VolumeFacts],
+    manager_away: Option<String>,
+) -> Facts {
+    let drive = |drive: &Drive| DriveFacts {
+        name: format!("drive {}", drive.index),
+        address: drive.address.clone(),
+        reachable: drive.reachable,
+        capacity_bytes: drive.capacity_bytes,
+        used_bytes: drive.used_bytes,
+        clock_offset: drive.clock_offset_ns,
+        read_only: drive.read_only,
+        bad_blocks: drive.bad_blocks,
+    };
+    let unfinished = cell.config.other_volumes.iter().filter(|volume| volume.unfinished);
+    Facts {
+        now: now().seconds(),
+        manager_away,
+        drives: drives.iter().map(drive).collect(),
+        volumes: volumes.to_vec(),
+        unfinished: unfinished.map(|volume| volume.name.clone()).collect(),
+        certificates: certificates(cell),
+        keys: keys(cell),
+    }
+}
+
+/// The ends of the certificates that are here.
+fn certificates(cell: &Cell) -> Vec<(String, u64)> {
+    let ends = |name: &&str| {
+        let (_, ends) = times_of(&cell.certificate(name).certificate).ok()?;
+        Some(((*name).to_owned(), ends))
+    };
+    ["host", "user", "admin", "manager"].iter().filter_map(ends).collect()
+}
+
+/// The working keys, where the keyring is and nobody must be asked to open it.
+fn keys(cell: &Cell) -> Vec<KeyFacts> {
+    let Some(keyring) = cell.open_keyring() else { return Vec::new() };
+    let interval = cell.config.rotation_interval().map(|interval| interval.as_secs());
+    let now = now().seconds();
+    let fact = |name: String, kept: KeptKeys| KeyFacts {
+        name,
+        age: (kept.changed.seconds() > 0).then(|| now.saturating_sub(kept.changed.seconds())),
+        interval,
+        owed: kept.owed,
+    };
+    let mut keys = Vec::new();
+    for drive in &cell.config.drives {
+        let (id, index) = (drive.drive_id(), drive.index);
+        if let Some(kept) = keyring.working_keys(id) {
+            keys.push(fact(format!("drive {index}, volume {}", cell.config.volume), kept));
+        }
+        for volume in &cell.config.other_volumes {
+            let part = volume.parts.iter().find(|part| part.drive_id() == id);
+            let kept = part.and_then(|part| keyring.volume_keys(id, part.partition_id()));
+            if let Some(kept) = kept {
+                keys.push(fact(format!("drive {index}, volume {}", volume.name), kept));
+            }
         }
     }
-    findings
+    keys
 }
 
 fn screen(status: &Status) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
-    let state = if status.health.is_empty() { "healthy" } else { "needs attention" };
-    writeln!(out, "cell {} in {}: {state}", status.cell, status.directory)?;
-    for finding in &status.health {
-        writeln!(out, "  {}: {}", finding.code, finding.text)?;
+    writeln!(out, "cell {} in {}: {}", status.cell, status.directory, status.state)?;
+    for Finding { code, severity, about, text } in &status.health {
+        writeln!(out, "  {severity} {}: {about} {text}", code.code)?;
+    }
+    if !status.health.is_empty() {
+        writeln!(out, "  (`nasd explain CODE` tells what to do)")?;
     }
     for volume in &status.volumes {
+        if !volume.serving {
+            writeln!(out, "volume {} ({}): not served", volume.name, volume.personality)?;
+            continue;
+        }
         let used = volume.total_bytes.saturating_sub(volume.free_bytes);
         let (used, total) = (size(used), size(volume.total_bytes));
         writeln!(out, "volume {} ({}): {used} of {total} used", volume.name, volume.personality)?;

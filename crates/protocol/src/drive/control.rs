@@ -135,6 +135,10 @@ pub struct DriveControl {
     pub refusals: u64,
     /// The weakest protection of capabilities and requests for all of it.
     pub minimum_protection: Protection,
+    /// It takes no more changes, because its device failed.
+    pub read_only: bool,
+    /// Blocks that its scrub has found bad since it was started.
+    pub bad_blocks: u64,
     /// Its partitions.
     pub partitions: Vec<PartitionSummary>,
     /// What it can do beyond this protocol.
@@ -161,6 +165,8 @@ impl Field for DriveControl {
         out.u64(self.requests);
         out.u64(self.refusals);
         self.minimum_protection.put(out);
+        out.bool(self.read_only);
+        out.u64(self.bad_blocks);
         put_array(&self.partitions, out);
         put_array(&self.extensions, out);
     }
@@ -185,6 +191,8 @@ impl Field for DriveControl {
             requests: input.u64()?,
             refusals: input.u64()?,
             minimum_protection: Field::take(input)?,
+            read_only: input.bool()?,
+            bad_blocks: input.u64()?,
             partitions: take_array(input, MAX_PARTITIONS)?,
             extensions: take_array(input, MAX_EXTENSIONS)?,
         })

@@ -1,6 +1,6 @@
 //! `create`: make a regular file.
 
-use super::{File, FileHandle, Name, Operation, Procedure};
+use super::{File, FileHandle, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -21,7 +21,7 @@ message! {
         /// Its name.
         pub name: Name,
         /// Its permission bits.
-        pub mode: u32,
+        pub mode: NewMode,
         /// Fail if the name exists; else answer what is there.
         pub exclusive: bool,
     }

@@ -2,9 +2,9 @@
 
 use nasd_capability::{Capability, SealedCapability, SecretKey};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
-use nasd_xdr::xdr_enum;
+use nasd_xdr::{Decoder, Encoder, XdrError, xdr_enum};
 
-use crate::wire::{field_by_xdr, message};
+use crate::wire::{Field, field_by_xdr, message};
 
 message! {
     /// The object that is the file; this names it in the whole cell (`nasd_file_handle`).
@@ -40,10 +40,84 @@ xdr_enum! {
         Directory = 2,
         /// A symbolic link.
         Symlink = 3,
+        /// A named pipe.
+        Fifo = 4,
+        /// A socket of the local kind.
+        Socket = 5,
+        /// A block device.
+        BlockDevice = 6,
+        /// A character device.
+        CharacterDevice = 7,
     }
 }
 
 field_by_xdr!(FileType);
+
+impl FileType {
+    /// Whether it stands for a device, by its numbers.
+    pub const fn is_device(self) -> bool {
+        matches!(self, FileType::BlockDevice | FileType::CharacterDevice)
+    }
+
+    /// Whether it is a mere name for the kernels of its clients, and has no contents.
+    pub const fn is_special(self) -> bool {
+        self.is_device() || matches!(self, FileType::Fifo | FileType::Socket)
+    }
+}
+
+message! {
+    /// The numbers of a device (`nasd_device`).
+    #[derive(Copy, Default, Hash)]
+    pub struct Device {
+        /// Which driver.
+        pub major: u32,
+        /// Which of its devices.
+        pub minor: u32,
+    }
+}
+
+impl Device {
+    /// What is no device.
+    pub const NONE: Device = Device { major: 0, minor: 0 };
+}
+
+/// Which kinds of extended attributes a file has (the bits of `extended`): who knows that it has none
+/// need not ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Extended(pub u32);
+
+impl Extended {
+    /// None.
+    pub const NONE: Extended = Extended(0);
+    /// An access control list (`NASD_HAS_ACCESS_ACL`).
+    pub const ACCESS_ACL: Extended = Extended(1);
+    /// A list that files made in a directory begin with (`NASD_HAS_DEFAULT_ACL`).
+    pub const DEFAULT_ACL: Extended = Extended(2);
+    /// Others (`NASD_HAS_ATTRIBUTES`).
+    pub const ATTRIBUTES: Extended = Extended(4);
+
+    /// Whether all of these are there.
+    pub const fn has(self, kinds: Extended) -> bool {
+        self.0 & kinds.0 == kinds.0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, kinds: Extended) -> Extended {
+        Extended(self.0 | kinds.0)
+    }
+}
+
+/// Unknown bits are kept: who does not know them asks.
+impl Field for Extended {
+    fn put(&self, out: &mut Encoder) {
+        out.u32(self.0);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(Extended(input.u32()?))
+    }
+}
 
 message! {
     /// A file's attributes as POSIX has them (`nasd_file_attributes`).
@@ -71,6 +145,13 @@ message! {
         pub change_time: Timestamp,
         /// When it was made.
         pub create_time: Timestamp,
+        /// Which device it is.
+        pub device: Device,
+        /// Rises with each change of what the manager keeps of the file: who has attributes of two
+        /// origins knows which are newer.
+        pub revision: u64,
+        /// Which extended attributes there are.
+        pub extended: Extended,
     }
 }
 

@@ -142,6 +142,8 @@ message! {
         pub first: u64,
         /// The last byte.
         pub last: u64,
+        /// Whether it only does not wait any more; what it holds stays.
+        pub only_waiting: bool,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `mkdir`: make a directory.
 
-use super::{File, FileHandle, Name, Operation, Procedure};
+use super::{File, FileHandle, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -21,6 +21,6 @@ message! {
         /// Its name.
         pub name: Name,
         /// Its permission bits.
-        pub mode: u32,
+        pub mode: NewMode,
     }
 }

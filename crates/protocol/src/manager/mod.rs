@@ -1,5 +1,6 @@
 //! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
 
+pub mod accessed;
 pub mod attach;
 pub mod cell_status;
 pub mod create;
@@ -12,6 +13,8 @@ pub mod lock;
 pub mod lookup;
 pub mod mint;
 pub mod mkdir;
+pub mod mknod;
+pub mod mode;
 pub mod name;
 pub mod readdir;
 pub mod reload;
@@ -27,9 +30,11 @@ pub mod symlink;
 pub mod unlink;
 pub mod volume;
 pub mod volumes;
+pub mod xattr;
 
 use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
+pub use accessed::{Accessed, AccessedArguments, FileAccess};
 pub use attach::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
 };
@@ -37,7 +42,7 @@ pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};
 pub use events::{Event, Events, EventsArguments, EventsPage};
-pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
+pub use file::{Device, Extended, File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
 pub use lock::{
@@ -47,6 +52,8 @@ pub use lock::{
 pub use lookup::{Lookup, LookupArguments};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
+pub use mknod::{Mknod, MknodArguments};
+pub use mode::NewMode;
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
@@ -63,6 +70,10 @@ pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
 pub use volumes::{
     ReloadVolumes, VolumeList, VolumePart, VolumePartList, VolumeParts, VolumeSummary, Volumes,
+};
+pub use xattr::{
+    Getxattr, Listxattr, Removexattr, Setxattr, SetxattrArguments, XattrArguments, XattrFlags,
+    XattrNames, XattrValue,
 };
 
 /// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
@@ -136,6 +147,18 @@ xdr_enum! {
         Unlock = 65,
         /// Who would be in the way of a lock.
         TestLock = 66,
+        /// Make a named pipe, a socket's name or a device's.
+        Mknod = 80,
+        /// Read an extended attribute.
+        Getxattr = 81,
+        /// Set an extended attribute.
+        Setxattr = 82,
+        /// Tell the names of extended attributes.
+        Listxattr = 83,
+        /// Remove an extended attribute.
+        Removexattr = 84,
+        /// Tell when files were read.
+        Accessed = 85,
     }
 }
 

@@ -24,15 +24,22 @@ impl RenameFlags {
     pub const NONE: RenameFlags = RenameFlags(0);
     /// Fail if the new name is taken (`NASD_RENAME_NO_REPLACE`).
     pub const NO_REPLACE: RenameFlags = RenameFlags(1);
+    /// Give what has the new name the old one; both must be there (`NASD_RENAME_EXCHANGE`).
+    pub const EXCHANGE: RenameFlags = RenameFlags(2);
 
     /// Whether the new name must be free.
     pub const fn is_no_replace(self) -> bool {
         self.0 & Self::NO_REPLACE.0 != 0
     }
 
-    /// Whether all bits have a meaning.
+    /// Whether the two names change places.
+    pub const fn is_exchange(self) -> bool {
+        self.0 & Self::EXCHANGE.0 != 0
+    }
+
+    /// Whether all bits have a meaning, and that together.
     pub const fn is_meaningful(self) -> bool {
-        self.0 & !Self::NO_REPLACE.0 == 0
+        self.0 <= Self::EXCHANGE.0
     }
 }
 

@@ -17,10 +17,14 @@ xdr_enum! {
         NotFound = 2,
         /// EIO: a drive failed; the manager's log says how.
         Io = 5,
+        /// E2BIG: longer than a value can be.
+        TooBig = 7,
         /// EACCES: the mode does not allow it.
         Access = 13,
         /// EEXIST: the name is taken.
         Exists = 17,
+        /// EXDEV: the files lie on different drives.
+        CrossDevice = 18,
         /// ENOTDIR: not a directory.
         NotDirectory = 20,
         /// EISDIR: a directory.
@@ -43,6 +47,10 @@ xdr_enum! {
         NoLocks = 37,
         /// ENOTEMPTY: the directory is not empty.
         NotEmpty = 39,
+        /// ENODATA: no such extended attribute.
+        NoData = 61,
+        /// EOPNOTSUPP: this file can't have it.
+        NotSupported = 95,
         /// ESTALE: the handle names nothing any more.
         Stale = 116,
         /// A drive is away; try again.
@@ -90,6 +98,10 @@ impl fmt::Display for ManagerStatus {
             ManagerStatus::Permission => "only the owner or root may do this",
             ManagerStatus::NotFound => "there is no file of this name",
             ManagerStatus::Io => "a drive failed; see the file manager's log",
+            ManagerStatus::TooBig => "longer than a value can be",
+            ManagerStatus::CrossDevice => "the files lie on different drives; copy the data",
+            ManagerStatus::NoData => "the file has no attribute of this name",
+            ManagerStatus::NotSupported => "this file can't have it",
             ManagerStatus::Access => "the file's mode does not allow this",
             ManagerStatus::Exists => "the name is taken",
             ManagerStatus::NotDirectory => "not a directory",

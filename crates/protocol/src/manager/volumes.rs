@@ -44,6 +44,8 @@ message! {
         pub name: Name,
         /// Whether it is served. One that is not waits for the drive that its root is on.
         pub serving: bool,
+        /// Changes and removals that are decided, but wait for a drive, when the manager last looked.
+        pub backlog: u64,
     }
 }
 

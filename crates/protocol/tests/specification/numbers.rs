@@ -11,7 +11,9 @@ use nasd_protocol::drive::{
     AuditKind, BatchKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey,
     PartitionState,
 };
-use nasd_protocol::manager::{FileType, LockKind, LockMode, ManagerStatus, RenameFlags};
+use nasd_protocol::manager::{
+    Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, XattrFlags,
+};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
 
@@ -96,6 +98,15 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_PUBLIC_KEY", limits::MAX_PUBLIC_KEY_BYTES as u64),
         ("NASD_MAX_CERTIFICATE", limits::MAX_CERTIFICATE_BYTES as u64),
         ("NASD_MAX_CELL_TEXT", limits::MAX_CELL_TEXT_BYTES as u64),
+        ("NASD_MAX_XATTR_VALUE", limits::MAX_XATTR_VALUE_BYTES as u64),
+        ("NASD_MAX_XATTR_LIST", limits::MAX_XATTR_LIST_BYTES as u64),
+        ("NASD_MAX_ACCESSED", limits::MAX_ACCESSED as u64),
+        ("NASD_HAS_ACCESS_ACL", Extended::ACCESS_ACL.0.into()),
+        ("NASD_HAS_DEFAULT_ACL", Extended::DEFAULT_ACL.0.into()),
+        ("NASD_HAS_ATTRIBUTES", Extended::ATTRIBUTES.0.into()),
+        ("NASD_XATTR_CREATE", XattrFlags::CREATE.0.into()),
+        ("NASD_XATTR_REPLACE", XattrFlags::REPLACE.0.into()),
+        ("NASD_RENAME_EXCHANGE", RenameFlags::EXCHANGE.0.into()),
         ("NASD_RENAME_NO_REPLACE", RenameFlags::NO_REPLACE.0.into()),
     ];
     let rust: BTreeMap<String, u64> =
@@ -245,5 +256,6 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
-        VolumeParts ReloadVolumes Attach Detach Events Closed Lock Unlock TestLock);
+        VolumeParts ReloadVolumes Attach Detach Events Closed Lock Unlock TestLock
+        Mknod Getxattr Setxattr Listxattr Removexattr Accessed);
 }

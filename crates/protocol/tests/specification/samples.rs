@@ -16,15 +16,16 @@ use nasd_protocol::drive::{
     SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
-    AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments, DetachArguments,
-    DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event,
-    EventsArguments, EventsPage, File, FileAttributes, FileHandle, FileType, HeldLock, InTheWay,
-    IssuedCapability, LinkArguments, LockAnswer, LockArguments, LockKind, LockMode,
-    LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments,
-    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, SpaceInformation, SymlinkArguments, UnlinkArguments,
+    AccessedArguments, AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments,
+    DetachArguments, Device, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
+    EnrollArguments, Enrolled, Event, EventsArguments, EventsPage, Extended, File, FileAccess,
+    FileAttributes, FileHandle, FileType, HeldLock, InTheWay, IssuedCapability, LinkArguments,
+    LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments,
+    Minted, MkdirArguments, MknodArguments, Name, NewMode, ReaddirArguments, ReloadArguments,
+    RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation, SetFileArguments,
+    SetFileAttributes, SetxattrArguments, SpaceInformation, SymlinkArguments, UnlinkArguments,
     UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
-    WorkingKeyState,
+    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -88,6 +89,7 @@ pub fn all_samples() -> Vec<Sample> {
         administration(),
         drive_results(),
         manager_arguments(),
+        extended_arguments(),
         session_samples(),
         manager_results(),
     ]
@@ -391,6 +393,8 @@ fn drive_control() -> DriveControl {
         requests: n("requests"),
         refusals: n("refusals"),
         minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
+        read_only: true,
+        bad_blocks: n("bad_blocks"),
         partitions: vec![summary(), summary()],
         extensions: vec![Extension {
             number: n32("number"),
@@ -468,6 +472,10 @@ fn handle() -> FileHandle {
     FileHandle::new(DriveId(n("drive")), object_name())
 }
 
+fn device() -> Device {
+    Device { major: n32("major"), minor: n32("minor") }
+}
+
 fn file() -> File {
     File {
         handle: handle(),
@@ -483,6 +491,9 @@ fn file() -> File {
             modify_time: time("modify_time"),
             change_time: time("change_time"),
             create_time: time("create_time"),
+            device: device(),
+            revision: n("revision"),
+            extended: Extended(n32("extended")),
         },
         capability: IssuedCapability {
             capability: capability(),
@@ -515,7 +526,8 @@ fn set_file_attributes() -> SetFileAttributes {
 }
 
 fn manager_arguments() -> Vec<Sample> {
-    let (directory, mode) = (handle(), n32("mode"));
+    let directory = handle();
+    let mode = NewMode { mode: n32("mode"), umask: n32("umask") };
     let set =
         |changes| message("nasd_set_file_arguments", &SetFileArguments { file: handle(), changes });
     let lookup = LookupArguments { directory, name: name("n") };
@@ -562,6 +574,41 @@ fn manager_arguments() -> Vec<Sample> {
     ]
 }
 
+/// Of special files, extended attributes and access times.
+fn extended_arguments() -> Vec<Sample> {
+    let directory = handle();
+    let mode = NewMode { mode: n32("mode"), umask: n32("umask") };
+    vec![
+        message(
+            "nasd_mknod_arguments",
+            &MknodArguments {
+                directory,
+                name: name("pipe"),
+                file_type: FileType::Fifo,
+                mode,
+                device: device(),
+            },
+        ),
+        message("nasd_xattr_arguments", &XattrArguments { file: handle(), name: name("user.a") }),
+        message(
+            "nasd_setxattr_arguments",
+            &SetxattrArguments {
+                file: handle(),
+                name: name("user.a"),
+                flags: XattrFlags(n32("flags")),
+                value: b"value".to_vec(),
+            },
+        ),
+        message(
+            "nasd_accessed_arguments",
+            &AccessedArguments {
+                root: handle(),
+                accessed: vec![FileAccess { file: handle(), time: time("time") }; 2],
+            },
+        ),
+    ]
+}
+
 fn held_lock() -> HeldLock {
     HeldLock {
         file: handle(),
@@ -587,6 +634,7 @@ fn session_samples() -> Vec<Sample> {
         owner: n("owner"),
         first: n("first"),
         last: n("last"),
+        only_waiting: true,
     };
     let attached =
         Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
@@ -655,7 +703,7 @@ fn rotation() -> Rotation {
 }
 
 fn volume_list() -> VolumeList {
-    let volume = |text, serving| VolumeSummary { name: name(text), serving };
+    let volume = |text, serving| VolumeSummary { name: name(text), serving, backlog: n("backlog") };
     VolumeList { volumes: vec![volume("home", true), volume("scratch", false)] }
 }
 
@@ -706,6 +754,11 @@ fn manager_results() -> Vec<Sample> {
         result::<(), ManagerStatus>("nasd_manager_status_result", &Ok(())),
         result::<_, ManagerStatus>("nasd_volume_result", &Ok(volume)),
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
+        result::<_, ManagerStatus>("nasd_xattr_result", &Ok(XattrValue { value: vec![1; 7] })),
+        result::<_, ManagerStatus>(
+            "nasd_xattr_names_result",
+            &Ok(XattrNames { names: b"user.a\0".to_vec() }),
+        ),
         result::<_, ManagerStatus>("nasd_mint_result", &Ok(minted())),
         result::<_, ManagerStatus>("nasd_space_result", &Ok(space)),
         result::<_, ManagerStatus>("nasd_cell_status_result", &Ok(cell_status())),

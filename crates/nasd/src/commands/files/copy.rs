@@ -1,6 +1,6 @@
 //! `nasd cp`: files and trees into the cell and out of it.
 
-use super::{CellPath, Session, at, is_missing, shared};
+use super::{CellPath, Session, at, is_missing, parse, shared};
 use crate::cell::{Cell, CellError};
 use crate::commands::Outcome;
 use crate::shared_file::is_url_argument;
@@ -26,11 +26,10 @@ pub fn cp(
         return by_url(sources, destination);
     }
     let cell = &open()?;
-    let session = Session::open(cell)?;
     let progress = progress_bar();
     let copied = match CellPath::parse(destination) {
-        Some(path) => session.copy_in(sources, &session.own(path)?, recursive, &progress),
-        None => session.copy_out(sources, Path::new(destination), recursive, &progress),
+        Some(path) => Session::open(cell, &path)?.copy_in(sources, &path, recursive, &progress),
+        None => copy_out(cell, sources, Path::new(destination), recursive, &progress),
     };
     progress.finish_and_clear();
     let skipped = copied?;
@@ -68,10 +67,6 @@ pub(super) fn progress_bar() -> ProgressBar {
 }
 
 impl Session {
-    fn own(&self, path: CellPath) -> Result<CellPath, String> {
-        path.of_volume(&self.volume)
-    }
-
     /// From this machine to the cell; answers how many files were left out.
     fn copy_in(
         &self,
@@ -105,36 +100,6 @@ impl Session {
         Ok(skipped)
     }
 
-    /// From the cell to this machine.
-    fn copy_out(
-        &self,
-        sources: &[String],
-        destination: &Path,
-        recursive: bool,
-        progress: &ProgressBar,
-    ) -> Result<u64, Box<dyn Error>> {
-        let into = destination.is_dir();
-        must_hold(sources.len(), into, destination.display().to_string())?;
-        let mut skipped = 0;
-        for text in sources {
-            let source = self.path(text)?;
-            let entry = self.resolve(&source)?;
-            if entry.attributes.file_type == FileType::Directory && !recursive {
-                return Err(format!("{source} is a directory: add -r to copy it").into());
-            }
-            let target = match (into, source.name()) {
-                (true, Some(name)) => destination.join(OsStr::from_bytes(name)),
-                _ => destination.to_owned(),
-            };
-            progress.set_message(text.clone());
-            let mut told = |bytes| progress.inc(bytes);
-            let copied =
-                self.clerk.copy_tree_out(&self.caller, entry.handle, &target, &mut told)?;
-            skipped += copied.skipped;
-        }
-        Ok(skipped)
-    }
-
     /// Whether there is a directory; a link to one counts.
     fn is_directory(&self, path: &CellPath) -> Result<bool, Box<dyn Error>> {
         match self.clerk.resolve(&self.caller, path.as_bytes(), true) {
@@ -143,6 +108,37 @@ impl Session {
             Err(error) => Err(at(path, error)),
         }
     }
+}
+
+/// From the cell to this machine.
+fn copy_out(
+    cell: &Cell,
+    sources: &[String],
+    destination: &Path,
+    recursive: bool,
+    progress: &ProgressBar,
+) -> Result<u64, Box<dyn Error>> {
+    let into = destination.is_dir();
+    must_hold(sources.len(), into, destination.display().to_string())?;
+    let (mut skipped, mut session) = (0, None);
+    for text in sources {
+        let source = parse(text)?;
+        let session = Session::for_path(&mut session, cell, &source)?;
+        let entry = session.resolve(&source)?;
+        if entry.attributes.file_type == FileType::Directory && !recursive {
+            return Err(format!("{source} is a directory: add -r to copy it").into());
+        }
+        let target = match (into, source.name()) {
+            (true, Some(name)) => destination.join(OsStr::from_bytes(name)),
+            _ => destination.to_owned(),
+        };
+        progress.set_message(text.clone());
+        let mut told = |bytes| progress.inc(bytes);
+        let copied =
+            session.clerk.copy_tree_out(&session.caller, entry.handle, &target, &mut told)?;
+        skipped += copied.skipped;
+    }
+    Ok(skipped)
 }
 
 fn must_hold(sources: usize, is_directory: bool, destination: String) -> Outcome {

@@ -1,6 +1,6 @@
 //! `nasd ls` and `nasd stat`.
 
-use super::{Session, at};
+use super::{Session, at, parse};
 use crate::cell::Cell;
 use crate::commands::Outcome;
 use nasd_clerk::{FileAttributes, FileHandle, FileType};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 /// # Errors
 /// A path that does not exist or may not be read.
 pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
-    let session = Session::open(cell)?;
-    let path = session.path(text)?;
+    let path = parse(text)?;
+    let session = Session::open(cell, &path)?;
     let entry = session.resolve(&path)?;
     let mut listed = Vec::new();
     if entry.attributes.file_type == FileType::Directory {
@@ -50,8 +50,8 @@ pub fn ls(cell: &Cell, text: &str, long: bool, as_json: bool) -> Outcome {
 /// # Errors
 /// A path that does not exist.
 pub fn stat(cell: &Cell, text: &str, as_json: bool) -> Outcome {
-    let session = Session::open(cell)?;
-    let path = session.path(text)?;
+    let path = parse(text)?;
+    let session = Session::open(cell, &path)?;
     let entry = session.resolve(&path)?;
     let facts = describe(&path.to_string(), entry.handle, &entry.attributes);
     if as_json {
@@ -69,7 +69,9 @@ fn suffix(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Directory => "/",
         FileType::Symlink => "@",
-        FileType::Regular => "",
+        FileType::Fifo => "|",
+        FileType::Socket => "=",
+        FileType::Regular | FileType::BlockDevice | FileType::CharacterDevice => "",
     }
 }
 
@@ -78,6 +80,10 @@ fn type_name(file_type: FileType) -> &'static str {
         FileType::Directory => "directory",
         FileType::Symlink => "symlink",
         FileType::Regular => "file",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::BlockDevice => "block device",
+        FileType::CharacterDevice => "character device",
     }
 }
 

@@ -37,17 +37,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects to the cell.
-    fn open(cell: &Cell) -> Result<Self, Box<dyn Error>> {
-        let Connected { clerk, caller } = connect(cell, COMMAND_DEADLINE)?;
-        Ok(Session { clerk, caller, volume: cell.config.volume.clone() })
+    /// Connects to the volume of a path.
+    fn open(cell: &Cell, path: &CellPath) -> Result<Self, Box<dyn Error>> {
+        let Connected { clerk, caller } = connect(cell, path.volume(), COMMAND_DEADLINE)?;
+        Ok(Session { clerk, caller, volume: path.volume().to_owned() })
     }
 
-    /// A path of this volume, from the command line.
-    fn path(&self, text: &str) -> Result<CellPath, String> {
-        CellPath::parse(text)
-            .ok_or_else(|| format!("`{text}` is no path of the cell: write VOLUME:/path"))?
-            .of_volume(&self.volume)
+    /// The session that a path needs: the one that there is, or one with its volume.
+    fn for_path<'a>(
+        present: &'a mut Option<Session>,
+        cell: &Cell,
+        path: &CellPath,
+    ) -> Result<&'a Session, Box<dyn Error>> {
+        let session = match present.take().filter(|session| session.volume == path.volume()) {
+            Some(session) => session,
+            None => Session::open(cell, path)?,
+        };
+        Ok(present.insert(session))
     }
 
     fn resolve(&self, path: &CellPath) -> Result<Entry, Box<dyn Error>> {
@@ -76,6 +82,12 @@ impl Session {
     }
 }
 
+/// A path of the cell, from the command line.
+fn parse(text: &str) -> Result<CellPath, String> {
+    let wrong = || format!("`{text}` is no path of the cell: write VOLUME:/path");
+    CellPath::parse(text).ok_or_else(wrong)
+}
+
 /// An error with the path that it is about.
 fn at(path: &CellPath, error: ClerkError) -> Box<dyn Error> {
     format!("{path}: {error}").into()
@@ -90,17 +102,18 @@ fn is_missing(error: &ClerkError) -> bool {
 /// # Errors
 /// A path that is no file, or whose data can't be read.
 pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String]) -> Outcome {
-    let mut session = None;
+    let (mut cell, mut session) = (None, None);
     let mut output = std::io::stdout().lock();
     for text in paths {
         let wants_more = if is_url_argument(text) {
             shared::print(text, &mut output)?
         } else {
-            let session = match &mut session {
-                Some(session) => session,
-                none => none.insert(Session::open(&open()?)?),
+            let path = parse(text)?;
+            let cell = match &mut cell {
+                Some(cell) => cell,
+                none => none.insert(open()?),
             };
-            session.print(text, &mut output)?
+            Session::for_path(&mut session, cell, &path)?.print(&path, &mut output)?
         };
         if !wants_more {
             break;
@@ -111,17 +124,16 @@ pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String]) -> Outc
 
 impl Session {
     /// Prints a file. Whether the reader wants more after it.
-    fn print(&self, text: &str, output: &mut impl Write) -> Result<bool, Box<dyn Error>> {
-        let path = self.path(text)?;
-        let entry = self.resolve(&path)?;
+    fn print(&self, path: &CellPath, output: &mut impl Write) -> Result<bool, Box<dyn Error>> {
+        let entry = self.resolve(path)?;
         let (file, _) = self
             .clerk
             .open_known(&self.caller, &entry, OpenMode::READ)
-            .map_err(|error| at(&path, error))?;
+            .map_err(|error| at(path, error))?;
         file.expect_sequential();
         let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], 0);
         loop {
-            let length = file.read(offset, &mut buffer).map_err(|error| at(&path, error))?;
+            let length = file.read(offset, &mut buffer).map_err(|error| at(path, error))?;
             if length == 0 {
                 break;
             }
@@ -141,9 +153,10 @@ impl Session {
 /// # Errors
 /// A name that exists (without `parents`), or a parent that does not (without `parents`).
 pub fn mkdir(cell: &Cell, paths: &[String], parents: bool) -> Outcome {
-    let session = Session::open(cell)?;
+    let mut session = None;
     for text in paths {
-        let path = session.path(text)?;
+        let path = parse(text)?;
+        let session = Session::for_path(&mut session, cell, &path)?;
         if parents {
             session.make_parents(&path)?;
         } else {

@@ -29,12 +29,9 @@ impl CellPath {
         CellPath { volume: volume.to_owned(), components, path }
     }
 
-    /// The path itself, if it is of that volume.
-    pub fn of_volume(self, volume: &str) -> Result<CellPath, String> {
-        if self.volume == volume {
-            return Ok(self);
-        }
-        Err(format!("the cell has no volume `{}`; its volume is `{volume}`", self.volume))
+    /// The volume.
+    pub fn volume(&self) -> &str {
+        &self.volume
     }
 
     /// The path from the volume's root.

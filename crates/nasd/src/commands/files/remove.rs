@@ -1,6 +1,6 @@
 //! `nasd rm`.
 
-use super::{Session, at};
+use super::{Session, at, parse};
 use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
@@ -13,9 +13,10 @@ use nasd_protocol::ManagerStatus;
 /// A directory without `recursive`, the root, or a path that does not exist. A tree is not removed
 /// without `yes` unless the user agrees on a terminal.
 pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome {
-    let session = Session::open(cell)?;
+    let mut session = None;
     for text in paths {
-        let path = session.path(text)?;
+        let path = parse(text)?;
+        let session = Session::for_path(&mut session, cell, &path)?;
         let (parent, name) = session.parent(&path)?;
         let entry = match session.clerk.lookup(&session.caller, parent, &name) {
             // The file's drive has lost it: a name is left, which says that it fails.

@@ -5,12 +5,13 @@ use super::new_key::{NotSet, needs_new_key, right, set};
 use super::set::{give_drive_key, give_partition_key, sessions};
 use crate::arguments::KeyArguments;
 use crate::cell::{
-    Cell, CellError, CellLock, DriveConfig, Keyring, MasterKeys, now, read_key_file,
+    Cell, CellError, CellLock, DriveConfig, Keyring, MasterKeys, now, read_key_file, renumber_part,
     renumber_partition,
 };
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
 use crate::commands::partition::summaries;
+use crate::commands::volume::make_part;
 use crate::drive_session::{By, DriveSession, key_turn};
 use crate::output::say;
 use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within};
@@ -88,7 +89,8 @@ pub fn initialize(cell: &Path, place: &KeyArguments, yes: bool) -> Outcome {
 
 /// What of the cell is on a drive, as a part of a sentence.
 fn lost(cell: &Cell, drive: &DriveConfig) -> String {
-    let volume = &cell.config.volume;
+    let volumes: Vec<&str> = cell.config.volumes().collect();
+    let volume = volumes.join(" and ");
     // The volume's root and its log are on the drive that the cell was made with first.
     match cell.config.drives.first().is_some_and(|home| home.drive_id() == drive.drive_id()) {
         true => format!(", the names of all files of {volume} too,"),
@@ -117,6 +119,7 @@ fn take_in(cell: &Path, place: &KeyArguments) -> Outcome {
         return Err(format!("{name} is no drive of the cell: `nasd drive format` adds one").into());
     };
     give_drive_key(&by_master, place)?;
+    restore_parts(of_cell, place, drive)?;
     let by_drive = DriveSession::by(cell, &place.drive, None, By::Drive)?;
     let session = by_drive.first().ok_or("there is no drive key")?;
     let found = summaries(session)?;
@@ -148,6 +151,32 @@ fn take_in(cell: &Path, place: &KeyArguments) -> Outcome {
     );
     if !is_known {
         say!("{RESTART}");
+    }
+    Ok(())
+}
+
+/// The same for the cell's further volumes: a partition that is there gets a new key, one that is lost
+/// is made anew, with keys of its own and without a limit of room.
+fn restore_parts(cell: &Cell, place: &KeyArguments, drive: &DriveConfig) -> Outcome {
+    let id = drive.drive_id();
+    for volume in &cell.config.other_volumes {
+        let Some(part) = volume.parts.iter().find(|part| part.drive_id() == id) else { continue };
+        let by_drive = DriveSession::by(cell.directory(), &place.drive, None, By::Drive)?;
+        let session = by_drive.first().ok_or("there is no drive key")?;
+        let found = summaries(session)?;
+        let ready = PartitionState::Ready;
+        let old = part.partition_id();
+        if found.iter().any(|there| there.partition == old && there.state == ready) {
+            give_partition_key(&by_drive, place, old)?;
+            continue;
+        }
+        let taken: Vec<PartitionId> = found.iter().map(|there| there.partition).collect();
+        let partition = renumber_part(cell, &volume.name, id, &taken)?;
+        make_part(session, cell, partition, NO_QUOTA)?;
+        Keyring::update(&cell.keyring_path(), |ring| {
+            ring.remove_partition(id, old);
+            Ok(())
+        })?;
     }
     Ok(())
 }

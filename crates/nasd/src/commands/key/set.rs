@@ -84,9 +84,8 @@ pub fn working_key(
     let _turn = key_turn(cell, &place.drive)?;
     let sessions = sessions(cell, place, By::Partition(partition))?;
     let first = sessions.first().ok_or("there is no partition key")?;
-    if first.volume_partition() == Some(partition) {
-        let text =
-            "the manager sets the working keys of the volume's partitions: `nasd key rotate`";
+    if first.volume_of(partition).is_some() {
+        let text = "the manager sets the working keys of volumes' partitions: `nasd key rotate`";
         return Err(text.into());
     }
     if place.new_key_file.is_some() && epoch.is_none() {

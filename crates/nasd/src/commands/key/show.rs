@@ -51,6 +51,7 @@ pub fn show(cell: &Cell, json: bool) -> Outcome {
                     "drive": format!("{:016x}", drive.0),
                     "partition": partition.to_string(),
                     "working_key_epoch": epoch,
+                    "volume": cell.config.volume_of(*drive, *partition),
                 })
             })
             .collect();
@@ -68,7 +69,9 @@ pub fn show(cell: &Cell, json: bool) -> Outcome {
     for (drive, partition, epoch) in &partitions {
         let place = format!("{:016x}", drive.0);
         let keys = format!("partition {partition}, working");
-        say!("{place:<18} {keys:<26} {epoch:>5}  {:<12} by hand", "");
+        let by = cell.config.volume_of(*drive, *partition);
+        let by = by.map_or_else(|| "by hand".to_owned(), |volume| format!("with volume {volume}"));
+        say!("{place:<18} {keys:<26} {epoch:>5}  {:<12} {by}", "");
     }
     match sealed_by(&keyring) {
         Some(by) => say!("the keyring is sealed by a {by}"),

@@ -1,4 +1,5 @@
-//! The locks of one file: POSIX byte ranges or flock, by owner. Pure: who waits for what is elsewhere.
+//! The locks of one file: POSIX byte ranges or flock, by owner. Manager and clients keep them in the
+//! same way; who waits for what is the manager's affair.
 //!
 //! As POSIX has it: an owner's own locks never conflict; locking a range that the owner holds partly
 //! replaces that part; unlocking may cut a lock in two. flock is the same with one range, all of the
@@ -6,7 +7,7 @@
 
 use std::fmt;
 
-use nasd_protocol::manager::LockMode;
+use crate::manager::LockMode;
 
 /// Who holds a lock: a client, and a number that it gave to the owner (an open file, a process).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +59,7 @@ impl fmt::Display for LockRange {
 
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldLock {
+pub struct RangeLock {
     /// By whom.
     pub owner: LockOwner,
     /// On which bytes.
@@ -73,7 +74,7 @@ pub struct HeldLock {
 #[derive(Clone, Debug, Default)]
 pub struct RangeLocks {
     /// Sorted by owner and first byte.
-    held: Vec<HeldLock>,
+    held: Vec<RangeLock>,
 }
 
 impl RangeLocks {
@@ -88,17 +89,17 @@ impl RangeLocks {
     }
 
     /// Everything that is held.
-    pub fn iter(&self) -> impl Iterator<Item = &HeldLock> {
+    pub fn iter(&self) -> impl Iterator<Item = &RangeLock> {
         self.held.iter()
     }
 
     /// The lock of another owner that is in the way; of several, the one that begins first.
-    pub fn conflict(&self, wanted: &HeldLock) -> Option<HeldLock> {
+    pub fn conflict(&self, wanted: &RangeLock) -> Option<RangeLock> {
         self.conflicts(wanted).min_by_key(|held| held.range.first).copied()
     }
 
     /// All locks of other owners that are in the way.
-    pub fn conflicts(&self, wanted: &HeldLock) -> impl Iterator<Item = &HeldLock> {
+    pub fn conflicts(&self, wanted: &RangeLock) -> impl Iterator<Item = &RangeLock> {
         self.held.iter().filter(move |held| {
             held.owner != wanted.owner
                 && held.range.overlaps(wanted.range)
@@ -107,7 +108,7 @@ impl RangeLocks {
     }
 
     /// Takes a lock, in place of what its owner had on those bytes. Conflicts have been looked for.
-    pub fn set(&mut self, lock: HeldLock) {
+    pub fn set(&mut self, lock: RangeLock) {
         self.clear(lock.owner, lock.range);
         let at = self.position(lock.owner, lock.range.first);
         self.held.insert(at, lock);
@@ -116,7 +117,7 @@ impl RangeLocks {
 
     /// Lets go of what an owner holds on these bytes; whether that was anything.
     pub fn clear(&mut self, owner: LockOwner, range: LockRange) -> bool {
-        let touched = |held: &HeldLock| held.owner == owner && held.range.overlaps(range);
+        let touched = |held: &RangeLock| held.owner == owner && held.range.overlaps(range);
         if !self.held.iter().any(touched) {
             return false;
         }
@@ -129,11 +130,11 @@ impl RangeLocks {
             // The bytes before and behind stay locked.
             if held.range.first < range.first {
                 let range = LockRange { first: held.range.first, last: range.first - 1 };
-                kept.push(HeldLock { range, ..held });
+                kept.push(RangeLock { range, ..held });
             }
             if held.range.last > range.last {
                 let range = LockRange { first: range.last + 1, last: held.range.last };
-                kept.push(HeldLock { range, ..held });
+                kept.push(RangeLock { range, ..held });
             }
         }
         self.held = kept;
@@ -153,7 +154,7 @@ impl RangeLocks {
 
     /// Makes one lock of those before and behind that are alike.
     fn join_neighbours(&mut self, at: usize) {
-        let alike = |one: &HeldLock, next: &HeldLock| {
+        let alike = |one: &RangeLock, next: &RangeLock| {
             one.owner == next.owner
                 && one.mode == next.mode
                 && one.process == next.process
@@ -182,9 +183,9 @@ mod tests {
         LockOwner { client: number / 2, owner: number }
     }
 
-    fn lock(number: u64, first: u64, last: u64, exclusive: bool) -> HeldLock {
+    fn lock(number: u64, first: u64, last: u64, exclusive: bool) -> RangeLock {
         let mode = if exclusive { LockMode::Exclusive } else { LockMode::Shared };
-        HeldLock { owner: owner(number), range: LockRange { first, last }, mode, process: 1 }
+        RangeLock { owner: owner(number), range: LockRange { first, last }, mode, process: 1 }
     }
 
     /// The same, byte by byte.
@@ -192,7 +193,7 @@ mod tests {
     struct Naive(std::collections::HashMap<(u64, u64), LockMode>);
 
     impl Naive {
-        fn conflicts(&self, wanted: &HeldLock) -> bool {
+        fn conflicts(&self, wanted: &RangeLock) -> bool {
             (wanted.range.first..=wanted.range.last).any(|byte| {
                 (0..OWNERS).any(|other| {
                     let held = self.0.get(&(other, byte));
@@ -231,9 +232,9 @@ mod tests {
                 }
                 for who in 0..OWNERS {
                     for byte in 0..BYTES {
-                        let of = |held: &&HeldLock| held.owner == owner(who)
+                        let of = |held: &&RangeLock| held.owner == owner(who)
                             && held.range.overlaps(LockRange { first: byte, last: byte });
-                        let held: Vec<&HeldLock> = locks.iter().filter(of).collect();
+                        let held: Vec<&RangeLock> = locks.iter().filter(of).collect();
                         prop_assert!(held.len() <= 1);
                         let expected = naive.0.get(&(who, byte));
                         prop_assert_eq!(held.first().map(|held| &held.mode), expected);

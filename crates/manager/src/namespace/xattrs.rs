@@ -1,0 +1,262 @@
+//! Extended attributes and access control lists: read, set, listed and removed.
+//!
+//! What does not fit into the record goes into an attribute object (`crate::xattr`): a new one for every
+//! change, made durable before the record names it, and the one before is removed after that. So a manager that
+//! dies in between leaves an object without a name at worst.
+
+use nasd_protocol::limits::MAX_XATTR_VALUE_BYTES;
+use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
+use nasd_types::SetAttributes;
+
+use super::{Namespace, Outcome, failure};
+use crate::acl::Acl;
+use crate::caller::Caller;
+use crate::file_record::FileRecord;
+use crate::handle::Shown;
+use crate::locks::Wants;
+use crate::objects::Wait;
+use crate::permission::SET_GID;
+use crate::xattr::{self, ACCESS_ACL, Attributes, Class, DEFAULT_ACL};
+
+/// All that a file has besides its mode.
+struct Extended {
+    access: Option<Acl>,
+    default: Option<Acl>,
+    others: Attributes,
+}
+
+impl Namespace {
+    /// The value of an extended attribute.
+    pub fn getxattr(&self, caller: &Caller, file: FileHandle, name: &[u8]) -> Outcome<Vec<u8>> {
+        let class = xattr::class_of(name)?;
+        let _held = self.hold(Wants::new().read(file))?;
+        let record = self.record(file)?;
+        xattr::require_readable(class, &record, caller)?;
+        let value = match class {
+            Class::AccessAcl => record.access_acl().map(|acl| acl.to_xattr()),
+            Class::DefaultAcl => record.inline.default_acl().map(|acl| acl.to_xattr()),
+            _ => self.attributes_of(file, &record)?.remove(name),
+        };
+        value.ok_or(ManagerStatus::NoData)
+    }
+
+    /// The names of the extended attributes that the caller may know of, each with a zero byte behind it.
+    pub fn listxattr(&self, caller: &Caller, file: FileHandle) -> Outcome<Vec<u8>> {
+        let _held = self.hold(Wants::new().read(file))?;
+        let record = self.record(file)?;
+        let (access, default, _) = record.inline.has();
+        let lists = [(access, ACCESS_ACL), (default, DEFAULT_ACL)];
+        let lists = lists.into_iter().filter(|(there, _)| *there).map(|(_, name)| name.to_vec());
+        let others = self.attributes_of(file, &record)?.into_keys();
+        let is_listed = |name: &Vec<u8>| {
+            xattr::class_of(name).is_ok_and(|class| xattr::is_listed(class, caller))
+        };
+        let mut names = Vec::new();
+        for name in lists.chain(others.filter(is_listed)) {
+            names.extend_from_slice(&name);
+            names.push(0);
+        }
+        Ok(names)
+    }
+
+    /// Sets an extended attribute. An access control list sets the mode too, and takes back the
+    /// capabilities that there are.
+    pub fn setxattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Outcome<File> {
+        let class = xattr::class_of(name)?;
+        if !flags.is_meaningful() {
+            return Err(ManagerStatus::Invalid);
+        }
+        if value.len() > MAX_XATTR_VALUE_BYTES {
+            return Err(ManagerStatus::TooBig);
+        }
+        self.change_extended(caller, file, class, |record, extended| {
+            require_flags(flags, extended.has(class, name))?;
+            match class {
+                Class::AccessAcl => match Acl::from_xattr(value)? {
+                    Some(acl) => set_access(record, extended, caller, acl),
+                    None => extended.access = None,
+                },
+                Class::DefaultAcl => set_default(record, extended, Acl::from_xattr(value)?)?,
+                _ => drop(extended.others.insert(name.to_vec(), value.to_vec())),
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes an extended attribute.
+    pub fn removexattr(&self, caller: &Caller, file: FileHandle, name: &[u8]) -> Outcome<File> {
+        let class = xattr::class_of(name)?;
+        self.change_extended(caller, file, class, |_, extended| {
+            if !extended.has(class, name) {
+                return Err(ManagerStatus::NoData);
+            }
+            match class {
+                Class::AccessAcl => extended.access = None,
+                Class::DefaultAcl => extended.default = None,
+                _ => drop(extended.others.remove(name)),
+            }
+            Ok(())
+        })
+    }
+
+    fn change_extended(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        class: Class,
+        change: impl FnOnce(&mut FileRecord, &mut Extended) -> Outcome<()>,
+    ) -> Outcome<File> {
+        let _held = self.hold(Wants::new().write(file))?;
+        let before = self.record(file)?;
+        xattr::require_settable(class, &before, caller)?;
+        let mut extended = Extended {
+            access: before.access_acl(),
+            default: before.inline.default_acl(),
+            others: self.attributes_of(file, &before)?,
+        };
+        let mut record = before.next();
+        change(&mut record, &mut extended)?;
+        let Extended { access, default, others } = &extended;
+        let packed = xattr::pack(access.as_ref(), default.as_ref(), others)?;
+        let touches_object = !matches!(class, Class::AccessAcl | Class::DefaultAcl)
+            || packed.object.is_some() != before.attribute_object.is_some();
+        record.inline = packed.inline;
+        record.attribute_object = match packed.object {
+            Some(_) if !touches_object => before.attribute_object,
+            Some(bytes) => Some(self.make_attribute_object(file, &bytes)?.object),
+            None => None,
+        };
+        // Who may do less by it, or by the next change of the mode, must ask again.
+        let narrows = class == Class::AccessAcl;
+        self.set_extended(caller, file, (&before, &record), narrows)
+    }
+
+    fn set_extended(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        (before, record): (&FileRecord, &FileRecord),
+        narrows: bool,
+    ) -> Outcome<File> {
+        let version = match narrows.then(|| self.next_version(file)).transpose() {
+            Ok(version) => version,
+            Err(status) => {
+                self.doom_other_attributes(file, record, before);
+                return Err(status);
+            }
+        };
+        let set = SetAttributes {
+            access_control_version: version,
+            fs_specific: Some(record.to_bytes()),
+            ..SetAttributes::default()
+        };
+        match self.objects.setattr(file, &set, Wait::Patient) {
+            Ok(attributes) => {
+                self.remember(file, *record);
+                self.doom_other_attributes(file, before, record);
+                self.file(caller, file, record, &attributes)
+            }
+            Err(error) => {
+                self.forget(file);
+                if error.is_certain() {
+                    self.doom_other_attributes(file, record, before);
+                }
+                Err(failure("set the extended attributes", file, &error))
+            }
+        }
+    }
+
+    /// The extended attributes of a file, but for the lists. The caller holds its lock.
+    fn attributes_of(&self, file: FileHandle, record: &FileRecord) -> Outcome<Attributes> {
+        let Some(object) = record.attribute_handle(file) else {
+            return Ok(record.inline.attributes());
+        };
+        let length = xattr::MAX_OBJECT_BYTES as u64 + 1;
+        let bytes = self.objects.read(object, 0, length, Wait::Patient);
+        let bytes = bytes.map_err(|error| {
+            failure("read the extended attributes", object, &error);
+            // The file is there: that is not what is stale.
+            if error.is_unavailable() { ManagerStatus::Unavailable } else { ManagerStatus::Io }
+        })?;
+        xattr::parse_object(&bytes).ok_or_else(|| {
+            tracing::error!(object = %Shown(object), "bad extended attributes");
+            ManagerStatus::Io
+        })
+    }
+
+    /// Makes an object of these bytes beside the file, durably.
+    fn make_attribute_object(&self, file: FileHandle, bytes: &[u8]) -> Outcome<FileHandle> {
+        let failed = |error| failure("make an object for attributes", file, &error);
+        let initial =
+            SetAttributes { nearby_object: Some(file.object), ..SetAttributes::default() };
+        let made = self.objects.create(file.drive, &initial, false, Wait::Patient);
+        let object = made.map_err(failed)?.handle;
+        self.objects.write(object, 0, bytes, Wait::Patient).map_err(|error| {
+            self.doom(object);
+            failed(error)
+        })?;
+        Ok(object)
+    }
+
+    /// Takes note that nothing names the attribute object of one record any more, now that the file has another
+    /// record.
+    fn doom_other_attributes(&self, file: FileHandle, old: &FileRecord, new: &FileRecord) {
+        if old.attribute_object != new.attribute_object {
+            self.doom_attributes(file, old);
+        }
+    }
+
+    /// The same of a file that has gone. What can't be removed at once is left to housekeeping.
+    pub(super) fn doom_attributes(&self, file: FileHandle, record: &FileRecord) {
+        if let Some(object) = record.attribute_handle(file) {
+            self.doom(object);
+            self.reap(object, Wait::Brief);
+        }
+    }
+}
+
+impl Extended {
+    fn has(&self, class: Class, name: &[u8]) -> bool {
+        match class {
+            Class::AccessAcl => self.access.is_some(),
+            Class::DefaultAcl => self.default.is_some(),
+            _ => self.others.contains_key(name),
+        }
+    }
+}
+
+fn require_flags(flags: XattrFlags, is_there: bool) -> Outcome<()> {
+    if flags.is_create() && is_there {
+        return Err(ManagerStatus::Exists);
+    }
+    if flags.is_replace() && !is_there {
+        return Err(ManagerStatus::NoData);
+    }
+    Ok(())
+}
+
+/// The mode is that of the list. As with `chmod`, who is not in the file's group can't leave it
+/// set-group-ID.
+fn set_access(record: &mut FileRecord, extended: &mut Extended, caller: &Caller, acl: Acl) {
+    record.mode = record.mode & !0o777 | acl.mode_bits();
+    if !caller.is_root() && !caller.is_in_group(record.gid) {
+        record.mode &= !SET_GID;
+    }
+    extended.access = Some(acl).filter(|acl| !acl.is_minimal());
+}
+
+/// Only directories have one.
+fn set_default(record: &FileRecord, extended: &mut Extended, acl: Option<Acl>) -> Outcome<()> {
+    if acl.is_some() && !record.is_directory() {
+        return Err(ManagerStatus::Access);
+    }
+    extended.default = acl;
+    Ok(())
+}

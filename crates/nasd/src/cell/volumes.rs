@@ -1,0 +1,257 @@
+//! The cell's further volumes: what `cell.toml` says of them, how that changes, and how the manager
+//! reads it.
+//!
+//! A volume that is made is in `cell.toml` before anything is made on a drive, as unfinished, and
+//! one that is removed is unfinished until nothing of it is left: so a command that was interrupted
+//! leaves nothing that nobody knows of. No manager serves an unfinished volume. Numbers of
+//! partitions are never used again: handles of files that were lost must not lead to others.
+
+use super::config::{CellConfig, Personality, VolumeConfig, VolumePart};
+use super::create::update_config;
+use super::{Cell, CellError, RingKeeper};
+use nasd_manager::{DriveConfig, RootOptions, TableError, VolumeTable};
+use nasd_protocol::manager::Name;
+use nasd_types::{DriveId, PartitionId};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Longest name of a volume; it is a part of paths and of arguments.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Whether a volume may be called so: VOLUME:/path must be told apart from other things.
+///
+/// # Errors
+/// What may be.
+pub fn check_volume_name(name: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let begins_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if begins_well && name.len() <= MAX_NAME_BYTES && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "`{name}` is no name of a volume: those have letters, digits, `.`, `_` and `-`, begin with a \
+         letter or digit, and have at most {MAX_NAME_BYTES} of them"
+    ))
+}
+
+/// Writes a new volume down as unfinished: a partition on each drive, of a number that none of the
+/// `taken` has, nor any partition before.
+///
+/// # Errors
+/// `Volume` where there is one of that name; `Damaged` or `Io`.
+pub fn begin_volume(
+    cell: &Cell,
+    name: &str,
+    personality: Personality,
+    owner: (u32, u32),
+    taken: &[PartitionId],
+) -> Result<VolumeConfig, CellError> {
+    update_config(cell.directory(), |config| {
+        if config.volumes().any(|known| known == name) {
+            return Err(CellError::Volume(format!("the cell has a volume `{name}` already")));
+        }
+        let number = next_number(config, taken);
+        config.last_partition = number.0;
+        let home = config.drives.first().map_or(DriveId(0), |drive| drive.drive_id());
+        let parts = config.drives.iter().map(|drive| VolumePart::new(drive.drive_id(), number));
+        let volume = VolumeConfig::new(name, personality, home, owner, parts.collect());
+        config.other_volumes.push(volume.clone());
+        Ok(volume)
+    })
+}
+
+/// A number that no partition of the cell has or had.
+fn next_number(config: &CellConfig, taken: &[PartitionId]) -> PartitionId {
+    let of_volumes = config.other_volumes.iter().flat_map(|volume| &volume.parts);
+    let highest = of_volumes
+        .map(|part| part.partition_id().0)
+        .chain(config.drives.iter().map(|drive| drive.partition_id().0))
+        .chain(taken.iter().filter(|one| **one != PartitionId::AUDIT).map(|one| one.0))
+        .chain([config.last_partition])
+        .max();
+    PartitionId(highest.unwrap_or(0).saturating_add(1))
+}
+
+/// Gives a volume another partition on a drive that has lost its own.
+///
+/// # Errors
+/// `Volume` where it has none there; `Damaged` or `Io`.
+pub fn renumber_part(
+    cell: &Cell,
+    name: &str,
+    drive: DriveId,
+    taken: &[PartitionId],
+) -> Result<PartitionId, CellError> {
+    update_config(cell.directory(), |config| {
+        let number = next_number(config, taken);
+        config.last_partition = number.0;
+        let unknown = || CellError::Volume(format!("the cell has no volume `{name}`"));
+        let volume = config.other_volumes.iter_mut().find(|each| each.name == name);
+        let volume = volume.ok_or_else(unknown)?;
+        let part = volume.parts.iter_mut().find(|part| part.drive_id() == drive);
+        *part.ok_or_else(unknown)? = VolumePart::new(drive, number);
+        Ok(number)
+    })
+}
+
+/// Says that all of a volume is there, or that something is not there any more.
+///
+/// # Errors
+/// `Volume` where it is not known; `Damaged` or `Io`.
+pub fn set_finished(cell: &Cell, name: &str, finished: bool) -> Result<(), CellError> {
+    update_config(cell.directory(), |config| {
+        let volume = config.other_volumes.iter_mut().find(|volume| volume.name == name);
+        let unknown = || CellError::Volume(format!("the cell has no volume `{name}`"));
+        volume.ok_or_else(unknown)?.unfinished = !finished;
+        Ok(())
+    })
+}
+
+/// Forgets a volume of which nothing is left.
+///
+/// # Errors
+/// `Damaged` or `Io`.
+pub fn forget_volume(cell: &Cell, name: &str) -> Result<(), CellError> {
+    update_config(cell.directory(), |config| {
+        config.other_volumes.retain(|volume| volume.name != name);
+        Ok(())
+    })
+}
+
+/// `cell.toml` and the keyring, as the manager's table of volumes: read anew each time.
+#[derive(Debug)]
+pub struct CellTable {
+    directory: PathBuf,
+}
+
+impl CellTable {
+    /// Of this cell.
+    pub fn new(cell: &Cell) -> CellTable {
+        CellTable { directory: cell.directory().to_owned() }
+    }
+
+    fn read(&self) -> Result<Vec<nasd_manager::VolumeConfig>, CellError> {
+        let cell = Cell::open(&self.directory)?;
+        if cell.config.other_volumes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keyring = cell.keyring()?;
+        let finished = cell.config.other_volumes.iter().filter(|volume| !volume.unfinished);
+        finished.map(|volume| told(&cell, &keyring, volume)).collect()
+    }
+}
+
+fn told(
+    cell: &Cell,
+    keyring: &super::Keyring,
+    volume: &VolumeConfig,
+) -> Result<nasd_manager::VolumeConfig, CellError> {
+    let mut drives = Vec::new();
+    let mut partitions = BTreeMap::new();
+    for part in &volume.parts {
+        let (id, partition) = (part.drive_id(), part.partition_id());
+        let no_keys = || CellError::NoKeys(format!("partition {partition} of drive {:016x}", id.0));
+        // A drive that is of the cell no more has taken its part with it.
+        let Some(drive) = cell.config.drives.iter().find(|drive| drive.drive_id() == id) else {
+            continue;
+        };
+        drives.push(DriveConfig {
+            id,
+            address: drive.address.to_string(),
+            index: drive.index,
+            partition,
+            keys: keyring.volume_keys(id, partition).ok_or_else(no_keys)?,
+        });
+        partitions.insert(id, partition);
+    }
+    let name = Name::new(&volume.name).map_err(|error| CellError::Volume(error.to_string()))?;
+    let keeper = RingKeeper::of_volume(cell.keyring_path(), partitions);
+    let (uid, gid) = volume.owner();
+    let root = RootOptions { uid, gid, ..RootOptions::default() };
+    let keeper: Arc<dyn nasd_manager::keys::KeyKeeper> = Arc::new(keeper);
+    let home = volume.home_id();
+    Ok(nasd_manager::VolumeConfig { name, home, drives, keeper: Some(keeper), root })
+}
+
+impl VolumeTable for CellTable {
+    fn volumes(&self) -> Result<Vec<nasd_manager::VolumeConfig>, TableError> {
+        self.read().map_err(|error| TableError(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::testing::cell;
+    use crate::cell::{Keyring, PartitionKeys};
+    use nasd_manager::keys::KeptKeys;
+
+    #[test]
+    fn names_can_be_told_from_paths_and_options() {
+        for good in ["a", "main", "2nd", "a.b_c-d", &"x".repeat(64)] {
+            check_volume_name(good).unwrap();
+        }
+        for bad in ["", "-a", ".a", "a:b", "a/b", "a b", "\u{e9}", &"x".repeat(65)] {
+            assert!(check_volume_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_never_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        let begin = |name| begin_volume(&cell, name, Personality::Nfs, (0, 0), &[PartitionId(4)]);
+        let first = begin("a").unwrap();
+        assert!(first.unfinished && first.parts.iter().all(|part| part.partition_id().0 == 5));
+        assert!(matches!(begin("a"), Err(CellError::Volume(_))));
+        assert!(matches!(begin(&cell.config.volume), Err(CellError::Volume(_))));
+        forget_volume(&cell, "a").unwrap();
+        let number = begin("b").unwrap().parts[0].partition_id();
+        assert_eq!(number, PartitionId(6));
+        let drive = cell.config.drives[0].drive_id();
+        assert_eq!(renumber_part(&cell, "b", drive, &[]).unwrap(), PartitionId(7));
+        assert!(renumber_part(&cell, "b", DriveId(0), &[]).is_err());
+    }
+
+    #[test]
+    fn managers_are_told_of_finished_volumes_and_keep_their_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = cell(directory.path());
+        let table = CellTable::new(&cell);
+        let volume = begin_volume(&cell, "a", Personality::Nfs, (5, 6), &[]).unwrap();
+        let keys = PartitionKeys::generate().unwrap();
+        Keyring::update(&cell.keyring_path(), |ring| {
+            volume.parts.iter().for_each(|part| {
+                ring.insert_partition(part.drive_id(), part.partition_id(), &keys);
+            });
+            Ok(())
+        })
+        .unwrap();
+        assert!(table.volumes().unwrap().is_empty());
+        set_finished(&cell, "a", true).unwrap();
+        let told = table.volumes().unwrap().remove(0);
+        assert_eq!((told.root.uid, told.root.gid, told.drives.len()), (5, 6, volume.parts.len()));
+        let (drive, keeper) = (told.drives[0].clone(), told.keeper.unwrap());
+        assert_eq!(drive.keys.current.key.expose(), &keys.working_key);
+        let next = nasd_manager::keys::WorkingKey { epoch: 2, key: drive.keys.current.key.clone() };
+        let kept = KeptKeys {
+            pending: Some(next.clone()),
+            changed: nasd_types::Timestamp::from_parts(77, 0),
+            owed: 2,
+            ..drive.keys.clone()
+        };
+        keeper.keep(drive.id, &kept).unwrap();
+        assert_eq!(table.volumes().unwrap()[0].drives[0].keys, kept);
+        let kept = KeptKeys { current: next, pending: None, owed: 0, ..kept };
+        keeper.keep(drive.id, &kept).unwrap();
+        assert_eq!(table.volumes().unwrap()[0].drives[0].keys, kept);
+        assert_eq!(keeper.partition_keys(drive.id).unwrap()[0].expose(), &keys.partition_key);
+        // The first volume's keys are others.
+        let of_first = cell.keyring().unwrap().working_keys(drive.id).unwrap();
+        assert_ne!(of_first.current, kept.current);
+        assert!(keeper.keep(DriveId(0), &kept).is_err());
+        forget_volume(&cell, "a").unwrap();
+        assert!(table.volumes().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! Several volumes of one cell: made, mounted, filled, resized and removed while the cell runs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use support::{CellOptions, TestCell, noise, text};
+
+fn cell() -> TestCell {
+    TestCell::start(&CellOptions { drives: 2, size: "256M", cache: "32M" })
+}
+
+/// A command that must succeed, and what it printed.
+fn done(cell: &TestCell, line: &str) -> String {
+    let output = ask(cell, line);
+    assert!(output.status.success(), "{line}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A command that must fail, and what it said.
+fn refused(cell: &TestCell, line: &str) -> String {
+    let output = ask(cell, line);
+    assert!(!output.status.success(), "{line}: {}", text(&output));
+    text(&output)
+}
+
+fn ask(cell: &TestCell, line: &str) -> Output {
+    cell.nasd(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+fn facts(cell: &TestCell, line: &str) -> Value {
+    serde_json::from_str(&done(cell, &format!("{line} --json"))).unwrap()
+}
+
+/// A mount that a failing test leaves takes nobody with it.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let mut umount = Command::new("umount");
+        let _ = umount.arg("-l").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// Mounts a volume beside the first one.
+fn mounted(cell: &TestCell, volume: &str) -> Mounted {
+    let at = cell.directory.path().join(format!("mnt-{volume}"));
+    fs::create_dir_all(&at).unwrap();
+    done(cell, &format!("mount {} --volume {volume} --detach", at.display()));
+    Mounted(at)
+}
+
+fn unmounted(cell: &TestCell, at: Mounted) {
+    done(cell, &format!("umount {}", at.0.display()));
+}
+
+/// Writes a file and has it made durable.
+fn write(path: PathBuf, seed: u64, length: usize) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(&noise(seed, length))?;
+    file.sync_all()
+}
+
+#[test]
+fn a_volume_is_made_used_and_removed_while_the_cell_runs() {
+    let mut cell = cell();
+    fs::write(cell.path("file"), "of main").unwrap();
+    done(&cell, "volume create scratch --quota 32M");
+    assert!(refused(&cell, "volume create scratch").contains("already"));
+    assert!(refused(&cell, "volume create a:b").contains("no name of a volume"));
+    let at = mounted(&cell, "scratch");
+    fs::write(at.join("file"), "of scratch").unwrap();
+    assert_eq!(fs::read_to_string(cell.path("file")).unwrap(), "of main");
+    assert_eq!(
+        done(&cell, "cat scratch:/file main:/file scratch:/file"),
+        "of scratchof mainof scratch"
+    );
+    assert!(refused(&cell, "ls nowhere:/").contains("no volume `nowhere`"));
+    assert!(refused(&cell, "mount /mnt --volume nowhere").contains("no volume `nowhere`"));
+
+    let list = facts(&cell, "volume list");
+    let names: Vec<&str> =
+        list["volumes"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["main", "scratch"]);
+    assert!(list["volumes"][1]["total_bytes"] == 32 << 20, "{list}");
+    let partitions = done(&cell, "partition list 1");
+    assert!(partitions.contains("(volume scratch)"), "{partitions}");
+    assert!(refused(&cell, "partition remove 1 2 --yes").contains("nasd volume remove"));
+    assert!(done(&cell, "key show").contains("with volume scratch"));
+    assert!(refused(&cell, "key set-working 1 2").contains("nasd key rotate"));
+
+    // It is there after a restart, as it was.
+    unmounted(&cell, at);
+    cell.stop();
+    refused(&cell, "volume remove scratch --yes");
+    cell.restart();
+    let at = mounted(&cell, "scratch");
+    assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "of scratch");
+    unmounted(&cell, at);
+
+    assert!(refused(&cell, "volume remove main --yes").contains("first volume"));
+    assert!(refused(&cell, "volume remove scratch --yes").contains("--with-files"));
+    let plan = refused(&cell, "volume remove scratch --with-files");
+    assert!(plan.contains("drive 2: partition p2") && plan.contains("--yes"), "{plan}");
+    done(&cell, "volume remove scratch --with-files --yes");
+    assert!(refused(&cell, "ls scratch:/").contains("no volume"));
+    assert!(!done(&cell, "partition list 2").contains("p2"));
+    assert!(!done(&cell, "key show").contains("scratch"));
+    // Its number is not used again.
+    done(&cell, "volume create scratch");
+    assert!(done(&cell, "volume show scratch").contains("p3"));
+    assert_eq!(done(&cell, "ls scratch:/"), "");
+    cell.stop();
+}
+
+#[test]
+fn a_quota_is_what_a_volume_holds() {
+    let mut cell = cell();
+    done(&cell, "volume create small --quota 16M");
+    let at = mounted(&cell, "small");
+    let df = || {
+        let at = rustix::fs::statvfs(&at.0).unwrap();
+        (at.f_blocks * at.f_frsize, at.f_bavail * at.f_frsize)
+    };
+    assert_eq!(df().0, 16 << 20);
+    assert!(df().1 > 15 << 20, "{:?}", df());
+    let full =
+        (0..40).find_map(|index| write(at.join(&format!("file-{index}")), index, 1 << 20).err());
+    assert_eq!(full.unwrap().raw_os_error(), Some(libc::ENOSPC));
+    // The other volume has room.
+    write(cell.path("beside"), 1, 20 << 20).unwrap();
+    done(&cell, "volume resize small --quota 64M");
+    for index in 40..60 {
+        write(at.join(&format!("file-{index}")), index, 1 << 20).unwrap();
+    }
+    assert_eq!(df().0, 64 << 20);
+    let show = facts(&cell, "volume show small");
+    assert!(show["quota_bytes"] == 64 << 20 && show["parts"][1]["reachable"] == true, "{show}");
+    done(&cell, "volume resize small --quota none");
+    assert!(df().0 > 300 << 20);
+    assert!(facts(&cell, "volume show small")["quota_bytes"].is_null());
+    // Of the first volume too.
+    done(&cell, "volume resize main --quota 40M");
+    let status = rustix::fs::statvfs(cell.mountpoint()).unwrap();
+    assert_eq!(status.f_blocks * status.f_frsize, 40 << 20);
+    unmounted(&cell, at);
+    cell.stop();
+}
+
+#[test]
+fn keys_of_all_volumes_change_and_survive() {
+    let mut cell = cell();
+    done(&cell, "volume create scratch");
+    let at = mounted(&cell, "scratch");
+    fs::write(at.join("before"), "1").unwrap();
+    let url = done(&cell, "cap mint scratch:/before --read --for 1h");
+    assert_eq!(done(&cell, &format!("cat {}", url.trim())), "1");
+    done(&cell, "key rotate --now");
+    refused(&cell, &format!("cat {}", url.trim()));
+    fs::write(at.join("after"), "2").unwrap();
+    // A drive of the cell gets other keys, and loses nothing.
+    done(&cell, "key readmit 2");
+    fs::write(at.join("last"), "3").unwrap();
+    unmounted(&cell, at);
+    cell.stop();
+    cell.restart();
+    assert_eq!(done(&cell, "cat scratch:/before scratch:/after scratch:/last"), "123");
+    cell.stop();
+}
+
+#[test]
+fn what_an_interrupted_command_has_left_can_be_removed() {
+    let mut cell = cell();
+    done(&cell, "volume create half");
+    // As if it had been killed before the last step, with a part on one drive alone.
+    let path = cell.cell().join("cell.toml");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("name = \"half\"", "name = \"half\"\nunfinished = true"))
+        .unwrap();
+    cell.stop();
+    cell.restart();
+    assert!(refused(&cell, "ls half:/").contains("no volume"));
+    assert_eq!(facts(&cell, "volume list")["volumes"][1]["state"], "unfinished");
+    assert!(refused(&cell, "volume create half").contains("already"));
+    done(&cell, "volume remove half --yes");
+    assert!(!fs::read_to_string(&path).unwrap().contains("half"));
+    done(&cell, "volume create half");
+    assert_eq!(done(&cell, "ls half:/"), "");
+    cell.stop();
+}
