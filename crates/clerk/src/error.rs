@@ -23,9 +23,6 @@ pub enum ClerkError {
     /// A drive or the manager was away for longer than the deadline; the text says which.
     #[error("{0}")]
     Unreachable(String),
-    /// Whoever asked does not want to wait any more.
-    #[error("interrupted while waiting")]
-    Interrupted,
     /// A drive or the manager can't be talked with: another version, a wrong digest or
     /// certificate, a clock too far off; the text says which and why.
     #[error("{0}")]

@@ -36,10 +36,13 @@ impl Who {
     }
 }
 
-/// Callers met not long ago.
+/// A caller, and since when.
+type Known = (Arc<Caller>, Instant);
+
+/// Callers met not long ago, by user and group.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    known: Mutex<HashMap<(u32, u32), (Arc<Caller>, Instant)>>,
+    known: Mutex<HashMap<(u32, u32), Known>>,
 }
 
 impl Callers {

@@ -5,13 +5,14 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nasd_clerk::{DirectoryEntry, FileHandle};
 use nasd_fuse::{Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
 use crate::callers::Who;
+use crate::state::KnownListing;
 use crate::tree::Tree;
 
 /// Entries that are asked for at a time.
@@ -55,6 +56,24 @@ impl Tree {
     pub(crate) fn opendir(&self, who: Who, ino: u64) -> Result<u64, Errno> {
         let handle = self.handle(ino)?;
         Ok(self.directories.insert(OpenDirectory { ino, handle, who, page: Mutex::default() }))
+    }
+
+    /// The directories that are open.
+    pub(crate) fn known_listings(&self) -> Vec<KnownListing> {
+        let known = |(number, open): (u64, Arc<OpenDirectory>)| {
+            let Who { uid, gid, .. } = open.who;
+            KnownListing { number, ino: open.ino, uid, gid }
+        };
+        self.directories.all().into_iter().map(known).collect()
+    }
+
+    /// A directory is open that the process before has opened.
+    pub(crate) fn reopen_directory(&self, known: KnownListing) {
+        if let Ok(handle) = self.handle(known.ino) {
+            let who = Who { uid: known.uid, gid: known.gid, thread: 0, exact: false };
+            let (ino, page) = (known.ino, Mutex::default());
+            self.directories.insert_at(known.number, OpenDirectory { ino, handle, who, page });
+        }
     }
 
     /// Fills `listing` with the entries from `position` on.

@@ -84,6 +84,17 @@ pub enum MountError {
          leave it running and see: nasd status", .0.display()
     )]
     StillDraining(PathBuf),
+    /// The process that serves the mount does not hand it over.
+    #[error("the mount at {} can't be taken over: {error}; unmount it, and mount anew", .path.display())]
+    TakeOver {
+        /// The mount.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The mount that was to be taken over is of another volume.
+    #[error("the mount is of another volume; name that one")]
+    OtherVolume,
     /// Something that applications have written did not reach the drives.
     #[error("not everything that was written has reached the drives: {0}")]
     Drain(#[from] ClerkError),

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nasd_clerk::{
     Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, OpenFile, OpenMode, SeekTarget,
@@ -20,6 +20,7 @@ use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
 use crate::inodes::{self, Belief};
+use crate::state::KnownOpening;
 use crate::tree::{Tree, name_of};
 
 thread_local! {
@@ -31,6 +32,8 @@ thread_local! {
 pub(crate) struct OpenedFile {
     pub(crate) ino: u64,
     pub(crate) open: OpenFile,
+    /// Who opened it.
+    caller: Arc<Caller>,
     /// Opened to go around the kernel's page cache.
     direct: bool,
     /// Who has taken locks by it.
@@ -115,7 +118,42 @@ impl Tree {
         let (open, attributes) =
             self.clerk.open(&caller, handle, mode).map_err(|error| errno(&error))?;
         self.correct(ino, &attributes, flags)?;
-        Ok(self.opened(opening, open, &attributes, flags))
+        Ok(self.opened(opening, (open, caller), &attributes, flags))
+    }
+
+    /// The files that are open.
+    pub(crate) fn known_openings(&self) -> Vec<KnownOpening> {
+        let known = |(number, file): (u64, Arc<OpenedFile>)| {
+            let (OpenMode { read, write }, caller) = (file.open.mode(), (*file.caller).clone());
+            KnownOpening { number, ino: file.ino, caller, read, write, direct: file.direct }
+        };
+        self.files.all().into_iter().map(known).collect()
+    }
+
+    /// Whether somebody may have a lock, which belongs to this process's session at the manager.
+    pub(crate) fn has_locks(&self) -> bool {
+        let has = |file: &OpenedFile| {
+            let lockers = file.lockers.lock();
+            !lockers.unwrap_or_else(PoisonError::into_inner).is_empty()
+        };
+        self.files.all().iter().any(|(_, file)| has(file))
+    }
+
+    /// Opens a file that the process before had open. It stays open although whoever opened it might
+    /// not be let in any more.
+    pub(crate) fn reopen(&self, known: &KnownOpening) -> Result<(), Errno> {
+        let (handle, mode, ino) = (self.handle(known.ino)?, known.mode(), known.ino);
+        let caller = Arc::new(known.caller.clone());
+        let root = Arc::new(Caller { uid: 0, gid: 0, groups: Vec::new() });
+        let mut opening = Opening::begin(self, ino, handle, mode);
+        let opened = self.clerk.open(&caller, handle, mode);
+        let opened = opened.or_else(|_| self.clerk.open(&root, handle, mode));
+        let (open, _) = opened.map_err(|error| errno(&error))?;
+        opening.made = true;
+        let (direct, lockers) = (known.direct, Mutex::default());
+        let file = OpenedFile { ino, open, caller, direct, lockers };
+        self.files.insert_at(known.number, file);
+        Ok(())
     }
 
     /// The kernel believes attributes that are up to a second old; who opens a file must see what
@@ -167,7 +205,7 @@ impl Tree {
         }
         let (open, attributes) =
             self.clerk.open_known(&caller, &entry, open_mode).map_err(|error| errno(&error))?;
-        let opened = self.opened(opening, open, &attributes, flags);
+        let opened = self.opened(opening, (open, caller), &attributes, flags);
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         Ok((self.present(ino, &attributes), opened))
     }
@@ -182,7 +220,7 @@ impl Tree {
     fn opened(
         &self,
         mut opening: Opening<'_>,
-        open: OpenFile,
+        (open, caller): (OpenFile, Arc<Caller>),
         attributes: &FileAttributes,
         flags: i32,
     ) -> Opened {
@@ -199,7 +237,8 @@ impl Tree {
             // Closing it has nothing to tell.
             answer |= OpenedFlags::NOFLUSH;
         }
-        let handle = self.files.insert(OpenedFile { ino, open, direct, lockers: Mutex::default() });
+        let handle =
+            self.files.insert(OpenedFile { ino, open, caller, direct, lockers: Mutex::default() });
         Opened { handle, flags: answer }
     }
 

@@ -30,6 +30,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// For the process that takes the mount over.
+    pub(crate) fn to_known(&self) -> (FileHandle, Vec<u8>, Caller) {
+        (self.dir, self.name.as_bytes().to_vec(), (*self.caller).clone())
+    }
+
+    /// From the process before.
+    pub(crate) fn from_known((dir, name, caller): &(FileHandle, Vec<u8>, Caller)) -> Option<Self> {
+        let name = Name::new(&**name).ok()?;
+        Some(Place { dir: *dir, name, caller: Arc::new(caller.clone()) })
+    }
+
     /// A new name that nobody else will choose.
     fn new(dir: FileHandle, caller: &Arc<Caller>) -> Result<Self, Errno> {
         // Each `RandomState` is seeded by the system's random numbers.

@@ -11,6 +11,7 @@ use nasd_clerk::{FileAttributes, FileHandle, Timestamp, Volume};
 use nasd_types::DriveId;
 
 use crate::hidden::Place;
+use crate::state::KnownFile;
 
 /// The root's number.
 pub(crate) const ROOT: u64 = 1;
@@ -95,6 +96,33 @@ impl Inodes {
     /// Drives may have been added.
     pub(crate) fn learn_drives(&self, volume: &Volume) {
         self.lock().learn_drives(volume);
+    }
+
+    /// All files that the kernel knows.
+    pub(crate) fn known_files(&self) -> Vec<KnownFile> {
+        let tables = self.lock();
+        let known = |(ino, inode): (&u64, &Inode)| KnownFile {
+            ino: *ino,
+            handle: inode.handle,
+            lookups: inode.lookups,
+            names: inode.names.iter().map(|(dir, name)| (*dir, name.to_vec())).collect(),
+            hidden: inode.hidden.iter().map(Place::to_known).collect(),
+        };
+        tables.inodes.iter().map(known).collect()
+    }
+
+    /// A file that the kernel was told of by the process before.
+    pub(crate) fn know(&self, known: &KnownFile) {
+        let mut tables = self.lock();
+        if known.ino >> OBJECT_BITS == OTHER_INDEX {
+            tables.others.insert(known.handle, known.ino);
+        }
+        let inode = tables.inodes.entry(known.ino).or_insert_with(|| Inode::new(known.handle));
+        inode.lookups = known.lookups;
+        inode.hidden = known.hidden.iter().filter_map(Place::from_known).collect();
+        for (dir, name) in &known.names {
+            tables.set_name(*dir, name, known.ino);
+        }
     }
 
     /// Whether the drive of a file has an index yet.
@@ -332,7 +360,9 @@ impl Tables {
                 return number;
             }
         }
-        let number = OTHER_INDEX << OBJECT_BITS | (self.others.len() as u64 + 1);
+        // Some may be left of a process before this one.
+        let last = self.others.values().copied().max().unwrap_or(OTHER_INDEX << OBJECT_BITS);
+        let number = last + 1;
         self.others.insert(handle, number);
         number
     }

@@ -2,25 +2,31 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nasd_clerk::Clerk;
-use nasd_fuse::{MountFlags, MountRefused, Session};
+use nasd_fuse::{Connection, MountFlags, MountRefused, Session};
 
 use crate::dispatch::Dispatcher;
 use crate::filesystem::{VolumeFilesystem, wanted};
 use crate::presence::Presence;
+use crate::serving::{Ended, Serving};
+use crate::succession::{Estate, Listening};
 use crate::tree::Tree;
 use crate::unmount::{self, How};
-use crate::{MountError, MountOptions, mountinfo, mountpoint, read_ahead};
+use crate::{MountError, MountOptions, mountinfo, mountpoint, read_ahead, succession};
 
 /// The type is shown as `fuse.nasd`.
 const SUBTYPE: &str = "nasd";
 
 /// A mount that is being stopped may be busy this long before it is taken away from its users.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a predecessor may take to end.
+const PREDECESSOR: Duration = Duration::from_secs(5);
 
 /// How long operations that have begun may go on after the mount is gone.
 const LAST_OPERATIONS: Duration = Duration::from_secs(5);
@@ -40,7 +46,7 @@ pub struct Mount {
     dispatcher: Arc<Dispatcher>,
     handle: MountHandle,
     serving: Option<JoinHandle<()>>,
-    _presence: Option<Presence>,
+    listening: Option<Listening>,
 }
 
 /// Stops a mount from another thread.
@@ -56,6 +62,10 @@ struct Shared {
     /// How serving has ended, once it has.
     ended: Mutex<Option<io::Result<()>>>,
     changed: Condvar,
+    /// Another process serves it now.
+    handed_over: AtomicBool,
+    /// Until everything is drained, or another process serves it.
+    presence: Mutex<Option<Presence>>,
 }
 
 impl Shared {
@@ -67,6 +77,11 @@ impl Shared {
     fn end(&self, outcome: io::Result<()>) {
         self.lock().get_or_insert(outcome);
         self.changed.notify_all();
+    }
+
+    /// Who waits for this process need not any more.
+    fn absent(&self) {
+        *self.presence.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Whether serving has ended, at the latest at `deadline`.
@@ -135,34 +150,87 @@ impl Mount {
     /// What is wrong with the mountpoint, or with FUSE on this machine, and what to do about it.
     pub fn start(clerk: Arc<Clerk>, options: MountOptions) -> Result<Self, MountError> {
         let path = mountpoint::prepare(&options.mountpoint)?;
-        let tree = Arc::new(Tree::new(clerk, options.data_path));
-        let inline = options.inline_threads();
-        let dispatcher = Arc::new(Dispatcher::new(inline));
-        let filesystem = VolumeFilesystem::new(Arc::clone(&tree), Arc::clone(&dispatcher));
         let flags = mount_flags(&options);
         let connection = nasd_fuse::mount(&path, &options.source, SUBTYPE, flags, &wanted())
             .map_err(|refused| explain(&path, refused))?;
         let device = device_of(&path)?;
+        let tree = Arc::new(Tree::new(clerk, options.data_path));
+        let mount = Mount::serve((path, device), tree, connection, &options, || Ok(()))?;
+        read_ahead::raise(&mount.handle.shared.device);
+        Ok(mount)
+    }
+
+    /// Takes a mount of the same volume over from the process that serves it, while programs use
+    /// it: they wait for a moment. How it is mounted stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// `NotMounted`, `TakeOver` and `OtherVolume`. The other process goes on then.
+    pub fn take_over(clerk: Arc<Clerk>, options: MountOptions) -> Result<Self, MountError> {
+        let refused = |error| MountError::TakeOver { path: options.mountpoint.clone(), error };
+        let path = mountpoint::absolute(&options.mountpoint).map_err(refused)?;
+        let entry = mountinfo::mounted_at(&path).map_err(refused)?;
+        let Some(entry) = entry.filter(|entry| entry.is_ours()) else {
+            return Err(MountError::NotMounted { path, instead: String::new() });
+        };
+        let (stream, connection, state) = succession::succeed(&entry.device).map_err(refused)?;
+        let tree = Arc::new(Tree::new(clerk, options.data_path));
+        tree.import(&state)?;
+        let place = (path, entry.device);
+        Mount::serve(place, tree, connection, &options, || {
+            succession::finish(&stream).map_err(refused)
+        })
+    }
+
+    /// Serves a connection; `begun` is called when nothing can fail any more, but before the kernel
+    /// sends again what it has asked for already.
+    fn serve(
+        (path, device): (PathBuf, String),
+        tree: Arc<Tree>,
+        connection: Connection,
+        options: &MountOptions,
+        begun: impl FnOnce() -> Result<(), MountError>,
+    ) -> Result<Self, MountError> {
+        let inline = options.inline_threads();
         // One more than may be busy: it listens.
-        let session = Session::start(connection, Arc::new(filesystem), inline + 1)
+        let threads = inline + 1;
+        let dispatcher = Arc::new(Dispatcher::new(inline));
+        let filesystem =
+            Arc::new(VolumeFilesystem::new(Arc::clone(&tree), Arc::clone(&dispatcher)));
+        begun()?;
+        let session = Session::start(connection, Arc::clone(&filesystem), threads)
             .map_err(MountError::Serve)?;
         if let Some(notifier) = session.handle().notifier() {
             // It is set once, here.
             let _ = tree.notifier.set(notifier);
         }
-        let presence = Presence::announce(&device)
-            .inspect_err(|error| tracing::debug!(%error, device, "nobody can wait for the end"));
-        let shared =
-            Arc::new(Shared { path, device, ended: Mutex::new(None), changed: Condvar::new() });
-        let serving = serve(session, &shared).map_err(MountError::Serve)?;
-        read_ahead::raise(&shared.device);
-        tracing::info!(path = %shared.path.display(), threads = inline + 1, "mounted");
+        succession::resend(&session);
+        let serving = Arc::new(Serving::new(session));
+        let estate = Estate {
+            tree: Arc::clone(&tree),
+            dispatcher: Arc::clone(&dispatcher),
+            filesystem,
+            serving: Arc::clone(&serving),
+            threads,
+        };
+        let listening = announce(|| succession::listen(&device, &estate));
+        let presence = announce(|| Presence::announce(&device));
+        let shared = Arc::new(Shared {
+            path,
+            device,
+            ended: Mutex::new(None),
+            changed: Condvar::new(),
+            handed_over: AtomicBool::new(false),
+            presence: Mutex::new(presence),
+        });
+        let waiting = wait_for_end(serving, &shared).map_err(MountError::Serve)?;
+        tracing::info!(path = %shared.path.display(), threads, "mounted");
         Ok(Mount {
             tree,
             dispatcher,
             handle: MountHandle { shared },
-            serving: Some(serving),
-            _presence: presence.ok(),
+            serving: Some(waiting),
+            listening,
         })
     }
 
@@ -211,8 +279,14 @@ impl Mount {
     }
 
     fn finish(&mut self) -> Result<(), MountError> {
+        self.listening = None;
         self.dispatcher.close(Instant::now() + LAST_OPERATIONS);
-        let drained = self.tree.drain();
+        let drained = if self.handle.shared.handed_over.load(Ordering::Acquire) {
+            self.tree.leave()
+        } else {
+            self.tree.drain()
+        };
+        self.handle.shared.absent();
         if let Some(serving) = self.serving.take()
             && serving.is_finished()
             && serving.join().is_err()
@@ -256,14 +330,38 @@ fn device_of(path: &Path) -> Result<String, MountError> {
     Ok(entry.device)
 }
 
-fn serve(session: Session, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
-    thread::Builder::new().name("nasd-mount".into()).spawn(move || {
-        let outcome = session.wait();
-        if let Err(error) = &outcome {
-            tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
+/// Tells other processes of this one, by a name that a predecessor may still have for a moment.
+fn announce<T>(mut bind: impl FnMut() -> io::Result<T>) -> Option<T> {
+    let end = Instant::now() + PREDECESSOR;
+    loop {
+        match bind() {
+            Ok(bound) => return Some(bound),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "other processes can't find this mount's");
+                return None;
+            }
         }
-        shared.end(outcome);
+    }
+}
+
+fn wait_for_end(serving: Arc<Serving>, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    thread::Builder::new().name("nasd-mount".into()).spawn(move || match serving.wait() {
+        Ended::HandedOver => {
+            shared.handed_over.store(true, Ordering::Release);
+            // The successor waits for the name.
+            shared.absent();
+            shared.end(Ok(()));
+        }
+        Ended::Gone(outcome) => {
+            if let Err(error) = &outcome {
+                tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
+            }
+            shared.end(outcome);
+        }
     })
 }
 

@@ -26,6 +26,19 @@ impl<T> Table<T> {
         number
     }
 
+    /// Keeps a thing that has its number already.
+    pub(crate) fn insert_at(&self, number: u64, entry: T) {
+        self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(number, Arc::new(entry));
+    }
+
+    /// Everything, by number.
+    pub(crate) fn all(&self) -> Vec<(u64, Arc<T>)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
+    }
+
     /// The thing with this number.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()

@@ -10,14 +10,15 @@ use nasd_clerk::{
 };
 use nasd_fuse::{Attributes, Errno, Notifier};
 
-use crate::DataPath;
 use crate::attributes::{Changes, errno, to_kernel};
 use crate::callers::{Callers, Who};
 use crate::directories::OpenDirectory;
 use crate::dispatch::Lane;
 use crate::files::OpenedFile;
 use crate::inodes::{Inodes, version};
+use crate::state::MountState;
 use crate::table::Table;
+use crate::{DataPath, MountError};
 
 /// Bytes of a block, as `df` counts.
 const BLOCK_BYTES: u64 = 4096;
@@ -325,6 +326,39 @@ impl Tree {
             free_blocks: space.free_bytes / BLOCK_BYTES,
             files: space.files,
         })
+    }
+
+    /// What the process that takes the mount over has to know.
+    pub(crate) fn export(&self) -> MountState {
+        MountState {
+            root: Some(self.clerk.root()),
+            files: self.inodes.known_files(),
+            openings: self.known_openings(),
+            listings: self.known_listings(),
+        }
+    }
+
+    /// Takes over from the process before. What can't be opened again stays unknown, and its users
+    /// get errors.
+    pub(crate) fn import(&self, state: &MountState) -> Result<(), MountError> {
+        if state.root != Some(self.clerk.root()) {
+            return Err(MountError::OtherVolume);
+        }
+        state.files.iter().for_each(|file| self.inodes.know(file));
+        for opening in &state.openings {
+            if let Err(error) = self.reopen(opening) {
+                tracing::warn!(%error, ino = opening.ino, "a file is not open any more");
+            }
+        }
+        state.listings.iter().for_each(|listing| self.reopen_directory(*listing));
+        Ok(())
+    }
+
+    /// Another process serves the mount: nothing but this one's memory is given up.
+    pub(crate) fn leave(&self) -> Result<(), ClerkError> {
+        self.files.clear();
+        self.directories.clear();
+        self.clerk.close()
     }
 
     /// After the mount is gone: removes what was kept for open files, and hands everything that

@@ -253,6 +253,10 @@ pub struct MountArguments {
     /// Return when it is mounted, and go on in the background.
     #[arg(long)]
     pub detach: bool,
+    /// Take a mount of this volume over from the process that serves it, while programs use it: for
+    /// upgrades.
+    #[arg(long)]
+    pub takeover: bool,
     /// Options, separated by commas: hard (wait for a drive that is away until it is back, or the
     /// program is interrupted; the default), soft,timeo=SECONDS (an I/O error after that), ro, rw, allow_other, private, suid, nosuid, exec, noexec,
     /// cached, direct (around the kernel's page cache), threads=N.

@@ -13,5 +13,6 @@ mod names;
 mod removal;
 mod sparse;
 mod speed;
+mod succession;
 mod trouble;
 mod world;

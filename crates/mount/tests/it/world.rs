@@ -72,6 +72,13 @@ impl World {
         self.mount.take().unwrap().wait()
     }
 
+    /// Waits until this mount's process has given it to another one. The directory stays.
+    pub fn wait_handed_over(mut self) {
+        self.mount.take().unwrap().wait().unwrap();
+        // It is the successor's mountpoint.
+        self.dir.disable_cleanup(true);
+    }
+
     /// A file of the root directory, as the manager knows it.
     pub fn handle(&self, name: &str) -> FileHandle {
         let caller = Arc::new(Caller::default());

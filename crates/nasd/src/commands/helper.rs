@@ -52,7 +52,9 @@ fn mount_as_asked(helper: &MountHelper) -> Outcome {
     }
     let source = Some(helper.source.clone());
     let mountpoint = helper.mountpoint.clone();
-    mount(&cell, &MountArguments { mountpoint, volume, detach: true, options, source }, false)
+    let (detach, takeover) = (true, false);
+    let arguments = MountArguments { mountpoint, volume, detach, takeover, options, source };
+    mount(&cell, &arguments, false)
 }
 
 fn umount_as_asked(helper: &UmountHelper) -> Outcome {

@@ -35,7 +35,10 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
     }
     let mut shutdown = Shutdown::new()?;
     let clerk = connect(cell, volume, options.deadline())?.clerk;
-    let mount = Mount::start(clerk, options)?;
+    let mount = match arguments.takeover {
+        true => Mount::take_over(clerk, options)?,
+        false => Mount::start(clerk, options)?,
+    };
     announce_ready("");
     let stopper = mount.handle();
     std::thread::spawn(move || {
@@ -66,6 +69,9 @@ pub fn umount(mountpoint: &Path) -> Outcome {
 fn same_attached(cell: &Cell, mountpoint: &Path, arguments: &MountArguments) -> Vec<OsString> {
     let mut same: Vec<OsString> =
         vec!["mount".into(), mountpoint.into(), "--cell".into(), cell.directory().into()];
+    if arguments.takeover {
+        same.push("--takeover".into());
+    }
     if !arguments.options.is_empty() {
         same.extend(["-o".into(), arguments.options.join(",").into()]);
     }
@@ -88,4 +94,12 @@ fn log_path(cell: &Cell, mountpoint: &Path) -> std::io::Result<std::path::PathBu
         std::fs::create_dir_all(directory)?;
     }
     Ok(log)
+}
+
+/// Whether `-o` knows a word.
+///
+/// # Errors
+/// Why not.
+pub fn check_option(word: &str) -> Result<(), String> {
+    MountOptions::new("/").apply(word).map_err(|error| error.to_string())
 }

@@ -1,0 +1,216 @@
+//! What one process of a mount tells the next one when it hands the mount over: the files that the
+//! kernel knows, and those that are open. In XDR, behind a version.
+
+use nasd_clerk::{Caller, FileHandle, OpenMode};
+use nasd_types::{DriveId, ObjectId, PartitionId};
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
+
+/// Of this layout.
+const VERSION: u32 = 1;
+
+/// Longest lists: the kernel knows no more files than fit into memory.
+const MANY: usize = 1 << 28;
+
+/// Longest name, in bytes, and most groups of a caller.
+const FEW: usize = 65_536;
+
+/// A file that the kernel knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownFile {
+    pub(crate) ino: u64,
+    pub(crate) handle: FileHandle,
+    /// How often the kernel was told of it, and has not forgotten it.
+    pub(crate) lookups: u64,
+    /// Directories and names that lead to it.
+    pub(crate) names: Vec<(u64, Vec<u8>)>,
+    /// Where it is kept, when it was removed while open: directory, name, who put it there.
+    pub(crate) hidden: Vec<(FileHandle, Vec<u8>, Caller)>,
+}
+
+/// A file that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownOpening {
+    /// What the kernel calls it.
+    pub(crate) number: u64,
+    pub(crate) ino: u64,
+    pub(crate) caller: Caller,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Around the page cache.
+    pub(crate) direct: bool,
+}
+
+impl KnownOpening {
+    pub(crate) fn mode(&self) -> OpenMode {
+        OpenMode { read: self.read, write: self.write }
+    }
+}
+
+/// A directory that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownListing {
+    /// What the kernel calls it.
+    pub(crate) number: u64,
+    pub(crate) ino: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Everything that goes over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountState {
+    /// The volume's root, so that no other volume is served in its place.
+    pub(crate) root: Option<FileHandle>,
+    pub(crate) files: Vec<KnownFile>,
+    pub(crate) openings: Vec<KnownOpening>,
+    pub(crate) listings: Vec<KnownListing>,
+}
+
+impl MountState {
+    /// For the wire.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        to_bytes(self)
+    }
+
+    /// From the wire.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, XdrError> {
+        from_bytes(bytes)
+    }
+}
+
+fn put_handle(out: &mut Encoder, handle: FileHandle) {
+    out.u64(handle.drive.0);
+    out.u32(handle.partition.0);
+    out.u64(handle.object.0);
+}
+
+fn get_handle(input: &mut Decoder<'_>) -> Result<FileHandle, XdrError> {
+    let (drive, partition) = (DriveId(input.u64()?), PartitionId(input.u32()?));
+    Ok(FileHandle { drive, partition, object: ObjectId(input.u64()?) })
+}
+
+fn put_caller(out: &mut Encoder, caller: &Caller) {
+    out.u32(caller.uid);
+    out.u32(caller.gid);
+    out.array_with(&caller.groups, |out, group| out.u32(*group));
+}
+
+fn get_caller(input: &mut Decoder<'_>) -> Result<Caller, XdrError> {
+    let (uid, gid) = (input.u32()?, input.u32()?);
+    Ok(Caller { uid, gid, groups: input.array_with(FEW, Decoder::u32)? })
+}
+
+impl XdrEncode for MountState {
+    fn encode(&self, out: &mut Encoder) {
+        out.u32(VERSION);
+        out.optional_with(self.root, put_handle);
+        out.array_with(&self.files, |out, file| {
+            out.u64(file.ino);
+            put_handle(out, file.handle);
+            out.u64(file.lookups);
+            out.array_with(&file.names, |out, (dir, name)| {
+                out.u64(*dir);
+                out.opaque(name);
+            });
+            out.array_with(&file.hidden, |out, (dir, name, caller)| {
+                put_handle(out, *dir);
+                out.opaque(name);
+                put_caller(out, caller);
+            });
+        });
+        out.array_with(&self.openings, |out, opening| {
+            out.u64(opening.number);
+            out.u64(opening.ino);
+            put_caller(out, &opening.caller);
+            out.bool(opening.read);
+            out.bool(opening.write);
+            out.bool(opening.direct);
+        });
+        out.array_with(&self.listings, |out, listing| {
+            out.u64(listing.number);
+            out.u64(listing.ino);
+            out.u32(listing.uid);
+            out.u32(listing.gid);
+        });
+    }
+}
+
+fn get_file(input: &mut Decoder<'_>) -> Result<KnownFile, XdrError> {
+    Ok(KnownFile {
+        ino: input.u64()?,
+        handle: get_handle(input)?,
+        lookups: input.u64()?,
+        names: input.array_with(MANY, |input| Ok((input.u64()?, input.opaque(FEW)?.to_vec())))?,
+        hidden: input.array_with(FEW, |input| {
+            Ok((get_handle(input)?, input.opaque(FEW)?.to_vec(), get_caller(input)?))
+        })?,
+    })
+}
+
+fn get_opening(input: &mut Decoder<'_>) -> Result<KnownOpening, XdrError> {
+    Ok(KnownOpening {
+        number: input.u64()?,
+        ino: input.u64()?,
+        caller: get_caller(input)?,
+        read: input.bool()?,
+        write: input.bool()?,
+        direct: input.bool()?,
+    })
+}
+
+impl XdrDecode for MountState {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let version = input.u32()?;
+        if version != VERSION {
+            let unknown = nasd_xdr::UnknownValue { enumeration: "MountState", value: version };
+            return Err(unknown.into());
+        }
+        Ok(MountState {
+            root: input.optional_with(get_handle)?,
+            files: input.array_with(MANY, get_file)?,
+            openings: input.array_with(MANY, get_opening)?,
+            listings: input.array_with(MANY, |input| {
+                let (number, ino) = (input.u64()?, input.u64()?);
+                Ok(KnownListing { number, ino, uid: input.u32()?, gid: input.u32()? })
+            })?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_arrives_and_other_versions_are_refused() {
+        let handle = |object| FileHandle {
+            drive: DriveId(7),
+            partition: PartitionId(1),
+            object: ObjectId(object),
+        };
+        let caller = Caller { uid: 1000, gid: 100, groups: vec![4, 30] };
+        let file = KnownFile {
+            ino: 70,
+            handle: handle(70),
+            lookups: 3,
+            names: vec![(1, b"a".to_vec()), (5, vec![0xff; 255])],
+            hidden: vec![(handle(65), b".nasd-deleted-1".to_vec(), caller.clone())],
+        };
+        let opening =
+            KnownOpening { number: 9, ino: 70, caller, read: true, write: false, direct: true };
+        let state = MountState {
+            root: Some(handle(65)),
+            files: vec![file.clone(), KnownFile { names: vec![], hidden: vec![], ..file }],
+            openings: vec![opening],
+            listings: vec![KnownListing { number: 2, ino: 1, uid: 0, gid: 0 }],
+        };
+        let bytes = state.to_bytes();
+        assert_eq!(MountState::from_bytes(&bytes).unwrap(), state);
+        for length in 0..bytes.len() {
+            assert!(MountState::from_bytes(&bytes[..length]).is_err(), "{length}");
+        }
+        let mut other = bytes;
+        other[3] = 2;
+        assert!(MountState::from_bytes(&other).is_err());
+    }
+}
