@@ -160,6 +160,13 @@ impl KeyKinds {
         .with(KeyKind::WorkingPrevious)
         .with(KeyKind::Capability);
 
+    /// Operations on many objects of a partition at a time: whoever has a key for all of them.
+    pub const PARTITION: KeyKinds = KeyKinds(0)
+        .with(KeyKind::Drive)
+        .with(KeyKind::Partition)
+        .with(KeyKind::WorkingCurrent)
+        .with(KeyKind::WorkingPrevious);
+
     /// Operations that only this kind of key may ask for.
     pub const fn only(kind: KeyKind) -> Self {
         KeyKinds(0).with(kind)

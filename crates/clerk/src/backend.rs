@@ -3,13 +3,17 @@
 //! `Names` is the file manager, `Objects` the drives. The real ones are in `remote`; tests use an
 //! in-memory cell that loses data, restarts and refuses on demand (`fake`).
 
+use std::sync::Arc;
+
 use nasd_client::Authority;
 use nasd_types::{Attributes, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileHandle, IssuedCapability, Name, ReadOutcome,
-    RenameFlags, SetFileAttributes, SpaceInformation, Volume, Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, DirectoryPage, EventsArguments,
+    EventsPage, File, FileHandle, HeldLock, IssuedCapability, LockAnswer, LockArguments, Name,
+    ReadOutcome, RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume,
+    Written,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -35,6 +39,16 @@ impl Grant {
     pub fn rights(&self) -> Rights {
         self.issued.capability.rights
     }
+}
+
+/// The cell, as a clerk meets it.
+pub struct Cell {
+    /// The file manager.
+    pub names: Arc<dyn Names>,
+    /// The drives.
+    pub objects: Arc<dyn Objects>,
+    /// The file manager once more, for what outlives a call; without it there are no locks.
+    pub sessions: Option<Arc<dyn Sessions>>,
 }
 
 /// Calls to the file manager (`specs/manager.x`), each on behalf of a caller. Every call waits for a manager that is away, up to the deadline it was made
@@ -135,4 +149,22 @@ pub trait Objects: Send + Sync + 'static {
     fn drive_time(&self, grant: &Grant) -> Timestamp;
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);
+}
+
+/// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.
+pub trait Sessions: Send + Sync + 'static {
+    /// Begins a session, or goes on with it at a manager that was started anew.
+    fn attach(&self, arguments: &AttachArguments) -> Result<Attached, ClerkError>;
+    /// Ends a session, and a call of `events` that waits.
+    fn detach(&self, client: u64) -> Result<(), ClerkError>;
+    /// Waits for something that the client should know, for a third of the lease at most.
+    fn events(&self, arguments: &EventsArguments) -> Result<EventsPage, ClerkError>;
+    /// Removed files are not open any more.
+    fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError>;
+    /// Takes a lock, or learns who has it.
+    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError>;
+    /// Lets go of locks, or of waiting for them.
+    fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError>;
+    /// Who would be in the way of a lock.
+    fn test_lock(&self, arguments: &LockArguments) -> Result<Option<HeldLock>, ClerkError>;
 }

@@ -1,5 +1,6 @@
 //! The clerk: names, attributes and open files of one volume, for any number of callers.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -8,16 +9,17 @@ use nasd_types::Rights;
 use nasd_types::limits::MAX_SYMLINK_BYTES;
 
 use crate::ClerkError;
-use crate::backend::{Names, Objects};
+use crate::backend::{Cell, Names};
 use crate::background;
 use crate::core::Core;
 use crate::file::FileState;
 use crate::open_file::{OpenFile, OpenMode};
 use crate::paths::{NameCache, components};
+use crate::session::{LockRequest, LockWait, Session};
 use crate::settings::Settings;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, ManagerStatus,
-    Name, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
+    Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, HeldLock,
+    ManagerStatus, Name, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
 };
 
 /// Symbolic links followed on one path at most.
@@ -32,11 +34,18 @@ pub struct Entry {
     pub attributes: FileAttributes,
 }
 
+/// The number of a session: nobody else may draw the same.
+fn session_number() -> u64 {
+    let drawn = RandomState::new().hash_one(Instant::now());
+    drawn.max(1)
+}
+
 /// The client of one volume. Cheap to share; every method may be called from any thread.
 pub struct Clerk {
     core: Arc<Core>,
     volume: RwLock<Arc<Volume>>,
     paths: NameCache,
+    session: Option<Arc<Session>>,
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -46,20 +55,23 @@ impl Clerk {
     /// # Errors
     ///
     /// What the manager says about the volume.
-    pub fn new(
-        names: Arc<dyn Names>,
-        objects: Arc<dyn Objects>,
-        caller: &Arc<Caller>,
-        settings: Settings,
-    ) -> Result<Self, ClerkError> {
+    pub fn new(cell: Cell, caller: &Arc<Caller>, settings: Settings) -> Result<Self, ClerkError> {
+        let Cell { names, objects, sessions } = cell;
         let core = Arc::new(Core::new(names, objects, settings));
         let asked = Instant::now();
         let volume = core.ask_names(|names| names.volume(caller))?;
         core.set_volume(&volume);
         core.learn(caller, &volume.root, asked);
-        let background = background::start(&core)
-            .map_err(|error| ClerkError::Unreachable(format!("no thread: {error}")))?;
+        let no_thread = |error| ClerkError::Unreachable(format!("no thread: {error}"));
+        let background = background::start(&core).map_err(no_thread)?;
+        let session = match sessions.filter(|_| core.settings.session) {
+            Some(sessions) => {
+                Some(Session::start(sessions, session_number(), &core).map_err(no_thread)?)
+            }
+            None => None,
+        };
         Ok(Clerk {
+            session,
             core,
             volume: RwLock::new(Arc::new(volume)),
             paths: NameCache::default(),
@@ -492,6 +504,60 @@ impl Clerk {
         }
     }
 
+    /// Takes a lock between all clients of the volume: `None` when its owner has it, else the one
+    /// that is in the way. What others wrote under the lock is seen by whoever has it: what was
+    /// read ahead is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// `NoSession` where the clerk was told to have none; `LockLost`, `Interrupted`, and what the
+    /// manager says.
+    pub fn lock(
+        &self,
+        request: &LockRequest,
+        wait: LockWait<'_>,
+    ) -> Result<Option<HeldLock>, ClerkError> {
+        let in_the_way = self.session()?.lock(request, wait)?;
+        if in_the_way.is_none() {
+            if let Some(file) = self.core.open_file(request.file) {
+                file.lock().fetched.clear();
+            }
+            self.core.attributes.expire(request.file);
+        }
+        Ok(in_the_way)
+    }
+
+    /// Lets go of an owner's locks on some bytes. What was written under them is durable
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// `NoSession`, and what the manager says; failures to write are kept for those who wrote.
+    pub fn unlock(&self, request: &LockRequest) -> Result<(), ClerkError> {
+        let session = self.session()?;
+        if !session.holds(request.file, request.kind, request.owner) {
+            return Ok(());
+        }
+        if let Some(file) = self.core.open_file(request.file) {
+            // Durable, as what is not is kept here, and would hide what others write next.
+            let _ = file.sync(&self.core);
+        }
+        session.unlock(request)
+    }
+
+    /// Who would be in the way of a lock.
+    ///
+    /// # Errors
+    ///
+    /// `NoSession`, and what the manager says.
+    pub fn test_lock(&self, request: &LockRequest) -> Result<Option<HeldLock>, ClerkError> {
+        self.session()?.test_lock(request)
+    }
+
+    fn session(&self) -> Result<&Session, ClerkError> {
+        self.session.as_deref().ok_or(ClerkError::NoSession)
+    }
+
     /// Makes everything that anybody has written through this clerk durable.
     ///
     /// # Errors
@@ -523,6 +589,9 @@ impl Clerk {
     }
 
     fn stop(&self) {
+        if let Some(session) = &self.session {
+            session.close();
+        }
         self.core.dirty().closed = true;
         self.core.dirtied.notify_all();
         let thread = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();

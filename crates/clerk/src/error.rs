@@ -35,6 +35,16 @@ pub enum ClerkError {
     /// The file was not opened for this.
     #[error("the file is not open for this")]
     NotOpenForThis,
+    /// The owner has lost a lock on the file: the manager did not hear of this client for too long,
+    /// and others may have changed what the lock was to protect.
+    #[error("a lock on the file was lost")]
+    LockLost,
+    /// The clerk was told to have no session, which locks need.
+    #[error("without a session there are no locks between clients")]
+    NoSession,
+    /// Whoever waited does not want to any more.
+    #[error("interrupted")]
+    Interrupted,
     /// The offset or length is above what an object can have.
     #[error("beyond the largest possible file")]
     TooLarge,
@@ -52,7 +62,11 @@ impl ClerkError {
         match self {
             ClerkError::Manager(status) | ClerkError::Uncertain(status) => status.errno(),
             ClerkError::Drive(status) => drive_errno(*status),
-            ClerkError::Unreachable(_) | ClerkError::Protocol(_) => libc::EIO,
+            ClerkError::Unreachable(_) | ClerkError::Protocol(_) | ClerkError::LockLost => {
+                libc::EIO
+            }
+            ClerkError::Interrupted => libc::EINTR,
+            ClerkError::NoSession => libc::ENOLCK,
             ClerkError::UnknownDrive(_) => libc::ESTALE,
             ClerkError::Access => libc::EACCES,
             ClerkError::NotOpenForThis => libc::EBADF,

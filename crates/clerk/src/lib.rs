@@ -25,6 +25,7 @@ mod paths;
 mod pending;
 mod reading;
 mod remote;
+mod session;
 mod settings;
 mod stream;
 #[cfg(test)]
@@ -33,13 +34,14 @@ mod walk;
 mod wire;
 mod work_pool;
 
-pub use backend::{Grant, Names, Objects};
+pub use backend::{Cell, Grant, Names, Objects, Sessions};
 pub use clerk::{Clerk, Entry};
 pub use copy::{Copied, CopyError};
 pub use error::ClerkError;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
 pub use remote::ClerkOptions;
+pub use session::{LockRequest, LockWait};
 pub use settings::Settings;
 pub use walk::{Walk, WalkItem};
 pub use wire::*;

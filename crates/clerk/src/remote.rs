@@ -9,12 +9,13 @@ use nasd_transport::ClientTls;
 use nasd_types::{Attributes, DriveId, Timestamp};
 
 use crate::ClerkError;
-use crate::backend::{Grant, Names, Objects};
+use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileHandle, Name, ReadOutcome, RenameFlags,
-    SetFileAttributes, SpaceInformation, Volume, Written,
+    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, DirectoryPage, EventsArguments,
+    EventsPage, File, FileHandle, HeldLock, LockAnswer, LockArguments, Name, ReadOutcome,
+    RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written,
 };
 
 /// Where a volume is, and who asks for it.
@@ -74,7 +75,62 @@ impl Clerk {
         first.volume(&options.caller, options.volume.as_bytes())?;
         let names = RemoteNames { client, volume: options.volume.clone() };
         let drives = RemoteDrives { connect, drives: RwLock::default() };
-        Clerk::new(Arc::new(names), Arc::new(drives), &options.caller, options.settings.clone())
+        let cell = Cell {
+            names: Arc::new(names),
+            objects: Arc::new(drives),
+            sessions: Some(Arc::new(RemoteSessions::new(options))),
+        };
+        Clerk::new(cell, &options.caller, options.settings.clone())
+    }
+}
+
+/// Sessions at a file manager, each call tried once: whoever asks tries again.
+struct RemoteSessions {
+    client: ManagerClient,
+    /// For the call that waits for events, over a connection of its own.
+    waiting: ManagerClient,
+    caller: Arc<Caller>,
+}
+
+impl RemoteSessions {
+    fn new(options: &ClerkOptions) -> Self {
+        let connect = || {
+            let retry = RetryPolicy::none();
+            let connect = ConnectOptions { connections: 1, retry, ..ConnectOptions::default() };
+            ManagerClient::tls(&options.manager, options.tls.clone(), &connect)
+        };
+        let caller = Arc::clone(&options.caller);
+        RemoteSessions { client: connect(), waiting: connect(), caller }
+    }
+}
+
+impl Sessions for RemoteSessions {
+    fn attach(&self, arguments: &AttachArguments) -> Result<Attached, ClerkError> {
+        Ok(self.client.attach(&self.caller, arguments)?)
+    }
+
+    fn detach(&self, client: u64) -> Result<(), ClerkError> {
+        Ok(self.client.detach(&self.caller, client)?)
+    }
+
+    fn events(&self, arguments: &EventsArguments) -> Result<EventsPage, ClerkError> {
+        Ok(self.waiting.events(&self.caller, arguments)?)
+    }
+
+    fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError> {
+        Ok(self.client.closed(&self.caller, arguments)?)
+    }
+
+    fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
+        Ok(self.client.lock(&self.caller, arguments)?)
+    }
+
+    fn unlock(&self, arguments: &UnlockArguments) -> Result<(), ClerkError> {
+        Ok(self.client.unlock(&self.caller, arguments)?)
+    }
+
+    fn test_lock(&self, arguments: &LockArguments) -> Result<Option<HeldLock>, ClerkError> {
+        Ok(self.client.test_lock(&self.caller, arguments)?)
     }
 }
 

@@ -20,6 +20,7 @@ mod connector;
 mod drive;
 mod error;
 mod host;
+pub mod interrupt;
 mod manager;
 mod pool;
 mod retry;

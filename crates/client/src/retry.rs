@@ -98,16 +98,29 @@ impl<'a> Tries<'a> {
         if self.wait() {
             return Ok(());
         }
-        if let TransportError::DriveAway = error {
-            return Err(ClientError::Manager(ManagerStatus::Unavailable));
+        Err(self.give_up(error, server, may_have_run))
+    }
+
+    /// How the call failed whose last try failed so, and of which there is no other.
+    pub(crate) fn give_up(
+        &self,
+        error: TransportError,
+        server: &Server,
+        may_have_run: bool,
+    ) -> ClientError {
+        if let Some(error) = error.hopeless(&server.address) {
+            return error;
         }
-        Err(ClientError::Unreachable {
-            server: address.clone(),
+        if let TransportError::DriveAway = error {
+            return ClientError::Manager(ManagerStatus::Unavailable);
+        }
+        ClientError::Unreachable {
+            server: server.address.clone(),
             taken: self.taken(),
             tries: self.count,
             may_have_run,
             last: Box::new(error),
-        })
+        }
     }
 
     /// Waits before the next try; `false`, without a wait, when there may be none.

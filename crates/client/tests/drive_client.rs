@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nasd_capability::{Capability, NarrowError, Narrowing, SecretKey, Suite, capability_key};
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
-use nasd_protocol::drive::Procedure;
+use nasd_protocol::drive::{BatchArguments, BatchDone, BatchOperation, Procedure};
 use nasd_protocol::manager::IssuedCapability;
 use nasd_protocol::{Region, Status};
 use nasd_types::{
@@ -540,6 +540,49 @@ fn an_object_removed_by_a_lost_try_counts_as_removed() {
     // A try that was certainly not executed proves nothing.
     drive.script.then(&[Fault::Lost]);
     assert!(client.remove(&manager(ARGS), OBJECT, true).is_err());
+}
+
+fn batch(operations: Vec<BatchOperation>) -> BatchArguments {
+    BatchArguments { partition: PARTITION, durable: true, with_attributes: false, operations }
+}
+
+#[test]
+fn a_batch_that_makes_nothing_is_sent_again() {
+    let (_, drive, client) = setup();
+    drive.script.then(&[Fault::ReplyLost, Fault::Lost]);
+    let (object, missing) = (OBJECT.object, ObjectId(1 << 40));
+    let asked =
+        batch(vec![BatchOperation::Remove(object), BatchOperation::Setattr(missing, initial())]);
+    let batched = client.batch(&manager(ARGS), &asked).expect("answered");
+    assert_eq!(drive.state().executed, [Procedure::Batch, Procedure::Batch]);
+    let removed = BatchDone { object, attributes: None };
+    assert_eq!(batched.outcomes, [Ok(removed), Err(Status::NoSuchObject)]);
+    // What no earlier try can have removed was not there.
+    let again = client.batch(&manager(ARGS), &asked).expect("answered");
+    assert_eq!(again.outcomes, [Err(Status::NoSuchObject), Err(Status::NoSuchObject)]);
+}
+
+/// Who makes objects learns how many there may be: as many as were asked for, or none.
+#[test]
+fn a_batch_that_makes_objects_is_not_sent_again_once_it_may_have_been_executed() {
+    let (_, drive, client) = setup();
+    let asked = batch(vec![BatchOperation::Create(initial()); 3]);
+    drive.script.then(&[Fault::Refused, Fault::Lost]);
+    let made = client.batch(&manager(ARGS), &asked).expect("answered");
+    assert_eq!(made.outcomes.len(), 3);
+    for fault in [Fault::ReplyLost, Fault::TimedOut] {
+        let before = drive.state().objects.len();
+        drive.script.then(&[fault]);
+        let error = client.batch(&manager(ARGS), &asked).unwrap_err();
+        assert!(error.may_have_run() && !error.has_not_run(), "{error}");
+        assert_eq!(drive.state().objects.len(), before + 3);
+    }
+    let too_many = batch(vec![BatchOperation::Create(initial()); 2000]);
+    assert!(client.batch(&manager(ARGS), &too_many).unwrap_err().has_not_run());
+}
+
+fn initial() -> SetAttributes {
+    SetAttributes::default()
 }
 
 #[test]

@@ -13,12 +13,12 @@ use nasd_capability::{Capability, Digest, KeyKind, Narrowing};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
-    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksrequiredArguments,
-    CreateArguments, Created, CreatepartitionArguments, DriveInformation, FastcopyArguments,
-    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, PartitionKey,
-    Procedure, PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
-    ResizepartitionArguments, SeekArguments, SetattrArguments, SetpartitionArguments,
-    SetpartitionkeyArguments, WriteArguments,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments,
+    BatchOperation, BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments,
+    DriveInformation, FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
+    InitializeArguments, PartitionKey, Procedure, PunchArguments, ReadArguments, RemoveArguments,
+    RemovepartitionArguments, ResizepartitionArguments, SeekArguments, SetattrArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, WriteArguments,
 };
 use nasd_protocol::{CredentialKey, Region, Status};
 use nasd_store::{OpenOptions, Store};
@@ -627,6 +627,15 @@ fn attempts() -> Vec<(Procedure, Vec<u8>)> {
             }),
         ),
         (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name })),
+        (
+            Procedure::Batch,
+            to_bytes(&BatchArguments {
+                partition,
+                durable: true,
+                with_attributes: true,
+                operations: vec![BatchOperation::Remove(name.object)],
+            }),
+        ),
         (
             Procedure::Audit,
             to_bytes(&AuditArguments { partition: Some(partition), ..AuditArguments::ALL }),

@@ -20,13 +20,13 @@ use nasd_capability::{
 use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
-    AuditArguments, BlocksrequiredArguments, CreateArguments, CreatepartitionArguments,
-    FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
-    InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments,
-    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments,
-    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
-    SetpartitionkeyArguments, VERSION, WriteArguments, unwrap_arguments, unwrap_results,
-    wrap_arguments,
+    AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments, CreateArguments,
+    CreatepartitionArguments, FastcopyArguments, FlushArguments, FlushpartitionArguments,
+    GetattrArguments, InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
+    ReadArguments, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
+    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments, unwrap_arguments,
+    unwrap_results, wrap_arguments,
 };
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Region, Status, Verifier, decode_result,
@@ -297,10 +297,25 @@ fn samples() -> Vec<Vec<u8>> {
         ),
         sample(Procedure::Punch, 4, &PunchArguments { name, durable, regions }),
         sample(Procedure::Seek, 4, &SeekArguments { name, offset: 3, target: SeekTarget::Hole }),
+        sample(Procedure::Batch, 2, &batch(name.object, false)),
+        sample(Procedure::Batch, BY_PARTITION, &batch(name.object, true)),
         sample(Procedure::Flushpartition, 2, &FlushpartitionArguments { partition }),
     ];
     samples.extend(administration());
     samples
+}
+
+/// One operation of each kind, and one more.
+fn batch(object: ObjectId, durable: bool) -> BatchArguments {
+    let changes = SetAttributes { logical_size: Some(9), ..SetAttributes::default() };
+    let operations = vec![
+        BatchOperation::Create(changes.clone()),
+        BatchOperation::Setattr(object, changes),
+        BatchOperation::Remove(ObjectId(70)),
+        BatchOperation::Getattr(object),
+        BatchOperation::Create(SetAttributes::default()),
+    ];
+    BatchArguments { partition: PARTITION, durable, with_attributes: durable, operations }
 }
 
 fn sample(procedure: Procedure, signer: u32, arguments: &impl XdrEncode) -> Vec<u8> {
@@ -396,7 +411,7 @@ fn the_samples_are_done() {
         assert_eq!(outcome, done(procedure) + expected, "sample {at}, procedure {procedure}");
         asked.insert(procedure);
     }
-    let all = (1..=u32::from(Procedure::Private)).filter(|one| Procedure::try_from(*one).is_ok());
+    let all = (1..=u32::from(Procedure::Batch)).filter(|one| Procedure::try_from(*one).is_ok());
     let missing: Vec<u32> = all.filter(|one| !asked.contains(one)).collect();
     assert_eq!(missing, [u32::from(Procedure::Private)], "of which another test is");
 }

@@ -14,16 +14,16 @@ use common::*;
 use nasd_capability::{DataTag, Suite};
 use nasd_drive::DriveOptions;
 use nasd_protocol::drive::{
-    AuditArguments, BlocksrequiredArguments, CreatepartitionArguments, FastcopyArguments,
-    FlushpartitionArguments, InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
-    ReadArguments, RemovepartitionArguments, ResizepartitionArguments, SeekArguments,
-    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
-    VERSION, WriteArguments,
+    AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
+    CreatepartitionArguments, FastcopyArguments, FlushpartitionArguments, InitializeArguments,
+    PROGRAM, PartitionKey, Procedure, PunchArguments, ReadArguments, RemovepartitionArguments,
+    ResizepartitionArguments, SeekArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Region, Verifier};
 use nasd_rpc::{CallHead, OpaqueAuth};
 use nasd_transport::{ChannelError, ClientOptions, Connection, ReplyError, ServerOptions};
-use nasd_types::{Compression, Protection, SeekTarget, Timestamp};
+use nasd_types::{Compression, ObjectId, Protection, SeekTarget, SetAttributes, Timestamp};
 use nasd_xdr::to_bytes;
 use random::Random;
 
@@ -140,7 +140,19 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
         (Procedure::Setdrivekey, to_bytes(&SetdrivekeyArguments { value })),
         (Procedure::Setdrive, to_bytes(&SetdriveArguments { minimum_protection: None })),
         (Procedure::Audit, to_bytes(&AuditArguments::ALL)),
+        (Procedure::Batch, to_bytes(&batch(name.object))),
     ]
+}
+
+fn batch(object: ObjectId) -> BatchArguments {
+    let changes = SetAttributes { logical_size: Some(9), ..SetAttributes::default() };
+    let operations = vec![
+        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Setattr(object, changes),
+        BatchOperation::Getattr(object),
+        BatchOperation::Remove(ObjectId(99)),
+    ];
+    BatchArguments { partition: PARTITION, durable: true, with_attributes: true, operations }
 }
 
 fn drive_time() -> Timestamp {
@@ -247,7 +259,7 @@ fn oversized_and_truncated_frames_leave_the_drive_serving() {
 #[test]
 fn arguments_that_make_no_sense_are_garbage() {
     let drive = TestDrive::new();
-    for procedure in 2..21_u32 {
+    for procedure in (2..21_u32).chain([Procedure::Batch.into()]) {
         let procedure = Procedure::try_from(procedure).unwrap();
         let mut request =
             Request::new(procedure, &ReadArguments::single(object(4), 0, 1), Signer::working());

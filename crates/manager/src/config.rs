@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::keys::{KeptKeys, KeyKeeper};
 use crate::membership::Membership;
 use crate::namespace::RootOptions;
+use crate::sessions::SessionTimes;
 
 /// At what age working keys are changed, if nothing else is said.
 const ROTATION_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -55,6 +56,8 @@ pub struct ManagerConfig {
     pub rotation_interval: Option<Duration>,
     /// The cell's further volumes; without a table there are none.
     pub table: Option<Arc<dyn VolumeTable>>,
+    /// Times of clients' sessions.
+    pub sessions: SessionTimes,
 }
 
 /// A further volume of the cell. What is not said here is as for the first one.
@@ -149,6 +152,7 @@ impl ManagerConfig {
             members: None,
             rotation_interval: Some(ROTATION_INTERVAL),
             table: None,
+            sessions: SessionTimes::default(),
         }
     }
 

@@ -35,6 +35,8 @@ mod refusals;
 mod rotation;
 mod server;
 pub mod service;
+mod session_service;
+pub mod sessions;
 pub mod volume;
 mod volumes;
 

@@ -15,11 +15,15 @@ use crate::config::{ConfigError, ManagerConfig, TableError};
 use crate::namespace::{Namespace, StartError};
 use crate::objects::ObjectStore;
 use crate::service::ManagerService;
+use crate::sessions::hub::SessionHub;
 use crate::volumes::Volumes;
 
 /// Calls of one connection under way at a time. Those that wait for a drive that is away take one
 /// each; the others must find one free.
 const MAX_OUTSTANDING: usize = 128;
+
+/// How often, within a lease, it is looked for sessions that have ended.
+const CHECKS_A_LEASE: u32 = 8;
 
 /// Why a manager could not be started.
 #[derive(Debug, Error)]
@@ -42,6 +46,7 @@ pub enum ServerError {
 /// it has answered is on the drives.
 pub struct ManagerServer {
     volumes: Arc<Volumes>,
+    sessions: Arc<SessionHub>,
     server: Server,
     address: SocketAddr,
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -104,13 +109,21 @@ impl ManagerServer {
         service.administration().attend(server.guests());
         let (address, volumes) = (server.address(), Arc::clone(service.volumes()));
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut manager = ManagerServer { volumes, server, address, stop, threads: Vec::new() };
+        let sessions = Arc::clone(service.sessions());
+        let threads = Vec::new();
+        let mut manager = ManagerServer { volumes, sessions, server, address, stop, threads };
         manager.start_threads(config)?;
         tracing::info!(%address, volume = %config.volume, "serving");
         Ok(manager)
     }
 
     fn start_threads(&mut self, config: &ManagerConfig) -> io::Result<()> {
+        let sessions = Arc::clone(&self.sessions);
+        let pause = config.sessions.lease / CHECKS_A_LEASE;
+        let tend = move || {
+            sessions.tend();
+        };
+        self.threads.push(start_repeating("nasd-sessions", &self.stop, pause, tend)?);
         let interval = config.housekeeping_interval;
         let volumes = Arc::clone(&self.volumes);
         let house = move || volumes.keep_house();
@@ -142,12 +155,14 @@ impl ManagerServer {
     /// Stops: accepts nothing more, and lets calls that have been received finish within `grace`.
     /// Whether all had finished.
     pub fn shut_down(mut self, grace: Duration) -> bool {
+        self.sessions.close();
         let finished = self.server.shut_down(grace);
         self.stop_threads();
         finished
     }
 
     fn stop_threads(&mut self) {
+        self.sessions.close();
         let (stopping, changed) = &*self.stop;
         *stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();

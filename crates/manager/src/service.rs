@@ -3,16 +3,18 @@
 //! [`ManagerService::open`] is a manager without a socket and without threads; [`crate::ManagerServer`]
 //! gives it both.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    CellStatus, Create, DriveAddress, DriveStatus, Enroll, Getattr, Link, Lookup, ManagerStatus,
-    Mint, MintArguments, Minted, Mkdir, Name, Operation, PROGRAM, Procedure, Readdir, Reload,
-    ReloadVolumes, Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Space, StatusOperation, Symlink,
-    Unlink, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes,
+    Attach, CellStatus, Closed, Create, Detach, DriveAddress, DriveStatus, Enroll, Events, Getattr,
+    Link, Lock, Lookup, ManagerStatus, Mint, MintArguments, Minted, Mkdir, Name, Operation,
+    PROGRAM, Procedure, Readdir, Reload, ReloadVolumes, Rename, Renew, Repair, Revoke, Rmdir,
+    Rotate, Setattr, Space, StatusOperation, Symlink, TestLock, Unlink, Unlock, VERSION, Volume,
+    VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -29,6 +31,8 @@ use crate::config::ManagerConfig;
 use crate::namespace::{Namespace, Outcome};
 use crate::objects::ObjectStore;
 use crate::server::ServerError;
+use crate::session_service::SessionService;
+use crate::sessions::hub::SessionHub;
 use crate::volumes::{Volumes, drive_address};
 
 /// Bytes of a record around its credentials and arguments, or around its results: the record
@@ -60,6 +64,7 @@ pub struct ManagerService {
     volumes: Arc<Volumes>,
     facts: ServiceFacts,
     administration: Administration,
+    sessions: SessionService,
     counters: Counters,
 }
 
@@ -92,6 +97,7 @@ impl ManagerService {
             administration: Administration::new(Arc::clone(&volumes), config.members.clone()),
             volumes,
             facts: facts(config),
+            sessions: SessionService::new(SessionHub::new(config.sessions, HashSet::new())),
             counters: Counters::default(),
         }
     }
@@ -103,6 +109,10 @@ impl ManagerService {
 
     pub(crate) fn volumes(&self) -> &Arc<Volumes> {
         &self.volumes
+    }
+
+    pub(crate) const fn sessions(&self) -> &Arc<SessionHub> {
+        self.sessions.hub()
     }
 
     pub(crate) fn administration(&self) -> &Administration {
@@ -131,13 +141,35 @@ impl ManagerService {
             Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
             Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
+            Procedure::Repair => run::<Repair>(arguments, |asked| {
+                administration.require_administrator(peer)?;
+                self.volumes.of_arguments(procedure, arguments)?.repair(&asked)
+            }),
             Procedure::Reloadvolumes => run::<ReloadVolumes>(arguments, |()| {
                 administration.reload_volumes(peer).map(|()| self.list_volumes())
             }),
             _ => match self.caller_of(head, peer) {
+                Ok(_) if is_of_sessions(procedure) => {
+                    self.on_sessions(procedure, peer.identity.to_string(), arguments)
+                }
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
             },
+        }
+    }
+
+    /// What clients hold. A session belongs to the certificate that it came with.
+    fn on_sessions(&self, procedure: Procedure, member: String, arguments: &[u8]) -> Reply {
+        let sessions = self.sessions.of(member);
+        match procedure {
+            Procedure::Attach => run::<Attach>(arguments, |claims| sessions.attach(&claims)),
+            Procedure::Detach => run::<Detach>(arguments, |who| sessions.detach(who.client)),
+            Procedure::Events => run::<Events>(arguments, |seen| sessions.events(&seen)),
+            Procedure::Closed => run::<Closed>(arguments, |closed| sessions.closed(&closed)),
+            Procedure::Lock => run::<Lock>(arguments, |wanted| sessions.lock(&wanted)),
+            Procedure::Unlock => run::<Unlock>(arguments, |held| sessions.unlock(&held)),
+            Procedure::TestLock => run::<TestLock>(arguments, |wanted| sessions.test_lock(&wanted)),
+            _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
     }
 
@@ -167,7 +199,15 @@ impl ManagerService {
             | Procedure::Reload
             | Procedure::Enroll
             | Procedure::Renew
-            | Procedure::Reloadvolumes => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
+            | Procedure::Reloadvolumes
+            | Procedure::Repair
+            | Procedure::Attach
+            | Procedure::Detach
+            | Procedure::Events
+            | Procedure::Closed
+            | Procedure::Lock
+            | Procedure::Unlock
+            | Procedure::TestLock => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
             Procedure::Volume => {
                 run::<VolumeOperation>(arguments, |name| self.volume(caller, &name))
             }
@@ -319,6 +359,20 @@ impl Service for ManagerService {
         self.counters.sent_bytes.fetch_add(REPLY_FRAME_BYTES + sent, Ordering::Relaxed);
         answer
     }
+}
+
+/// Whether a procedure is about sessions, whoever the caller is.
+const fn is_of_sessions(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::Attach
+            | Procedure::Detach
+            | Procedure::Events
+            | Procedure::Closed
+            | Procedure::Lock
+            | Procedure::Unlock
+            | Procedure::TestLock
+    )
 }
 
 fn procedure_of(head: &CallHead<'_>) -> Result<Procedure, AcceptStatus> {

@@ -26,13 +26,15 @@ use nasd_manager::keys::{KeeperError, KeptKeys, KeyKeeper, WorkingKeys};
 use nasd_manager::membership::{Enrolled, EnrolmentError, Membership, MembershipError};
 use nasd_manager::objects::remote::RemoteDrives;
 use nasd_protocol::manager::{
-    Create, CreateFileArguments, Enroll, EnrollArguments, FileHandle, Getattr, Link, LinkArguments,
-    Lookup, LookupArguments, ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Name,
-    Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments,
-    ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Revoke, Rmdir,
-    Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Space, StatusOperation,
-    Symlink, SymlinkArguments, Unlink, UnlinkArguments, VERSION, VolumeOperation, VolumeParts,
-    Volumes,
+    Attach, AttachArguments, Closed, ClosedArguments, Create, CreateFileArguments, Detach,
+    DetachArguments, Enroll, EnrollArguments, Events, EventsArguments, FileHandle, Getattr,
+    HeldLock, Link, LinkArguments, Lock, LockArguments, LockKind, LockMode, Lookup,
+    LookupArguments, ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Name, Operation,
+    PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments, ReloadVolumes, Rename,
+    RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairAction, RepairArguments,
+    Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Space,
+    StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink, UnlinkArguments, Unlock,
+    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -174,6 +176,8 @@ impl Bare {
         config.keeper = Some(Arc::clone(&ring) as Arc<dyn KeyKeeper>);
         config.members = Some(Arc::new(Ledger));
         config.root.mode = 0o777;
+        // Whoever waits for events is answered soon.
+        config.sessions.lease = Duration::from_millis(30);
         let service = ManagerService::open(&config).unwrap();
         let files = furnish(&service);
         let guard = Guard::new(Arc::clone(service.namespace()), files.closed);
@@ -339,6 +343,14 @@ impl Form {
             Procedure::Volumes => Form::of_operation::<Volumes>(),
             Procedure::Volumeparts => Form::of_operation::<VolumeParts>(),
             Procedure::Reloadvolumes => Form::of_operation::<ReloadVolumes>(),
+            Procedure::Repair => Form::of_operation::<Repair>(),
+            Procedure::Attach => Form::of_operation::<Attach>(),
+            Procedure::Detach => Form::of_operation::<Detach>(),
+            Procedure::Events => Form::of_operation::<Events>(),
+            Procedure::Closed => Form::of_operation::<Closed>(),
+            Procedure::Lock => Form::of_operation::<Lock>(),
+            Procedure::Unlock => Form::of_operation::<Unlock>(),
+            Procedure::TestLock => Form::of_operation::<TestLock>(),
         }
     }
 }
@@ -354,7 +366,7 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
     let is_administrator = peer % 10 == ADMINISTRATOR;
     match procedure {
         Procedure::Null => {}
-        Procedure::Rotate | Procedure::Reload | Procedure::Reloadvolumes => {
+        Procedure::Rotate | Procedure::Reload | Procedure::Reloadvolumes | Procedure::Repair => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
         }
         Procedure::Renew => {
@@ -379,10 +391,31 @@ fn sample(procedure: Procedure, peer: u32, arguments: &impl XdrEncode) -> Vec<u8
     [to_bytes(&words[0]), to_bytes(&words[1]), to_bytes(&credential), to_bytes(arguments)].concat()
 }
 
+/// A session from its begin to its end.
+fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
+    let client = 7;
+    let (kind, owner, first, last) = (LockKind::Posix, 3, 10, 20);
+    let lock = HeldLock { file, kind, owner, first, last, mode: LockMode::Exclusive, process: 9 };
+    let wanted = LockArguments { client, lock, wait: true };
+    let attach = AttachArguments { client, locks: vec![lock], open: vec![file] };
+    let held = UnlockArguments { client, file, kind, owner, first, last, only_waiting: false };
+    let seen = EventsArguments { client, seen: 1, open: vec![file], wait: true };
+    vec![
+        sample(Procedure::Attach, HOST, &attach),
+        sample(Procedure::Lock, HOST, &wanted),
+        sample(Procedure::TestLock, HOST, &wanted),
+        sample(Procedure::Events, HOST, &seen),
+        sample(Procedure::Unlock, HOST, &held),
+        sample(Procedure::Closed, HOST, &ClosedArguments { client, files: vec![file] }),
+        sample(Procedure::Detach, HOST, &DetachArguments { client }),
+    ]
+}
+
 /// Each procedure by somebody who may have it done: in this order all of it is done.
 fn samples(files: &Files) -> Vec<Vec<u8>> {
     let Files { root, open, file, closed } = *files;
     let mut samples = names(files);
+    samples.extend(sessions(file));
     let changes = SetFileAttributes {
         mode: Some(0o640),
         size: Some(5),
@@ -398,6 +431,13 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         region_length: 1 << 20,
         lifetime: 60_000_000_000,
         sealed,
+    };
+    let examine = RepairArguments {
+        file,
+        action: RepairAction::ExamineOrphan,
+        directory: root,
+        name: name(""),
+        links: 0,
     };
     let (secret, public_key) = (SECRET.to_vec(), vec![4; 65]);
     let read = ReaddirArguments { directory: root, cookie: 0, max_entries: 100 };
@@ -426,6 +466,7 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Volumes, HOST, &()),
         sample(Procedure::Volumeparts, SOMEBODY, &name("home")),
         sample(Procedure::Reloadvolumes, ADMINISTRATOR, &()),
+        sample(Procedure::Repair, ADMINISTRATOR, &examine),
         sample(Procedure::Enroll, ANONYMOUS, &EnrollArguments { secret, public_key }),
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
     ]);

@@ -7,8 +7,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
-use fuser::{Errno, INodeNo, ReplyDirectory};
 use nasd_clerk::{DirectoryEntry, FileHandle};
+use nasd_fuse::{Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
 use crate::callers::Who;
@@ -57,21 +57,20 @@ impl Tree {
         Ok(self.directories.insert(OpenDirectory { ino, handle, who, page: Mutex::default() }))
     }
 
-    /// Fills `reply` with the entries from `position` on.
+    /// Fills `listing` with the entries from `position` on.
     pub(crate) fn readdir(
         &self,
         directory: &OpenDirectory,
         position: u64,
-        reply: &mut ReplyDirectory,
+        listing: &mut Listing,
     ) -> Result<(), Errno> {
         let ino = directory.ino;
-        let directory_kind = fuser::FileType::Directory;
-        if position < 1 && reply.add(INodeNo(ino), 1, directory_kind, ".") {
+        if position < 1 && !listing.add(ino, 1, FileKind::Directory, OsStr::new(".")) {
             return Ok(());
         }
         if position < OWN_ENTRIES {
             let parent = self.inodes.parent(ino);
-            if reply.add(INodeNo(parent), OWN_ENTRIES, directory_kind, "..") {
+            if !listing.add(parent, OWN_ENTRIES, FileKind::Directory, OsStr::new("..")) {
                 return Ok(());
             }
         }
@@ -80,7 +79,7 @@ impl Tree {
             // From the start again: what is known may be old.
             *page = Page::default();
         }
-        self.fill(directory, &mut page, position.saturating_sub(OWN_ENTRIES), reply)
+        self.fill(directory, &mut page, position.saturating_sub(OWN_ENTRIES), listing)
     }
 
     fn fill(
@@ -88,7 +87,7 @@ impl Tree {
         directory: &OpenDirectory,
         page: &mut Page,
         mut cookie: u64,
-        reply: &mut ReplyDirectory,
+        listing: &mut Listing,
     ) -> Result<(), Errno> {
         let mut added = false;
         loop {
@@ -108,7 +107,7 @@ impl Tree {
                 if !self.is_hidden_name(directory.handle, &entry.name, ino) {
                     let name = OsStr::from_bytes(entry.name.as_bytes());
                     let next = entry.cookie.saturating_add(OWN_ENTRIES);
-                    if reply.add(INodeNo(ino), next, kind(entry.file_type), name) {
+                    if !listing.add(ino, next, kind(entry.file_type), name) {
                         return Ok(());
                     }
                     added = true;

@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fuser::{Errno, FileAttr, FopenFlags, INodeNo, OpenAccMode, OpenFlags};
 use nasd_clerk::{
     Caller, Entry, FileAttributes, FileHandle, FileType, OpenFile, OpenMode, SetFileAttributes,
 };
+use nasd_fuse::{Attributes, Errno, Opened, OpenedFlags};
 
 use crate::DataPath;
 use crate::attributes::errno;
@@ -30,14 +30,6 @@ pub(crate) struct OpenedFile {
     pub(crate) open: OpenFile,
     /// Opened to go around the kernel's page cache.
     direct: bool,
-}
-
-/// An opening as the kernel is told of it.
-pub(crate) struct Opened {
-    /// Its number.
-    pub(crate) number: u64,
-    /// How the kernel is to treat it.
-    pub(crate) flags: FopenFlags,
 }
 
 /// Counts an opening from before it is made, so that the file is not removed meanwhile.
@@ -63,11 +55,11 @@ impl Drop for Opening<'_> {
     }
 }
 
-fn mode_of(flags: OpenFlags) -> OpenMode {
-    match flags.acc_mode() {
-        OpenAccMode::O_RDONLY => OpenMode::READ,
-        OpenAccMode::O_WRONLY => OpenMode::WRITE,
-        OpenAccMode::O_RDWR => OpenMode::READ_WRITE,
+fn mode_of(flags: i32) -> OpenMode {
+    match flags & libc::O_ACCMODE {
+        libc::O_WRONLY => OpenMode::WRITE,
+        libc::O_RDWR => OpenMode::READ_WRITE,
+        _ => OpenMode::READ,
     }
 }
 
@@ -93,7 +85,7 @@ impl OpenedFile {
 
 impl Tree {
     /// Opens a file.
-    pub(crate) fn open(&self, who: Who, ino: u64, flags: OpenFlags) -> Result<Opened, Errno> {
+    pub(crate) fn open(&self, who: Who, ino: u64, flags: i32) -> Result<Opened, Errno> {
         let (handle, caller, mode) = (self.handle(ino)?, self.callers.get(who), mode_of(flags));
         let opening = Opening::begin(self, ino, handle, mode);
         let (open, attributes) =
@@ -104,23 +96,18 @@ impl Tree {
 
     /// The kernel believes attributes that are up to a second old; who opens a file must see what
     /// others had written and closed before.
-    fn correct(
-        &self,
-        ino: u64,
-        attributes: &FileAttributes,
-        flags: OpenFlags,
-    ) -> Result<(), Errno> {
+    fn correct(&self, ino: u64, attributes: &FileAttributes, flags: i32) -> Result<(), Errno> {
         let belief = self.inodes.belief(ino, inodes::version(attributes));
         if belief == Belief::Good {
             return Ok(());
         }
         if let Some(notifier) = self.notifier.get()
             // A negative offset is about attributes only: no page is waited for.
-            && let Err(error) = notifier.inval_inode(INodeNo(ino), -1, 0)
+            && let Err(error) = notifier.inval_inode(ino, -1, 0)
         {
             tracing::debug!(%error, "the kernel keeps old attributes for a second");
         }
-        let appends = flags.0 & libc::O_APPEND != 0;
+        let appends = flags & libc::O_APPEND != 0;
         if appends && belief == Belief::OtherLength && self.inodes.may_refuse(ino) {
             // Before it reads, the kernel now asks; before it appends, it does not. But it looks
             // the name up again and repeats the opening after this error.
@@ -136,10 +123,10 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         mode: u32,
-        flags: OpenFlags,
-    ) -> Result<(FileAttr, Opened), Errno> {
+        flags: i32,
+    ) -> Result<(Attributes, Opened), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
-        let exclusive = flags.0 & libc::O_EXCL != 0;
+        let exclusive = flags & libc::O_EXCL != 0;
         let made = self.clerk.create(&caller, dir, &name, mode & 0o7777, exclusive);
         let mut entry = made.map_err(|error| errno(&error))?;
         match entry.attributes.file_type {
@@ -151,7 +138,7 @@ impl Tree {
         let ino = self.number(&caller, entry.handle);
         let open_mode = mode_of(flags);
         let opening = Opening::begin(self, ino, entry.handle, open_mode);
-        if flags.0 & libc::O_TRUNC != 0 && entry.attributes.size > 0 {
+        if flags & libc::O_TRUNC != 0 && entry.attributes.size > 0 {
             entry.attributes = self.cut(&caller, &entry)?;
         }
         let (open, attributes) =
@@ -173,23 +160,23 @@ impl Tree {
         mut opening: Opening<'_>,
         open: OpenFile,
         attributes: &FileAttributes,
-        flags: OpenFlags,
+        flags: i32,
     ) -> Opened {
         opening.made = true;
         let ino = opening.ino;
-        let direct = flags.0 & libc::O_DIRECT != 0 || self.data_path == DataPath::Direct;
-        let mut answer = FopenFlags::empty();
+        let direct = flags & libc::O_DIRECT != 0 || self.data_path == DataPath::Direct;
+        let mut answer = OpenedFlags::empty();
         if direct {
-            answer |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+            answer |= OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES;
         } else if self.inodes.cache(ino, inodes::version(attributes)) {
-            answer |= FopenFlags::FOPEN_KEEP_CACHE;
+            answer |= OpenedFlags::KEEP_CACHE;
         }
         if !opening.writes {
             // Closing it has nothing to tell.
-            answer |= FopenFlags::FOPEN_NOFLUSH;
+            answer |= OpenedFlags::NOFLUSH;
         }
-        let number = self.files.insert(OpenedFile { ino, open, direct });
-        Opened { number, flags: answer }
+        let handle = self.files.insert(OpenedFile { ino, open, direct });
+        Opened { handle, flags: answer }
     }
 
     /// Takes all of `data`.
@@ -198,11 +185,11 @@ impl Tree {
         file: &OpenedFile,
         offset: u64,
         data: &[u8],
-        flags: OpenFlags,
+        flags: i32,
     ) -> Result<(), Errno> {
         file.open.write(offset, data).map_err(|error| errno(&error))?;
         self.inodes.written(file.ino, offset.saturating_add(data.len() as u64));
-        if file.direct && flags.0 & (libc::O_DSYNC | libc::O_SYNC) != 0 {
+        if file.direct && flags & (libc::O_DSYNC | libc::O_SYNC) != 0 {
             // For others, the kernel asks by itself.
             return file.sync();
         }

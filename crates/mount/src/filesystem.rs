@@ -2,22 +2,20 @@
 //! outcome to the kernel.
 
 use std::ffi::OsStr;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+use nasd_fuse::{
+    Attributes, AttributesFor, Bytes, Context, Created, Directory, Done, Entry, Errno, Filesystem,
+    InitFlags, Listing, NewName, Opened, OpenedFlags, Payload, Read, Release, Reply, SetAttributes,
+    StatFs, Statx, StatxAsked, Wanted, Write, Written, Xattr,
 };
 
-use crate::attributes::{Changes, nothing};
+use crate::attributes::Changes;
 use crate::callers::Who;
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
+use crate::interrupts::Interrupter;
 use crate::tree::Tree;
 use crate::work_pool::run_guarded;
 
@@ -37,50 +35,51 @@ const MAX_BACKGROUND: u16 = 1024;
 /// Longest name, in bytes.
 const MAX_NAME_BYTES: u32 = 255;
 
-/// Abilities of the kernel that are used where it has them.
-const WANTED: [InitFlags; 4] = [
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-];
+/// What is wanted of the kernel, where it has it.
+pub(crate) fn wanted() -> Wanted {
+    let flags = InitFlags::ASYNC_READ
+        | InitFlags::BIG_WRITES
+        | InitFlags::MAX_PAGES
+        | InitFlags::INIT_EXT
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::ASYNC_DIO
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::DIRECT_IO_ALLOW_MMAP
+        | InitFlags::HAS_EXPIRE_ONLY
+        | InitFlags::HAS_RESEND;
+    Wanted { flags, max_write: MAX_IO_BYTES, max_background: MAX_BACKGROUND }
+}
 
 /// The kernel's counterpart.
 pub(crate) struct VolumeFilesystem {
     pub(crate) tree: Arc<Tree>,
     pub(crate) dispatcher: Arc<Dispatcher>,
+    interrupter: Interrupter,
 }
 
-fn who(request: &Request) -> Who {
-    Who { uid: request.uid(), gid: request.gid() }
+fn who(context: &Context) -> Who {
+    Who { uid: context.uid, gid: context.gid }
 }
 
-fn answer_entry(reply: ReplyEntry, outcome: Result<FileAttr, Errno>) {
-    match outcome {
-        Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
-        Err(error) => reply.error(error),
+fn entry(attributes: Attributes) -> Entry {
+    Entry {
+        node: attributes.node,
+        generation: 0,
+        name_valid: TTL,
+        attributes_valid: TTL,
+        attributes,
     }
 }
 
-fn answer_attr(reply: ReplyAttr, outcome: Result<FileAttr, Errno>) {
-    match outcome {
-        Ok(attr) => reply.attr(&TTL, &attr),
-        Err(error) => reply.error(error),
-    }
+fn answer_attributes(reply: Reply<AttributesFor>, outcome: Result<Attributes, Errno>) {
+    reply.send(outcome.map(|attributes| AttributesFor { valid: TTL, attributes }));
 }
 
-fn answer_empty(reply: ReplyEmpty, outcome: Result<(), Errno>) {
-    match outcome {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn answer_read(reply: ReplyData, file: &OpenedFile, offset: u64, size: u32) {
+fn answer_read(reply: Reply<Bytes>, file: &OpenedFile, offset: u64, size: u32) {
     let mut reply = Some(reply);
     let outcome = file.read(offset, size, |data| {
         if let Some(reply) = reply.take() {
-            reply.data(data);
+            reply.bytes(data);
         }
     });
     if let (Err(error), Some(reply)) = (outcome, reply) {
@@ -88,385 +87,314 @@ fn answer_read(reply: ReplyData, file: &OpenedFile, offset: u64, size: u32) {
     }
 }
 
-fn answer_write(reply: ReplyWrite, outcome: Result<(), Errno>, length: usize) {
-    match outcome {
-        // Requests are far shorter than 4 GiB.
-        Ok(()) => reply.written(length as u32),
-        Err(error) => reply.error(error),
-    }
-}
-
 impl VolumeFilesystem {
+    /// A volume that nobody asks for anything yet.
+    pub(crate) fn new(tree: Arc<Tree>, dispatcher: Arc<Dispatcher>) -> Self {
+        VolumeFilesystem { tree, dispatcher, interrupter: Interrupter::default() }
+    }
+
     /// Runs an operation on names.
-    fn on_names(&self, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
-        let tree = Arc::clone(&self.tree);
-        self.dispatcher.run(Lane::Names, move || job(&tree));
+    fn on_names(&self, context: &Context, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
+        self.on_lane(context, Lane::Names, job);
     }
 
     /// Runs an operation on a file's data or attributes.
-    fn on_file(&self, ino: INodeNo, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
+    fn on_file(&self, context: &Context, node: u64, job: impl FnOnce(&Arc<Tree>) + Send + 'static) {
+        self.on_lane(context, self.tree.lane(node), job);
+    }
+
+    fn on_lane(
+        &self,
+        context: &Context,
+        lane: Lane,
+        job: impl FnOnce(&Arc<Tree>) + Send + 'static,
+    ) {
         let tree = Arc::clone(&self.tree);
-        self.dispatcher.run(self.tree.lane(ino.0), move || job(&tree));
+        let interruption = self.interrupter.interruptible(context);
+        self.dispatcher.run(lane, move || interruption.run(|| job(&tree)));
     }
 
     /// Runs an operation on an open file; without one, `job` answers that.
     fn on_open_file(
         &self,
-        fh: FileHandle,
+        context: &Context,
+        handle: u64,
         job: impl FnOnce(&Arc<Tree>, Result<&OpenedFile, Errno>) + Send + 'static,
     ) {
-        let tree = Arc::clone(&self.tree);
-        let Some(file) = tree.files.get(fh.0) else {
-            return job(&tree, Err(Errno::EBADF));
+        let Some(file) = self.tree.files.get(handle) else {
+            return job(&self.tree, Err(Errno::EBADF));
         };
         let lane = Lane::Drive(file.open.handle().drive);
-        self.dispatcher.run(lane, move || job(&tree, Ok(&file)));
+        self.on_lane(context, lane, move |tree| job(tree, Ok(&file)));
+    }
+
+    /// Runs an operation that makes an entry.
+    fn make(
+        &self,
+        context: &Context,
+        reply: Reply<Entry>,
+        job: impl FnOnce(&Arc<Tree>) -> Result<Attributes, Errno> + Send + 'static,
+    ) {
+        self.on_names(context, move |tree| reply.send(job(tree).map(entry)));
+    }
+
+    /// Runs an operation on names that has no result.
+    fn change(
+        &self,
+        context: &Context,
+        reply: Reply<Done>,
+        job: impl FnOnce(&Arc<Tree>) -> Result<(), Errno> + Send + 'static,
+    ) {
+        self.on_names(context, move |tree| reply.send(job(tree).map(|()| Done)));
     }
 }
 
 impl Filesystem for VolumeFilesystem {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in WANTED {
-            if config.add_capabilities(flag).is_err() {
-                tracing::debug!(?flag, "the kernel can't do this");
-            }
-        }
-        // Each of these tells the nearest value that would do, and keeps the old one.
-        let _ = config.set_max_write(MAX_IO_BYTES);
-        let _ = config.set_max_background(MAX_BACKGROUND);
-        if let Err(most) = config.set_max_readahead(u32::MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        Ok(())
+    fn lookup(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Entry>) {
+        let (who, name) = (who(context), name.to_owned());
+        self.on_names(context, move |tree| {
+            let found = tree.lookup(who, parent, &name);
+            let nothing = Entry { name_valid: NEGATIVE_TTL, ..Entry::default() };
+            reply.send(found.map(|attributes| attributes.map_or(nothing, entry)));
+        });
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (who, name) = (who(request), name.to_owned());
-        self.on_names(move |tree| match tree.lookup(who, parent.0, &name) {
-            Ok(Some(attr)) => reply.entry(&TTL, &attr, Generation(0)),
-            Ok(None) => reply.entry(&NEGATIVE_TTL, &nothing(), Generation(0)),
+    fn forget(&self, node: u64, count: u64) {
+        self.tree.inodes.forget(node, count);
+    }
+
+    fn get_attributes(
+        &self,
+        context: &Context,
+        node: u64,
+        _handle: Option<u64>,
+        reply: Reply<AttributesFor>,
+    ) {
+        let who = who(context);
+        self.on_file(context, node, move |tree| answer_attributes(reply, tree.getattr(who, node)));
+    }
+
+    fn statx(&self, context: &Context, node: u64, _asked: StatxAsked, reply: Reply<Statx>) {
+        let who = who(context);
+        self.on_file(context, node, move |tree| {
+            let found = tree.getattr(who, node);
+            reply.send(found.map(|attributes| Statx { valid: TTL, attributes }));
+        });
+    }
+
+    fn set_attributes(
+        &self,
+        context: &Context,
+        node: u64,
+        changes: SetAttributes,
+        reply: Reply<AttributesFor>,
+    ) {
+        let (who, changes) = (who(context), Changes::from(changes));
+        self.on_file(context, node, move |tree| {
+            answer_attributes(reply, tree.setattr(who, node, changes));
+        });
+    }
+
+    fn read_link(&self, context: &Context, node: u64, reply: Reply<Bytes>) {
+        let who = who(context);
+        self.on_file(context, node, move |tree| match tree.readlink(who, node) {
+            Ok(target) => reply.bytes(&target),
             Err(error) => reply.error(error),
         });
     }
 
-    fn forget(&self, _request: &Request, ino: INodeNo, count: u64) {
-        self.tree.inodes.forget(ino.0, count);
+    fn make_node(&self, context: &Context, new: NewName<'_>, _device: u32, reply: Reply<Entry>) {
+        let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
+        self.make(context, reply, move |tree| tree.mknod(who, parent, &name, mode));
     }
 
-    fn getattr(&self, request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let who = who(request);
-        self.on_file(ino, move |tree| answer_attr(reply, tree.getattr(who, ino.0)));
+    fn make_directory(&self, context: &Context, new: NewName<'_>, reply: Reply<Entry>) {
+        let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
+        self.make(context, reply, move |tree| tree.mkdir(who, parent, &name, mode));
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        access_time: Option<TimeOrNow>,
-        modify_time: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let who = who(request);
-        let changes = Changes { mode, uid, gid, size, access_time, modify_time };
-        self.on_file(ino, move |tree| answer_attr(reply, tree.setattr(who, ino.0, changes)));
+    fn unlink(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Done>) {
+        let (who, name) = (who(context), name.to_owned());
+        self.change(context, reply, move |tree| tree.unlink(who, parent, &name));
     }
 
-    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        let who = who(request);
-        self.on_file(ino, move |tree| match tree.readlink(who, ino.0) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(error),
-        });
+    fn remove_directory(&self, context: &Context, parent: u64, name: &OsStr, reply: Reply<Done>) {
+        let (who, name) = (who(context), name.to_owned());
+        self.change(context, reply, move |tree| tree.rmdir(who, parent, &name));
     }
 
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        _rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let (who, name) = (who(request), name.to_owned());
-        self.on_names(move |tree| {
-            answer_entry(reply, tree.mknod(who, parent.0, &name, mode));
-        });
-    }
-
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let (who, name) = (who(request), name.to_owned());
-        self.on_names(move |tree| {
-            answer_entry(reply, tree.mkdir(who, parent.0, &name, mode));
-        });
-    }
-
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (who, name) = (who(request), name.to_owned());
-        self.on_names(move |tree| answer_empty(reply, tree.unlink(who, parent.0, &name)));
-    }
-
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (who, name) = (who(request), name.to_owned());
-        self.on_names(move |tree| answer_empty(reply, tree.rmdir(who, parent.0, &name)));
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let (who, name, target) = (who(request), name.to_owned(), target.as_os_str().to_owned());
-        self.on_names(move |tree| {
-            answer_entry(reply, tree.symlink(who, parent.0, &name, &target));
-        });
+    fn symlink(&self, context: &Context, new: NewName<'_>, target: &OsStr, reply: Reply<Entry>) {
+        let (who, parent, name) = (who(context), new.parent, new.name.to_owned());
+        let target = target.to_owned();
+        self.make(context, reply, move |tree| tree.symlink(who, parent, &name, &target));
     }
 
     fn rename(
         &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
+        context: &Context,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        flags: u32,
+        reply: Reply<Done>,
     ) {
-        let (who, name, new_name) = (who(request), name.to_owned(), new_name.to_owned());
-        self.on_names(move |tree| {
-            let (from, to) = ((parent.0, &*name), (new_parent.0, &*new_name));
-            answer_empty(reply, tree.rename(who, from, to, flags));
+        let (who, from_name, to_name) = (who(context), from.1.to_owned(), to.1.to_owned());
+        let (from, to) = (from.0, to.0);
+        self.change(context, reply, move |tree| {
+            tree.rename(who, (from, &from_name), (to, &to_name), flags)
         });
     }
 
-    fn link(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let (who, name) = (who(request), new_name.to_owned());
-        self.on_names(move |tree| {
-            answer_entry(reply, tree.link(who, ino.0, new_parent.0, &name));
+    fn link(&self, context: &Context, node: u64, to: (u64, &OsStr), reply: Reply<Entry>) {
+        let (who, parent, name) = (who(context), to.0, to.1.to_owned());
+        self.make(context, reply, move |tree| tree.link(who, node, parent, &name));
+    }
+
+    fn open(&self, context: &Context, node: u64, flags: i32, reply: Reply<Opened>) {
+        let who = who(context);
+        self.on_file(context, node, move |tree| reply.send(tree.open(who, node, flags)));
+    }
+
+    fn create(&self, context: &Context, new: NewName<'_>, flags: i32, reply: Reply<Created>) {
+        let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
+        self.on_names(context, move |tree| {
+            let made = tree.create(who, parent, &name, mode, flags);
+            let created = |(attributes, opened)| Created { entry: entry(attributes), opened };
+            reply.send(made.map(created));
         });
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let who = who(request);
-        self.on_file(ino, move |tree| match tree.open(who, ino.0, flags) {
-            Ok(opened) => reply.opened(FileHandle(opened.number), opened.flags),
-            Err(error) => reply.error(error),
-        });
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let (who, name, flags) = (who(request), name.to_owned(), OpenFlags(flags));
-        self.on_names(move |tree| match tree.create(who, parent.0, &name, mode, flags) {
-            Ok((attr, opened)) => {
-                let number = FileHandle(opened.number);
-                reply.created(&TTL, &attr, Generation(0), number, opened.flags);
-            }
-            Err(error) => reply.error(error),
-        });
-    }
-
-    fn read(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.on_open_file(fh, move |_, file| match file {
-            Ok(file) => answer_read(reply, file, offset, size),
+    fn read(&self, context: &Context, _node: u64, read: Read, reply: Reply<Bytes>) {
+        self.on_open_file(context, read.handle, move |_, file| match file {
+            Ok(file) => answer_read(reply, file, read.offset, read.size),
             Err(error) => reply.error(error),
         });
     }
 
     fn write(
         &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
+        context: &Context,
+        node: u64,
+        write: Write,
+        data: Payload<'_>,
+        reply: Reply<Written>,
     ) {
-        let Some(file) = self.tree.files.get(fh.0) else {
+        let Some(file) = self.tree.files.get(write.handle) else {
             return reply.error(Errno::EBADF);
         };
+        let done = Written(write.size);
+        let interruption = self.interrupter.interruptible(context);
         if let Some(_permit) = self.dispatcher.enter() {
-            // Here the data need not be copied once more.
             return run_guarded(|| {
-                let written = self.tree.write(&file, offset, data, flags);
-                answer_write(reply, written, data.len());
+                let write = || self.tree.write(&file, write.offset, &data, write.flags);
+                reply.send(interruption.run(write).map(|()| done));
             });
         }
-        let (tree, data) = (Arc::clone(&self.tree), data.to_vec());
-        let write = move || {
-            let written = tree.write(&file, offset, &data, flags);
-            answer_write(reply, written, data.len());
+        let (tree, data) = (Arc::clone(&self.tree), data.into_owned());
+        let job = move || {
+            let write = || tree.write(&file, write.offset, &data, write.flags);
+            reply.send(interruption.run(write).map(|()| done));
         };
-        self.dispatcher.submit(self.tree.lane(ino.0), Box::new(write));
+        self.dispatcher.submit(self.tree.lane(node), Box::new(job));
     }
 
     fn flush(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
+        context: &Context,
+        _node: u64,
+        handle: u64,
+        _lock_owner: u64,
+        reply: Reply<Done>,
     ) {
-        self.on_open_file(fh, move |tree, file| {
-            answer_empty(reply, file.and_then(|file| tree.flush(file)));
+        self.on_open_file(context, handle, move |tree, file| {
+            reply.send(file.and_then(|file| tree.flush(file)).map(|()| Done));
         });
     }
 
     fn fsync(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
+        context: &Context,
+        _node: u64,
+        handle: u64,
+        _data_only: bool,
+        reply: Reply<Done>,
     ) {
-        self.on_open_file(fh, move |_, file| {
-            answer_empty(reply, file.and_then(OpenedFile::sync));
+        self.on_open_file(context, handle, move |_, file| {
+            reply.send(file.and_then(OpenedFile::sync).map(|()| Done));
         });
     }
 
-    fn release(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-        if self.tree.inodes.is_hidden(ino.0) {
-            self.on_names(move |tree| tree.release(fh.0));
-        } else {
-            self.on_file(ino, move |tree| tree.release(fh.0));
-        }
+    fn release(&self, _context: &Context, node: u64, release: Release, reply: Reply<Done>) {
+        reply.ok(&Done);
+        let hidden = self.tree.inodes.is_hidden(node);
+        let lane = if hidden { Lane::Names } else { self.tree.lane(node) };
+        let tree = Arc::clone(&self.tree);
+        self.dispatcher.run(lane, move || tree.release(release.handle));
     }
 
-    fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.tree.opendir(who(request), ino.0) {
-            Ok(number) => reply.opened(FileHandle(number), FopenFlags::empty()),
-            Err(error) => reply.error(error),
-        }
+    fn open_directory(&self, context: &Context, node: u64, _flags: i32, reply: Reply<Opened>) {
+        let opened = self.tree.opendir(who(context), node);
+        reply.send(opened.map(|handle| Opened { handle, flags: OpenedFlags::empty() }));
     }
 
-    fn readdir(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let Some(directory) = self.tree.directories.get(fh.0) else {
+    fn read_directory(&self, context: &Context, _node: u64, read: Read, reply: Reply<Directory>) {
+        let Some(directory) = self.tree.directories.get(read.handle) else {
             return reply.error(Errno::EBADF);
         };
-        self.on_names(move |tree| match tree.readdir(&directory, offset, &mut reply) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
+        self.on_names(context, move |tree| {
+            let mut listing = Listing::new(read.size);
+            match tree.readdir(&directory, read.offset, &mut listing) {
+                Ok(()) => reply.listing(&listing),
+                Err(error) => reply.error(error),
+            }
         });
     }
 
-    fn releasedir(
+    fn release_directory(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        reply: ReplyEmpty,
+        _context: &Context,
+        _node: u64,
+        release: Release,
+        reply: Reply<Done>,
     ) {
-        self.tree.directories.remove(fh.0);
-        reply.ok();
+        self.tree.directories.remove(release.handle);
+        reply.ok(&Done);
     }
 
     /// Names are durable when they are answered.
-    fn fsyncdir(
+    fn fsync_directory(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
+        _context: &Context,
+        _node: u64,
+        _handle: u64,
+        _data_only: bool,
+        reply: Reply<Done>,
     ) {
-        reply.ok();
+        reply.ok(&Done);
     }
 
-    fn statfs(&self, request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let who = who(request);
-        self.on_names(move |tree| match tree.statfs(who) {
-            Ok(room) => reply.statfs(
-                room.blocks,
-                room.free_blocks,
-                room.free_blocks,
-                room.files.saturating_add(room.free_blocks),
-                room.free_blocks,
-                room.block_bytes,
-                MAX_NAME_BYTES,
-                room.block_bytes,
-            ),
-            Err(error) => reply.error(error),
+    fn stat_fs(&self, context: &Context, _node: u64, reply: Reply<StatFs>) {
+        let who = who(context);
+        self.on_names(context, move |tree| {
+            reply.send(tree.statfs(who).map(|room| StatFs {
+                blocks: room.blocks,
+                free_blocks: room.free_blocks,
+                available_blocks: room.free_blocks,
+                files: room.files.saturating_add(room.free_blocks),
+                free_files: room.free_blocks,
+                block_bytes: room.block_bytes,
+                name_bytes: MAX_NAME_BYTES,
+            }));
         });
     }
 
     /// There are no extended attributes; the kernel asks once.
-    fn getxattr(
+    fn get_xattr(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
+        _context: &Context,
+        _node: u64,
         _name: &OsStr,
         _size: u32,
-        reply: ReplyXattr,
+        reply: Reply<Xattr>,
     ) {
         reply.error(Errno::ENOSYS);
     }

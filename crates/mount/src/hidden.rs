@@ -9,8 +9,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use fuser::Errno;
 use nasd_clerk::{Caller, ClerkError, FileHandle, FileType, ManagerStatus, Name, RenameFlags};
+use nasd_fuse::Errno;
 
 use crate::attributes::errno;
 use crate::tree::Tree;

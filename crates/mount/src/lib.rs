@@ -14,6 +14,7 @@ mod files;
 mod filesystem;
 mod hidden;
 mod inodes;
+mod interrupts;
 mod mount;
 mod mountinfo;
 mod mountpoint;

@@ -6,15 +6,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fuser::{Config, MountOption, Session, SessionACL};
 use nasd_clerk::Clerk;
+use nasd_fuse::{MountFlags, MountRefused, Session};
 
 use crate::dispatch::Dispatcher;
-use crate::filesystem::VolumeFilesystem;
+use crate::filesystem::{VolumeFilesystem, wanted};
 use crate::presence::Presence;
 use crate::tree::Tree;
 use crate::unmount::{self, How};
 use crate::{MountError, MountOptions, mountinfo, mountpoint, read_ahead};
+
+/// The type is shown as `fuse.nasd`.
+const SUBTYPE: &str = "nasd";
 
 /// A mount that is being stopped may be busy this long before it is taken away from its users.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -135,15 +138,18 @@ impl Mount {
         let tree = Arc::new(Tree::new(clerk, options.data_path));
         let inline = options.inline_threads();
         let dispatcher = Arc::new(Dispatcher::new(inline));
-        let filesystem =
-            VolumeFilesystem { tree: Arc::clone(&tree), dispatcher: Arc::clone(&dispatcher) };
-        // One more than may be busy: it listens.
-        let config = configuration(&options, inline + 1);
-        let session = Session::new(filesystem, &path, &config)
-            .map_err(|error| explain(&path, &options, error))?;
-        // It is set once, here.
-        let _ = tree.notifier.set(session.notifier());
+        let filesystem = VolumeFilesystem::new(Arc::clone(&tree), Arc::clone(&dispatcher));
+        let flags = mount_flags(&options);
+        let connection = nasd_fuse::mount(&path, &options.source, SUBTYPE, flags, &wanted())
+            .map_err(|refused| explain(&path, refused))?;
         let device = device_of(&path)?;
+        // One more than may be busy: it listens.
+        let session = Session::start(connection, Arc::new(filesystem), inline + 1)
+            .map_err(MountError::Serve)?;
+        if let Some(notifier) = session.handle().notifier() {
+            // It is set once, here.
+            let _ = tree.notifier.set(notifier);
+        }
         let presence = Presence::announce(&device)
             .inspect_err(|error| tracing::debug!(%error, device, "nobody can wait for the end"));
         let shared =
@@ -233,22 +239,14 @@ impl Drop for Mount {
     }
 }
 
-fn configuration(options: &MountOptions, threads: usize) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        // The kernel and fusermount3 both know this one, and show the type as `fuse.nasd`.
-        MountOption::CUSTOM("subtype=nasd".into()),
-        MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        if options.allow_suid { MountOption::Suid } else { MountOption::NoSuid },
-        if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(threads);
-    config.clone_fd = true;
-    config
+fn mount_flags(options: &MountOptions) -> MountFlags {
+    MountFlags {
+        read_only: options.read_only,
+        allow_other: options.allow_other,
+        no_exec: options.no_exec,
+        allow_suid: options.allow_suid,
+        allow_devices: false,
+    }
 }
 
 fn device_of(path: &Path) -> Result<String, MountError> {
@@ -258,10 +256,10 @@ fn device_of(path: &Path) -> Result<String, MountError> {
     Ok(entry.device)
 }
 
-fn serve(session: Session<VolumeFilesystem>, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+fn serve(session: Session, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     thread::Builder::new().name("nasd-mount".into()).spawn(move || {
-        let outcome = session.run();
+        let outcome = session.wait();
         if let Err(error) = &outcome {
             tracing::error!(%error, path = %shared.path.display(), "serving the mount failed");
         }
@@ -269,20 +267,19 @@ fn serve(session: Session<VolumeFilesystem>, shared: &Arc<Shared>) -> io::Result
     })
 }
 
-/// The system's refusal in words that help.
-fn explain(path: &Path, options: &MountOptions, error: io::Error) -> MountError {
-    let text = error.to_string();
-    if error.kind() == io::ErrorKind::PermissionDenied && text.contains("user_allow_other") {
-        return MountError::AllowOther;
-    }
-    if options.allow_other && text.contains("allow_other") && text.contains("only allowed") {
-        return MountError::AllowOther;
-    }
-    match error.kind() {
-        // The mountpoint itself is known to exist.
-        io::ErrorKind::NotFound => MountError::NoHelper,
-        io::ErrorKind::PermissionDenied => MountError::NoFuse(text),
-        _ if text.contains("/dev/fuse") => MountError::NoFuse(text),
-        _ => MountError::Refused { path: path.to_owned(), error },
+/// The refusal in words that help.
+fn explain(path: &Path, refused: MountRefused) -> MountError {
+    let path = path.to_owned();
+    match refused {
+        MountRefused::NoDevice(error) => MountError::NoFuse(error.to_string()),
+        MountRefused::NoHelper => MountError::NoHelper,
+        MountRefused::AllowOther => MountError::AllowOther,
+        MountRefused::Helper(text) if text.contains("/dev/fuse") => MountError::NoFuse(text),
+        MountRefused::Helper(text) => MountError::Refused { path, error: io::Error::other(text) },
+        // The kernel does not know the type of file system.
+        MountRefused::System(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+            MountError::NoFuse(error.to_string())
+        }
+        MountRefused::System(error) => MountError::Refused { path, error },
     }
 }

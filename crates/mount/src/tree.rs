@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
-use fuser::{Errno, FileAttr, INodeNo, Notifier};
 use nasd_clerk::{
     Caller, Clerk, ClerkError, Entry, FileAttributes, FileHandle, FileType, ManagerStatus, Name,
     RenameFlags,
 };
+use nasd_fuse::{Attributes, Errno, Notifier};
 
 use crate::DataPath;
 use crate::attributes::{Changes, errno, to_kernel};
@@ -82,11 +82,11 @@ impl Tree {
     }
 
     /// Attributes for the kernel. A file that has only a hidden name has none.
-    pub(crate) fn present(&self, ino: u64, attributes: &FileAttributes) -> FileAttr {
+    pub(crate) fn present(&self, ino: u64, attributes: &FileAttributes) -> Attributes {
         self.inodes.tell(ino, version(attributes));
         let mut attr = to_kernel(ino, attributes);
         if self.inodes.is_hidden(ino) {
-            attr.nlink = attr.nlink.saturating_sub(1);
+            attr.links = attr.links.saturating_sub(1);
         }
         attr
     }
@@ -98,7 +98,7 @@ impl Tree {
         if attributes.file_type == FileType::Regular
             && self.inodes.was_changed_elsewhere(ino, version(attributes))
             && let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(INodeNo(ino), 0, 0)
+            && let Err(error) = notifier.inval_inode(ino, 0, 0)
         {
             tracing::debug!(%error, "the kernel keeps old pages until the next open");
         }
@@ -111,7 +111,7 @@ impl Tree {
         parent: u64,
         name: &Name,
         entry: &Entry,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<Attributes, Errno> {
         let ino = self.number(caller, entry.handle);
         let mut attributes = entry.attributes;
         if self.inodes.is_written(ino) {
@@ -131,7 +131,7 @@ impl Tree {
         who: Who,
         parent: u64,
         name: &OsStr,
-    ) -> Result<Option<FileAttr>, Errno> {
+    ) -> Result<Option<Attributes>, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         match self.clerk.lookup(&caller, dir, &name) {
             Ok(entry) => self.enter(&caller, parent, &name, &entry).map(Some),
@@ -144,7 +144,7 @@ impl Tree {
     }
 
     /// Attributes as of now.
-    pub(crate) fn getattr(&self, who: Who, ino: u64) -> Result<FileAttr, Errno> {
+    pub(crate) fn getattr(&self, who: Who, ino: u64) -> Result<Attributes, Errno> {
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
         let attributes = self.clerk.getattr_now(&caller, handle).map_err(|error| errno(&error))?;
         self.notice(ino, &attributes);
@@ -152,7 +152,12 @@ impl Tree {
     }
 
     /// Changes attributes.
-    pub(crate) fn setattr(&self, who: Who, ino: u64, changes: Changes) -> Result<FileAttr, Errno> {
+    pub(crate) fn setattr(
+        &self,
+        who: Who,
+        ino: u64,
+        changes: Changes,
+    ) -> Result<Attributes, Errno> {
         let Some(changes) = changes.to_clerk() else {
             return self.getattr(who, ino);
         };
@@ -174,7 +179,7 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         mode: u32,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<Attributes, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.mkdir(&caller, dir, &name, mode & 0o7777);
         self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
@@ -187,7 +192,7 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         mode: u32,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<Attributes, Errno> {
         if mode & libc::S_IFMT != libc::S_IFREG && mode & libc::S_IFMT != 0 {
             return Err(Errno::EPERM);
         }
@@ -203,7 +208,7 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         target: &OsStr,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<Attributes, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.symlink(&caller, dir, &name, target.as_bytes());
         self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
@@ -216,7 +221,7 @@ impl Tree {
         ino: u64,
         parent: u64,
         name: &OsStr,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<Attributes, Errno> {
         let (file, dir, name) = (self.handle(ino)?, self.handle(parent)?, name_of(name)?);
         let caller = self.callers.get(who);
         let made = self.clerk.link(&caller, file, dir, &name);
@@ -264,12 +269,12 @@ impl Tree {
         who: Who,
         from: (u64, &OsStr),
         to: (u64, &OsStr),
-        flags: fuser::RenameFlags,
+        flags: u32,
     ) -> Result<(), Errno> {
-        if !(flags - fuser::RenameFlags::RENAME_NOREPLACE).is_empty() {
+        if flags & !libc::RENAME_NOREPLACE != 0 {
             return Err(Errno::EINVAL);
         }
-        let no_replace = flags.contains(fuser::RenameFlags::RENAME_NOREPLACE);
+        let no_replace = flags != 0;
         let flags = if no_replace { RenameFlags::NO_REPLACE } else { RenameFlags::NONE };
         let (from_dir, from_name) = (self.handle(from.0)?, name_of(from.1)?);
         let (to_dir, to_name) = (self.handle(to.0)?, name_of(to.1)?);

@@ -161,6 +161,8 @@ pub enum Command {
     },
     /// Renew this member's certificate; it also comes by itself in time.
     Renew,
+    /// Check the names of a volume against what its drives hold, and repair them, while it is in use.
+    Fsck(FsckArguments),
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.
@@ -202,9 +204,10 @@ pub struct UpArguments {
     /// Needed with --device: agree that everything on the devices is lost.
     #[arg(long)]
     pub yes: bool,
-    /// Data cache of each drive of a new cell.
-    #[arg(long, default_value = "256M", value_parser = parse_size)]
-    pub cache: u64,
+    /// Data cache of each drive of a new cell; default is a quarter of this machine's memory for
+    /// all of them together.
+    #[arg(long, value_parser = parse_size)]
+    pub cache: Option<u64>,
     /// The address that a new cell listens on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
@@ -262,6 +265,22 @@ pub struct MountArguments {
     pub source: Option<String>,
 }
 
+/// `nasd fsck`.
+#[derive(Debug, Clone, Args)]
+pub struct FsckArguments {
+    /// The volume.
+    pub volume: String,
+    /// Repair what is found, after showing the plan and asking.
+    #[arg(long)]
+    pub repair: bool,
+    /// Repair without asking.
+    #[arg(long, requires = "repair")]
+    pub yes: bool,
+    /// Remove files that no name leads to; else those with something in them get names in lost+found.
+    #[arg(long, requires = "repair")]
+    pub remove_orphans: bool,
+}
+
 /// `nasd drive`.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
@@ -275,9 +294,9 @@ pub enum DriveCommand {
         /// Where the drive will listen; default is the next free port of the cell.
         #[arg(long)]
         address: Option<SocketAddr>,
-        /// Bytes of its data cache.
-        #[arg(long, default_value = "256M", value_parser = parse_size)]
-        cache: u64,
+        /// Bytes of its data cache; default is as for one more drive of the cell's machine.
+        #[arg(long, value_parser = parse_size)]
+        cache: Option<u64>,
         /// Agree that everything on the device is lost.
         #[arg(long)]
         yes: bool,

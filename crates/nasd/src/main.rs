@@ -6,7 +6,9 @@ mod commands;
 mod descriptors;
 mod detach;
 mod drive_session;
+mod fsck;
 mod health;
+mod memory;
 mod metrics;
 mod notify;
 mod output;
@@ -41,8 +43,8 @@ fn main() -> ExitCode {
 /// Events go to standard error: the members' logs, or the terminal. `NASD_LOG` chooses what is
 /// told, `NASD_LOG=debug` most.
 fn start_log() {
-    let filter = EnvFilter::try_from_env("NASD_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,nasd=info,fuser=error"));
+    let filter =
+        EnvFilter::try_from_env("NASD_LOG").unwrap_or_else(|_| EnvFilter::new("warn,nasd=info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

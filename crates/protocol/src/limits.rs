@@ -11,6 +11,13 @@ pub const MAX_REGIONS: usize = 64;
 /// Most pieces that the regions of one read or write may expand to.
 pub const MAX_PIECES: usize = 4096;
 
+/// Most operations of one batch.
+pub const MAX_BATCH: usize = 1024;
+
+/// Most bytes of the arguments of a batch, and of its answer: with room for the rest of a head, also where
+/// they are encrypted.
+pub const MAX_BATCH_BYTES: usize = 63 << 10;
+
 /// Longest vendor, model or revision of a drive, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64;
 
@@ -52,7 +59,16 @@ pub const MAX_ENTRIES: usize = 1024;
 
 const _: () = assert!(MAX_VOLUMES * (MAX_NAME_BYTES + 16) < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_DRIVES * 48 < nasd_types::limits::MAX_HEAD_BYTES);
+/// Most locks, and most removed files, that a client claims or closes in one call.
+pub const MAX_CLAIMS: usize = 512;
+
+/// Most events of one answer.
+pub const MAX_EVENTS: usize = 1024;
+
+const _: () = assert!(MAX_CLAIMS * (56 + 20) < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_EVENTS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PIECES >= MAX_REGIONS);
 const _: () = assert!(MAX_REGIONS * 28 < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_AUDIT_RECORDS * 60 + 64 < nasd_types::limits::MAX_HEAD_BYTES);
+const _: () = assert!(MAX_BATCH_BYTES + 1024 <= nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_PARTITIONS * 40 < nasd_types::limits::MAX_HEAD_BYTES);

@@ -7,6 +7,7 @@
 mod bytes;
 mod drive;
 mod names;
+mod sessions;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,12 @@ use nasd_types::{Attributes, DriveId, Timestamp};
 pub use drive::{Counters, FakeDrive};
 
 use crate::ClerkError;
-use crate::backend::{Grant, Objects};
+use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
 use crate::wire::{Caller, FileHandle, ReadOutcome, Volume, Written};
 use names::Tree;
+use sessions::FakeSessions;
 
 /// Drives are numbered from here.
 const FIRST_DRIVE: u64 = 0xd0;
@@ -30,6 +32,7 @@ const FIRST_DRIVE: u64 = 0xd0;
 pub struct FakeCell {
     drives: Vec<FakeDrive>,
     tree: Mutex<Tree>,
+    sessions: FakeSessions,
     deadline: Duration,
     next_drive: AtomicUsize,
     next_capability: AtomicU64,
@@ -49,6 +52,7 @@ impl FakeCell {
         let cell = FakeCell {
             drives,
             tree: Mutex::default(),
+            sessions: FakeSessions::default(),
             deadline,
             next_drive: AtomicUsize::new(0),
             next_capability: AtomicU64::new(1),
@@ -68,8 +72,12 @@ impl FakeCell {
     /// If the cell does not answer.
     pub fn clerk(self: &Arc<Self>, settings: Settings) -> Clerk {
         let root = Arc::new(Caller::default());
-        Clerk::new(Arc::clone(self) as _, Arc::clone(self) as _, &root, settings)
-            .expect("a fake cell that runs")
+        let cell = Cell {
+            names: Arc::clone(self) as _,
+            objects: Arc::clone(self) as _,
+            sessions: Some(Arc::clone(self) as _),
+        };
+        Clerk::new(cell, &root, settings).expect("a fake cell that runs")
     }
 
     /// Drive number `index`.

@@ -110,15 +110,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a link away. Says whether the object must go.
+    /// Takes a link away. Says whether it was the last.
     fn drop_link(&mut self, handle: FileHandle) -> Result<bool, ClerkError> {
         let node = self.node_mut(handle)?;
         node.links = node.links.saturating_sub(1);
-        let gone = node.links == 0 || node.file_type == FileType::Directory;
-        if gone {
-            self.nodes.remove(&handle);
-        }
-        Ok(gone)
+        Ok(node.links == 0 || node.file_type == FileType::Directory)
     }
 
     fn is_below(&self, handle: FileHandle, ancestor: FileHandle) -> bool {
@@ -243,6 +239,23 @@ impl FakeCell {
         Ok(handle)
     }
 
+    /// A file has lost its last name: it goes, unless somebody may have it open.
+    fn without_name(&self, tree: &mut Tree, handle: FileHandle) -> Result<(), ClerkError> {
+        let is_directory = tree.node(handle)?.file_type == FileType::Directory;
+        if is_directory || self.is_unused(handle) {
+            tree.nodes.remove(&handle);
+            self.remove_object(handle)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody has a file without a name open any more.
+    pub(super) fn forget_file(&self, handle: FileHandle) {
+        self.tree().nodes.remove(&handle);
+        // A drive that is away keeps it.
+        let _ = self.remove_object(handle);
+    }
+
     fn remove_object(&self, handle: FileHandle) -> Result<(), ClerkError> {
         self.find(handle.drive)?.remove(handle.object).ok_or_else(away)
     }
@@ -365,7 +378,7 @@ impl Names for FakeCell {
         }
         tree.node_mut(dir)?.children.remove(name);
         if tree.drop_link(handle)? {
-            self.remove_object(handle)?;
+            self.without_name(&mut tree, handle)?;
         } else {
             let drive = self.find(handle.drive)?;
             drive.set(handle.object, None, None, now()).ok_or_else(away)?;
@@ -388,7 +401,7 @@ impl Names for FakeCell {
         parent.children.remove(name);
         parent.links -= 1;
         tree.drop_link(handle)?;
-        self.remove_object(handle)?;
+        self.without_name(&mut tree, handle)?;
         self.touch(dir)
     }
 
@@ -421,7 +434,7 @@ impl Names for FakeCell {
                     (false, false) => {}
                 }
                 if tree.drop_link(target)? {
-                    self.remove_object(target)?;
+                    self.without_name(&mut tree, target)?;
                 } else {
                     let drive = self.find(target.drive)?;
                     drive.set(target.object, None, None, now()).ok_or_else(away)?;

@@ -140,9 +140,10 @@ fn each_caller_has_his_own_rights() {
 }
 
 #[test]
-fn a_removed_file_is_stale() {
+fn without_a_session_a_removed_file_is_stale() {
     let cell = cell(1);
-    let (ours, theirs) = (cell.clerk(settings()), cell.clerk(settings()));
+    let alone = || Settings { session: false, ..settings() };
+    let (ours, theirs) = (cell.clerk(alone()), cell.clerk(alone()));
     let (file, handle) = new_file(&ours, "f");
     theirs.unlink(&root(), theirs.root(), &name("f")).unwrap();
     let stale = ClerkError::Manager(ManagerStatus::Stale);

@@ -7,6 +7,7 @@ mod model;
 mod names;
 mod pending_model;
 mod read_ahead;
+mod sessions;
 mod write_behind;
 
 use std::sync::Arc;

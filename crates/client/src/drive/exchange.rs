@@ -59,6 +59,8 @@ pub(super) struct Request<'a> {
     /// Whether bulk data belongs to the request (even if there are no bytes of it).
     carries_data: bool,
     results: ResultShape,
+    /// Whether it is not sent again once it may have been executed.
+    once: bool,
 }
 
 impl<'a> Request<'a> {
@@ -69,7 +71,13 @@ impl<'a> Request<'a> {
             data: &[],
             carries_data: false,
             results: ResultShape::Plain,
+            once: false,
         }
+    }
+
+    /// Not sent again once it may have been executed, if that is said.
+    pub(super) fn once(self, once: bool) -> Self {
+        Request { once, ..self }
     }
 
     /// With bulk data, whose length word ends the arguments.
@@ -92,6 +100,8 @@ pub(super) struct Answer<T> {
     pub(super) reply: T,
     /// Bytes of bulk data received.
     pub(super) data_length: usize,
+    /// Whether an earlier try, one without a reply, may have been executed.
+    pub(super) ran_before: bool,
 }
 
 /// A call that failed.
@@ -149,7 +159,7 @@ impl DriveClient {
         loop {
             let timeout = tries.begin();
             let error = match self.shared.attempt::<Op>(authority, request, into, timeout) {
-                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Ok(answer)) => return Ok(Answer { ran_before, ..answer }),
                 Ok(Err(Status::Busy)) => TransportError::Busy,
                 Ok(Err(status))
                     if status.needs_fresh_nonce() && fresh_nonces < MAX_FRESH_NONCES =>
@@ -164,6 +174,10 @@ impl DriveClient {
             };
             ran_before |= error.may_have_run();
             was_told_before |= error.is_unproved_answer();
+            if request.once && ran_before {
+                let error = tries.give_up(error, &self.shared.server, ran_before);
+                return failed(error, ran_before, was_told_before);
+            }
             if let Err(error) = tries.go_on_after(error, &self.shared.server, ran_before) {
                 return failed(error, ran_before, was_told_before);
             }
@@ -409,7 +423,7 @@ impl Shared {
         let mut input = Decoder::new(results);
         let result = decode_result::<Op::Reply, Status>(&mut input);
         match result.and_then(|result| input.finish().map(|()| result)) {
-            Ok(Ok(decoded)) => Ok(Answer { reply: decoded, data_length }),
+            Ok(Ok(decoded)) => Ok(Answer { reply: decoded, data_length, ran_before: false }),
             Ok(Err(status)) => Err(of_status(status)),
             Err(error) => Err(self.protocol_error(error.to_string())),
         }

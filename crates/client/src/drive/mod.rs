@@ -1,6 +1,7 @@
 //! One drive, as a client sees it.
 
 mod administration;
+mod batch;
 mod begun;
 mod connection;
 mod contents;
@@ -70,6 +71,9 @@ impl Default for ConnectOptions {
 ///   more, which shows only if somebody else changed the same in between;
 /// * `remove` of an object or a partition that an earlier try may have removed counts as done, and
 ///   so does making a partition that an earlier try may have made;
+/// * a `batch` that makes nothing is sent again as a whole, and what an earlier try may have removed
+///   counts as removed; one that makes objects is not sent again once it may have been executed
+///   ([`DriveClient::batch`]);
 /// * `create` and `fastcopy` may leave an object that nobody knows of. Whoever needs to be sure lists
 ///   the partition ([`DriveClient::objects`]) and removes what is not referred to.
 #[derive(Clone)]

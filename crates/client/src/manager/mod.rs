@@ -2,6 +2,7 @@
 
 mod calls;
 mod operations;
+mod sessions;
 
 use std::fmt;
 use std::sync::Arc;

@@ -12,9 +12,10 @@ use nasd_capability::{
 };
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
 use nasd_protocol::drive::{
-    AttributesReply, CreateArguments, Created, DriveInformation, FlushArguments, Flushed,
-    GetattrArguments, PROGRAM, Procedure, ReadArguments, ReadData, RemoveArguments,
-    RemovepartitionArguments, SetattrArguments, VERSION, WriteArguments, Written,
+    AttributesReply, BatchArguments, BatchDone, BatchOperation, BatchOutcome, Batched,
+    CreateArguments, Created, DriveInformation, FlushArguments, Flushed, GetattrArguments, PROGRAM,
+    Procedure, ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments,
+    SetattrArguments, VERSION, WriteArguments, Written,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Status, Verifier, encode_result};
 use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall, Reply};
@@ -353,6 +354,7 @@ impl State {
             }
             Procedure::Read => self.read(&decode(arguments), into),
             Procedure::Write => (encode(&self.write(&decode(arguments), call)), 0),
+            Procedure::Batch => (encode(&Ok(self.batch(&decode(arguments)))), 0),
             Procedure::Flush => (encode(&Ok(Flushed { instance: self.instance })), 0),
             _ => (encode(&Ok(())), 0),
         }
@@ -368,6 +370,32 @@ impl State {
 
     fn remove(&mut self, arguments: &RemoveArguments) -> Result<(), Status> {
         self.objects.remove(&arguments.name).map(drop).ok_or(Status::NoSuchObject)
+    }
+
+    fn batch(&mut self, arguments: &BatchArguments) -> Batched {
+        let partition = arguments.partition;
+        let name = |object| ObjectName { partition, object };
+        let operations = arguments.operations.iter();
+        let outcomes = operations.map(|operation| -> BatchOutcome {
+            let done = |object| BatchDone { object, attributes: None };
+            match operation {
+                BatchOperation::Create(initial) => {
+                    let create =
+                        CreateArguments { partition, durable: false, initial: initial.clone() };
+                    self.create(&create).map(|created| done(created.object))
+                }
+                BatchOperation::Remove(object) => {
+                    let remove = RemoveArguments { name: name(*object), durable: false };
+                    self.remove(&remove).map(|()| done(*object))
+                }
+                BatchOperation::Setattr(object, _) | BatchOperation::Getattr(object) => {
+                    let AttributesReply { attributes } = self.attributes(name(*object))?;
+                    Ok(BatchDone { object: *object, attributes: Some(attributes) })
+                }
+            }
+        });
+        let outcomes = outcomes.collect();
+        Batched { instance: self.instance, outcomes }
     }
 
     fn attributes(&self, name: ObjectName) -> Result<AttributesReply, Status> {
@@ -460,6 +488,10 @@ fn access(procedure: Procedure, arguments: &[u8]) -> (Target<'static>, Rights, O
         Procedure::Flush => {
             let flush: FlushArguments = decode(arguments);
             (Target::Object(flush.partition, flush.objects[0]), Rights::FLUSH, None)
+        }
+        Procedure::Batch => {
+            let batch: BatchArguments = decode(arguments);
+            (Target::Partition(batch.partition), Rights::empty(), None)
         }
         Procedure::Removepartition => {
             let remove: RemovepartitionArguments = decode(arguments);

@@ -19,7 +19,7 @@ mod tally;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_capability::KeyKind;
-use nasd_protocol::drive::{AuditArguments, AuditKind, AuditPage, AuditRecord};
+use nasd_protocol::drive::{AuditArguments, AuditKind, AuditPage, AuditRecord, Procedure};
 use nasd_store::{Store, StoreError};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{AuditId, ObjectId, PartitionId, SetAttributes, Timestamp};
@@ -89,6 +89,22 @@ impl AuditTrail {
         let status = results.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         let subject = if status == 0 { subject.after(results) } else { *subject };
         self.note(subject, status, proved, now);
+    }
+
+    /// Counts operations that were parts of one request and ended alike: `count` of them, on `object`, or on
+    /// several.
+    pub(crate) fn note_parts(
+        &self,
+        request: &Subject,
+        part: (Procedure, Option<ObjectId>, u32),
+        count: u64,
+        proved: bool,
+        now: Timestamp,
+    ) {
+        let (procedure, object, status) = part;
+        let subject = request.part(procedure, object);
+        let kind = Kind { subject, status: status as u16, proved };
+        self.tally.count_many(&kind, count, now);
     }
 
     /// Counts a request that had no authority, or none that could be checked.

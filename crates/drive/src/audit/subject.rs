@@ -28,6 +28,12 @@ impl Subject {
         Subject { audit_id, object, partition, procedure, key: credential.key.kind() }
     }
 
+    /// Of operations that are parts of this request: on `object`, or on several, which is told as 0.
+    pub(super) fn part(self, procedure: Procedure, object: Option<ObjectId>) -> Subject {
+        let object = object.unwrap_or(ObjectId(0));
+        Subject { procedure: procedure as u16, object, ..self }
+    }
+
     /// The same with the object that the request made, as its results tell, if it is of the kind that
     /// makes one. Of a copy that is the new object, which names its source in an attribute.
     pub(super) fn after(mut self, results: &[u8]) -> Subject {
@@ -72,6 +78,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         Procedure::Flush if word(4) == 1 => object_at(8),
         Procedure::Flush
         | Procedure::Create
+        // Its parts have records of their own.
+        | Procedure::Batch
         | Procedure::Createpartition
         | Procedure::Removepartition
         | Procedure::Resizepartition

@@ -103,8 +103,14 @@ impl Tally {
 
     /// Counts a request.
     pub(super) fn count(&self, kind: &Kind, now: Timestamp) {
+        self.count_many(kind, 1, now);
+    }
+
+    /// Counts so many.
+    pub(super) fn count_many(&self, kind: &Kind, requests: u64, now: Timestamp) {
         let shard = &self.shards[shard_of_thread()];
-        shard.lock().unwrap_or_else(PoisonError::into_inner).count(kind, now);
+        let count = Count { first: now, last: now, requests };
+        shard.lock().unwrap_or_else(PoisonError::into_inner).count(kind, count);
     }
 
     /// Takes what was counted.
@@ -132,12 +138,11 @@ impl Tally {
 }
 
 impl Shard {
-    fn count(&mut self, kind: &Kind, now: Timestamp) {
+    fn count(&mut self, kind: &Kind, count: Count) {
         let place = match self.counted.get(self.recent) {
             Some((recent, _)) if recent == kind => Some(self.recent),
             _ => self.places.get(kind).copied(),
         };
-        let count = Count { first: now, last: now, requests: 1 };
         if let Some(place) = place {
             self.recent = place;
             self.counted[place].1.merge(count);

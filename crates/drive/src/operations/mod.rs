@@ -1,6 +1,7 @@
 //! What a drive does, one file an operation.
 
 mod audit;
+mod batch;
 mod blocksrequired;
 mod control;
 mod create;
@@ -112,6 +113,7 @@ pub(crate) fn execute(
         Procedure::Setdrivekey => run::<wire::Setdrivekey>(drive, source),
         Procedure::Setdrive => run::<wire::Setdrive>(drive, source),
         Procedure::Audit => run::<wire::Audit>(drive, source),
+        Procedure::Batch => run::<wire::Batch>(drive, source),
     }
 }
 

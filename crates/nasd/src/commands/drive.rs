@@ -9,6 +9,7 @@ use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
 use crate::cell::{AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
 use crate::drive_session::DriveSession;
+use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_device::{DeviceError, FileDevice, FileOptions};
@@ -32,8 +33,10 @@ const GRACE: Duration = Duration::from_secs(10);
 pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
     match command {
         DriveCommand::Format { device, size, address, cache, yes } => {
-            let added = AddedDrive { device, size_bytes: size, address, cache_bytes: cache };
-            format(&Cell::open(cell)?, &added, yes)
+            let cell = Cell::open(cell)?;
+            let count = cell.config.drives.len() as u64 + 1;
+            let cache_bytes = cache.unwrap_or_else(|| default_cache_bytes(count));
+            format(&cell, &AddedDrive { device, size_bytes: size, address, cache_bytes }, yes)
         }
         DriveCommand::Serve(arguments) => serve(&arguments),
         DriveCommand::Set { drive, minimum_protection } => set(cell, &drive, &minimum_protection),

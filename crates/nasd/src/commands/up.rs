@@ -5,6 +5,7 @@ use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::UpArguments;
 use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, complete_cell, create_cell};
 use crate::detach::run_detached;
+use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
 use std::ffi::OsString;
@@ -102,11 +103,14 @@ fn open_or_create(
         )
         .into());
     }
+    let given = arguments.devices.len() as u64;
+    let count = if given == 0 { u64::from(arguments.drives) } else { given };
+    let cache_bytes = arguments.cache.unwrap_or_else(|| default_cache_bytes(count));
     let new = NewCell {
         drives: arguments.drives,
         devices: arguments.devices.clone(),
         size_bytes: arguments.size,
-        cache_bytes: arguments.cache,
+        cache_bytes,
         host: arguments.host,
         base_port: arguments.base_port,
         protection: arguments.protection.clone(),

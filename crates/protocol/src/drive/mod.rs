@@ -1,6 +1,7 @@
 //! The drive program: Tables 1-3 of CMU-CS-97-118, one file an operation (`specs/nasd.x`).
 
 pub mod audit;
+pub mod batch;
 pub mod blocksrequired;
 pub mod control;
 pub mod create;
@@ -31,6 +32,9 @@ use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 use crate::wire::message;
 
 pub use audit::{Audit, AuditArguments, AuditKind, AuditPage, AuditRecord};
+pub use batch::{
+    Batch, BatchArguments, BatchDone, BatchKind, BatchOperation, BatchOutcome, Batched,
+};
 pub use blocksrequired::{BlocksRequired, Blocksrequired, BlocksrequiredArguments};
 pub use control::{
     DriveControl, Extension, Medium, PartitionControl, PartitionState, PartitionSummary,
@@ -117,6 +121,8 @@ xdr_enum! {
         Audit = 22,
         /// Any of the others, encrypted.
         Private = 23,
+        /// Several creates, removes, setattrs and getattrs in one call.
+        Batch = 24,
     }
 }
 

@@ -1,11 +1,14 @@
 //! The file manager program, `nfs` personality, one file an operation (`specs/manager.x`).
 
+pub mod attach;
 pub mod cell_status;
 pub mod create;
 pub mod enroll;
+pub mod events;
 pub mod file;
 pub mod getattr;
 pub mod link;
+pub mod lock;
 pub mod lookup;
 pub mod mint;
 pub mod mkdir;
@@ -14,6 +17,7 @@ pub mod readdir;
 pub mod reload;
 pub mod rename;
 pub mod renew;
+pub mod repair;
 pub mod revoke;
 pub mod rmdir;
 pub mod rotate;
@@ -27,12 +31,20 @@ pub mod volumes;
 
 use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
+pub use attach::{
+    Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
+};
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};
+pub use events::{Event, Events, EventsArguments, EventsPage};
 pub use file::{File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
+pub use lock::{
+    HeldLock, InTheWay, Lock, LockAnswer, LockArguments, LockKind, LockMode, TestLock, Unlock,
+    UnlockArguments,
+};
 pub use lookup::{Lookup, LookupArguments};
 pub use mint::{Mint, MintArguments, Minted};
 pub use mkdir::{Mkdir, MkdirArguments};
@@ -41,6 +53,7 @@ pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use renew::{Renew, RenewArguments};
+pub use repair::{Repair, RepairAction, RepairArguments};
 pub use revoke::Revoke;
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
@@ -111,6 +124,22 @@ xdr_enum! {
         Volumeparts = 41,
         /// Read the cell's table of volumes anew.
         Reloadvolumes = 42,
+        /// Repair the name space in one place.
+        Repair = 43,
+        /// Begin a session.
+        Attach = 60,
+        /// End a session.
+        Detach = 61,
+        /// Be told what a client should know.
+        Events = 62,
+        /// Removed files are not open any more.
+        Closed = 63,
+        /// Take a lock.
+        Lock = 64,
+        /// Let go of locks.
+        Unlock = 65,
+        /// Who would be in the way of a lock.
+        TestLock = 66,
     }
 }
 

@@ -35,14 +35,22 @@ xdr_enum! {
         ReadOnly = 30,
         /// EMLINK: too many links.
         TooManyLinks = 31,
+        /// EDEADLK: to wait for the lock would be for ever.
+        Deadlock = 35,
         /// ENAMETOOLONG: the name is too long.
         NameTooLong = 36,
+        /// ENOLCK: no more locks.
+        NoLocks = 37,
         /// ENOTEMPTY: the directory is not empty.
         NotEmpty = 39,
         /// ESTALE: the handle names nothing any more.
         Stale = 116,
         /// A drive is away; try again.
         Unavailable = 500,
+        /// There is no such session, or no more: attach.
+        NoSession = 501,
+        /// Clients of the manager before this one may hold what is asked for; try again.
+        Grace = 502,
     }
 }
 
@@ -55,19 +63,21 @@ impl ManagerStatus {
                 | ManagerStatus::NoSpace
                 | ManagerStatus::ReadOnly
                 | ManagerStatus::Unavailable
+                | ManagerStatus::Grace
+                | ManagerStatus::NoLocks
         )
     }
 
     /// Whether the same request may pass later, with nothing changed by the caller.
     pub const fn is_transient(self) -> bool {
-        matches!(self, ManagerStatus::Unavailable)
+        matches!(self, ManagerStatus::Unavailable | ManagerStatus::Grace)
     }
 
     /// The error number for an application on Linux. `Unavailable` is EIO: whoever asks for it
     /// has given up trying again.
     pub const fn errno(self) -> i32 {
         match self {
-            ManagerStatus::Unavailable => EIO,
+            ManagerStatus::Unavailable | ManagerStatus::NoSession | ManagerStatus::Grace => EIO,
             other => other as i32,
         }
     }
@@ -89,10 +99,14 @@ impl fmt::Display for ManagerStatus {
             ManagerStatus::NoSpace => "no space is left; remove something or raise the quota",
             ManagerStatus::ReadOnly => "a drive stopped writing; see its log",
             ManagerStatus::TooManyLinks => "the file has as many names as it can",
+            ManagerStatus::Deadlock => "whoever holds the lock waits for this one",
+            ManagerStatus::NoLocks => "there are as many locks as can be; let go of some",
             ManagerStatus::NameTooLong => "the name is too long; names have at most 255 bytes",
             ManagerStatus::NotEmpty => "the directory is not empty",
             ManagerStatus::Stale => "the file is gone; look its name up again",
             ManagerStatus::Unavailable => "a drive is away; try again later",
+            ManagerStatus::NoSession => "the session has ended, and with it all locks; begin anew",
+            ManagerStatus::Grace => "the file manager has just started; try again soon",
         })
     }
 }

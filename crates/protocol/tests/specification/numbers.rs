@@ -8,9 +8,10 @@ use nasd_capability::{
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
 use nasd_protocol::drive::{
-    AuditKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
+    AuditKind, BatchKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey,
+    PartitionState,
 };
-use nasd_protocol::manager::{FileType, ManagerStatus, RenameFlags};
+use nasd_protocol::manager::{FileType, LockKind, LockMode, ManagerStatus, RenameFlags};
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
 
@@ -55,6 +56,8 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_REGIONS", limits::MAX_REGIONS as u64),
         ("NASD_MAX_PIECES", limits::MAX_PIECES as u64),
         ("NASD_MAX_FLUSH", limits::MAX_FLUSH_OBJECTS as u64),
+        ("NASD_MAX_BATCH", limits::MAX_BATCH as u64),
+        ("NASD_MAX_BATCH_BYTES", limits::MAX_BATCH_BYTES as u64),
         ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
         ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
@@ -87,6 +90,8 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
         ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
+        ("NASD_MAX_CLAIMS", limits::MAX_CLAIMS as u64),
+        ("NASD_MAX_EVENTS", limits::MAX_EVENTS as u64),
         ("NASD_MAX_TOKEN", limits::MAX_TOKEN_BYTES as u64),
         ("NASD_MAX_PUBLIC_KEY", limits::MAX_PUBLIC_KEY_BYTES as u64),
         ("NASD_MAX_CERTIFICATE", limits::MAX_CERTIFICATE_BYTES as u64),
@@ -127,6 +132,7 @@ fn other_enumerations_are_those_of_the_specification() {
     assert_eq!(enumeration(&spec, "nasd_medium"), numbered("NASD_MEDIUM", Medium::ALL, u32::from));
     for (name, numbers) in [
         ("nasd_partition_key", numbered("NASD_PARTITION", PartitionKey::ALL, u32::from)),
+        ("nasd_batch_kind", numbered("NASD_BATCH", BatchKind::ALL, u32::from)),
         ("nasd_audit_kind", numbered("NASD_AUDIT", AuditKind::ALL, u32::from)),
         ("nasd_partition_state", numbered("NASD_PARTITION", PartitionState::ALL, u32::from)),
     ] {
@@ -141,6 +147,16 @@ fn other_enumerations_are_those_of_the_specification() {
     let targets = [SeekTarget::Data, SeekTarget::Hole];
     let number = |target| target as u32;
     assert_eq!(enumeration(&spec, "nasd_seek_target"), numbered("NASD_SEEK", &targets, number));
+    for (name, numbers) in [
+        ("nasd_lock_kind", numbered("NASD_LOCK", LockKind::ALL, u32::from)),
+        ("nasd_lock_mode", numbered("NASD_LOCK", LockMode::ALL, u32::from)),
+    ] {
+        assert_eq!(enumeration(&spec, name), numbers);
+    }
+    let numbers =
+        |name| -> Vec<u64> { enumeration(&spec, name).iter().map(|(_, number)| *number).collect() };
+    assert_eq!(numbers("nasd_event_kind"), [1, 2, 3], "as the samples have them");
+    assert_eq!(numbers("nasd_lock_outcome"), [0, 1, 2], "as the samples have them");
     let shown = enumeration(&spec, "nasd_shown");
     assert_eq!(
         shown.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
@@ -148,7 +164,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 12, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 17, "one is not checked");
 }
 
 #[test]
@@ -225,9 +241,9 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
-        Setpartition Initialize Setdrivekey Setdrive Audit Private);
+        Setpartition Initialize Setdrivekey Setdrive Audit Private Batch);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
-        VolumeParts ReloadVolumes);
+        VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock);
 }

@@ -6,23 +6,25 @@ use nasd_capability::{
     SecretKey, Suite,
 };
 use nasd_protocol::drive::{
-    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BlocksRequired,
-    BlocksrequiredArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
-    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
-    PartitionKey, PartitionState, PartitionSummary, PunchArguments, ReadArguments, ReadData,
-    RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments,
-    SetattrArguments, SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments,
-    SetpartitionkeyArguments, Sought, WriteArguments, Written,
+    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments, BatchDone,
+    BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
+    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
+    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
+    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
+    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
+    Sealed, SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
-    CellStatus, CreateFileArguments, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
-    EnrollArguments, Enrolled, File, FileAttributes, FileHandle, FileType, IssuedCapability,
-    LinkArguments, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name,
-    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments,
+    AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments, DetachArguments,
+    DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event,
+    EventsArguments, EventsPage, File, FileAttributes, FileHandle, FileType, HeldLock, InTheWay,
+    IssuedCapability, LinkArguments, LockAnswer, LockArguments, LockKind, LockMode,
+    LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, Name, ReaddirArguments,
+    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments,
     RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SpaceInformation,
-    SymlinkArguments, UnlinkArguments, Volume, VolumeList, VolumePart, VolumePartList,
-    VolumeSummary, WorkingKeyState,
+    SymlinkArguments, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
+    VolumePartList, VolumeSummary, WorkingKeyState,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -86,6 +88,7 @@ pub fn all_samples() -> Vec<Sample> {
         administration(),
         drive_results(),
         manager_arguments(),
+        session_samples(),
         manager_results(),
     ]
     .into_iter()
@@ -256,7 +259,25 @@ fn drive_arguments() -> Vec<Sample> {
         message("nasd_read_arguments", &ReadArguments { name, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
+        message("nasd_batch_arguments", &batch(partition)),
     ]
+}
+
+fn batch(partition: PartitionId) -> BatchArguments {
+    let operations = vec![
+        BatchOperation::Create(set_attributes()),
+        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Remove(ObjectId(n("removed"))),
+        BatchOperation::Setattr(ObjectId(n("object")), set_attributes()),
+        BatchOperation::Getattr(ObjectId(n("asked"))),
+    ];
+    BatchArguments { partition, durable: true, with_attributes: false, operations }
+}
+
+fn batched() -> Batched {
+    let done = |attributes| Ok(BatchDone { object: ObjectId(n("object")), attributes });
+    let outcomes = vec![done(Some(attributes())), Err(Status::NoSuchObject), done(None)];
+    Batched { instance: n("instance"), outcomes }
 }
 
 /// Arguments of operations on partitions and on the drive.
@@ -438,6 +459,8 @@ fn drive_results() -> Vec<Sample> {
         result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
         result::<_, Status>("nasd_audit_result", &Ok(audit_page())),
         result::<_, Status>("nasd_flush_result", &Ok(Flushed { instance: n("instance") })),
+        result::<_, Status>("nasd_batch_result", &Ok(batched())),
+        result::<Batched, _>("nasd_batch_result", &Err(Status::TooLarge)),
         message("nasd_drive_control", &drive_control()),
         message("nasd_partition_control", &control),
     ]
@@ -517,6 +540,13 @@ fn manager_arguments() -> Vec<Sample> {
         lifetime: n("lifetime"),
         sealed: true,
     };
+    let repair = RepairArguments {
+        file: handle(),
+        action: RepairAction::SetLinks,
+        directory,
+        name: name("n"),
+        links: n32("links"),
+    };
     let enroll = EnrollArguments { secret: vec![1; 16], public_key: vec![4; 65] };
     let readdir =
         ReaddirArguments { directory, cookie: n("cookie"), max_entries: n32("max_entries") };
@@ -538,6 +568,64 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),
         message("nasd_mint_arguments", &mint),
+        message("nasd_repair_arguments", &repair),
+    ]
+}
+
+fn held_lock() -> HeldLock {
+    HeldLock {
+        file: handle(),
+        kind: LockKind::Flock,
+        owner: n("owner"),
+        first: n("first"),
+        last: n("last"),
+        mode: LockMode::Exclusive,
+        process: n32("process"),
+    }
+}
+
+fn session_samples() -> Vec<Sample> {
+    let client = n("client");
+    let attach = AttachArguments { client, locks: vec![held_lock(); 2], open: vec![handle(); 3] };
+    let closed = ClosedArguments { client, files: vec![handle(); 2] };
+    let events = EventsArguments { client, seen: n("seen"), open: vec![handle()], wait: true };
+    let lock = LockArguments { client, lock: held_lock(), wait: true };
+    let unlock = UnlockArguments {
+        client,
+        file: handle(),
+        kind: LockKind::Posix,
+        owner: n("owner"),
+        first: n("first"),
+        last: n("last"),
+        only_waiting: true,
+    };
+    let attached =
+        Attached { instance: n("instance"), lease: n("lease"), lost: vec![n32("lost"); 2] };
+    let page = EventsPage {
+        first: n("first"),
+        events: vec![
+            Event::Removed(handle()),
+            Event::LockFree(handle(), LockKind::Posix),
+            Event::DirectoryChanged(handle()),
+        ],
+    };
+    let answer = |answer| result::<_, ManagerStatus>("nasd_lock_result", &Ok(answer));
+    let in_the_way =
+        |lock| result::<_, ManagerStatus>("nasd_test_lock_result", &Ok(InTheWay(lock)));
+    vec![
+        message("nasd_attach_arguments", &attach),
+        message("nasd_detach_arguments", &DetachArguments { client }),
+        message("nasd_closed_arguments", &closed),
+        message("nasd_events_arguments", &events),
+        message("nasd_lock_arguments", &lock),
+        message("nasd_unlock_arguments", &unlock),
+        result::<_, ManagerStatus>("nasd_attach_result", &Ok(attached)),
+        result::<_, ManagerStatus>("nasd_events_result", &Ok(page)),
+        answer(LockAnswer::Granted),
+        answer(LockAnswer::Denied(held_lock())),
+        answer(LockAnswer::Queued(held_lock())),
+        in_the_way(None),
+        in_the_way(Some(held_lock())),
     ]
 }
 

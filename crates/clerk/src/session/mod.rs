@@ -1,0 +1,131 @@
+//! The clerk's session with the file manager: locks that hold between clients, and removed files
+//! that stay while they are open (`docs/decisions/0010-sessions-and-leases.md`).
+//!
+//! One thread keeps the session alive, deals with what the manager tells, and begins the session
+//! anew, with everything that is held, when the manager was started anew.
+
+mod locks;
+mod thread;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nasd_protocol::range_locks::RangeLocks;
+
+use crate::backend::Sessions;
+use crate::core::Core;
+use crate::wire::{FileHandle, LockKind};
+
+pub use locks::{LockRequest, LockWait};
+
+/// A file's locks of one kind.
+type LockedFile = (FileHandle, LockKind);
+
+/// The session of one clerk.
+pub(crate) struct Session {
+    backend: Arc<dyn Sessions>,
+    /// The number that was drawn for it.
+    client: u64,
+    state: Mutex<State>,
+    /// Something in the state has changed.
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What this clerk holds, as the manager knows it.
+    held: HashMap<LockedFile, RangeLocks>,
+    /// Locks that were held, and are another's now or may be.
+    lost: HashSet<(LockedFile, u64)>,
+    /// How often the manager has said that a lock may be had, where somebody waits for one.
+    freed: HashMap<LockedFile, u64>,
+    /// How many wait for a lock, or are about to.
+    waiting: HashMap<LockedFile, usize>,
+    /// Removed files that are open here.
+    removed: HashSet<FileHandle>,
+    /// The present attachment, if there is one.
+    attached: Option<Attachment>,
+    closing: bool,
+}
+
+/// What the manager knows of this session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attachment {
+    /// Which start of the manager it is with.
+    instance: u64,
+    lease: Duration,
+    /// Until then nobody else can have been given what is held here.
+    good_until: Instant,
+}
+
+impl Session {
+    /// Begins a session; where the manager is away, as soon as it is back.
+    pub(crate) fn start(
+        backend: Arc<dyn Sessions>,
+        client: u64,
+        core: &Arc<Core>,
+    ) -> io::Result<Arc<Session>> {
+        let session = Arc::new(Session {
+            backend,
+            client,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        // From now on files that are opened stay.
+        if let Err(error) = session.attach() {
+            tracing::info!(%error, "no session with the file manager yet");
+        }
+        let thread = thread::start(Arc::clone(&session), Arc::downgrade(core))?;
+        *session.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(session)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change of the state, for `most` at most.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Ends the session and its thread.
+    pub(crate) fn close(&self) {
+        self.state().closing = true;
+        self.changed.notify_all();
+        // The call that waits for events ends by this, too.
+        if let Err(error) = self.backend.detach(self.client) {
+            tracing::debug!(%error, "the session ends by itself");
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the session failed");
+        }
+    }
+
+    /// Of the removed files that are kept for this clerk, those that it has not open any more.
+    fn take_closed(&self, core: &Weak<Core>) -> Vec<FileHandle> {
+        let mut state = self.state();
+        let is_open =
+            |file: &FileHandle| core.upgrade().is_some_and(|core| core.open_file(*file).is_some());
+        let closed: Vec<FileHandle> =
+            state.removed.iter().filter(|file| !is_open(file)).copied().collect();
+        closed.iter().for_each(|file| {
+            state.removed.remove(file);
+        });
+        closed
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("client", &self.client).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! The thread that keeps a session alive.
+
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Attachment, Session};
+use crate::ClerkError;
+use crate::core::Core;
+use crate::wire::{
+    AttachArguments, ClosedArguments, Event, EventsArguments, FileHandle, HeldLock, MAX_CLAIMS,
+    ManagerStatus,
+};
+
+/// Between two attempts to reach the manager.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Starts the thread; it ends when the session is closed.
+pub(super) fn start(session: Arc<Session>, core: Weak<Core>) -> std::io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("nasd-session".into()).spawn(move || run(&session, &core))
+}
+
+fn run(session: &Session, core: &Weak<Core>) {
+    let mut seen = 0;
+    let mut open = Vec::new();
+    while !session.state().closing {
+        if session.state().attached.is_none() {
+            (seen, open) = (0, Vec::new());
+            if let Err(error) = session.attach() {
+                tracing::debug!(%error, "no session yet");
+                session.pause();
+                continue;
+            }
+        }
+        session.report_closed(core);
+        let asked = Instant::now();
+        let arguments = EventsArguments { client: session.client, seen, open, wait: true };
+        let outcome = session.backend.events(&arguments);
+        open = Vec::new();
+        match outcome {
+            Ok(page) => {
+                seen = page.first + page.events.len() as u64 - 1;
+                session.is_alive(asked);
+                open = session.deal_with(&page.events, core);
+            }
+            Err(ClerkError::Manager(ManagerStatus::NoSession)) => session.is_detached(),
+            Err(error) => {
+                open = arguments.open;
+                tracing::debug!(%error, "the session is not heard of");
+                session.pause();
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Waits before another attempt, unless the session is closed.
+    fn pause(&self) {
+        let state = self.state();
+        if !state.closing {
+            drop(self.wait(state, PAUSE));
+        }
+    }
+
+    /// Begins the session, or goes on with it at another manager, with all that is held.
+    pub(super) fn attach(&self) -> Result<(), ClerkError> {
+        let asked = Instant::now();
+        // Nothing is given back meanwhile: what is claimed is what is held in the end.
+        let mut state = self.state();
+        let mut locks = Vec::new();
+        for ((file, kind), held) in &state.held {
+            locks.extend(held.iter().map(|lock| HeldLock {
+                file: *file,
+                kind: *kind,
+                owner: lock.owner.owner,
+                first: lock.range.first,
+                last: lock.range.last,
+                mode: lock.mode,
+                process: lock.process,
+            }));
+        }
+        let unclaimed = locks.split_off(locks.len().min(MAX_CLAIMS));
+        let open: Vec<FileHandle> = state.removed.iter().copied().take(MAX_CLAIMS).collect();
+        let arguments = AttachArguments { client: self.client, locks, open };
+        let attached = self.backend.attach(&arguments)?;
+        let lost = attached.lost.iter().filter_map(|place| arguments.locks.get(*place as usize));
+        let lost: Vec<HeldLock> = lost.chain(&unclaimed).copied().collect();
+        for lock in lost {
+            state.lose(&lock);
+        }
+        let lease = Duration::from_nanos(attached.lease);
+        let good_until = asked + lease;
+        state.attached = Some(Attachment { instance: attached.instance, lease, good_until });
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn is_alive(&self, asked: Instant) {
+        if let Some(attached) = &mut self.state().attached {
+            attached.good_until = asked + attached.lease;
+        }
+    }
+
+    /// The manager does not know the session, or not any more.
+    fn is_detached(&self) {
+        self.state().attached = None;
+        self.changed.notify_all();
+    }
+
+    /// Deals with events; of the removed files, those that are open here.
+    fn deal_with(&self, events: &[Event], core: &Weak<Core>) -> Vec<FileHandle> {
+        let mut open = Vec::new();
+        let mut state = self.state();
+        for event in events {
+            match *event {
+                Event::Removed(file) => {
+                    let is_open = core.upgrade().is_some_and(|core| core.open_file(file).is_some());
+                    if is_open {
+                        state.removed.insert(file);
+                        open.push(file);
+                    }
+                }
+                Event::LockFree(file, kind) => {
+                    // Whoever does not wait any more has removed his entry.
+                    if let Some(count) = state.freed.get_mut(&(file, kind)) {
+                        *count += 1;
+                    }
+                }
+                // Nothing is believed without asking yet.
+                Event::DirectoryChanged(_) => {}
+            }
+        }
+        drop(state);
+        if !events.is_empty() {
+            self.changed.notify_all();
+        }
+        open
+    }
+
+    /// Tells the manager which removed files need not be kept for this clerk any more.
+    fn report_closed(&self, core: &Weak<Core>) {
+        let closed = self.take_closed(core);
+        for files in closed.chunks(MAX_CLAIMS) {
+            let arguments = ClosedArguments { client: self.client, files: files.to_vec() };
+            if let Err(error) = self.backend.closed(&arguments) {
+                // They are asked about again with the next attachment, or go with the session.
+                tracing::debug!(%error, "removed files stay for a while");
+                self.state().removed.extend(files);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The session calls of the file manager: what a client holds, and what it should know.
+
+use nasd_protocol::manager::{
+    Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments, Events,
+    EventsArguments, EventsPage, HeldLock, InTheWay, Lock, LockAnswer, LockArguments, TestLock,
+    Unlock, UnlockArguments,
+};
+
+use super::calls::Repeated;
+use super::{Caller, ManagerClient};
+use crate::ClientError;
+
+/// A session belongs to the client's certificate, whoever the caller is. All of these can be done
+/// twice: whoever has a lock gets it again.
+impl ManagerClient {
+    /// Begins a session, or goes on with it at a manager that was started anew.
+    pub fn attach(
+        &self,
+        caller: &Caller,
+        arguments: &AttachArguments,
+    ) -> Result<Attached, ClientError> {
+        self.call::<Attach>(caller, arguments, Repeated::Harmless)
+    }
+
+    /// Ends a session, and with it all that it holds.
+    pub fn detach(&self, caller: &Caller, client: u64) -> Result<(), ClientError> {
+        self.call::<Detach>(caller, &DetachArguments { client }, Repeated::Harmless)
+    }
+
+    /// Tells what was dealt with, and waits for what is next, for a third of the lease at most. It
+    /// should go over a connection of its own.
+    pub fn events(
+        &self,
+        caller: &Caller,
+        arguments: &EventsArguments,
+    ) -> Result<EventsPage, ClientError> {
+        self.call::<Events>(caller, arguments, Repeated::Harmless)
+    }
+
+    /// Tells that removed files are not open any more.
+    pub fn closed(&self, caller: &Caller, arguments: &ClosedArguments) -> Result<(), ClientError> {
+        self.call::<Closed>(caller, arguments, Repeated::Harmless)
+    }
+
+    /// Takes a lock, or learns who has it.
+    pub fn lock(
+        &self,
+        caller: &Caller,
+        arguments: &LockArguments,
+    ) -> Result<LockAnswer, ClientError> {
+        self.call::<Lock>(caller, arguments, Repeated::Harmless)
+    }
+
+    /// Lets go of an owner's locks on some bytes, and of waiting for them.
+    pub fn unlock(&self, caller: &Caller, arguments: &UnlockArguments) -> Result<(), ClientError> {
+        self.call::<Unlock>(caller, arguments, Repeated::Harmless)
+    }
+
+    /// Who would be in the way of a lock.
+    pub fn test_lock(
+        &self,
+        caller: &Caller,
+        arguments: &LockArguments,
+    ) -> Result<Option<HeldLock>, ClientError> {
+        let InTheWay(other) = self.call::<TestLock>(caller, arguments, Repeated::Harmless)?;
+        Ok(other)
+    }
+}

@@ -1,0 +1,165 @@
+//! The session calls of the program: from what is on the wire to what [`crate::sessions`] means, and
+//! back.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nasd_protocol::manager::{
+    AttachArguments, Attached, ClosedArguments, EventsArguments, EventsPage, HeldLock, InTheWay,
+    LockAnswer, LockArguments, LockKind, ManagerStatus, UnlockArguments,
+};
+use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
+
+use crate::namespace::Outcome;
+use crate::sessions::hub::SessionHub;
+use crate::sessions::locks::{self, LockedFile};
+use crate::sessions::{Claims, SessionError};
+
+/// All sessions of a manager, as its clients meet them.
+#[derive(Debug)]
+pub(crate) struct SessionService {
+    hub: Arc<SessionHub>,
+    /// Which start of the manager this is.
+    instance: u64,
+}
+
+/// The sessions of one member of the cell.
+pub(crate) struct SessionsOf<'a> {
+    service: &'a SessionService,
+    member: String,
+}
+
+impl SessionService {
+    pub(crate) fn new(hub: SessionHub) -> SessionService {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // It has to differ from that of the manager before.
+        SessionService { hub: Arc::new(hub), instance: now.as_nanos() as u64 }
+    }
+
+    pub(crate) const fn hub(&self) -> &Arc<SessionHub> {
+        &self.hub
+    }
+
+    pub(crate) const fn of(&self, member: String) -> SessionsOf<'_> {
+        SessionsOf { service: self, member }
+    }
+}
+
+fn status(error: SessionError) -> ManagerStatus {
+    match error {
+        SessionError::Gone => ManagerStatus::NoSession,
+        SessionError::NotYours => ManagerStatus::Permission,
+        SessionError::TooMany => ManagerStatus::NoLocks,
+        SessionError::Grace => ManagerStatus::Grace,
+    }
+}
+
+/// A lock as the tables have it; nothing for a range that ends before it begins.
+fn inward(client: u64, lock: &HeldLock) -> Outcome<(LockedFile, RangeLock)> {
+    let owner = LockOwner { client, owner: lock.owner };
+    let range = range_of(lock.kind, lock.first, lock.last)?;
+    let held = RangeLock { owner, range, mode: lock.mode, process: lock.process };
+    Ok(((lock.file, lock.kind), held))
+}
+
+/// flock is always about all of the file.
+fn range_of(kind: LockKind, first: u64, last: u64) -> Outcome<LockRange> {
+    match kind {
+        LockKind::Flock => Ok(LockRange::ALL),
+        LockKind::Posix => LockRange::new(first, last).ok_or(ManagerStatus::Invalid),
+    }
+}
+
+fn outward((file, kind): LockedFile, lock: &RangeLock) -> HeldLock {
+    HeldLock {
+        file,
+        kind,
+        owner: lock.owner.owner,
+        first: lock.range.first,
+        last: lock.range.last,
+        mode: lock.mode,
+        process: lock.process,
+    }
+}
+
+impl SessionsOf<'_> {
+    fn hub(&self) -> &SessionHub {
+        &self.service.hub
+    }
+
+    /// Begins a session, or goes on with it.
+    pub(crate) fn attach(&self, arguments: &AttachArguments) -> Outcome<Attached> {
+        let locks: Outcome<Vec<_>> =
+            arguments.locks.iter().map(|lock| inward(arguments.client, lock)).collect();
+        let claims = Claims { locks: locks?, open: arguments.open.clone() };
+        let attach = |sessions: &mut crate::sessions::Sessions, now| {
+            sessions.attach(arguments.client, &self.member, &claims, now)
+        };
+        let attached = self.hub().with(attach).map_err(status)?;
+        Ok(Attached {
+            instance: self.service.instance,
+            // Far below 2^64 nanoseconds.
+            lease: self.hub().lease().as_nanos() as u64,
+            lost: attached.lost,
+        })
+    }
+
+    /// Ends a session.
+    pub(crate) fn detach(&self, client: u64) -> Outcome<()> {
+        self.hub().with(|sessions, _| sessions.detach(client, &self.member)).map_err(status)
+    }
+
+    /// What the client has dealt with, and what it should know next.
+    pub(crate) fn events(&self, arguments: &EventsArguments) -> Outcome<EventsPage> {
+        let EventsArguments { client, seen, ref open, wait } = *arguments;
+        let acknowledged = self
+            .hub()
+            .with(|sessions, now| sessions.acknowledge(client, &self.member, seen, open, now));
+        acknowledged.map_err(status)?;
+        let next = match wait {
+            true => self.hub().wait_for_events(client, &self.member),
+            false => self.hub().with(|sessions, _| sessions.next_events(client, &self.member)),
+        };
+        let (first, events) = next.map_err(status)?;
+        Ok(EventsPage { first, events })
+    }
+
+    /// Removed files are not open any more.
+    pub(crate) fn closed(&self, arguments: &ClosedArguments) -> Outcome<()> {
+        let ClosedArguments { client, ref files } = *arguments;
+        self.hub().with(|sessions, _| sessions.close(client, &self.member, files)).map_err(status)
+    }
+
+    /// Takes a lock, or tells who has it.
+    pub(crate) fn lock(&self, arguments: &LockArguments) -> Outcome<LockAnswer> {
+        let (file, wanted) = inward(arguments.client, &arguments.lock)?;
+        let lock = |sessions: &mut crate::sessions::Sessions, now| {
+            sessions.lock(&self.member, file, wanted, arguments.wait, now)
+        };
+        match self.hub().with(lock).map_err(status)? {
+            locks::LockAnswer::Granted => Ok(LockAnswer::Granted),
+            locks::LockAnswer::Denied(other) => Ok(LockAnswer::Denied(outward(file, &other))),
+            locks::LockAnswer::Queued(other) => Ok(LockAnswer::Queued(outward(file, &other))),
+            locks::LockAnswer::Deadlock => Err(ManagerStatus::Deadlock),
+            locks::LockAnswer::TooMany => Err(ManagerStatus::NoLocks),
+        }
+    }
+
+    /// Lets go of locks, and of waiting for them.
+    pub(crate) fn unlock(&self, arguments: &UnlockArguments) -> Outcome<()> {
+        let UnlockArguments { client, file, kind, owner, first, last, only_waiting } = *arguments;
+        let range = range_of(kind, first, last)?;
+        let owner = LockOwner { client, owner };
+        let unlock = |sessions: &mut crate::sessions::Sessions, _| {
+            sessions.unlock(&self.member, (file, kind), owner, range, only_waiting)
+        };
+        self.hub().with(unlock).map_err(status)
+    }
+
+    /// Who would be in the way of a lock.
+    pub(crate) fn test_lock(&self, arguments: &LockArguments) -> Outcome<InTheWay> {
+        let (file, wanted) = inward(arguments.client, &arguments.lock)?;
+        let found = self.hub().with(|sessions, now| sessions.test_lock(file, &wanted, now));
+        Ok(InTheWay(found.map_err(status)?.map(|other| outward(file, &other))))
+    }
+}

@@ -1,0 +1,425 @@
+//! Clients' sessions: locks, directory leases, files that are open without a name, and what each
+//! client is to be told (`docs/decisions/0010-sessions-and-leases.md`).
+//!
+//! [`Sessions`] is pure: the time is an argument. [`hub`] makes it what threads wait at.
+
+pub mod events;
+pub mod hub;
+pub mod leases;
+pub mod locks;
+pub mod orphans;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use nasd_protocol::manager::{Event, FileHandle};
+
+use events::Events;
+use leases::DirectoryLeases;
+use locks::{LockAnswer, LockTable, LockedFile, Wakeups};
+use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
+use orphans::Orphans;
+
+/// Sessions at most.
+pub const MAX_SESSIONS: usize = 1 << 16;
+
+/// Events of one answer at most.
+pub const MAX_EVENTS: usize = 1024;
+
+/// Times of a manager's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionTimes {
+    /// A client that is not heard of for so long is gone.
+    pub lease: Duration,
+}
+
+impl Default for SessionTimes {
+    fn default() -> Self {
+        SessionTimes { lease: Duration::from_secs(6) }
+    }
+}
+
+/// Why a session's request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionError {
+    /// There is no such session, or no more: attach, and what was held is lost.
+    Gone,
+    /// The number is another member's.
+    NotYours,
+    /// There are as many sessions as can be.
+    TooMany,
+    /// Clients of an earlier manager may hold what is asked for: ask again soon.
+    Grace,
+}
+
+/// What a client that comes back says it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Locks.
+    pub locks: Vec<(LockedFile, RangeLock)>,
+    /// Removed files that it has open.
+    pub open: Vec<FileHandle>,
+}
+
+/// How an attachment went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// Which of the claimed locks, by their place, the client does not hold.
+    pub lost: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// The certificate that the session came with.
+    member: String,
+    heard: Duration,
+    events: Events,
+}
+
+/// All sessions of one manager.
+#[derive(Debug)]
+pub struct Sessions {
+    times: SessionTimes,
+    clients: HashMap<u64, Client>,
+    locks: LockTable,
+    leases: DirectoryLeases,
+    orphans: Orphans,
+    /// Clients of the manager before this one that have not come back yet.
+    awaited: HashSet<u64>,
+    /// They are not waited for longer than that.
+    grace_ends: Duration,
+}
+
+/// A change of a directory that others must be told of: their clients, and the events' numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recall(Vec<(u64, u64)>);
+
+impl Sessions {
+    /// After an earlier manager that had these clients, which must come back within the lease.
+    pub fn new(times: SessionTimes, earlier: HashSet<u64>, now: Duration) -> Sessions {
+        Sessions {
+            times,
+            clients: HashMap::new(),
+            locks: LockTable::default(),
+            leases: DirectoryLeases::default(),
+            orphans: Orphans::default(),
+            grace_ends: now + times.lease,
+            awaited: earlier,
+        }
+    }
+
+    /// Whether clients of an earlier manager may still come back.
+    pub fn is_grace(&self, now: Duration) -> bool {
+        !self.awaited.is_empty() && now < self.grace_ends
+    }
+
+    /// Begins a session, or goes on with it: what the client claims of an earlier manager's time is
+    /// its own if that time is not over.
+    ///
+    /// # Errors
+    /// `NotYours`, `TooMany`.
+    pub fn attach(
+        &mut self,
+        client: u64,
+        member: &str,
+        claims: &Claims,
+        now: Duration,
+    ) -> Result<Attached, SessionError> {
+        if client == 0 || self.clients.get(&client).is_some_and(|known| known.member != member) {
+            return Err(SessionError::NotYours);
+        }
+        if self.clients.len() >= MAX_SESSIONS && !self.clients.contains_key(&client) {
+            return Err(SessionError::TooMany);
+        }
+        // Whoever attaches anew has nothing but what it claims.
+        if self.clients.contains_key(&client) {
+            self.remove(client);
+        }
+        let is_awaited = self.awaited.contains(&client) && self.is_grace(now);
+        let events = Events::default();
+        self.clients.insert(client, Client { member: member.to_owned(), heard: now, events });
+        let mut attached = Attached::default();
+        for (place, (file, lock)) in claims.locks.iter().enumerate() {
+            let is_own = lock.owner.client == client;
+            let held = is_awaited
+                && is_own
+                && self.locks.lock(*file, *lock, false).0 == LockAnswer::Granted;
+            if !held {
+                attached.lost.push(place as u32);
+            }
+        }
+        for file in &claims.open {
+            self.orphans.answer(client, *file, true);
+        }
+        if self.awaited.remove(&client) {
+            self.orphans.settle(client);
+        }
+        Ok(attached)
+    }
+
+    /// Ends a session in good order.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`.
+    pub fn detach(&mut self, client: u64, member: &str) -> Result<(), SessionError> {
+        self.require(client, member)?;
+        self.remove(client);
+        Ok(())
+    }
+
+    /// The client is alive, has dealt with what it was told up to `seen`, and has those of the
+    /// removed files that it was told of open which are in `open`.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`.
+    pub fn acknowledge(
+        &mut self,
+        client: u64,
+        member: &str,
+        seen: u64,
+        open: &[FileHandle],
+        now: Duration,
+    ) -> Result<(), SessionError> {
+        let done = {
+            let known = self.require(client, member)?;
+            known.heard = now;
+            known.events.acknowledge(seen)
+        };
+        let open: HashSet<FileHandle> = open.iter().copied().collect();
+        for event in done {
+            if let Event::Removed(file) = event {
+                self.orphans.answer(client, file, open.contains(&file));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the client is to be told next: the number of the first event, and the events.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`.
+    pub fn next_events(
+        &mut self,
+        client: u64,
+        member: &str,
+    ) -> Result<(u64, Vec<Event>), SessionError> {
+        Ok(self.require(client, member)?.events.next(MAX_EVENTS))
+    }
+
+    /// A client asks for a lock, as [`LockTable::lock`].
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn lock(
+        &mut self,
+        member: &str,
+        file: LockedFile,
+        wanted: RangeLock,
+        wait: bool,
+        now: Duration,
+    ) -> Result<LockAnswer, SessionError> {
+        self.require(wanted.owner.client, member)?;
+        if self.is_grace(now) {
+            return Err(SessionError::Grace);
+        }
+        let (answer, wakeups) = self.locks.lock(file, wanted, wait);
+        self.wake(wakeups);
+        Ok(answer)
+    }
+
+    /// Who is in the way of such a lock.
+    ///
+    /// # Errors
+    /// `Grace`.
+    pub fn test_lock(
+        &self,
+        file: LockedFile,
+        wanted: &RangeLock,
+        now: Duration,
+    ) -> Result<Option<RangeLock>, SessionError> {
+        if self.is_grace(now) {
+            return Err(SessionError::Grace);
+        }
+        Ok(self.locks.test(file, wanted))
+    }
+
+    /// A client lets go of locks and of waiting for them; with `only_waiting` of that alone.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`.
+    pub fn unlock(
+        &mut self,
+        member: &str,
+        file: LockedFile,
+        owner: LockOwner,
+        range: LockRange,
+        only_waiting: bool,
+    ) -> Result<(), SessionError> {
+        self.require(owner.client, member)?;
+        let wakeups = match only_waiting {
+            true => self.locks.stop_waiting(file, owner, range),
+            false => self.locks.unlock(file, owner, range),
+        };
+        self.wake(wakeups);
+        Ok(())
+    }
+
+    /// Whether the client may believe from now on what it is told of a directory.
+    pub fn lease(&mut self, client: u64, directory: FileHandle, now: Duration) -> bool {
+        if !self.clients.contains_key(&client) {
+            return false;
+        }
+        let (granted, ended) = self.leases.grant(client, directory, now);
+        for (other, directory) in ended {
+            self.tell(other, Event::DirectoryChanged(directory));
+        }
+        granted
+    }
+
+    /// A client (0: one without a session) is about to change a directory: the leases of the others
+    /// end. It is done when [`Sessions::is_recalled`].
+    ///
+    /// # Errors
+    /// `Grace`.
+    pub fn recall(
+        &mut self,
+        client: u64,
+        directory: FileHandle,
+        now: Duration,
+    ) -> Result<Recall, SessionError> {
+        if self.is_grace(now) {
+            return Err(SessionError::Grace);
+        }
+        let holders = self.leases.change(client, directory, now);
+        let told = holders.into_iter().filter_map(|holder| {
+            let number = self.tell(holder, Event::DirectoryChanged(directory))?;
+            Some((holder, number))
+        });
+        Ok(Recall(told.collect()))
+    }
+
+    /// Whether all whose leases were recalled have dealt with it, or are gone.
+    pub fn is_recalled(&self, recall: &Recall) -> bool {
+        recall.0.iter().all(|(client, number)| {
+            self.clients.get(client).is_none_or(|client| client.events.is_done(*number))
+        })
+    }
+
+    /// A file has lost its last name. `closed_at` is a client that says it does not have it open.
+    pub fn removed(&mut self, file: FileHandle, closed_at: u64) {
+        let asked: HashSet<u64> =
+            self.clients.keys().copied().filter(|client| *client != closed_at).collect();
+        for client in &asked {
+            self.tell(*client, Event::Removed(file));
+        }
+        // Those who have not come back yet will say.
+        let asked = asked.into_iter().chain(self.awaited.iter().copied()).collect();
+        self.orphans.add(file, asked);
+    }
+
+    /// An orphan that an earlier manager has left: its clients say, when they come back, whether
+    /// they have it open.
+    pub fn adopt_orphan(&mut self, file: FileHandle) {
+        self.orphans.add(file, self.awaited.clone());
+    }
+
+    /// A client has closed removed files.
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`.
+    pub fn close(
+        &mut self,
+        client: u64,
+        member: &str,
+        files: &[FileHandle],
+    ) -> Result<(), SessionError> {
+        self.require(client, member)?;
+        files.iter().for_each(|file| self.orphans.close(client, *file));
+        Ok(())
+    }
+
+    /// Ends the sessions of clients that were not heard of for the lease time, or are too far
+    /// behind; whose.
+    pub fn expire(&mut self, now: Duration) -> Vec<u64> {
+        let lease = self.times.lease;
+        let is_gone = |client: &Client| client.heard + lease <= now || client.events.is_overdue();
+        let gone: Vec<u64> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| is_gone(client))
+            .map(|(number, _)| *number)
+            .collect();
+        gone.iter().for_each(|client| self.remove(*client));
+        if now >= self.grace_ends {
+            for client in std::mem::take(&mut self.awaited) {
+                self.orphans.remove_client(client);
+            }
+        }
+        gone
+    }
+
+    /// Files without a name that nobody has open any more, each told once: to be removed.
+    pub fn take_free_orphans(&mut self) -> Vec<FileHandle> {
+        let free = self.orphans.take_free();
+        free.iter().for_each(|file| self.locks.remove_file(*file));
+        free
+    }
+
+    /// The sessions that there are, and those waited for.
+    pub fn clients(&self) -> impl Iterator<Item = u64> {
+        self.clients.keys().chain(&self.awaited).copied()
+    }
+
+    /// Locks held, requests waiting, leases, orphans.
+    pub fn counts(&self) -> SessionCounts {
+        let (locks, waiting_locks) = self.locks.counts();
+        SessionCounts {
+            sessions: self.clients.len(),
+            locks,
+            waiting_locks,
+            leases: self.leases.len(),
+            orphans: self.orphans.len(),
+        }
+    }
+
+    fn require(&mut self, client: u64, member: &str) -> Result<&mut Client, SessionError> {
+        let known = self.clients.get_mut(&client).ok_or(SessionError::Gone)?;
+        if known.member == member { Ok(known) } else { Err(SessionError::NotYours) }
+    }
+
+    fn remove(&mut self, client: u64) {
+        self.clients.remove(&client);
+        self.leases.remove_client(client);
+        self.orphans.remove_client(client);
+        let wakeups = self.locks.remove_client(client);
+        self.wake(wakeups);
+    }
+
+    fn wake(&mut self, wakeups: Wakeups) {
+        for (client, (file, kind)) in wakeups {
+            self.tell(client, Event::LockFree(file, kind));
+        }
+    }
+
+    fn tell(&mut self, client: u64, event: Event) -> Option<u64> {
+        self.clients.get_mut(&client).map(|client| client.events.push(event))
+    }
+}
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Clients.
+    pub sessions: usize,
+    /// Locks that are held.
+    pub locks: usize,
+    /// Requests that wait for a lock.
+    pub waiting_locks: usize,
+    /// Directory leases.
+    pub leases: usize,
+    /// Removed files that are waited for.
+    pub orphans: usize,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Sessions over time: reclaiming, expiry, orphans.
+
+use nasd_protocol::manager::{LockKind, LockMode};
+use nasd_types::{DriveId, ObjectId, PartitionId};
+
+use super::*;
+
+const MEMBER: &str = "host:one";
+const LEASE: Duration = Duration::from_secs(6);
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn file(object: u64) -> FileHandle {
+    FileHandle { drive: DriveId(1), partition: PartitionId(1), object: ObjectId(object) }
+}
+
+fn locked(object: u64) -> LockedFile {
+    (file(object), LockKind::Posix)
+}
+
+fn lock(client: u64) -> RangeLock {
+    let owner = LockOwner { client, owner: 1 };
+    RangeLock { owner, range: LockRange::ALL, mode: LockMode::Exclusive, process: 7 }
+}
+
+fn sessions(clients: &[u64]) -> Sessions {
+    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, HashSet::new(), at(0));
+    for client in clients {
+        sessions.attach(*client, MEMBER, &Claims::default(), at(0)).unwrap();
+    }
+    sessions
+}
+
+fn claim_of(client: u64) -> Claims {
+    Claims { locks: vec![(locked(1), lock(client))], open: vec![file(9)] }
+}
+
+#[test]
+fn a_session_belongs_to_its_member() {
+    let mut sessions = sessions(&[1]);
+    let nothing = Claims::default();
+    assert_eq!(sessions.attach(0, MEMBER, &nothing, at(0)), Err(SessionError::NotYours));
+    assert_eq!(sessions.attach(1, "host:two", &nothing, at(0)), Err(SessionError::NotYours));
+    assert_eq!(sessions.detach(1, "host:two"), Err(SessionError::NotYours));
+    let asked = sessions.lock("host:two", locked(1), lock(1), false, at(1));
+    assert_eq!(asked, Err(SessionError::NotYours));
+    assert_eq!(sessions.detach(1, MEMBER), Ok(()));
+    assert_eq!(sessions.detach(1, MEMBER), Err(SessionError::Gone));
+}
+
+#[test]
+fn locks_of_a_silent_client_are_free_after_its_lease() {
+    let mut sessions = sessions(&[1, 2]);
+    let ask = |sessions: &mut Sessions, client, now| {
+        sessions.lock(MEMBER, locked(1), lock(client), true, now)
+    };
+    assert_eq!(ask(&mut sessions, 1, at(1)), Ok(LockAnswer::Granted));
+    assert_eq!(ask(&mut sessions, 2, at(1)), Ok(LockAnswer::Queued(lock(1))));
+    sessions.acknowledge(2, MEMBER, 0, &[], at(5)).unwrap();
+    assert_eq!(sessions.expire(at(5)), []);
+    assert_eq!(sessions.expire(at(6)), [1]);
+    let (first, events) = sessions.next_events(2, MEMBER).unwrap();
+    assert_eq!((first, events), (1, vec![Event::LockFree(file(1), LockKind::Posix)]));
+    assert_eq!(ask(&mut sessions, 2, at(6)), Ok(LockAnswer::Granted));
+    assert_eq!(ask(&mut sessions, 1, at(6)), Err(SessionError::Gone));
+}
+
+#[test]
+fn what_was_held_under_the_manager_before_is_claimed_within_the_grace() {
+    let earlier = HashSet::from([1, 2, 3]);
+    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, earlier, at(0));
+    sessions.adopt_orphan(file(9));
+    assert_eq!(sessions.attach(1, MEMBER, &claim_of(1), at(1)), Ok(Attached::default()));
+    // A newcomer may attach, but not lock, nor change what others may believe.
+    assert_eq!(sessions.attach(4, MEMBER, &claim_of(4), at(1)), Ok(Attached { lost: vec![0] }));
+    assert_eq!(sessions.lock(MEMBER, locked(2), lock(4), false, at(1)), Err(SessionError::Grace));
+    assert_eq!(sessions.recall(4, file(5), at(1)), Err(SessionError::Grace));
+    assert_eq!(sessions.attach(2, MEMBER, &Claims::default(), at(2)), Ok(Attached::default()));
+    assert!(sessions.is_grace(at(2)));
+    // The third is dead.
+    assert!(!sessions.is_grace(at(6)));
+    assert_eq!(sessions.lock(MEMBER, locked(2), lock(4), false, at(6)), Ok(LockAnswer::Granted));
+    assert_eq!(
+        sessions.lock(MEMBER, locked(1), lock(4), false, at(6)),
+        Ok(LockAnswer::Denied(lock(1)))
+    );
+    sessions.acknowledge(1, MEMBER, 0, &[], at(6)).unwrap();
+    sessions.expire(at(6));
+    assert_eq!(sessions.take_free_orphans(), [], "the first has it open");
+    sessions.close(1, MEMBER, &[file(9)]).unwrap();
+    assert_eq!(sessions.take_free_orphans(), [file(9)]);
+    // Who comes too late has lost it.
+    assert_eq!(sessions.attach(3, MEMBER, &claim_of(3), at(7)), Ok(Attached { lost: vec![0] }));
+}
+
+#[test]
+fn the_grace_ends_when_all_are_back() {
+    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, HashSet::from([1]), at(0));
+    assert!(sessions.is_grace(at(0)));
+    sessions.attach(1, MEMBER, &claim_of(1), at(0)).unwrap();
+    assert!(!sessions.is_grace(at(0)));
+    assert_eq!(sessions.test_lock(locked(1), &lock(2), at(0)), Ok(Some(lock(1))));
+}
+
+#[test]
+fn a_removed_file_stays_while_somebody_has_it_open() {
+    let mut sessions = sessions(&[1, 2, 3]);
+    sessions.removed(file(5), 1);
+    assert_eq!(sessions.take_free_orphans(), []);
+    for client in [2, 3] {
+        let told = sessions.next_events(client, MEMBER).unwrap();
+        assert_eq!(told, (1, vec![Event::Removed(file(5))]));
+    }
+    assert_eq!(sessions.next_events(1, MEMBER).unwrap(), (1, vec![]), "it knows");
+    sessions.acknowledge(2, MEMBER, 1, &[file(5), file(6)], at(1)).unwrap();
+    sessions.acknowledge(3, MEMBER, 1, &[], at(1)).unwrap();
+    assert_eq!((sessions.take_free_orphans(), sessions.counts().orphans), (vec![], 1));
+    sessions.detach(2, MEMBER).unwrap();
+    assert_eq!(sessions.take_free_orphans(), [file(5)]);
+    sessions.removed(file(6), 0);
+    sessions.expire(at(100));
+    assert_eq!(sessions.take_free_orphans(), [file(6)], "all are dead");
+    sessions.removed(file(7), 0);
+    assert_eq!(sessions.take_free_orphans(), [file(7)], "nobody is there");
+}
+
+#[test]
+fn a_client_that_attaches_anew_holds_nothing() {
+    let mut sessions = sessions(&[1, 2]);
+    assert!(sessions.lease(1, file(3), at(1)) && !sessions.lease(5, file(3), at(1)));
+    sessions.lock(MEMBER, locked(1), lock(1), false, at(1)).unwrap();
+    let attached = sessions.attach(1, MEMBER, &claim_of(1), at(1)).unwrap();
+    assert_eq!(attached.lost, [0]);
+    assert_eq!(sessions.counts(), SessionCounts { sessions: 2, ..SessionCounts::default() });
+    assert_eq!(sessions.recall(2, file(3), at(1)), Ok(Recall::default()));
+}
+
+#[test]
+fn a_client_that_falls_too_far_behind_is_given_up() {
+    let mut sessions = sessions(&[1, 2]);
+    for object in 0..=events::MAX_BEHIND as u64 {
+        sessions.removed(file(object), 2);
+    }
+    assert_eq!(sessions.expire(at(1)), [1]);
+    assert_eq!(sessions.take_free_orphans().len(), events::MAX_BEHIND + 1);
+}
