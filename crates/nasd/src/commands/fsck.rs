@@ -67,7 +67,14 @@ pub fn fsck(cell: &Cell, asked: &FsckArguments, as_json: bool) -> Outcome {
         );
     }
     agree(&format!("{} repairs would be made", plan.len()), asked.yes)?;
-    volume.repair(&findings, asked.remove_orphans)?;
+    for line in volume.repair(&findings, asked.remove_orphans)? {
+        // The facts of --json are one document.
+        if as_json {
+            eprintln!("nasd: {line}");
+        } else {
+            say!("{line}");
+        }
+    }
     let (_, left) = fsck::check(&volume)?;
     if left.is_empty() {
         eprintln!("nasd: {} is repaired", asked.volume);
@@ -181,23 +188,25 @@ impl<'a> LiveVolume<'a> {
         }
     }
 
-    /// Does what can be done about the findings.
-    fn repair(&self, findings: &[Finding], remove_orphans: bool) -> Outcome {
+    /// Does what can be done about the findings, and tells what came of each.
+    fn repair(
+        &self,
+        findings: &[Finding],
+        remove_orphans: bool,
+    ) -> Result<Vec<String>, Box<dyn Error>> {
         let adopts = findings.iter().any(|finding| matches!(finding, Finding::Orphan { .. }));
         let orphans = match remove_orphans || !adopts {
             true => Orphans::Remove,
             false => Orphans::Adopt(self.lost_and_found()?),
         };
-        for (asked, text) in fsck::plan(findings, orphans) {
-            match self.administrator.repair(&asked) {
-                Ok(()) => say!("done: {text}"),
-                Err(ClientError::Manager(ManagerStatus::Exists)) => {
-                    say!("left alone, as it has changed meanwhile: {text}");
-                }
-                Err(error) => say!("not done: {text}: {error}"),
+        let outcome = |(asked, text)| match self.administrator.repair(&asked) {
+            Ok(()) => format!("done: {text}"),
+            Err(ClientError::Manager(ManagerStatus::Exists)) => {
+                format!("left alone, as it has changed meanwhile: {text}")
             }
-        }
-        Ok(())
+            Err(error) => format!("not done: {text}: {error}"),
+        };
+        Ok(fsck::plan(findings, orphans).into_iter().map(outcome).collect())
     }
 
     /// The directory for files without a name, which nobody but root may look into.

@@ -15,6 +15,9 @@ use nasd_protocol::manager::{DirectoryEntry, FileHandle, FileType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
+/// What can be told of a volume, or why it can't.
+pub type Told<T> = Result<T, Box<dyn Error>>;
+
 /// A volume as it is looked at.
 pub trait View {
     /// The root directory.
@@ -24,32 +27,31 @@ pub trait View {
     ///
     /// # Errors
     /// A drive that is away: without its list nothing can be said.
-    fn objects(&self) -> Result<BTreeSet<FileHandle>, Box<dyn Error>>;
+    fn objects(&self) -> Told<BTreeSet<FileHandle>>;
 
     /// What the manager knows of a file.
     ///
     /// # Errors
     /// Where that can't be told at all.
-    fn file(&self, file: FileHandle) -> Result<Seen, Box<dyn Error>>;
+    fn file(&self, file: FileHandle) -> Told<Seen>;
 
     /// The names in a directory; `None` if its contents can't be understood.
     ///
     /// # Errors
     /// Where that can't be told at all.
-    fn entries(&self, directory: FileHandle)
-    -> Result<Option<Vec<DirectoryEntry>>, Box<dyn Error>>;
+    fn entries(&self, directory: FileHandle) -> Told<Option<Vec<DirectoryEntry>>>;
 
     /// What `..` of a directory is, whether or not there is such an object.
     ///
     /// # Errors
     /// Where that can't be told at all.
-    fn parent(&self, directory: FileHandle) -> Result<Option<FileHandle>, Box<dyn Error>>;
+    fn parent(&self, directory: FileHandle) -> Told<Option<FileHandle>>;
 
     /// Whether the manager has a use for an object that no name leads to.
     ///
     /// # Errors
     /// Where that can't be told.
-    fn is_held(&self, object: FileHandle) -> Result<bool, Box<dyn Error>>;
+    fn is_held(&self, object: FileHandle) -> Told<bool>;
 }
 
 /// What there is of a file.
