@@ -43,6 +43,9 @@ pub enum ClerkError {
     /// The clerk was told to have no session, which locks need.
     #[error("without a session there are no locks between clients")]
     NoSession,
+    /// Whoever waited for what is away was interrupted.
+    #[error("interrupted while waiting")]
+    Interrupted,
     /// The offset or length is above what an object can have.
     #[error("beyond the largest possible file")]
     TooLarge,

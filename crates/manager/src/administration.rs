@@ -138,7 +138,7 @@ impl Administration {
         })
     }
 
-    fn require_administrator(&self, peer: &Peer) -> Outcome<()> {
+    pub(crate) fn require_administrator(&self, peer: &Peer) -> Outcome<()> {
         match peer.identity.certified().map(|certified| &certified.name) {
             Some(PeerIdentity::Administrator(_)) => Ok(()),
             _ => {

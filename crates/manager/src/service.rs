@@ -13,9 +13,9 @@ use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Create, Detach, DriveAddress, DriveStatus, Enroll,
     Events, Getattr, Getxattr, Link, Listxattr, Lock, Lookup, ManagerStatus, Mint, MintArguments,
     Minted, Mkdir, Mknod, Name, Operation, PROGRAM, Procedure, Readdir, Reload, ReloadVolumes,
-    Removexattr, Rename, Renew, Revoke, Rmdir, Rotate, Setattr, Setxattr, Space, StatusOperation,
-    Symlink, TestLock, Unlink, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
-    Volumes as ListVolumes, XattrNames, XattrValue,
+    Removexattr, Rename, Renew, Repair, Revoke, Rmdir, Rotate, Setattr, Setxattr, Space,
+    StatusOperation, Symlink, TestLock, Unlink, Unlock, VERSION, Volume, VolumeList,
+    VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -142,6 +142,10 @@ impl ManagerService {
             Procedure::Rotate => run::<Rotate>(arguments, |how| administration.rotate(peer, how)),
             Procedure::Reload => run::<Reload>(arguments, |how| administration.reload(peer, how)),
             Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
+            Procedure::Repair => run::<Repair>(arguments, |asked| {
+                administration.require_administrator(peer)?;
+                self.volumes.of_arguments(procedure, arguments)?.repair(&asked)
+            }),
             Procedure::Reloadvolumes => run::<ReloadVolumes>(arguments, |()| {
                 administration.reload_volumes(peer).map(|()| self.list_volumes())
             }),

@@ -35,10 +35,10 @@ use nasd_protocol::manager::{
     ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Mknod, MknodArguments, Name,
     NewMode, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Reload, ReloadArguments,
     ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
-    Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Setxattr,
-    SetxattrArguments, Space, StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink,
-    UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes,
-    XattrArguments, XattrFlags,
+    Repair, RepairAction, RepairArguments, Revoke, Rmdir, Rotate, RotateArguments,
+    SetFileArguments, SetFileAttributes, Setattr, Setxattr, SetxattrArguments, Space,
+    StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink, UnlinkArguments, Unlock,
+    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -347,6 +347,7 @@ impl Form {
             Procedure::Volumes => Form::of_operation::<Volumes>(),
             Procedure::Volumeparts => Form::of_operation::<VolumeParts>(),
             Procedure::Reloadvolumes => Form::of_operation::<ReloadVolumes>(),
+            Procedure::Repair => Form::of_operation::<Repair>(),
             Procedure::Attach => Form::of_operation::<Attach>(),
             Procedure::Detach => Form::of_operation::<Detach>(),
             Procedure::Events => Form::of_operation::<Events>(),
@@ -375,7 +376,7 @@ fn assert_allowed(procedure: Procedure, peer: u32, arguments: &[u8], identity: &
     let is_administrator = peer % 10 == ADMINISTRATOR;
     match procedure {
         Procedure::Null => {}
-        Procedure::Rotate | Procedure::Reload | Procedure::Reloadvolumes => {
+        Procedure::Rotate | Procedure::Reload | Procedure::Reloadvolumes | Procedure::Repair => {
             assert!(is_administrator, "{identity} has had {procedure:?}");
         }
         Procedure::Renew => {
@@ -463,6 +464,13 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         lifetime: 60_000_000_000,
         sealed,
     };
+    let examine = RepairArguments {
+        file,
+        action: RepairAction::ExamineOrphan,
+        directory: root,
+        name: name(""),
+        links: 0,
+    };
     let (secret, public_key) = (SECRET.to_vec(), vec![4; 65]);
     let read = ReaddirArguments { directory: root, cookie: 0, max_entries: 100 };
     samples.extend([
@@ -499,6 +507,7 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Volumes, HOST, &()),
         sample(Procedure::Volumeparts, SOMEBODY, &name("home")),
         sample(Procedure::Reloadvolumes, ADMINISTRATOR, &()),
+        sample(Procedure::Repair, ADMINISTRATOR, &examine),
         sample(Procedure::Enroll, ANONYMOUS, &EnrollArguments { secret, public_key }),
         sample(Procedure::Renew, SOMEBODY, &RenewArguments { public_key: vec![4; 65] }),
     ]);

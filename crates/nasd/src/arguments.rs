@@ -161,6 +161,8 @@ pub enum Command {
     },
     /// Renew this member's certificate; it also comes by itself in time.
     Renew,
+    /// Check the names of a volume against what its drives hold, and repair them, while it is in use.
+    Fsck(FsckArguments),
     /// Check the device of a drive that is not being served, and repair it.
     Check(CheckArguments),
     /// Serve the file manager.
@@ -265,6 +267,22 @@ pub struct MountArguments {
     /// What `mount` and `df` show as the source.
     #[arg(long, hide = true)]
     pub source: Option<String>,
+}
+
+/// `nasd fsck`.
+#[derive(Debug, Clone, Args)]
+pub struct FsckArguments {
+    /// The volume.
+    pub volume: String,
+    /// Repair what is found, after showing the plan and asking.
+    #[arg(long)]
+    pub repair: bool,
+    /// Repair without asking.
+    #[arg(long, requires = "repair")]
+    pub yes: bool,
+    /// Remove files that no name leads to; else those with something in them get names in lost+found.
+    #[arg(long, requires = "repair")]
+    pub remove_orphans: bool,
 }
 
 /// `nasd drive`.

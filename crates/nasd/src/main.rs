@@ -6,6 +6,7 @@ mod commands;
 mod descriptors;
 mod detach;
 mod drive_session;
+mod fsck;
 mod health;
 mod memory;
 mod metrics;

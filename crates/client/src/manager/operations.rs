@@ -7,9 +7,10 @@ use nasd_protocol::manager::{
     File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint, MintArguments,
     Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir, ReaddirArguments, Reload,
     ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
-    Revoke, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr,
-    Space, SpaceInformation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
-    Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts, Volumes,
+    Repair, RepairArguments, Revoke, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments,
+    SetFileAttributes, Setattr, Space, SpaceInformation, StatusOperation, Symlink,
+    SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation, VolumePartList,
+    VolumeParts, Volumes,
 };
 
 use super::calls::Repeated;
@@ -218,6 +219,12 @@ impl ManagerClient {
     /// is answered, those that went are not any more. For administrators alone.
     pub fn reload_volumes(&self) -> Result<VolumeList, ClientError> {
         self.call::<ReloadVolumes>(&Caller::ROOT, &(), Repeated::Harmless)
+    }
+
+    /// Repairs the name space in one place. For administrators alone. `ManagerStatus::Exists` where
+    /// things are not as the caller takes them to be.
+    pub fn repair(&self, asked: &RepairArguments) -> Result<(), ClientError> {
+        self.call::<Repair>(&Caller::ROOT, asked, Repeated::Harmless)
     }
 
     /// Becomes a member of the cell, by a token's secret: the certificate is for that public key, a

@@ -28,6 +28,7 @@ mod lookup;
 mod readdir;
 mod records;
 mod rename;
+mod repair;
 mod setattr;
 mod share;
 mod space;

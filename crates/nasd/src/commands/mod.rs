@@ -9,6 +9,7 @@ pub mod demo;
 pub mod drive;
 pub mod explain;
 pub mod files;
+pub mod fsck;
 pub mod helper;
 pub mod join;
 pub mod key;
@@ -66,6 +67,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Audit(audit) => audit::run(&directory, &audit, json),
         Command::Join { token, dir } => join::join(&token, &dir.unwrap_or(directory), json),
         Command::Renew => renew::run(&open()?),
+        Command::Fsck(asked) => fsck::fsck(&open()?, &asked, json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(_) => manager::serve(&open()?),
         Command::Completions { shell } => manual::completions(shell),

@@ -50,14 +50,6 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
     Ok(mount.wait()?)
 }
 
-/// Whether `-o` knows a word.
-///
-/// # Errors
-/// Why not.
-pub fn check_option(word: &str) -> Result<(), String> {
-    MountOptions::new("/").apply(word).map_err(|error| error.to_string())
-}
-
 /// Unmounts, and returns when everything written through the mount is durable.
 ///
 /// # Errors

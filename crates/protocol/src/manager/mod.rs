@@ -20,6 +20,7 @@ pub mod readdir;
 pub mod reload;
 pub mod rename;
 pub mod renew;
+pub mod repair;
 pub mod revoke;
 pub mod rmdir;
 pub mod rotate;
@@ -59,6 +60,7 @@ pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
 pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use renew::{Renew, RenewArguments};
+pub use repair::{Repair, RepairAction, RepairArguments};
 pub use revoke::Revoke;
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
@@ -133,6 +135,8 @@ xdr_enum! {
         Volumeparts = 41,
         /// Read the cell's table of volumes anew.
         Reloadvolumes = 42,
+        /// Repair the name space in one place.
+        Repair = 43,
         /// Begin a session.
         Attach = 60,
         /// End a session.

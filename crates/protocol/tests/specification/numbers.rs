@@ -256,6 +256,6 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
-        VolumeParts ReloadVolumes Attach Detach Events Closed Lock Unlock TestLock
+        VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed);
 }

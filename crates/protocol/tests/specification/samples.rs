@@ -22,10 +22,11 @@ use nasd_protocol::manager::{
     FileAttributes, FileHandle, FileType, HeldLock, InTheWay, IssuedCapability, LinkArguments,
     LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments,
     Minted, MkdirArguments, MknodArguments, Name, NewMode, ReaddirArguments, ReloadArguments,
-    RenameArguments, RenameFlags, RenewArguments, RotateArguments, Rotation, SetFileArguments,
-    SetFileAttributes, SetxattrArguments, SpaceInformation, SymlinkArguments, UnlinkArguments,
-    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
-    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
+    RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments, RotateArguments,
+    Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation,
+    SymlinkArguments, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
+    VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags, XattrNames,
+    XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -550,6 +551,13 @@ fn manager_arguments() -> Vec<Sample> {
         lifetime: n("lifetime"),
         sealed: true,
     };
+    let repair = RepairArguments {
+        file: handle(),
+        action: RepairAction::SetLinks,
+        directory,
+        name: name("n"),
+        links: n32("links"),
+    };
     let enroll = EnrollArguments { secret: vec![1; 16], public_key: vec![4; 65] };
     let readdir =
         ReaddirArguments { directory, cookie: n("cookie"), max_entries: n32("max_entries") };
@@ -571,6 +579,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),
         message("nasd_mint_arguments", &mint),
+        message("nasd_repair_arguments", &repair),
     ]
 }
 
