@@ -299,11 +299,12 @@ fn steps(
     removed: Option<FileHandle>,
 ) -> Vec<Step> {
     let source = seen.source;
+    // The old name last: if its directory is away, the file can be used by the new one meanwhile.
     let mut steps = vec![
         set_entry_step(to.directory, to.name, source.handle, source.file_type),
+        set_record_step(source.handle, &moved(&records.source, to.directory)),
         remove_entry_step(from.directory, from.name, source.handle),
     ];
-    steps.push(set_record_step(source.handle, &moved(&records.source, to.directory)));
     match (removed, seen.victim, records.victim) {
         (Some(object), _, record) => {
             steps.push(Step::RemoveObject { object });
