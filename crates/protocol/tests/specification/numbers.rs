@@ -12,7 +12,7 @@ use nasd_protocol::drive::{
     PartitionState,
 };
 use nasd_protocol::manager::{
-    Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, XattrFlags,
+    Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, RepairAction, XattrFlags,
 };
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
 use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
@@ -161,6 +161,7 @@ fn other_enumerations_are_those_of_the_specification() {
     for (name, numbers) in [
         ("nasd_lock_kind", numbered("NASD_LOCK", LockKind::ALL, u32::from)),
         ("nasd_lock_mode", numbered("NASD_LOCK", LockMode::ALL, u32::from)),
+        ("nasd_repair_action", numbered("NASD_REPAIR", RepairAction::ALL, u32::from)),
     ] {
         assert_eq!(enumeration(&spec, name), numbers);
     }
