@@ -3,7 +3,6 @@
 //! [`ManagerService::open`] is a manager without a socket and without threads; [`crate::ManagerServer`]
 //! gives it both.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,6 +32,7 @@ use crate::namespace::{Namespace, Node, Outcome};
 use crate::objects::ObjectStore;
 use crate::server::ServerError;
 use crate::session_service::SessionService;
+use crate::sessions::Earlier;
 use crate::sessions::hub::SessionHub;
 use crate::volumes::{Volumes, drive_address};
 
@@ -98,7 +98,7 @@ impl ManagerService {
             administration: Administration::new(Arc::clone(&volumes), config.members.clone()),
             volumes,
             facts: facts(config),
-            sessions: SessionService::new(SessionHub::new(config.sessions, HashSet::new())),
+            sessions: SessionService::new(SessionHub::new(config.sessions, Earlier::Unknown)),
             counters: Counters::default(),
         }
     }

@@ -118,6 +118,22 @@ fn locks_of_a_client_that_died_are_free_within_its_lease() {
 }
 
 #[test]
+fn locks_outlive_the_manager() {
+    let (mut cell, file) = cell();
+    let (one, two) = (Client::attach(&cell, 1), Client::attach(&cell, 2));
+    assert_eq!(one.lock(file, false).unwrap(), LockAnswer::Granted);
+    cell.restart_manager();
+    let error = one.lock(file, false).unwrap_err();
+    assert!(matches!(error, ClientError::Manager(ManagerStatus::NoSession)), "{error}");
+    for (client, locks) in [(&two, Vec::new()), (&one, vec![one.lock_of(file)])] {
+        let claims = AttachArguments { client: client.number, locks, ..AttachArguments::default() };
+        assert_eq!(client.manager.attach(&Caller::ROOT, &claims).unwrap().lost, []);
+    }
+    // It is asked for again and again, as long as others may come back.
+    assert_eq!(two.lock(file, false).unwrap(), LockAnswer::Denied(one.lock_of(file)));
+}
+
+#[test]
 fn a_manager_stops_at_once_although_clients_wait() {
     let (mut cell, _) = cell();
     let one = Client::attach(&cell, 1);

@@ -1,14 +1,13 @@
 //! Where threads wait for sessions: for something to tell a client, or for clients to have dealt
 //! with something.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_protocol::manager::{Event, FileHandle};
 
-use super::{SessionError, SessionTimes, Sessions};
+use super::{Earlier, SessionError, SessionTimes, Sessions};
 
 /// All sessions of a manager, shared by its threads.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub struct SessionHub {
 
 impl SessionHub {
     /// After an earlier manager that had these clients.
-    pub fn new(times: SessionTimes, earlier: HashSet<u64>) -> SessionHub {
+    pub fn new(times: SessionTimes, earlier: Earlier) -> SessionHub {
         SessionHub {
             sessions: Mutex::new(Sessions::new(times, earlier, Duration::ZERO)),
             changed: Condvar::new(),
@@ -121,6 +120,7 @@ impl SessionHub {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::Arc;
     use std::thread;
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn hub(lease: Duration) -> Arc<SessionHub> {
-        let hub = Arc::new(SessionHub::new(SessionTimes { lease }, HashSet::new()));
+        let hub = Arc::new(SessionHub::new(SessionTimes { lease }, Earlier::These(HashSet::new())));
         for client in [1, 2] {
             let attached =
                 hub.with(|all, now| all.attach(client, "host:a", &Claims::default(), now));

@@ -86,8 +86,19 @@ pub struct Sessions {
     orphans: Orphans,
     /// Clients of the manager before this one that have not come back yet.
     awaited: HashSet<u64>,
+    /// There may be others of whom nothing is known.
+    awaits_anybody: bool,
     /// They are not waited for longer than that.
     grace_ends: Duration,
+}
+
+/// Clients that the manager before this one had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// These, and no others.
+    These(HashSet<u64>),
+    /// There may have been some.
+    Unknown,
 }
 
 /// A change of a directory that others must be told of: their clients, and the events' numbers.
@@ -95,8 +106,13 @@ pub struct Sessions {
 pub struct Recall(Vec<(u64, u64)>);
 
 impl Sessions {
-    /// After an earlier manager that had these clients, which must come back within the lease.
-    pub fn new(times: SessionTimes, earlier: HashSet<u64>, now: Duration) -> Sessions {
+    /// After an earlier manager, whose clients must come back within the lease.
+    pub fn new(times: SessionTimes, earlier: Earlier, now: Duration) -> Sessions {
+        let awaits_anybody = earlier == Earlier::Unknown;
+        let awaited = match earlier {
+            Earlier::These(clients) => clients,
+            Earlier::Unknown => HashSet::new(),
+        };
         Sessions {
             times,
             clients: HashMap::new(),
@@ -104,13 +120,14 @@ impl Sessions {
             leases: DirectoryLeases::default(),
             orphans: Orphans::default(),
             grace_ends: now + times.lease,
-            awaited: earlier,
+            awaited,
+            awaits_anybody,
         }
     }
 
     /// Whether clients of an earlier manager may still come back.
     pub fn is_grace(&self, now: Duration) -> bool {
-        !self.awaited.is_empty() && now < self.grace_ends
+        (self.awaits_anybody || !self.awaited.is_empty()) && now < self.grace_ends
     }
 
     /// Begins a session, or goes on with it: what the client claims of an earlier manager's time is
@@ -135,7 +152,8 @@ impl Sessions {
         if self.clients.contains_key(&client) {
             self.remove(client);
         }
-        let is_awaited = self.awaited.contains(&client) && self.is_grace(now);
+        let is_awaited = self.awaits_anybody || self.awaited.contains(&client);
+        let is_awaited = is_awaited && self.is_grace(now);
         let events = Events::default();
         self.clients.insert(client, Client { member: member.to_owned(), heard: now, events });
         let mut attached = Attached::default();
