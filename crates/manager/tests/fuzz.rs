@@ -183,6 +183,8 @@ impl Bare {
         // Whoever waits for events is answered soon.
         config.sessions.lease = Duration::from_millis(30);
         let service = ManagerService::open(&config).unwrap();
+        // From then on there are new locks.
+        std::thread::sleep(config.sessions.lease);
         let files = furnish(&service);
         let guard = Guard::new(Arc::clone(service.namespace()), files.closed);
         Bare { service, drives, config, ring, files, guard, standing: Standing::of_no_connection() }
