@@ -66,6 +66,8 @@ impl Client {
 
 fn cell() -> (Cell, FileHandle) {
     let cell = Cell::with(1, |config| config.sessions.lease = LEASE);
+    // From then on there are new locks.
+    thread::sleep(LEASE);
     let root = cell.client("host:one").volume(&Caller::ROOT, b"home").unwrap().root.handle;
     let file = cell.client("host:one").create(&Caller::ROOT, root, b"file", 0o644, true).unwrap();
     (cell, file.handle)
@@ -129,7 +131,12 @@ fn locks_outlive_the_manager() {
         let claims = AttachArguments { client: client.number, locks, ..AttachArguments::default() };
         assert_eq!(client.manager.attach(&Caller::ROOT, &claims).unwrap().lost, []);
     }
-    // It is asked for again and again, as long as others may come back.
+    // New locks are granted when nobody else may come back any more.
+    let begin = Instant::now();
+    while begin.elapsed() < LEASE {
+        assert_eq!(one.events(0).unwrap(), []);
+        assert_eq!(two.events(0).unwrap(), []);
+    }
     assert_eq!(two.lock(file, false).unwrap(), LockAnswer::Denied(one.lock_of(file)));
 }
 
