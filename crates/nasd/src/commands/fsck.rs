@@ -22,6 +22,8 @@ use std::error::Error;
 
 /// Entries asked for at a time.
 const PAGE_ENTRIES: u32 = 1024;
+/// How objects with extended attributes begin: records lead to them, not names.
+const ATTRIBUTES: &[u8; 4] = b"NXAT";
 /// Where files without a name go.
 const LOST: &[u8] = b"lost+found";
 /// A working key may be changed while it is used: then the next one is in the keyring.
@@ -161,15 +163,34 @@ impl<'a> LiveVolume<'a> {
         Ok(Authority::working_key(part.partition, key, Protection::SUPPORTED))
     }
 
-    fn list(&self, part: &VolumePart) -> Result<Vec<ObjectId>, Box<dyn Error>> {
+    /// A drive, and where it is.
+    fn drive(&self, part: &VolumePart) -> Result<(DriveClient, &str), Box<dyn Error>> {
         let known = self.drives.iter().find(|drive| drive.drive == part.drive);
-        let address =
-            &known.ok_or("the volume has a part on a drive that is none of its own")?.address;
+        let known = known.ok_or("the volume has a part on a drive that is none of its own")?;
         let options = ConnectOptions {
             retry: RetryPolicy::within(COMMAND_DEADLINE),
             ..ConnectOptions::default()
         };
-        let client = DriveClient::tcp(address.clone(), Some(part.drive), &options);
+        let client = DriveClient::tcp(known.address.clone(), Some(part.drive), &options);
+        Ok((client, &known.address))
+    }
+
+    /// Whether an object is what a file's record leads to, and no file itself.
+    fn is_attributes(&self, object: FileHandle) -> Result<bool, Box<dyn Error>> {
+        let part = self.parts.iter().find(|part| part.drive == object.drive);
+        let part = part.ok_or("the object is on a drive that is none of the volume's")?;
+        let mut magic = [0; ATTRIBUTES.len()];
+        let (client, _) = self.drive(part)?;
+        let read = client.read(&self.authority(part)?, object.name(), 0, &mut magic);
+        // One that is gone meanwhile is nothing; one that can't be read is not to be judged.
+        Ok(match read {
+            Ok(_) => magic == *ATTRIBUTES,
+            Err(error) => error.status() != Some(nasd_protocol::Status::NoSuchObject),
+        })
+    }
+
+    fn list(&self, part: &VolumePart) -> Result<Vec<ObjectId>, Box<dyn Error>> {
+        let (client, address) = self.drive(part)?;
         let mut attempt = 0;
         loop {
             let authority = self.authority(part)?;
@@ -291,7 +312,7 @@ impl View for LiveVolume<'_> {
             links: 0,
         };
         match self.administrator.repair(&asked) {
-            Ok(()) => Ok(false),
+            Ok(()) => self.is_attributes(object),
             Err(ClientError::Manager(ManagerStatus::Exists)) => Ok(true),
             Err(error) => Err(format!("{}: {error}", fsck::shown(object)).into()),
         }

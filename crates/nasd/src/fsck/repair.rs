@@ -57,6 +57,8 @@ fn repair(finding: &Finding, orphans: Orphans) -> Option<(RepairArguments, Strin
                         asked(*object, RepairAction::AdoptOrphan, lost, name.as_bytes(), 0)?;
                     Some((asked, format!("name {place} lost+found/{name}")))
                 }
+                // It may be of a kind that this program does not know.
+                (Orphans::Adopt(_), None) => None,
                 _ => Some((
                     asked(*object, RepairAction::RemoveOrphan, *object, b"", 0)?,
                     format!("remove {place}"),
