@@ -1,5 +1,5 @@
 # The two commands of the README, and those that developers use.
-.PHONY: run test bench fuzz lint deps install uninstall
+.PHONY: run test bench fuzz fsx lint deps tools install uninstall
 
 # Try it: build, start a cell, copy real files in and out, show what happened.
 # `make run FROM=dir` takes your own files.
@@ -8,7 +8,7 @@ run: deps
 	./target/release/nasd demo $(if $(FROM),--from "$(FROM)")
 
 # Everything that must hold, on the real binary, real sockets and a real mount.
-test: deps lint
+test: deps tools lint
 	cargo test --workspace --locked
 
 # Where things go. DESTDIR goes before all of it, for packages.
@@ -62,9 +62,19 @@ fuzz: deps
 	NASD_FUZZ_SECONDS=$(or $(SECONDS),300) cargo test --locked -p nasd --bin nasd cell::fuzz -- \
 		--nocapture --test-threads=1
 
+# Each way of the data through a mount, eight seeds of so many operations: about an hour.
+fsx: deps tools
+	NASD_FSX_OPERATIONS=$(or $(OPERATIONS),100000) NASD_FSX_SEEDS=8 \
+		cargo test --release --locked -p nasd --test suites fsx -- --nocapture --test-threads=1
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Programs that test file systems, which the tests of the mount run.
+tools:
+	cargo install --quiet --locked --root target/tools pjdfstest@0.2.2
+	cargo install --quiet --locked --root target/tools fsx@0.3.2
 
 deps:
 	@scripts/install-deps

@@ -4,6 +4,7 @@
 //! one of them gets wrong the other finds. [`check`] reads; [`repair`] says what it would do, or
 //! does it. What there is to be found is [`Code::ALL`], explained in `docs/checking.md`.
 
+mod appends;
 mod bytes;
 mod check;
 mod data;

@@ -2,8 +2,9 @@
 
 use nasd_device::{BlockDevice, DeviceError};
 
+use crate::appends::Appended;
 use crate::bytes::{
-    BLOCK, BLOCK_LENGTH, all_zero, checksum_without, le32, le64, read_blocks, read_bytes,
+    BLOCK, BLOCK_LENGTH, all_zero, array, checksum_without, le32, le64, read_blocks, read_bytes,
 };
 use crate::finding::Code;
 use crate::record::{
@@ -37,6 +38,7 @@ pub(crate) enum Action {
     PutDriveKeys(DriveKeys),
     PutCounters(Counters),
     Move(Move),
+    Appended(Appended),
 }
 
 /// A change and whose it is.
@@ -285,8 +287,8 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<Change, String> {
     if !all_zero(&head[1..4]) {
         return Err("reserved bytes are not zero".to_owned());
     }
-    let concerns_object = matches!(kind, 1..=7);
-    if concerns_object == (object == 0) || (kind >= 10 && partition != 0) {
+    let concerns_object = matches!(kind, 1..=7 | 13);
+    if concerns_object == (object == 0) || (matches!(kind, 10..=12) && partition != 0) {
         return Err(format!("kind {kind} names partition {partition}, object {object}"));
     }
     let key = object_key(partition, object);
@@ -317,6 +319,16 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<Change, String> {
         12 => {
             let body = parser.take(24).ok_or(CUT)?;
             Action::Move(Move { from: le64(body, 0), to: le64(body, 8), blocks: le64(body, 16) })
+        }
+        13 => {
+            let body = parser.take(40).ok_or(CUT)?;
+            if !all_zero(&body[36..40]) {
+                return Err("reserved bytes are not zero".to_owned());
+            }
+            let length = le32(body, 32);
+            let (offset, time) = (le64(body, 16), le64(body, 24));
+            let token = array(body, 0);
+            Action::Appended(Appended { partition, length, object, token, offset, time })
         }
         _ => return Err(format!("kind {kind} is not known")),
     };
@@ -405,7 +417,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_parsed_without_a_panic(
-            count in 0u32..5, kind in 0u8..14, object in any::<u64>(),
+            count in 0u32..5, kind in 0u8..16, object in any::<u64>(),
             body in prop::collection::vec(any::<u8>(), 0..900),
             head in prop::collection::vec(any::<u8>(), 0..60),
         ) {

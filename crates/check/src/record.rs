@@ -3,7 +3,7 @@
 use crate::bytes::{all_zero, array, checksum_without, le32, le64, put32, put64};
 
 /// Version of every record.
-const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 2;
 const CHECKSUM_FIELD: usize = 4;
 pub(crate) const OBJECT_BYTES: usize = 360;
 pub(crate) const PARTITION_BYTES: usize = 144;
@@ -83,7 +83,11 @@ pub(crate) fn seal(key: &[u8], mut record: Vec<u8>) -> Vec<u8> {
 }
 
 /// Checks length, checksum and version, in this order.
-fn open(key: &[u8], record: &[u8], lengths: std::ops::RangeInclusive<usize>) -> Result<(), Flaw> {
+pub(crate) fn open(
+    key: &[u8],
+    record: &[u8],
+    lengths: std::ops::RangeInclusive<usize>,
+) -> Result<(), Flaw> {
     if !lengths.contains(&record.len()) {
         return Err(Flaw::Length(record.len()));
     }
@@ -512,6 +516,7 @@ mod tests {
         let _ = Share::decode(key, bytes);
         let _ = Family::decode(key, bytes);
         let _ = Mark::decode(key, bytes);
+        let _ = crate::appends::Appends::decode(key, bytes);
     }
 
     proptest! {

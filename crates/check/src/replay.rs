@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use redb::{Key, ReadableTable, WriteTransaction};
 
+use crate::appends::{APPENDS, Appended, Appends};
 use crate::log::{Action, Change};
 use crate::record::{
     EXTENT_MAX, Extent, ExtentKey, Family, GROUP, OBJECT_BLOCKS_MAX, Object, ObjectKey, Partition,
@@ -126,6 +127,7 @@ impl<'t> Editor<'t> {
             Action::PutDriveKeys(record) => self.put_drive(1, record),
             Action::PutCounters(record) => self.put_drive(2, record),
             Action::Move(one) => self.apply_moves(&[*one], homeless),
+            Action::Appended(appended) => self.remember(*appended),
         }
     }
 
@@ -591,6 +593,14 @@ impl<'t> Editor<'t> {
     fn put_drive(&mut self, number: u32, record: &impl Record) -> Result<(), Trouble> {
         self.drive.insert(number, record.encode(&number.to_be_bytes()).as_slice())?;
         Ok(())
+    }
+
+    /// Adds an append to the record of the last ones.
+    fn remember(&mut self, appended: Appended) -> Result<(), Trouble> {
+        let known = get::<Appends, _>(&self.drive, APPENDS, &APPENDS.to_be_bytes())?;
+        let mut appends = known.unwrap_or_default();
+        appends.push(appended);
+        self.put_drive(APPENDS, &appends)
     }
 
     /// Makes several moves at once, none of which moves what another did.

@@ -1,5 +1,6 @@
 //! One pass over the tables: every record by itself, and every object with what belongs to it.
 
+use crate::appends::{APPENDS, Appends};
 use crate::bytes::BLOCK;
 use crate::finding::{Code, Subject};
 use crate::record::{
@@ -171,6 +172,9 @@ impl Scan<'_> {
                 MARK => {
                     let mark = self.decode::<Mark>(Table::Drive, key, Subject::Drive, &value);
                     seen[MARK as usize] = mark.is_some();
+                }
+                APPENDS => {
+                    self.decode::<Appends>(Table::Drive, key, Subject::Drive, &value);
                 }
                 _ => self.unknown_key(Table::Drive, key, format!("drive {number}")),
             }

@@ -1,12 +1,11 @@
 //! Attributes known, and how the drive's part is merged into the manager's.
 //!
 //! The manager tells all attributes; the drive tells length, use and times by itself, and 256
-//! bytes that only the manager reads. So the drive's answer is enough as long as those bytes have
-//! not changed since the manager told. Each change of them moves the drive's
-//! `fs_attribute_modify_time`, and the manager tells as `change_time` the later of that time and
-//! the data's, as they stood when it asked. So a later time than that means that the manager must
-//! be asked again. A directory's links come from its data, so there the data must not have changed
-//! either.
+//! bytes that only the manager reads. So of a regular file the drive's answer is enough as long as those
+//! bytes have not changed since the manager told. Each change of them moves the file's change time, and
+//! the drive's `fs_attribute_modify_time` with it as soon as the change has come to the drive (a moment later).
+//! So a later time there than the manager told means that he must be asked again. Of directories and other files,
+//! which only the manager writes, he is asked always.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,11 +23,10 @@ struct Known {
     attributes: FileAttributes,
     /// Change time when the manager told: newer attribute changes are not in here.
     told: Timestamp,
-    /// The drive's time of the last change that only the manager can tell of, once the drive has
-    /// told it.
-    stamp: Option<Timestamp>,
     /// When the request was made that told; `None` when that is known to be out of date.
     fetched: Option<Instant>,
+    /// When the request was made that last told what the manager keeps, or that it is unchanged.
+    confirmed: Instant,
 }
 
 /// What is known of many files.
@@ -56,8 +54,8 @@ impl AttributeCache {
         let entry = Known {
             attributes: *attributes,
             told: attributes.change_time,
-            stamp: None,
             fetched: Some(asked),
+            confirmed: asked,
         };
         known.insert(handle, entry);
     }
@@ -80,22 +78,32 @@ impl AttributeCache {
     ) -> Option<FileAttributes> {
         let mut known = self.lock();
         let entry = known.get_mut(&handle)?;
-        let changed_at = drive.fs_attribute_modify_time.max(drive.data_modify_time);
-        let changed = match entry.attributes.file_type {
-            FileType::Directory => changed_at,
-            _ => drive.fs_attribute_modify_time,
-        };
-        if entry.stamp.map_or(changed > entry.told, |stamp| changed != stamp) {
+        if entry.attributes.file_type != FileType::Regular
+            || drive.fs_attribute_modify_time > entry.told
+        {
             return None;
         }
-        entry.stamp = Some(changed);
         let attributes = &mut entry.attributes;
         attributes.size = drive.logical_size;
         attributes.used_bytes = drive.blocks_used.saturating_mul(u64::from(drive.block_size));
-        attributes.modify_time = drive.fs_data_modify_time;
-        attributes.change_time = changed_at;
+        // An object that was made before its file, and was not written to yet, is as old as the file.
+        let is_untouched = drive.fs_data_modify_time == drive.create_time;
+        attributes.modify_time = match is_untouched {
+            true => attributes.create_time,
+            false => drive.fs_data_modify_time,
+        };
+        attributes.change_time = entry.told.max(drive.data_modify_time);
         entry.fetched = Some(asked);
+        entry.confirmed = asked;
         Some(entry.attributes)
+    }
+
+    /// Attributes of which what the manager keeps (mode, owner, which extended attributes there are)
+    /// is not older than `ttl`; length and times may be. Writes do not make it older.
+    pub(crate) fn standing(&self, handle: FileHandle, ttl: Duration) -> Option<FileAttributes> {
+        let known = self.lock();
+        let entry = known.get(&handle)?;
+        (entry.confirmed.elapsed() < ttl).then_some(entry.attributes)
     }
 
     /// Files were read: their access times rise, of which drives tell nothing.
@@ -104,6 +112,11 @@ impl AttributeCache {
             let known = &mut entry.attributes.access_time;
             *known = time.max(*known);
         }
+    }
+
+    /// What only the manager tells has changed: he must be asked.
+    pub(crate) fn forget(&self, handle: FileHandle) {
+        self.lock().remove(&handle);
     }
 
     /// Length and times have changed: they must be asked for.
@@ -175,15 +188,29 @@ mod tests {
     }
 
     #[test]
-    fn only_the_manager_tells_of_a_directory_that_has_changed() {
+    fn only_the_manager_tells_of_directories() {
         let cache = AttributeCache::default();
         let now = Instant::now();
         let directory = FileAttributes { file_type: FileType::Directory, ..told(50) };
         cache.told(HANDLE, &directory, now);
-        assert!(cache.merge(HANDLE, &drive(10, 9), now).is_some());
-        let mut newer = drive(10, 9);
-        newer.data_modify_time = Timestamp(51);
-        assert!(cache.merge(HANDLE, &newer, now).is_none(), "a mkdir by somebody");
+        assert!(cache.merge(HANDLE, &drive(10, 9), now).is_none());
+    }
+
+    /// What was changed is at the drive a moment later, and nothing of it goes back meanwhile.
+    #[test]
+    fn the_drive_may_lag_behind_the_manager() {
+        let cache = AttributeCache::default();
+        let now = Instant::now();
+        cache.told(HANDLE, &told(90), now);
+        for at_drive in [10, 90] {
+            let merged = cache.merge(HANDLE, &drive(at_drive, 7), now).unwrap();
+            assert_eq!((merged.change_time, merged.modify_time), (Timestamp(90), Timestamp(50)));
+        }
+        let mut untouched = drive(90, 0);
+        untouched.fs_data_modify_time = untouched.create_time;
+        cache.told(HANDLE, &FileAttributes { create_time: Timestamp(80), ..told(90) }, now);
+        let merged = cache.merge(HANDLE, &untouched, now).unwrap();
+        assert_eq!(merged.modify_time, Timestamp(80), "it was made ahead");
     }
 
     #[test]
@@ -194,5 +221,19 @@ mod tests {
         assert!(cache.fresh(HANDLE, Duration::ZERO).is_none());
         cache.expire(HANDLE);
         assert!(cache.fresh(HANDLE, Duration::from_secs(60)).is_none());
+    }
+
+    #[test]
+    fn a_write_leaves_what_the_manager_keeps_as_it_is_known() {
+        let cache = AttributeCache::default();
+        let minute = Duration::from_secs(60);
+        let Some(long_ago) = Instant::now().checked_sub(2 * minute) else { return };
+        cache.told(HANDLE, &told(10), long_ago);
+        assert!(cache.standing(HANDLE, minute).is_none());
+        assert!(cache.merge(HANDLE, &drive(10, 7), Instant::now()).is_some());
+        cache.expire(HANDLE);
+        assert!(cache.fresh(HANDLE, minute).is_none());
+        assert_eq!(cache.standing(HANDLE, minute).map(|known| known.mode), Some(0o640));
+        assert!(cache.standing(HANDLE, Duration::ZERO).is_none());
     }
 }

@@ -4,14 +4,15 @@
 //! in-memory cell that loses data, restarts and refuses on demand (`fake`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nasd_client::Authority;
-use nasd_types::{Attributes, ByteRange, Protection, Rights, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
-    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
-    EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
+    Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
+    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
     IssuedCapability, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
     SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
@@ -19,6 +20,8 @@ use crate::wire::{
 /// The right to work on one file's object, as the manager granted it to one caller.
 #[derive(Debug)]
 pub struct Grant {
+    /// Whom it was granted to.
+    pub caller: Arc<Caller>,
     /// The file.
     pub handle: FileHandle,
     /// Both halves of the capability.
@@ -29,10 +32,15 @@ pub struct Grant {
 
 impl Grant {
     /// A grant to be used with at least this protection.
-    pub fn new(handle: FileHandle, issued: IssuedCapability, protection: Protection) -> Self {
+    pub fn new(
+        caller: Arc<Caller>,
+        handle: FileHandle,
+        issued: IssuedCapability,
+        protection: Protection,
+    ) -> Self {
         let protection = protection | issued.capability.minimum_protection;
         let authority = Authority::capability(&issued, protection);
-        Grant { handle, issued, authority }
+        Grant { caller, handle, issued, authority }
     }
 
     /// What the capability allows.
@@ -67,6 +75,8 @@ pub trait Names: Send + Sync + 'static {
         file: FileHandle,
         changes: &SetFileAttributes,
     ) -> Result<File, ClerkError>;
+    /// Makes durable what was changed in the volume; `file` is any of its files.
+    fn commit(&self, caller: &Caller, file: FileHandle) -> Result<(), ClerkError>;
     /// A regular file; without `exclusive`, an existing one is as good.
     fn create(
         &self,
@@ -167,7 +177,7 @@ pub trait Names: Send + Sync + 'static {
     fn status(&self, caller: &Caller) -> Result<CellStatus, ClerkError>;
 }
 
-/// Calls to the drives (`specs/nasd.x`). Every call waits for a drive that is away, up to the
+/// Calls to the drives (`specs/nasd.x`), whichever way they go. Every call waits for a drive that is away, up to the
 /// deadline it was made with, and then fails with `ClerkError::Unreachable`; it takes care of
 /// clocks and nonces, but not of refused capabilities.
 pub trait Objects: Send + Sync + 'static {
@@ -181,6 +191,14 @@ pub trait Objects: Send + Sync + 'static {
         data: &[u8],
         durable: bool,
     ) -> Result<Written, ClerkError>;
+    /// Writes all of `data`, at most 1 MiB, where the object ends, durably; once, however often the
+    /// same token comes, which came first so long ago (zero if it never did).
+    fn append(
+        &self,
+        grant: &Grant,
+        identity: (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClerkError>;
     /// Makes what was written before durable. Returns the drive's instance.
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError>;
     /// The object's attributes.
@@ -195,7 +213,8 @@ pub trait Objects: Send + Sync + 'static {
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError>;
     /// The time on the clock of the drive that the grant is for, as well as it is known without asking;
-    /// this host's before anything was asked.
+    /// this host's before anything was asked. Zero where capabilities are not shown to the drive, so that
+    /// none need be renewed in time.
     fn drive_time(&self, grant: &Grant) -> Timestamp;
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);

@@ -1,10 +1,12 @@
 //! The clerk: names, attributes and open files of one volume, for any number of callers.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nasd_metrics::Page;
 use nasd_types::Rights;
 use nasd_types::limits::MAX_SYMLINK_BYTES;
 
@@ -22,6 +24,9 @@ use crate::wire::{
     ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
 };
 use crate::xattrs::XattrCache;
+
+/// How long a clerk that ends waits for the manager to say that names are durable.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Symbolic links followed on one path at most.
 const MAX_LINKS: usize = 40;
@@ -59,7 +64,7 @@ impl Clerk {
     /// What the manager says about the volume.
     pub fn new(cell: Cell, caller: &Arc<Caller>, settings: Settings) -> Result<Self, ClerkError> {
         let Cell { names, objects, sessions } = cell;
-        let core = Arc::new(Core::new(names, objects, settings));
+        let core = Arc::new(Core::new(names, objects, caller, settings));
         let asked = Instant::now();
         let volume = core.ask_names(|names| names.volume(caller))?;
         core.set_volume(&volume);
@@ -109,6 +114,16 @@ impl Clerk {
         &self.core.settings
     }
 
+    /// Puts what the clerk has counted since its start into a page for Prometheus.
+    pub fn put_metrics(&self, page: &mut Page) {
+        self.core.measures.put(page);
+        let (bytes, files) = self.core.undurable();
+        let help = "Bytes that were written and are not durable yet.";
+        page.single("nasd_clerk_undurable_bytes", "gauge", help, bytes);
+        let help = "Files that have such bytes.";
+        page.single("nasd_clerk_undurable_files", "gauge", help, files);
+    }
+
     /// Keeps what came with an answer to a request made at `asked`.
     pub(crate) fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
@@ -143,7 +158,13 @@ impl Clerk {
     /// The manager does not know what is written but not sent.
     pub(crate) fn with_own_writes(&self, mut entry: Entry) -> Entry {
         if let Some(file) = self.core.open_file(entry.handle) {
-            entry.attributes.size = entry.attributes.size.max(file.lock().pending.end());
+            let appended = file.has_appends.load(Ordering::Acquire);
+            // What was appended has its place, and the drive has told the length; or somebody does not
+            // want to wait for that.
+            let _ = file.commit_appends(&self.core);
+            let inner = file.lock();
+            let own_end = if appended { inner.size() } else { inner.pending.end() };
+            entry.attributes.size = entry.attributes.size.max(own_end);
         }
         entry
     }
@@ -172,6 +193,21 @@ impl Clerk {
         handle: FileHandle,
     ) -> Result<FileAttributes, ClerkError> {
         self.core.getattr(caller, handle, Duration::ZERO)
+    }
+
+    /// Attributes of which mode, owner, links and what there is of extended attributes are at most
+    /// `Settings::attribute_ttl` old; length and times may be older. It costs nothing while a file is
+    /// written, and waits for no write.
+    ///
+    /// # Errors
+    ///
+    /// `Manager(Stale)` if the file is gone.
+    pub fn standing(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<FileAttributes, ClerkError> {
+        self.core.standing(caller, handle)
     }
 
     /// Changes attributes. A new length takes effect between the writes before and after it; new
@@ -352,7 +388,7 @@ impl Clerk {
         let outcome =
             self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags));
         self.core.attributes.expire(to.0);
-        self.paths.forget(to.0, to.1);
+        self.forget_name(to.0, to.1);
         outcome
     }
 
@@ -364,8 +400,16 @@ impl Clerk {
     ) -> Result<(), ClerkError> {
         let outcome = self.ask(ask);
         self.core.attributes.expire(dir);
-        self.paths.forget(dir, name);
+        self.forget_name(dir, name);
         outcome
+    }
+
+    /// A name has changed: so have change time and links of the file that it led to, of which the drive
+    /// hears a moment later.
+    fn forget_name(&self, dir: FileHandle, name: &Name) {
+        for file in self.paths.forget(dir, name) {
+            self.core.attributes.forget(file);
+        }
     }
 
     /// Entries of a directory after `cookie`; 0 starts.
@@ -441,6 +485,10 @@ impl Clerk {
         }
         drop(grant);
         let file = self.core.file(entry.handle);
+        if file.is_changed_elsewhere(&entry.attributes) {
+            // Once it is durable it is kept no more. A failure is told to those who wrote.
+            let _ = file.sync(&self.core);
+        }
         let mut inner = file.lock();
         inner.fetched.clear();
         if inner.pending.is_empty() {
@@ -575,9 +623,34 @@ impl Clerk {
         }
         let mut outcome = Ok(());
         for file in &files {
-            outcome = outcome.and(file.sync(&self.core));
+            outcome = outcome.and(match file.sync(&self.core) {
+                // It was removed: nobody misses what it had.
+                Err(error) if error.is_gone() => Ok(()),
+                outcome => outcome,
+            });
         }
         outcome
+    }
+
+    /// Commits if the manager answers soon. If not, what it has answered is durable a moment later anyway.
+    fn try_to_commit(&self) {
+        let (told, answer) = mpsc::channel();
+        let (core, root) = (Arc::clone(&self.core), self.root());
+        let commit = move || drop(told.send(core.commit(root)));
+        let asked = thread::Builder::new().name("nasd-commit".into()).spawn(commit);
+        let committed = asked.ok().and_then(|_| answer.recv_timeout(COMMIT_PATIENCE).ok());
+        if !matches!(committed, Some(Ok(()))) {
+            tracing::warn!("the manager did not say that the last changes of names are durable");
+        }
+    }
+
+    /// Makes durable what this clerk has changed of names and attributes (fsync of a directory).
+    ///
+    /// # Errors
+    ///
+    /// What the manager says.
+    pub fn commit(&self) -> Result<(), ClerkError> {
+        self.core.commit(self.root())
     }
 
     /// Flushes everything and ends the clerk's threads. Files still open must not be written any
@@ -588,6 +661,7 @@ impl Clerk {
     /// As `sync_all`; also a failure of an earlier write that nobody was told of.
     pub fn close(&self) -> Result<(), ClerkError> {
         let outcome = self.sync_all().and(self.core.untold_failure().map_or(Ok(()), Err));
+        self.try_to_commit();
         self.stop();
         outcome
     }

@@ -291,7 +291,7 @@ impl Clerk {
         name: &Name,
     ) -> Result<FileHandle, ClerkError> {
         match self.mkdir(caller, dir, name, 0o755) {
-            Err(ClerkError::Manager(ManagerStatus::Exists) | ClerkError::Uncertain(_)) => {
+            Err(ClerkError::Manager(ManagerStatus::Exists)) => {
                 let found = self.lookup(caller, dir, name)?;
                 match found.attributes.file_type {
                     FileType::Directory => Ok(found.handle),
@@ -310,7 +310,7 @@ impl Clerk {
         target: &OsStr,
     ) -> Result<(), ClerkError> {
         match self.symlink(caller, dir, name, target.as_bytes()) {
-            Err(ClerkError::Manager(ManagerStatus::Exists) | ClerkError::Uncertain(_)) => {
+            Err(ClerkError::Manager(ManagerStatus::Exists)) => {
                 self.unlink(caller, dir, name)?;
                 self.symlink(caller, dir, name, target.as_bytes()).map(drop)
             }

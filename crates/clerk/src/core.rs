@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::buffers::{BufferPool, SpareBuffers};
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
+use crate::measures::{MeasuredObjects, Measures};
 use crate::settings::Settings;
 use crate::wire::{Caller, File, FileAttributes, FileHandle, Volume};
 use crate::work_pool::WorkPool;
@@ -49,6 +50,7 @@ pub(crate) struct Core {
     pub(crate) names: Arc<dyn Names>,
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) settings: Settings,
+    pub(crate) measures: Arc<Measures>,
     pub(crate) grants: Grants,
     pub(crate) attributes: AttributeCache,
     pub(crate) buffers: BufferPool,
@@ -65,6 +67,8 @@ pub(crate) struct Core {
     /// Bits of the volume's `Protection`.
     protection: AtomicU32,
     next_owner: AtomicU64,
+    /// On whose behalf the volume is asked about.
+    caller: Arc<Caller>,
 }
 
 /// Files with bytes that are not durable; being here keeps them alive.
@@ -87,11 +91,14 @@ impl Core {
     pub(crate) fn new(
         names: Arc<dyn Names>,
         objects: Arc<dyn Objects>,
+        caller: &Arc<Caller>,
         settings: Settings,
     ) -> Self {
+        let measures = Arc::new(Measures::default());
         Core {
             names,
-            objects,
+            objects: Arc::new(MeasuredObjects::new(objects, Arc::clone(&measures))),
+            measures,
             grants: Grants::default(),
             attributes: AttributeCache::default(),
             buffers: BufferPool::new(settings.read_ahead_bytes),
@@ -104,6 +111,7 @@ impl Core {
             renewals: WorkPool::new("nasd-renew", RENEWAL_THREADS),
             protection: AtomicU32::new(0),
             next_owner: AtomicU64::new(1),
+            caller: Arc::clone(caller),
             settings,
         }
     }
@@ -287,6 +295,16 @@ impl Core {
         Ok(slot.install(&file, self.protection()))
     }
 
+    /// Makes durable what was changed of names and attributes; `file` is any of the volume's.
+    pub(crate) fn commit(&self, file: FileHandle) -> Result<(), ClerkError> {
+        self.ask_names(|names| names.commit(&self.caller, file))
+    }
+
+    /// Has the manager remove now what nobody needs any more; whether that may have made room.
+    pub(crate) fn reclaim_space(&self) -> bool {
+        self.ask_names(|names| names.space(&self.caller)).is_ok()
+    }
+
     /// Asks the manager; again, when a drive that it needs is away, until the deadline.
     pub(crate) fn ask_names<T>(
         &self,
@@ -294,15 +312,17 @@ impl Core {
     ) -> Result<T, ClerkError> {
         let deadline = self.deadline();
         let mut pause = FIRST_PAUSE;
-        loop {
-            match ask(&*self.names) {
-                Err(error) if error.is_momentary() && Instant::now() < deadline => {
-                    interrupt::pause(pause)?;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+        self.measures.of_manager(|| {
+            loop {
+                match ask(&*self.names) {
+                    Err(error) if error.is_momentary() && Instant::now() < deadline => {
+                        interrupt::pause(pause)?;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                    outcome => return outcome,
                 }
-                outcome => return outcome,
             }
-        }
+        })
     }
 
     /// Keeps what the manager told about a file in answer to a request made at `asked`.
@@ -340,6 +360,24 @@ impl Core {
         Ok(attributes)
     }
 
+    /// Attributes of which only length and times may be older than `Settings::attribute_ttl`. Nothing
+    /// that is written waits for it, or is waited for.
+    pub(crate) fn standing(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<FileAttributes, ClerkError> {
+        if let Some(known) = self.attributes.standing(handle, self.settings.attribute_ttl) {
+            return Ok(known);
+        }
+        let told = self.getattr_from_servers(caller, handle, Duration::ZERO);
+        if self.open_file(handle).is_some() {
+            // What is written here and not sent is not in the length that was told.
+            self.attributes.expire(handle);
+        }
+        told
+    }
+
     fn getattr_from_servers(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
@@ -347,8 +385,10 @@ impl Core {
         ttl: Duration,
     ) -> Result<FileAttributes, ClerkError> {
         if let Some(attributes) = self.attributes.fresh(handle, ttl) {
+            self.measures.attributes_known.add(1);
             return Ok(attributes);
         }
+        self.measures.attributes_asked.add(1);
         let slot = self.grants.slot(caller, handle);
         let asked = Instant::now();
         if slot.current().is_some() {
@@ -366,6 +406,12 @@ impl Core {
         let file = self.ask_names(|names| names.getattr(caller, handle))?;
         self.learn(caller, &file, asked);
         Ok(file.attributes)
+    }
+
+    /// Bytes that were written and are not durable, and the files that they are of.
+    pub(crate) fn undurable(&self) -> (u64, usize) {
+        let bytes = lock(&self.lanes).values().map(|lane| lane.budget.used()).sum();
+        (bytes, self.dirty().files.len())
     }
 
     /// Ends the threads that have nothing to do; queued work is still done.

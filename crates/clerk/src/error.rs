@@ -15,11 +15,6 @@ pub enum ClerkError {
     /// A drive said no, or failed.
     #[error("{0}")]
     Drive(Status),
-    /// The connection was lost while the manager changed a name; asked again, it answered this,
-    /// which may be the doing of the first try. It is passed on as though it were not: whoever
-    /// makes a name to have a lock must not believe that he has it when another may.
-    #[error("after a lost connection: {0}")]
-    Uncertain(ManagerStatus),
     /// A drive or the manager was away for longer than the deadline; the text says which.
     #[error("{0}")]
     Unreachable(String),
@@ -61,7 +56,7 @@ impl ClerkError {
     /// The POSIX error that an application gets.
     pub fn errno(&self) -> i32 {
         match self {
-            ClerkError::Manager(status) | ClerkError::Uncertain(status) => status.errno(),
+            ClerkError::Manager(status) => status.errno(),
             ClerkError::Drive(status) => drive_errno(*status),
             ClerkError::Unreachable(_) | ClerkError::Protocol(_) | ClerkError::LockLost => {
                 libc::EIO
@@ -81,6 +76,14 @@ impl ClerkError {
     /// a key that is gone. A missing object looks the same, and the manager will tell.
     pub(crate) fn wants_new_capability(&self) -> bool {
         matches!(self, ClerkError::Drive(status) if status.needs_new_capability())
+    }
+
+    /// Whether there is no such file any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(
+            self,
+            ClerkError::Manager(ManagerStatus::Stale) | ClerkError::Drive(Status::NoSuchObject)
+        )
     }
 
     /// Whether the same request may succeed a little later.
@@ -103,8 +106,9 @@ impl From<ClientError> for ClerkError {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Refused(status) | ClientError::Drive(status) => ClerkError::Drive(status),
-            ClientError::Manager(status) => ClerkError::Manager(status),
-            ClientError::Uncertain(status) => ClerkError::Uncertain(status),
+            ClientError::Manager(status) | ClientError::Uncertain(status) => {
+                ClerkError::Manager(status)
+            }
             ClientError::Unreachable { .. } => ClerkError::Unreachable(error.to_string()),
             ClientError::Interrupted { .. } => ClerkError::Interrupted,
             ClientError::TooLarge { .. } => ClerkError::TooLarge,
@@ -150,6 +154,7 @@ fn drive_errno(status: Status) -> i32 {
         | Status::RefusedPartition
         | Status::Busy
         | Status::DriveFault
+        | Status::Forgotten
         | Status::MediumError
         | Status::Corrupt => libc::EIO,
     }

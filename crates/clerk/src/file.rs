@@ -4,6 +4,9 @@
 //! drive has acknowledged stays in `pending` until a flush answered by the same instance of the
 //! drive, so that a drive that is killed and started again loses nothing of a living client.
 //!
+//! What is appended has no place yet, and waits in `appending`; how it gets to the drive is in `appends`.
+//! Everything else that is done with the file comes behind what was appended before.
+//!
 //! Locks: `inner` is taken before a lane's budget and before the clerk's list of dirty files, and
 //! never held during a call to a drive or the manager.
 
@@ -12,10 +15,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_client::interrupt::{self, Interrupted};
-use nasd_types::ByteRange;
+use nasd_protocol::Status;
 use nasd_types::limits::MAX_OBJECT_BYTES;
+use nasd_types::{ByteRange, Timestamp};
 
 use crate::ClerkError;
+use crate::appending::Appending;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::core::{Core, Lane};
@@ -23,7 +28,7 @@ use crate::fetched::Fetched;
 use crate::grants::{Slot, Writer};
 use crate::latch::ErrorLatch;
 use crate::pending::{Outgoing, Pending};
-use crate::wire::{FileHandle, SeekTarget, Written};
+use crate::wire::{FileAttributes, FileHandle, SeekTarget, Written};
 
 /// Waiting threads look around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -34,6 +39,8 @@ const FLUSH_AT_LEAST: Duration = Duration::from_secs(5);
 /// The state of one file.
 pub(crate) struct FileState {
     pub(crate) handle: FileHandle,
+    /// Whether `appending` has anything, to be had without the lock.
+    pub(crate) has_appends: AtomicBool,
     pub(crate) lane: Arc<Lane>,
     inner: Mutex<Inner>,
     changed: Condvar,
@@ -45,26 +52,29 @@ pub(crate) struct FileState {
 /// What the lock protects.
 pub(crate) struct Inner {
     pub(crate) pending: Pending<Writer>,
+    pub(crate) appending: Appending<Writer>,
     pub(crate) fetched: Fetched,
     pub(crate) errors: ErrorLatch,
     /// Length of the object, as the drive told last.
     drive_size: u64,
-    /// When it did.
+    /// Modification time of the object, as the last write here has set it.
+    modified: Timestamp,
+    /// When its length was told.
     size_told: Instant,
     /// Answers to writes so far: tells an old attribute answer from a new one.
     answers: u64,
-    /// Bytes reserved in the lane's budget on behalf of `pending`.
-    charged: u64,
+    /// Bytes reserved in the lane's budget on behalf of `pending` and `appending`.
+    pub(crate) charged: u64,
     /// A truncation is on its way: writes wait.
-    gate: bool,
+    pub(crate) gate: bool,
     /// The file is being removed: nothing needs to be kept.
     doomed: bool,
     /// Writes go to the drive at once, because the last ones failed.
-    write_through: bool,
+    pub(crate) write_through: bool,
     /// Whoever wrote last: with his capability the file is flushed.
     writer: Option<Writer>,
-    last_write: Instant,
-    dirty_since: Option<Instant>,
+    pub(crate) last_write: Instant,
+    pub(crate) dirty_since: Option<Instant>,
 }
 
 impl Inner {
@@ -78,10 +88,28 @@ impl Inner {
         self.drive_size <= offset && self.size_told.elapsed() < ttl
     }
 
+    /// Bytes that are not durable, or not known to be.
+    fn held_bytes(&self) -> u64 {
+        self.pending.held_bytes() + self.appending.held_bytes()
+    }
+
+    /// Whether there are so many that they should be made durable.
+    pub(crate) fn holds_much(&self, core: &Core) -> bool {
+        self.held_bytes() >= core.settings.flush_after_bytes
+    }
+
     /// The drive told the length, in answer to a request made when `answers` was as given.
     pub(crate) fn note_size(&mut self, size: u64, answers: u64) {
         let current = self.answers == answers;
         self.drive_size = if current { size } else { self.drive_size.max(size) };
+        self.size_told = Instant::now();
+    }
+
+    /// Bytes up to `end` were appended.
+    pub(crate) fn note_appended(&mut self, range: ByteRange, size: u64) {
+        self.fetched.drop_overlapping(range);
+        self.answers += 1;
+        self.drive_size = self.drive_size.max(size);
         self.size_told = Instant::now();
     }
 
@@ -108,9 +136,11 @@ impl FileState {
     pub(crate) fn new(handle: FileHandle, lane: Arc<Lane>, spare: SpareBuffers) -> Self {
         let inner = Inner {
             pending: Pending::new(spare),
+            appending: Appending::default(),
             fetched: Fetched::default(),
             errors: ErrorLatch::default(),
             drive_size: 0,
+            modified: Timestamp::default(),
             size_told: Instant::now(),
             answers: 0,
             charged: 0,
@@ -123,6 +153,7 @@ impl FileState {
         };
         FileState {
             handle,
+            has_appends: AtomicBool::new(false),
             lane,
             inner: Mutex::new(inner),
             changed: Condvar::new(),
@@ -166,12 +197,8 @@ impl FileState {
             return Err(ClerkError::TooLarge);
         }
         let deadline = core.deadline();
-        let make_room = || core.flush_all_of(&self.lane);
-        let reserved = self.lane.budget.reserve(length, deadline, make_room);
-        reserved.map_err(|exhausted| match exhausted {
-            Exhausted::Late => self.away(),
-            Exhausted::Interrupted => ClerkError::Interrupted,
-        })?;
+        self.commit_appends(core)?;
+        self.reserve(core, length, deadline)?;
         let range = ByteRange::new(offset, length);
         let mut inner = self.lock();
         while inner.gate || inner.pending.is_in_flight(range) {
@@ -192,11 +219,37 @@ impl FileState {
             core.mark_dirty(self);
         }
         self.settle(&mut inner);
-        let (write_through, errors_before) = (inner.write_through, inner.errors.count());
-        let much = inner.pending.held_bytes() >= core.settings.flush_after_bytes;
+        let errors_before = inner.errors.count();
+        let (write_through, much) = (inner.write_through, inner.holds_much(core));
         drop(inner);
         self.submit_sends(core, queued);
-        if write_through {
+        self.go_on_after_write(core, write_through.then_some(errors_before), much)
+    }
+
+    /// Takes memory for bytes that are not durable yet.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        bytes: u64,
+        deadline: Instant,
+    ) -> Result<(), ClerkError> {
+        let make_room = || core.flush_all_of(&self.lane);
+        let reserved = self.lane.budget.reserve(bytes, deadline, make_room);
+        reserved.map_err(|exhausted| match exhausted {
+            Exhausted::Late => self.away(),
+            Exhausted::Interrupted => ClerkError::Interrupted,
+        })
+    }
+
+    /// What follows when bytes were taken: they are made durable at once if earlier ones failed, of
+    /// which there were so many failures; or soon if there are many.
+    pub(crate) fn go_on_after_write(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        write_through: Option<u64>,
+        much: bool,
+    ) -> Result<(), ClerkError> {
+        if let Some(errors_before) = write_through {
             match self.sync_reporting(core, errors_before) {
                 // The bytes are taken, and what becomes of them is told later.
                 Err(ClerkError::Interrupted) => return Ok(()),
@@ -210,13 +263,14 @@ impl FileState {
         Ok(())
     }
 
-    fn away(&self) -> ClerkError {
+    pub(crate) fn away(&self) -> ClerkError {
         ClerkError::Unreachable(format!("drive {} takes no writes", self.handle.drive))
     }
 
     /// Makes the budget agree with what is held.
-    fn settle(&self, inner: &mut Inner) {
-        let held = inner.pending.held_bytes();
+    pub(crate) fn settle(&self, inner: &mut Inner) {
+        let held = inner.held_bytes();
+        self.has_appends.store(!inner.appending.is_empty(), Ordering::Release);
         debug_assert!(inner.charged >= held, "memory is reserved before it is used");
         self.lane.budget.release(inner.charged.saturating_sub(held));
         inner.charged = held;
@@ -246,9 +300,15 @@ impl FileState {
         // A durable answer covers what was acknowledged before the request, and nothing later.
         let mark = self.lock().pending.acknowledged();
         let piece = &outgoing.piece;
-        let answer = core.with_grant(&outgoing.writer.0, |grant| {
-            core.objects.write(grant, piece.offset, piece.data(), durable)
-        });
+        let write = || {
+            core.with_grant(&outgoing.writer.0, |grant| {
+                core.objects.write(grant, piece.offset, piece.data(), durable)
+            })
+        };
+        let mut answer = write();
+        if answer == Err(ClerkError::Drive(Status::NoSpace)) && core.reclaim_space() {
+            answer = write();
+        }
         core.attributes.expire(self.handle);
         let mut inner = self.lock();
         let requeued = match answer {
@@ -268,17 +328,28 @@ impl FileState {
         Ok(())
     }
 
-    fn note_failure(self: &Arc<Self>, core: &Core, inner: &mut Inner, error: ClerkError) {
+    pub(crate) fn note_failure(
+        self: &Arc<Self>,
+        core: &Core,
+        inner: &mut Inner,
+        error: ClerkError,
+    ) {
         if inner.doomed {
             return;
         }
-        tracing::warn!(%error, handle = ?self.handle, "written data is lost");
+        let is_gone = error.is_gone();
+        if !is_gone {
+            tracing::warn!(%error, handle = ?self.handle, "written data is lost");
+        }
         inner.errors.record(error);
         inner.write_through = true;
-        core.keep_failed(self);
+        // Of a file that was removed nothing is lost that anybody could find again.
+        if !is_gone {
+            core.keep_failed(self);
+        }
     }
 
-    fn after_answer(
+    pub(crate) fn after_answer(
         self: &Arc<Self>,
         core: &Arc<Core>,
         mut inner: MutexGuard<'_, Inner>,
@@ -286,9 +357,11 @@ impl FileState {
     ) {
         if inner.doomed {
             inner.pending.discard();
+            inner.appending.discard();
         }
         self.settle(&mut inner);
-        if inner.pending.is_empty() && inner.dirty_since.take().is_some() {
+        let is_clean = inner.pending.is_empty() && inner.appending.is_empty();
+        if is_clean && inner.dirty_since.take().is_some() {
             core.mark_clean(self.handle);
         }
         drop(inner);
@@ -302,6 +375,12 @@ impl FileState {
     /// Waits until the drive has everything written so far, durably or not. Failures are kept for
     /// those who wrote.
     pub(crate) fn drain(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
+        self.commit_appends(core)?;
+        self.drain_writes(core)
+    }
+
+    /// The same of what was not appended.
+    pub(crate) fn drain_writes(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
         let mut inner = self.lock();
         if !inner.pending.has_unacknowledged_before(u64::MAX) {
             return Ok(());
@@ -324,6 +403,15 @@ impl FileState {
         Ok(())
     }
 
+    /// Whether others have written since all that was written here was acknowledged: what is kept of it
+    /// would hide theirs.
+    pub(crate) fn is_changed_elsewhere(&self, now: &FileAttributes) -> bool {
+        let inner = self.lock();
+        let is_kept =
+            !inner.pending.is_empty() && !inner.pending.has_unacknowledged_before(u64::MAX);
+        is_kept && (now.modify_time != inner.modified || now.size != inner.drive_size)
+    }
+
     /// Makes everything written so far durable. Returns the first failure met on the way; it is
     /// also kept for each open file.
     pub(crate) fn sync(self: &Arc<Self>, core: &Arc<Core>) -> Result<(), ClerkError> {
@@ -337,6 +425,7 @@ impl FileState {
         core: &Arc<Core>,
         errors_before: u64,
     ) -> Result<(), ClerkError> {
+        self.commit_appends(core)?;
         let mut inner = self.lock();
         let target = inner.pending.next_id();
         let sealed = inner.pending.seal();
@@ -494,6 +583,7 @@ impl FileState {
         let mut inner = self.lock();
         inner.doomed = true;
         inner.pending.discard();
+        inner.appending.discard();
         self.after_answer(core, inner, 0);
     }
 
@@ -516,6 +606,7 @@ fn note_written(
     }
     inner.answers += 1;
     inner.drive_size = inner.drive_size.max(written.logical_size);
+    inner.modified = inner.modified.max(written.fs_data_modify_time);
     inner.size_told = Instant::now();
     inner.pending.requeue_other_instances(written.instance)
 }

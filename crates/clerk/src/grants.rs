@@ -42,7 +42,8 @@ impl Slot {
 
     /// Puts a new capability in place.
     pub(crate) fn install(&self, file: &File, protection: Protection) -> Arc<Grant> {
-        let grant = Arc::new(Grant::new(file.handle, file.capability.clone(), protection));
+        let (caller, issued) = (Arc::clone(&self.caller), file.capability.clone());
+        let grant = Arc::new(Grant::new(caller, file.handle, issued, protection));
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Some(Arc::clone(&grant));
         grant

@@ -1,10 +1,13 @@
 //! What applications use: caches capabilities, moves data straight to drives, retries, reads ahead.
 //!
 //! Start reading at [`Clerk`]. Names and attributes come from the file manager, data goes straight
-//! to the drives under capabilities that are cached and renewed. Open files read ahead and write
+//! to the drives under capabilities that are cached and renewed (or, by [`Route::Manager`], through the
+//! manager). Open files read ahead and write
 //! behind; what is written is kept until the drive that took it says, under the same `instance`,
 //! that it is durable.
 
+mod appending;
+mod appends;
 mod attributes;
 mod backend;
 mod background;
@@ -18,8 +21,10 @@ mod error;
 pub mod fake;
 mod fetched;
 mod file;
+mod forwarded;
 mod grants;
 mod latch;
+mod measures;
 mod open_file;
 mod paths;
 mod pending;
@@ -43,6 +48,6 @@ pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
 pub use remote::ClerkOptions;
 pub use session::LockRequest;
-pub use settings::Settings;
+pub use settings::{Route, Settings};
 pub use walk::{Walk, WalkItem};
 pub use wire::*;

@@ -141,6 +141,28 @@ impl OpenFile {
                 return Err(error);
             }
             offset = offset.saturating_add(part.len() as u64);
+            self.core.measures.written.add(part.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Takes all of `data`, to be appended where the file ends when the drive comes to it, whoever else
+    /// appends meanwhile: each mebibyte of it together, and nothing twice. It reaches the drive later, at
+    /// the latest with `sync` or `close`, and before anything else that is done with the file here.
+    ///
+    /// # Errors
+    ///
+    /// As `write`.
+    pub fn append(&self, data: &[u8]) -> Result<(), ClerkError> {
+        self.check_mode(self.mode.write)?;
+        self.check_errors()?;
+        let writer = Writer(Arc::clone(&self.reader.slot));
+        for part in data.chunks(FileState::WRITE_BYTES) {
+            if let Err(error) = self.file.append(&self.core, &writer, part) {
+                // It is told now, and need not be told again.
+                let _ = self.check_errors();
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -165,7 +187,7 @@ impl OpenFile {
         self.file.seek(&self.core, &self.reader.slot, offset, target)
     }
 
-    /// Makes everything written to the file so far durable (fsync).
+    /// Makes everything written to the file so far durable, and its name and attributes (fsync).
     ///
     /// # Errors
     ///
@@ -174,18 +196,25 @@ impl OpenFile {
         match self.file.sync(&self.core) {
             Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
             // The failure, if any, is in the latch, where it is found once for each open file.
-            _ => self.check_errors(),
+            _ => self.check_errors().and_then(|()| self.core.commit(self.reader.slot.handle)),
         }
     }
 
-    /// What close does: for a file open for writing, as `sync`. May be called many times, as
-    /// descriptors are duplicated.
+    /// What close does: of a file open for writing, the drive has all that was written, for others to
+    /// read. It is durable a little later, as on a disk. May be called many times, as descriptors are
+    /// duplicated.
     ///
     /// # Errors
     ///
     /// As `sync`.
     pub fn close(&self) -> Result<(), ClerkError> {
-        if self.mode.write { self.sync() } else { Ok(()) }
+        if !self.mode.write {
+            return Ok(());
+        }
+        match self.file.drain(&self.core) {
+            Err(ClerkError::Interrupted) => Err(ClerkError::Interrupted),
+            _ => self.check_errors(),
+        }
     }
 
     /// The file has no name any more, and this was its last opening: what is not durable is

@@ -53,9 +53,17 @@ impl NameCache {
         found.insert((dir, name.clone(), Arc::clone(caller)), (handle, Instant::now()));
     }
 
-    /// A name has changed here.
-    pub(crate) fn forget(&self, dir: FileHandle, name: &Name) {
-        self.lock().retain(|(its_dir, its_name, _), _| *its_dir != dir || its_name != name);
+    /// A name has changed here. Answers the files that it was found to lead to.
+    pub(crate) fn forget(&self, dir: FileHandle, name: &Name) -> Vec<FileHandle> {
+        let mut led_to = Vec::new();
+        self.lock().retain(|(its_dir, its_name, _), (handle, _)| {
+            let is_other = *its_dir != dir || its_name != name;
+            if !is_other && !led_to.contains(handle) {
+                led_to.push(*handle);
+            }
+            is_other
+        });
+        led_to
     }
 }
 

@@ -37,9 +37,12 @@ impl FileState {
         scratch: &mut Vec<u8>,
         use_data: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ClerkError> {
+        self.commit_appends(core)?;
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
+            core.measures.ahead.add(slice.data().len() as u64);
+            core.measures.read.add(slice.data().len() as u64);
             return Ok(use_data(slice.data()));
         }
         let length = range.length as usize;
@@ -47,6 +50,7 @@ impl FileState {
             scratch.resize(length, 0);
         }
         let filled = self.assemble(core, reader, &plan, range, &mut scratch[..length])?;
+        core.measures.read.add(filled as u64);
         Ok(use_data(&scratch[..filled]))
     }
 
@@ -60,13 +64,18 @@ impl FileState {
     ) -> Result<usize, ClerkError> {
         let range = ByteRange::new(offset, into.len() as u64);
         let into = &mut into[..range.length as usize];
+        self.commit_appends(core)?;
         let plan = self.plan(core, reader, range);
         self.submit_fetches(core, reader, &plan.fetches);
         if let Some(slice) = &plan.whole {
             into.copy_from_slice(slice.data());
+            core.measures.ahead.add(into.len() as u64);
+            core.measures.read.add(into.len() as u64);
             return Ok(into.len());
         }
-        self.assemble(core, reader, &plan, range, into)
+        let filled = self.assemble(core, reader, &plan, range, into)?;
+        core.measures.read.add(filled as u64);
+        Ok(filled)
     }
 
     /// Looks at what there is, and plans what to fetch ahead.
@@ -188,6 +197,7 @@ impl FileState {
                     inner.fetched.consume(at, data.len());
                     drop(inner);
                     into[filled..filled + data.len()].copy_from_slice(data);
+                    core.measures.ahead.add(data.len() as u64);
                     filled += data.len();
                 }
                 Found::Fetching => drop(self.wait(inner)?),

@@ -1,23 +1,25 @@
-//! The cell over the network: the manager by TLS, the drives by TCP.
+//! The cell over the network: the manager by TLS, the drives by TCP, or through the manager.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use nasd_client::{ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
+use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
 use nasd_protocol::Region;
 use nasd_transport::ClientTls;
-use nasd_types::{Attributes, ByteRange, DriveId, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
-use crate::settings::Settings;
+use crate::forwarded::ForwardedDrives;
+use crate::settings::{Route, Settings};
 use crate::wire::{
-    AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device, DirectoryPage,
-    EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock, LockAnswer,
-    LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes,
-    SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
+    Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
+    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
+    LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget,
+    SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -33,8 +35,10 @@ pub struct ClerkOptions {
     pub caller: Arc<Caller>,
     /// How long to wait for the manager at first. Later, `Settings::deadline` holds.
     pub connect_deadline: Duration,
-    /// Connections to each drive.
+    /// Connections to each drive; to the manager for data, where they go through it.
     pub connections_per_drive: usize,
+    /// The way that data of files go.
+    pub route: Route,
     /// Limits and times.
     pub settings: Settings,
 }
@@ -54,6 +58,7 @@ impl ClerkOptions {
             caller,
             connect_deadline: Duration::from_secs(15),
             connections_per_drive: 2,
+            route: Route::default(),
             settings: Settings::default(),
         }
     }
@@ -75,11 +80,19 @@ impl Clerk {
         let client = ManagerClient::tls(&options.manager, options.tls.clone(), &connect);
         let first = client.with_retry(RetryPolicy::within(options.connect_deadline));
         first.volume(&options.caller, options.volume.as_bytes())?;
-        let names = RemoteNames { client, volume: options.volume.clone() };
-        let drives = RemoteDrives { connect, drives: RwLock::default() };
+        let names = RemoteNames::new(client, options.volume.clone());
+        let objects: Arc<dyn Objects> = match options.route {
+            Route::Direct => Arc::new(RemoteDrives { connect, drives: RwLock::default() }),
+            Route::Manager => {
+                // Connections of their own: names don't wait behind data.
+                let tls = options.tls.clone();
+                let way = ManagerClient::tls(&options.manager, tls, &connect);
+                Arc::new(ForwardedDrives::new(way))
+            }
+        };
         let cell = Cell {
             names: Arc::new(names),
-            objects: Arc::new(drives),
+            objects,
             sessions: Some(Arc::new(RemoteSessions::new(options))),
         };
         Clerk::new(cell, &options.caller, options.settings.clone())
@@ -140,6 +153,24 @@ impl Sessions for RemoteSessions {
 struct RemoteNames {
     client: ManagerClient,
     volume: Name,
+    /// Changes that were answered.
+    changes: AtomicU64,
+    /// The first so many of them are durable.
+    committed: AtomicU64,
+}
+
+impl RemoteNames {
+    fn new(client: ManagerClient, volume: Name) -> RemoteNames {
+        RemoteNames { client, volume, changes: AtomicU64::new(0), committed: AtomicU64::new(0) }
+    }
+
+    /// What came of a change.
+    fn changed<T>(&self, outcome: Result<T, ClientError>) -> Result<T, ClerkError> {
+        if outcome.is_ok() {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(outcome?)
+    }
 }
 
 impl Names for RemoteNames {
@@ -161,7 +192,16 @@ impl Names for RemoteNames {
         file: FileHandle,
         changes: &SetFileAttributes,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.setattr(caller, file, changes)?)
+        self.changed(self.client.setattr(caller, file, changes))
+    }
+
+    fn commit(&self, caller: &Caller, file: FileHandle) -> Result<(), ClerkError> {
+        let changes = self.changes.load(Ordering::Acquire);
+        if self.committed.load(Ordering::Acquire) < changes {
+            self.client.commit(caller, file)?;
+            self.committed.fetch_max(changes, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     fn create(
@@ -172,7 +212,7 @@ impl Names for RemoteNames {
         mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.create(caller, dir, name.as_bytes(), mode, exclusive)?)
+        self.changed(self.client.create(caller, dir, name.as_bytes(), mode, exclusive))
     }
 
     fn mkdir(
@@ -182,7 +222,7 @@ impl Names for RemoteNames {
         name: &Name,
         mode: NewMode,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.mkdir(caller, dir, name.as_bytes(), mode)?)
+        self.changed(self.client.mkdir(caller, dir, name.as_bytes(), mode))
     }
 
     fn symlink(
@@ -192,15 +232,15 @@ impl Names for RemoteNames {
         name: &Name,
         target: &[u8],
     ) -> Result<File, ClerkError> {
-        Ok(self.client.symlink(caller, dir, name.as_bytes(), target)?)
+        self.changed(self.client.symlink(caller, dir, name.as_bytes(), target))
     }
 
     fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
-        Ok(self.client.unlink(caller, dir, name.as_bytes())?)
+        self.changed(self.client.unlink(caller, dir, name.as_bytes()))
     }
 
     fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
-        Ok(self.client.rmdir(caller, dir, name.as_bytes())?)
+        self.changed(self.client.rmdir(caller, dir, name.as_bytes()))
     }
 
     fn rename(
@@ -211,7 +251,7 @@ impl Names for RemoteNames {
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
         let from = (from.0, from.1.as_bytes());
-        Ok(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags)?)
+        self.changed(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags))
     }
 
     fn link(
@@ -221,7 +261,7 @@ impl Names for RemoteNames {
         dir: FileHandle,
         name: &Name,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.link(caller, file, dir, name.as_bytes())?)
+        self.changed(self.client.link(caller, file, dir, name.as_bytes()))
     }
 
     fn mknod(
@@ -232,7 +272,7 @@ impl Names for RemoteNames {
         node: (FileType, Device),
         mode: NewMode,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.mknod(caller, dir, name.as_bytes(), node, mode)?)
+        self.changed(self.client.mknod(caller, dir, name.as_bytes(), node, mode))
     }
 
     fn getxattr(
@@ -252,7 +292,7 @@ impl Names for RemoteNames {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.setxattr(caller, file, name.as_bytes(), value, flags)?)
+        self.changed(self.client.setxattr(caller, file, name.as_bytes(), value, flags))
     }
 
     fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClerkError> {
@@ -265,7 +305,7 @@ impl Names for RemoteNames {
         file: FileHandle,
         name: &Name,
     ) -> Result<File, ClerkError> {
-        Ok(self.client.removexattr(caller, file, name.as_bytes())?)
+        self.changed(self.client.removexattr(caller, file, name.as_bytes()))
     }
 
     fn accessed(
@@ -324,6 +364,16 @@ impl Objects for RemoteDrives {
     ) -> Result<Written, ClerkError> {
         let client = self.client(grant)?;
         Ok(client.write(&grant.authority, grant.handle.name(), offset, data, durable)?)
+    }
+
+    fn append(
+        &self,
+        grant: &Grant,
+        identity: (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClerkError> {
+        let client = self.client(grant)?;
+        Ok(client.append(&grant.authority, grant.handle.name(), identity, data)?)
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {

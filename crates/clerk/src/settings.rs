@@ -2,6 +2,17 @@
 
 use std::time::Duration;
 
+/// The way that data of files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Route {
+    /// Straight between this host and the drives.
+    #[default]
+    Direct,
+    /// Through the file manager, which stores and forwards them: for hosts that can't reach the
+    /// drives, and for comparison.
+    Manager,
+}
+
 /// Limits and times of a clerk. The defaults are for a mount.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -76,7 +76,7 @@ impl Clerk {
         handle: FileHandle,
         name: &Name,
     ) -> Result<Vec<u8>, ClerkError> {
-        let attributes = self.getattr(caller, handle)?;
+        let attributes = self.standing(caller, handle)?;
         let (kind, is_public) = kind_of(name);
         if !attributes.extended.has(kind) {
             return none();
@@ -123,7 +123,7 @@ impl Clerk {
         caller: &Arc<Caller>,
         handle: FileHandle,
     ) -> Result<Vec<u8>, ClerkError> {
-        if self.getattr(caller, handle)?.extended == Extended::NONE {
+        if self.standing(caller, handle)?.extended == Extended::NONE {
             return Ok(Vec::new());
         }
         self.ask(|names| names.listxattr(caller, handle))

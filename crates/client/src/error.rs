@@ -28,8 +28,8 @@ pub enum ClientError {
     Manager(ManagerStatus),
 
     /// An earlier try of this call got no reply and may have been executed; a later one was
-    /// answered with this status, which may be its own doing. (The name that `mkdir` finds taken
-    /// may be the directory that it made.) Look at the names involved to find out.
+    /// answered with this status, which may be its own doing: the token that `enroll` finds used may
+    /// be used by itself.
     #[error("the connection was lost during the call, and then the file manager answered: {0}")]
     Uncertain(ManagerStatus),
 

@@ -66,8 +66,13 @@ impl<'a> Tries<'a> {
         Tries { policy, host, started: host.elapsed(), backoff: policy.first_backoff, count: 0 }
     }
 
+    /// Whether the try that was begun last is not the first.
+    pub(crate) fn is_again(&self) -> bool {
+        self.count > 1
+    }
+
     /// How long the call has taken so far.
-    fn taken(&self) -> Duration {
+    pub(crate) fn taken(&self) -> Duration {
         self.host.elapsed().saturating_sub(self.started)
     }
 

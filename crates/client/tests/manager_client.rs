@@ -49,45 +49,40 @@ fn calls_wait_for_a_manager_that_restarts() {
 }
 
 #[test]
-fn a_lost_reply_is_not_taken_for_a_success_where_a_name_may_be_a_lock() {
+fn a_change_whose_answer_was_lost_is_made_once_and_succeeds() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
     let caller = Caller::ROOT;
-    manager.script.then(&[Fault::ReplyLost]);
-    let error = client.mkdir(&caller, ROOT, b"lock", 0o755).unwrap_err();
-    assert!(matches!(error, ClientError::Uncertain(ManagerStatus::Exists)), "{error}");
-    manager.script.then(&[Fault::ReplyLost]);
-    let error = client.create(&caller, ROOT, b"file", 0o644, true).unwrap_err();
-    assert!(matches!(error, ClientError::Uncertain(ManagerStatus::Exists)), "{error}");
-    manager.script.then(&[Fault::ReplyLost]);
+    let lose = || manager.script.then(&[Fault::ReplyLost]);
+    lose();
+    client.mkdir(&caller, ROOT, b"lock", 0o755).expect("made by the first try");
+    lose();
+    client.create(&caller, ROOT, b"file", 0o644, true).expect("the same");
+    lose();
     client.create(&caller, ROOT, b"file", 0o644, false).expect("what is there is as good");
-    manager.script.then(&[Fault::ReplyLost]);
-    let moved = client.rename(&caller, (ROOT, b"file"), (ROOT, b"else"), RenameFlags::NONE);
-    let error = moved.unwrap_err();
-    assert!(matches!(error, ClientError::Uncertain(ManagerStatus::NotFound)), "{error}");
-    assert!(error.may_have_run());
+    lose();
+    let exclusive = client.create(&caller, ROOT, b"file", 0o644, true).unwrap_err();
+    assert!(matches!(exclusive, ClientError::Manager(ManagerStatus::Exists)), "{exclusive}");
+    lose();
+    client.rename(&caller, (ROOT, b"file"), (ROOT, b"else"), RenameFlags::NONE).expect("moved");
+    manager.script.then(&[Fault::TimedOut, Fault::ReplyLost]);
+    client.rename(&caller, (ROOT, b"else"), (ROOT, b"x"), RenameFlags::EXCHANGE).expect("once");
+    assert!(manager.state().names.contains(&b"x"[..]), "a second exchange would undo the first");
+    lose();
+    client.unlink(&caller, ROOT, b"x").expect("removed by the first try");
 }
 
-/// A second exchange would undo the first.
 #[test]
-fn an_exchange_is_not_made_twice() {
+fn requests_say_which_ones_are_answered() {
     let manager = FakeManager::new(&FakeHost::new());
     let client = manager.client(&options());
-    let exchange = || {
-        let (one, other) = ((ROOT, &b"one"[..]), (ROOT, &b"other"[..]));
-        client.rename(&Caller::ROOT, one, other, RenameFlags::EXCHANGE)
-    };
-    manager.script.then(&[Fault::Lost, Fault::Refused]);
-    let _ = exchange();
-    let executed = manager.state().executed;
-    assert_eq!(executed, 1, "what was certainly not executed is sent again");
-    for fault in [Fault::ReplyLost, Fault::TimedOut] {
-        let before = manager.state().executed;
-        manager.script.then(&[fault]);
-        let error = exchange().unwrap_err();
-        assert!(error.may_have_run(), "{error}");
-        assert_eq!(manager.state().executed, before + 1);
+    for name in [b"a", b"b"] {
+        manager.script.then(&[Fault::ReplyLost]);
+        client.mkdir(&Caller::ROOT, ROOT, name, 0o755).expect("made");
     }
+    let numbers: Vec<(u64, u64)> =
+        manager.state().requests.iter().map(|each| (each.number, each.oldest)).collect();
+    assert_eq!(numbers, [(1, 1), (1, 1), (2, 2), (2, 2)]);
 }
 
 #[test]
@@ -101,16 +96,6 @@ fn without_a_lost_reply_the_same_answers_are_certain() {
     assert!(matches!(error, ClientError::Manager(ManagerStatus::Exists)), "{error}");
     let error = client.unlink(&Caller::ROOT, ROOT, b"none").unwrap_err();
     assert!(matches!(error, ClientError::Manager(ManagerStatus::NotFound)), "{error}");
-}
-
-#[test]
-fn what_was_to_go_and_is_gone_counts_as_done() {
-    let manager = FakeManager::new(&FakeHost::new());
-    let client = manager.client(&options());
-    client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).expect("made");
-    manager.script.then(&[Fault::ReplyLost]);
-    client.rmdir(&Caller::ROOT, ROOT, b"name").expect("removed by the first try");
-    assert!(manager.state().names.is_empty());
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nasd_capability::Refusal;
+use nasd_metrics::Histogram;
 use nasd_protocol::drive::Procedure;
 use nasd_protocol::{Blame, Status};
 use nasd_transport::Answer;
@@ -85,17 +86,12 @@ impl Outcome {
 /// Of so many requests that a thread begins the time of one is taken.
 const TIMED_EVERY: u64 = 8;
 
-/// Upper ends of the classes of time, in microseconds: each four times the one before.
-pub(crate) const CLASS_ENDS_US: [u64; 11] =
-    [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
-
 /// What is counted of one procedure.
 #[derive(Debug, Default)]
 pub(crate) struct ByProcedure {
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// Requests whose time was taken by that time; the last class has no upper end.
-    classes: [AtomicU64; CLASS_ENDS_US.len() + 1],
-    nanoseconds: AtomicU64,
+    /// Of those whose time was taken.
+    times: Histogram,
 }
 
 impl ByProcedure {
@@ -103,24 +99,8 @@ impl ByProcedure {
         self.outcomes[outcome.index()].load(Ordering::Relaxed)
     }
 
-    /// How many took at most the time of each class's end, and how many there were.
-    pub(crate) fn within(&self) -> [u64; CLASS_ENDS_US.len() + 1] {
-        let mut sum = 0;
-        std::array::from_fn(|class| {
-            sum += self.classes[class].load(Ordering::Relaxed);
-            sum
-        })
-    }
-
-    pub(crate) fn time(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
-    }
-
-    fn count_time(&self, taken: Duration) {
-        let nanoseconds = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
-        let class = CLASS_ENDS_US.partition_point(|end| end * 1000 < nanoseconds);
-        self.classes[class].fetch_add(1, Ordering::Relaxed);
-        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    pub(crate) const fn times(&self) -> &Histogram {
+        &self.times
     }
 }
 
@@ -184,7 +164,7 @@ impl Counters {
         let counted = &self.procedures[procedure];
         counted.outcomes[outcome.index()].fetch_add(1, Ordering::Relaxed);
         if let Some(begin) = begin {
-            counted.count_time(begin.elapsed());
+            counted.times.count(begin.elapsed());
         }
         outcome
     }

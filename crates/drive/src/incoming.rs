@@ -7,13 +7,14 @@ use std::io::IoSliceMut;
 
 use nasd_capability::CoveredData;
 use nasd_protocol::Credential;
-use nasd_protocol::drive::{Procedure, WriteArguments};
+use nasd_protocol::drive::Procedure;
 use nasd_store::IncomingFrames;
 use nasd_transport::Payload;
 
 use crate::authority::Grant;
 use crate::operations::Held;
 use crate::operations::private::Opened;
+use crate::operations::write::Sent;
 
 /// What is known of a call from `receive` on.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Incoming(pub(crate) Kind);
 /// Each in a box, as it goes through many hands, and most calls have none.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// A write that is being received, or has been.
+    /// A write or an append that is being received, or has been.
     Write(Box<IncomingWrite>),
     /// Another call whose arguments were decrypted.
     Opened(Box<Opened>),
@@ -34,17 +35,17 @@ impl Incoming {
     /// Which operation is asked for.
     pub(crate) fn procedure(&self) -> Option<Procedure> {
         match &self.0 {
-            Kind::Write(_) => Some(Procedure::Write),
+            Kind::Write(write) => Some(write.arguments.procedure()),
             Kind::Opened(opened) => opened.procedure(),
             Kind::Held(held) => Some(held.procedure()),
         }
     }
 }
 
-/// A write that is being received, or has been.
+/// A write or an append that is being received, or has been.
 #[derive(Debug)]
 pub(crate) struct IncomingWrite {
-    pub(crate) arguments: WriteArguments,
+    pub(crate) arguments: Sent,
     pub(crate) buffer: Buffer,
     pub(crate) credential: Credential,
     /// Of every check but those of the data.

@@ -3,52 +3,12 @@
 //! The numbers are read one after the other while requests go on, so that together they are not a
 //! snapshot.
 
-use std::fmt::{Display, Write as _};
-
+use nasd_metrics::{Labels, Page};
 use nasd_protocol::drive::Procedure;
 use nasd_store::PartitionSpace;
 
 use crate::Drive;
-use crate::counters::{CLASS_ENDS_US, Outcome};
-
-/// The text in the making.
-struct Page(String);
-
-/// Labels of one sample: names and values.
-type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
-
-impl Page {
-    /// Begins a family of samples.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
-        self.put(format_args!("{name}"));
-        for (index, (label, text)) in labels.iter().enumerate() {
-            let opening = if index == 0 { "{" } else { "," };
-            self.put(format_args!("{opening}{label}=\"{}\"", escaped(&text.to_string())));
-        }
-        let closing = if labels.is_empty() { "" } else { "}" };
-        self.put(format_args!("{closing} {value}\n"));
-    }
-
-    /// A family of one sample without labels.
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
-    }
-
-    fn put(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string can't fail.
-        let _ = self.0.write_fmt(text);
-    }
-}
-
-/// The value of a label, as the format has it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
+use crate::counters::Outcome;
 
 fn name_of(procedure: Option<Procedure>) -> String {
     match procedure {
@@ -60,7 +20,7 @@ fn name_of(procedure: Option<Procedure>) -> String {
 impl Drive {
     /// What the drive has counted since its start, and what it holds now, as text for Prometheus.
     pub fn metrics(&self) -> String {
-        let mut page = Page(String::with_capacity(16 << 10));
+        let mut page = Page::default();
         self.put_identity(&mut page);
         self.put_requests(&mut page);
         self.put_times(&mut page);
@@ -69,7 +29,7 @@ impl Drive {
         self.put_scrub(&mut page);
         self.put_space(&mut page);
         self.put_partitions(&mut page);
-        page.0
+        page.into_text()
     }
 
     fn put_identity(&self, page: &mut Page) {
@@ -127,22 +87,8 @@ impl Drive {
         let name = "nasd_request_seconds";
         page.family(name, "histogram", "Time to execute a request, of every eighth.");
         for (procedure, counted) in self.counters.procedures() {
-            let within = counted.within();
-            let count = within[CLASS_ENDS_US.len()];
-            if count == 0 {
-                continue;
-            }
             let operation = name_of(procedure);
-            for (end, within) in CLASS_ENDS_US.iter().zip(within) {
-                let end = *end as f64 / 1e6;
-                let labels: Labels<'_> = &[("operation", &operation), ("le", &end)];
-                page.sample("nasd_request_seconds_bucket", labels, within);
-            }
-            let labels: Labels<'_> = &[("operation", &operation), ("le", &"+Inf")];
-            page.sample("nasd_request_seconds_bucket", labels, count);
-            let labels: Labels<'_> = &[("operation", &operation)];
-            page.sample("nasd_request_seconds_sum", labels, counted.time().as_secs_f64());
-            page.sample("nasd_request_seconds_count", labels, count);
+            page.histogram(name, &[("operation", &operation)], counted.times());
         }
     }
 
@@ -228,17 +174,5 @@ impl Drive {
                 page.sample(&name, &[("partition", &space.partition.0)], value(space));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped() {
-        let mut page = Page(String::new());
-        page.sample("name", &[("label", &"a\"b\\c\nd"), ("other", &1)], 2);
-        assert_eq!(page.0, "name{label=\"a\\\"b\\\\c\\nd\",other=\"1\"} 2\n");
     }
 }

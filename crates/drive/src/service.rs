@@ -24,7 +24,7 @@ impl Service for Drive {
     #[inline(never)]
     fn receive(&self, call: &Arriving<'_>) -> Receive<Incoming> {
         match procedure_of(call.head) {
-            Ok(Procedure::Write) => write::receive(self, call),
+            Ok(Procedure::Write | Procedure::Append) => write::receive(self, call),
             Ok(Procedure::Private) => private::receive(self, call),
             _ => Receive::Whole,
         }
@@ -41,13 +41,17 @@ impl Service for Drive {
         let attempt = match called.asked {
             Some(Procedure::Read) => prompt::attempt::<Read>(self, call, begin),
             Some(Procedure::Getattr) => prompt::attempt::<Getattr>(self, call, begin),
-            Some(Procedure::Write) if write::waits(call.payload.as_ref()) => {
+            Some(Procedure::Write | Procedure::Append) if write::waits(call.payload.as_ref()) => {
                 Attempt::Waits(Waits::Alone, call.payload)
             }
             None
-            | Some(Procedure::Null | Procedure::Inquiry | Procedure::Write | Procedure::Private) => {
-                Attempt::Answered(self.answer(call, &called))
-            }
+            | Some(
+                Procedure::Null
+                | Procedure::Inquiry
+                | Procedure::Write
+                | Procedure::Append
+                | Procedure::Private,
+            ) => Attempt::Answered(self.answer(call, &called)),
             // Changes of metadata wait for the commit of whoever is flushing, and all else that looks
             // beyond an object's attributes for the medium.
             Some(_) => Attempt::Waits(Waits::Alone, call.payload),
@@ -102,7 +106,7 @@ impl Drive {
             return held.execute(self);
         }
         match called.procedure {
-            Ok(Procedure::Write) => write::execute(self, call),
+            Ok(Procedure::Write | Procedure::Append) => write::execute(self, call),
             Ok(Procedure::Private) => private::execute(self, call),
             Ok(procedure) => {
                 let source = Source::Plain { head: call.head, arguments: call.arguments };

@@ -12,6 +12,8 @@ pub(crate) fn status_of(error: &StoreError) -> Status {
         StoreError::NoSuchObject(_) => Status::NoSuchObject,
         StoreError::VersionFalls { .. } => Status::BadArgument,
         StoreError::TooLarge { .. } => Status::TooLarge,
+        StoreError::OutOfRegion { .. } => Status::RefusedRegion,
+        StoreError::Forgotten => Status::Forgotten,
         StoreError::NoSpace(_) => Status::NoSpace,
         StoreError::Busy => Status::Busy,
         StoreError::Corrupt { .. } | StoreError::Damaged(_) => Status::Corrupt,

@@ -66,13 +66,14 @@ fn client() -> &'static Path {
 /// Has `rpcgen` translate both specifications.
 fn generate(directory: &Path) {
     let specifications = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs");
-    for program in ["nasd", "manager"] {
+    // Procedures with two arguments (RFC 5531) are of its newer style.
+    for (program, style) in [("nasd", "-C"), ("manager", "-CN")] {
         let specification = format!("{program}.x");
         fs::copy(specifications.join(&specification), directory.join(&specification))
             .expect("the specification is in the repository");
         for (option, ending) in [("-h", ".h"), ("-c", "_xdr.c"), ("-l", "_clnt.c")] {
             let output = format!("{program}{ending}");
-            run("rpcgen", &["-C", option, "-o", &output, &specification], directory);
+            run("rpcgen", &[style, option, "-o", &output, &specification], directory);
         }
     }
 }

@@ -20,13 +20,13 @@ use nasd_capability::{
 use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
-    AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments, CreateArguments,
-    CreatepartitionArguments, FastcopyArguments, FlushArguments, FlushpartitionArguments,
-    GetattrArguments, InitializeArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
-    ReadArguments, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
-    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments, unwrap_arguments,
-    unwrap_results, wrap_arguments,
+    AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
+    CreateArguments, CreatepartitionArguments, FastcopyArguments, FlushArguments,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, PROGRAM, PartitionKey,
+    Procedure, PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
+    ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
+    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
+    unwrap_arguments, unwrap_results, wrap_arguments,
 };
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Region, Status, Verifier, decode_result,
@@ -38,8 +38,8 @@ use nasd_transport::{
 };
 use nasd_types::limits::{MAX_OBJECT_BYTES, MAX_RECORD_BYTES};
 use nasd_types::{
-    AuditId, ByteRange, Compression, ObjectId, ObjectName, PartitionId, Protection, Rights,
-    SeekTarget, SetAttributes, Timestamp,
+    AppendToken, AuditId, ByteRange, Compression, ObjectId, ObjectName, PartitionId, Protection,
+    Rights, SeekTarget, SetAttributes, Timestamp,
 };
 use nasd_xdr::{Decoder, XdrDecode, XdrEncode, to_bytes};
 
@@ -134,11 +134,12 @@ impl Bare {
         let nonce = self.nonces.draw(Timestamp(self.clock));
         // The data of a write are not covered here.
         let mut input = Decoder::new(body);
-        let is_write = procedure == u32::from(Procedure::Write);
-        let covered = match is_write && WriteArguments::decode(&mut input).is_ok() {
-            true => input.position(),
-            false => body.len(),
+        let decodes = match Procedure::try_from(procedure) {
+            Ok(Procedure::Write) => WriteArguments::decode(&mut input).is_ok(),
+            Ok(Procedure::Append) => AppendArguments::decode(&mut input).is_ok(),
+            _ => false,
         };
+        let covered = if decodes { input.position() } else { body.len() };
         let signed = Signed::new(procedure, body, covered, by, Protection::INTEGRITY_ARGS, nonce);
         self.serve(&signed.head(), body)
     }
@@ -280,6 +281,8 @@ fn samples() -> Vec<Vec<u8>> {
     let changes = SetAttributes { logical_size: Some(100), ..SetAttributes::default() };
     let (durable, initial) = (true, SetAttributes::default());
     let write = WriteArguments::single(name, 5, 12, false);
+    let token = AppendToken([6; 16]);
+    let append = AppendArguments { name, token, age_ns: 1, data_length: 12 };
     let mut samples = vec![
         sample(Procedure::Inquiry, BY_DRIVE, &()),
         sample(Procedure::Create, 5, &CreateArguments { partition, durable, initial }),
@@ -288,6 +291,7 @@ fn samples() -> Vec<Vec<u8>> {
         sample(Procedure::Setattr, 4, &SetattrArguments { name, durable, changes }),
         sample(Procedure::Read, 4, &ReadArguments { name, regions: regions.clone() }),
         [sample(Procedure::Write, 4, &write), vec![7; 12]].concat(),
+        [sample(Procedure::Append, 4, &append), vec![7; 12]].concat(),
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
         sample(Procedure::Fastcopy, 4, &FastcopyArguments { name }),
         sample(
@@ -423,7 +427,8 @@ fn every_private_call_with_authority() {
     const RAW: u32 = 1 << 31;
     let inner = samples().into_iter().map(|sample| {
         let ([procedure, by], body) = words(&sample).unwrap();
-        let data = if procedure == u32::from(Procedure::Write) { 12 } else { 0 };
+        let brings_data = [Procedure::Write, Procedure::Append].map(u32::from);
+        let data = if brings_data.contains(&procedure) { 12 } else { 0 };
         let arguments = &body[..body.len() - data];
         [&to_bytes(&by)[..], &to_bytes(&(data as u32)), &to_bytes(&procedure), arguments].concat()
     });

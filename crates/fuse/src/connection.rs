@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::device::{Device, Received};
 use crate::reply::{failure, finish};
@@ -62,7 +63,7 @@ impl Connection {
     /// `Unsupported` for a kernel that is too old, `NotConnected` if the mount has gone meanwhile,
     /// and what the system says.
     pub fn agree(descriptor: OwnedFd, wanted: &Wanted) -> io::Result<Self> {
-        let device = Device::new(descriptor);
+        let device = Device::new(descriptor, Arc::default());
         let mut room = vec![0; LEAST_ROOM];
         loop {
             let length = match device.receive(&mut room)? {

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::Measures;
 
 /// `FUSE_DEV_IOC_CLONE`: read, 4 bytes, of the kind 229, number 0.
 const CLONE: libc::c_ulong = 0x8004_e500;
@@ -27,11 +30,14 @@ pub(crate) struct Device {
     in_flight: AtomicUsize,
     /// Somebody else has the requests now: nothing may be answered.
     abandoned: AtomicBool,
+    /// Where answers are counted.
+    pub(crate) measures: Arc<Measures>,
 }
 
 impl Device {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Device { fd, in_flight: AtomicUsize::new(0), abandoned: AtomicBool::new(false) }
+    pub(crate) fn new(fd: OwnedFd, measures: Arc<Measures>) -> Self {
+        let (in_flight, abandoned) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Device { fd, in_flight, abandoned, measures }
     }
 
     /// Another descriptor of the same mount, whose requests do not meet in one lock of the kernel.

@@ -61,7 +61,7 @@ impl<F: Filesystem> Dispatch<'_, F> {
 
     fn reply<A>(&self, header: &Header) -> Reply<A> {
         self.device.begin();
-        Reply::new(header.unique, self.device)
+        Reply::new(header, self.device)
     }
 
     #[cold]

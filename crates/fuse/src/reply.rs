@@ -5,9 +5,11 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::answer::{Answer, Encoder};
 use crate::device::Device;
+use crate::request::Header;
 use crate::wire::Writer;
 use crate::{Directory, Errno, Listing, Offset, Written};
 
@@ -48,6 +50,10 @@ pub(crate) fn failure(unique: u64, error: Errno) -> Writer {
 /// An answer that is due.
 struct Due {
     unique: u64,
+    opcode: u32,
+    begun: Instant,
+    /// The answer is that it can't be done.
+    failed: bool,
     /// There until it is answered.
     device: Option<Arc<Device>>,
 }
@@ -63,6 +69,7 @@ impl Due {
         {
             log(self.unique, &error);
         }
+        device.measures.count(self.opcode, self.failed, self.begun.elapsed());
         device.end();
     }
 }
@@ -79,6 +86,7 @@ impl Drop for Due {
     fn drop(&mut self) {
         if self.device.is_some() {
             let message = failure(self.unique, Errno::EIO);
+            self.failed = true;
             self.answer(|device| device.send_one(message.as_bytes()));
         }
     }
@@ -98,13 +106,21 @@ impl<A> fmt::Debug for Reply<A> {
 
 impl<A> Reply<A> {
     /// To a request that `device` has counted.
-    pub(crate) fn new(unique: u64, device: &Arc<Device>) -> Self {
-        Reply { due: Due { unique, device: Some(Arc::clone(device)) }, kind: PhantomData }
+    pub(crate) fn new(header: &Header, device: &Arc<Device>) -> Self {
+        let due = Due {
+            unique: header.unique,
+            opcode: header.opcode,
+            begun: Instant::now(),
+            failed: false,
+            device: Some(Arc::clone(device)),
+        };
+        Reply { due, kind: PhantomData }
     }
 
     /// It can't be done.
     pub fn error(mut self, error: Errno) {
         let message = failure(self.due.unique, error);
+        self.due.failed = true;
         self.due.answer(|device| device.send_one(message.as_bytes()));
     }
 
@@ -243,12 +259,14 @@ mod tests {
     fn device() -> (Arc<Device>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        (Arc::new(Device::new(ours.into())), theirs)
+        (Arc::new(Device::new(ours.into(), Arc::default())), theirs)
     }
 
     fn reply<A>(device: &Arc<Device>, unique: u64) -> Reply<A> {
         device.begin();
-        Reply::new(unique, device)
+        let (uid, gid, pid) = (0, 0, 0);
+        let header = Header { opcode: 15, unique, node: 1, uid, gid, pid, group: None };
+        Reply::new(&header, device)
     }
 
     fn message(end: &mut UnixStream, length: usize) -> (u32, i32, u64, Vec<u8>) {

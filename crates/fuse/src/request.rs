@@ -551,13 +551,7 @@ fn parse_fsync(r: &mut Reader<'_>) -> Option<(u64, bool)> {
 
 fn parse_xattr<'a>(opcode: u32, r: &mut Reader<'a>) -> Option<Operation<'a>> {
     Some(match opcode {
-        21 => {
-            let (size, flags, more) = (r.u32()?, r.u32()?, r.u32()?);
-            r.skip(4)?;
-            let name = r.name()?;
-            let value = r.bytes(usize::try_from(size).ok()?)?;
-            Operation::SetXattr { name, value, flags, clears_sgid: more & 1 != 0 }
-        }
+        21 => parse_setxattr(*r, false).or_else(|| parse_setxattr(*r, true))?,
         22 => {
             let size = r.u32()?;
             r.skip(4)?;
@@ -566,6 +560,20 @@ fn parse_xattr<'a>(opcode: u32, r: &mut Reader<'a>) -> Option<Operation<'a>> {
         23 => Operation::ListXattr { size: r.u32()? },
         _ => Operation::RemoveXattr { name: r.name()? },
     })
+}
+
+/// SETXATTR: size u32, flags u32, and, where that was agreed on (`SETXATTR_EXT`), more flags u32 and
+/// padding u32; then the name and the value. A name that is not empty, and a value to the last byte, tell the two
+/// forms apart: what is between begins with a byte that is zero or one, and three zeros.
+fn parse_setxattr(mut r: Reader<'_>, extended: bool) -> Option<Operation<'_>> {
+    let (size, flags) = (r.u32()?, r.u32()?);
+    let more = if extended { r.u32()? } else { 0 };
+    if extended {
+        r.skip(4)?;
+    }
+    let (name, value) = (r.name()?, r.rest());
+    let fits = !name.is_empty() && usize::try_from(size) == Ok(value.len());
+    fits.then_some(Operation::SetXattr { name, value, flags, clears_sgid: more & 1 != 0 })
 }
 
 fn parse_flush<'a>(r: &mut Reader<'_>) -> Option<Operation<'a>> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::buffer::Buffers;
 use crate::device::{Device, Received};
 use crate::dispatch::Dispatch;
-use crate::{Connection, Filesystem, InitFlags, Interrupts, Negotiated, Notifier};
+use crate::{Connection, Filesystem, InitFlags, Interrupts, Measures, Negotiated, Notifier};
 
 /// Between two looks at whether the threads have stopped.
 const LOOK: Duration = Duration::from_millis(1);
@@ -106,14 +106,29 @@ impl Session {
     ///
     /// `OutOfMemory` or what else keeps threads from being started.
     pub fn start<F: Filesystem>(
+        connection: Connection,
+        filesystem: Arc<F>,
+        threads: usize,
+    ) -> io::Result<Session> {
+        Session::start_counting(connection, filesystem, threads, &Arc::default())
+    }
+
+    /// The same, counting requests there.
+    ///
+    /// # Errors
+    ///
+    /// As `start`.
+    pub fn start_counting<F: Filesystem>(
         mut connection: Connection,
         filesystem: Arc<F>,
         threads: usize,
+        measures: &Arc<Measures>,
     ) -> io::Result<Session> {
         let threads = threads.max(1);
         connection.widen(threads)?;
         let negotiated = connection.negotiated;
-        let devices = connection.devices.into_iter().map(|fd| Arc::new(Device::new(fd))).collect();
+        let device = |fd| Arc::new(Device::new(fd, Arc::clone(measures)));
+        let devices = connection.devices.into_iter().map(device).collect();
         let control = Arc::new(Control {
             devices,
             negotiated,

@@ -57,6 +57,7 @@ fn samples() -> Vec<(u32, Vec<u32>, &'static [u8])> {
         (18, vec![8, 0, 2, 1, 11, 0], b""),
         (20, vec![8, 0, 1, 0], b""),
         (21, vec![5, 1, 1, 0], b"user.a\0value"),
+        (21, vec![5, 1], b"user.a\0value"),
         (22, vec![100, 0], b"user.a\0"),
         (23, vec![100, 0], b""),
         (24, vec![], b"user.a\0"),
@@ -103,6 +104,10 @@ fn names_and_numbers_are_where_the_kernel_puts_them() {
     let renamed = "Rename { name: \"a\", to_node: 6, to_name: \"b\", flags: ";
     assert_eq!(shown(12, &[6, 0], b"a\0b\0"), format!("{renamed}0 }}"));
     assert_eq!(shown(45, &[6, 0, 2, 0], b"a\0b\0"), format!("{renamed}2 }}"));
+    let set = "SetXattr { name: \"user.a\", value: [118], flags: 2, clears_sgid: ";
+    assert_eq!(shown(21, &[1, 2], b"user.a\0v"), format!("{set}false }}"), "the older form");
+    assert_eq!(shown(21, &[1, 2, 0, 0], b"user.a\0v"), format!("{set}false }}"));
+    assert_eq!(shown(21, &[1, 2, 1, 0], b"user.a\0v"), format!("{set}true }}"));
     assert_eq!(shown(36, &[7, 0], b""), "Interrupt { unique: 7 }");
     assert_eq!(
         shown(46, &[8, 0, 1, 1, 4, 0], b""),

@@ -300,7 +300,7 @@ mod tests {
 
     fn callers() -> impl Strategy<Value = Caller> {
         (1..6_u32, 0..6_u32, prop::collection::vec(0..6_u32, 0..3))
-            .prop_map(|(uid, gid, groups)| Caller { uid, gid, groups, peer: 0 })
+            .prop_map(|(uid, gid, groups)| Caller { uid, gid, groups, ..Caller::default() })
     }
 
     /// The algorithm of section 23.1.5 of the draft, word by word, over the entries that are told.

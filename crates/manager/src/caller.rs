@@ -1,10 +1,11 @@
 //! On whose behalf a call comes: what the credential says, as far as the certificate allows.
 
+use nasd_protocol::manager::Request;
 use nasd_rpc::AuthSys;
 use nasd_transport::{Identity, PeerIdentity};
 
 /// The user of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Caller {
     /// Effective user; 0 passes every permission check.
     pub uid: u32,
@@ -14,6 +15,8 @@ pub struct Caller {
     pub groups: Vec<u32>,
     /// Stands for the peer in audit identifiers, see [`peer_number`].
     pub peer: u32,
+    /// Which of the client's requests this is.
+    pub request: Request,
 }
 
 /// The peer may not act for any user, or not for the one that the credential claims.
@@ -42,6 +45,12 @@ pub enum NotCaller {
 }
 
 impl Caller {
+    /// The same caller with a request that is executed once.
+    #[must_use]
+    pub fn asking(&self, request: Request) -> Caller {
+        Caller { request, ..self.clone() }
+    }
+
     /// From a call's credential and what is proved of its connection; without TLS, which only
     /// tests and private networks use, the credential is believed as it is.
     ///
@@ -58,6 +67,7 @@ impl Caller {
             gid: credential.gid,
             groups: credential.groups.clone(),
             peer,
+            request: Request::default(),
         };
         let certified = match identity {
             Identity::Plain => return Ok(believed(0)),
@@ -68,7 +78,7 @@ impl Caller {
         match certified {
             PeerIdentity::Host(_) => Ok(believed(peer)),
             PeerIdentity::User(uid) if *uid == claimed => {
-                Ok(Caller { uid: *uid, gid: *uid, groups: Vec::new(), peer })
+                Ok(Caller { groups: Vec::new(), gid: *uid, ..believed(peer) })
             }
             PeerIdentity::User(uid) => Err(NotCaller::NotYours { certified: *uid, claimed }),
             PeerIdentity::Administrator(_) => Err(NotCaller::Administrator { claimed }),

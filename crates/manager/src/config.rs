@@ -24,7 +24,7 @@ pub struct ManagerConfig {
     pub cell: CellId,
     /// The volume's name.
     pub volume: Name,
-    /// The drive whose First Object holds the volume record, and which has the intent log and the
+    /// The drive whose First Object holds the volume record, and which has the journal and the
     /// root. Must stay the same for the volume's life.
     pub home: DriveId,
     /// The volume's drives.
@@ -42,10 +42,16 @@ pub struct ManagerConfig {
     pub short_patience: Duration,
     /// Connections to each drive.
     pub drive_connections: usize,
+    /// Connections to each drive for data that clients have forwarded.
+    pub forward_connections: usize,
+    /// Memory for such data on their way, in bytes.
+    pub forward_bytes: usize,
     /// Memory for directories, in bytes.
     pub directory_cache_bytes: usize,
     /// How many files' records are kept in memory.
     pub record_cache_entries: usize,
+    /// Length of each of the journal's two areas, in bytes, when the volume is made.
+    pub journal_area_bytes: usize,
     /// How often free space is asked for, and deferred work tried again.
     pub housekeeping_interval: Duration,
     /// Where working keys are kept; without one they are never changed.
@@ -145,8 +151,11 @@ impl ManagerConfig {
             patience: Duration::from_secs(10),
             short_patience: Duration::from_secs(1),
             drive_connections: 2,
+            forward_connections: 4,
+            forward_bytes: 128 << 20,
             directory_cache_bytes: 64 << 20,
             record_cache_entries: 1 << 16,
+            journal_area_bytes: 4 << 20,
             housekeeping_interval: Duration::from_secs(5),
             keeper: None,
             members: None,

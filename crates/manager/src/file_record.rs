@@ -9,7 +9,8 @@
 //! 52  revision (u64)
 //! 60  a device's major number (u32), 64 its minor number (u32); zeros of what is no device
 //! 68  attribute object (u64) on the same drive, 0 for none
-//! 76  bytes of lists and attributes that follow (u16); 78 these (`crate::xattr`); then zeros
+//! 76  creation time (u64, nanoseconds since 1970; 0: the object's)
+//! 84  bytes of lists and attributes that follow (u16); 86 these (`crate::xattr`); then zeros
 //! ```
 //!
 //! In version 1, which is read as well, there are zeros from 52 on. What is written has version 2.
@@ -51,8 +52,9 @@ const AT_REVISION: usize = AT_PARENT + handle::HANDLE_BYTES;
 const AT_MAJOR: usize = 60;
 const AT_MINOR: usize = 64;
 const AT_ATTRIBUTE_OBJECT: usize = 68;
-const AT_INLINE_BYTES: usize = 76;
-const AT_INLINE: usize = 78;
+const AT_CREATE_TIME: usize = 76;
+const AT_INLINE_BYTES: usize = 84;
+const AT_INLINE: usize = 86;
 
 const _: () = assert!(AT_INLINE + INLINE_BYTES == FS_SPECIFIC_BYTES);
 
@@ -79,6 +81,9 @@ pub struct FileRecord {
     pub device: Device,
     /// Where its extended attributes are that do not fit here, on the same drive.
     pub attribute_object: Option<ObjectId>,
+    /// When the file was made, out of an object that was there before; zero where the object
+    /// was made with it.
+    pub create_time: Timestamp,
     /// Its access control lists, and the other attributes if they fit.
     pub inline: Inline,
 }
@@ -117,6 +122,7 @@ impl FileRecord {
         put_u32(to, AT_MAJOR, self.device.major);
         put_u32(to, AT_MINOR, self.device.minor);
         put_u64(to, AT_ATTRIBUTE_OBJECT, self.attribute_object.map_or(0, |object| object.0));
+        put_u64(to, AT_CREATE_TIME, self.create_time.0);
         let inline = self.inline.bytes();
         put_u16(to, AT_INLINE_BYTES, inline.len() as u16);
         to[AT_INLINE..AT_INLINE + inline.len()].copy_from_slice(inline);
@@ -160,6 +166,7 @@ impl FileRecord {
             revision: 0,
             device: Device::NONE,
             attribute_object: None,
+            create_time: Timestamp::default(),
             inline: Inline::EMPTY,
         };
         if version == FIRST_VERSION { Ok(record) } else { record.with_second_part(bytes) }
@@ -177,7 +184,8 @@ impl FileRecord {
         let object = u64_at(bytes, AT_ATTRIBUTE_OBJECT);
         let attribute_object = (object != 0).then_some(ObjectId(object));
         let revision = u64_at(bytes, AT_REVISION);
-        Ok(FileRecord { revision, device, attribute_object, inline, ..self })
+        let create_time = Timestamp(u64_at(bytes, AT_CREATE_TIME));
+        Ok(FileRecord { revision, device, attribute_object, create_time, inline, ..self })
     }
 
     /// The record of a new file, with one name and nothing that is not given.
@@ -193,6 +201,7 @@ impl FileRecord {
             revision: 0,
             device: Device::NONE,
             attribute_object: None,
+            create_time: Timestamp::default(),
             inline: Inline::EMPTY,
         }
     }
@@ -236,6 +245,7 @@ mod tests {
                 object: ObjectId(65),
             }),
             revision: 9,
+            create_time: Timestamp(0x0102_0304_0506_0700),
             inline: pack(Some(&acl), None, &attributes).unwrap().inline,
             ..FileRecord::new(FileType::Directory, 0o2755, (1000, 100))
         }
@@ -244,19 +254,20 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let bytes = sample().to_bytes();
-        let hex: String = bytes[..99].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = bytes[..107].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
             "4e46535202000200ed050000e80300006400000001000000\
              0807060504030201\
              8877665544332211030000004100000000000000\
              09000000000000000000000000000000\
-             00000000000000001500\
+             00000000000000000007060504030201\
+             1500\
              01080501e80300000500\
              030602757365722e617879"
         );
         assert!(crate::document::shows(&hex));
-        assert!(bytes[99..].iter().all(|byte| *byte == 0));
+        assert!(bytes[107..].iter().all(|byte| *byte == 0));
         assert_eq!(FileRecord::parse(&bytes), Ok(sample()));
     }
 
@@ -267,7 +278,11 @@ mod tests {
         // What it has there means nothing.
         bytes[52..].fill(0xff);
         let read = FileRecord::parse(&bytes).unwrap();
-        assert_eq!(read, FileRecord { inline: Inline::EMPTY, revision: 0, ..sample() });
+        let create_time = Timestamp::default();
+        assert_eq!(
+            read,
+            FileRecord { inline: Inline::EMPTY, revision: 0, create_time, ..sample() }
+        );
         assert_eq!(read.to_bytes()[4], 2, "what is written is of this version");
     }
 
@@ -302,9 +317,9 @@ mod tests {
         assert!(matches!(parse(&|bytes| bytes[10] = 1), Err(RecordError::Damaged(_))));
         assert!(matches!(parse(&|bytes| bytes[20] = 0), Err(RecordError::Damaged(_))));
         assert!(matches!(parse(&|bytes| bytes[60] = 1), Err(RecordError::Damaged(_))));
-        assert!(matches!(parse(&|bytes| bytes[76] = 22), Err(RecordError::Damaged(_))));
-        assert!(matches!(parse(&|bytes| bytes[77] = 1), Err(RecordError::Damaged(_))));
-        assert!(matches!(parse(&|bytes| bytes[78] = 4), Err(RecordError::Damaged(_))));
+        assert!(matches!(parse(&|bytes| bytes[84] = 22), Err(RecordError::Damaged(_))));
+        assert!(matches!(parse(&|bytes| bytes[85] = 1), Err(RecordError::Damaged(_))));
+        assert!(matches!(parse(&|bytes| bytes[86] = 4), Err(RecordError::Damaged(_))));
         for at in 52..256 {
             for value in [0, 1, 0x7f, 0xff] {
                 // Damage may look like other attributes; nothing panics.

@@ -1,14 +1,14 @@
 //! The file manager, `nfs` personality: names, policy and capabilities over objects of drives.
 //!
-//! File data never passes here: clients take the capabilities in the answers to the drives
-//! (CMU-CS-97-118, sections 3 and 3.1). All durable state is on the drives; a manager that dies
-//! is started anew, anywhere, and loses nothing that it has answered.
+//! File data does not pass here: clients take the capabilities in the answers to the drives
+//! (CMU-CS-97-118, sections 3 and 3.1), unless they ask for it to be forwarded. All durable state is
+//! on the drives; a manager that dies is started anew, anywhere, and loses nothing that it has answered.
 //!
 //! * [`ManagerServer`], [`ManagerConfig`]: a manager that serves; [`ManagerService`] is one without a
 //!   socket;
 //! * [`namespace`]: the operations, over any [`objects::ObjectStore`];
 //! * [`permission`], [`acl`], [`caller`]: who may do what, on whose behalf;
-//! * [`directory`], [`file_record`], [`xattr`], [`volume`], [`intent`]: the formats on the drives, which
+//! * [`directory`], [`file_record`], [`xattr`], [`volume`], [`journal`]: the formats on the drives, which
 //!   `docs/directory-format.md` describes;
 //! * [`mint`]: the capabilities; [`keys`]: what they are made with.
 
@@ -21,11 +21,13 @@ pub mod directory;
 #[cfg(test)]
 mod document;
 pub mod file_record;
+mod forward;
 mod handle;
-pub mod intent;
+pub mod journal;
 pub mod keys;
 mod locks;
 mod lru;
+mod measures;
 pub mod membership;
 pub mod mint;
 pub mod namespace;
@@ -44,6 +46,7 @@ pub mod xattr;
 
 pub use caller::Caller;
 pub use config::{ConfigError, DriveConfig, ManagerConfig, TableError, VolumeConfig, VolumeTable};
+pub use forward::{ForwardedData, Lent};
 pub use namespace::{Namespace, NamespaceOptions, Outcome, RootOptions, StartError};
 pub use server::{ManagerServer, ServerError};
 pub use service::ManagerService;

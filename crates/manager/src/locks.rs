@@ -62,12 +62,6 @@ impl Wants {
         self
     }
 
-    /// Whose contents are wanted.
-    pub(crate) fn handles(&self) -> impl Iterator<Item = FileHandle> {
-        let contents = self.0.iter().filter(|((_, aspect), _)| *aspect == Aspect::Contents);
-        contents.map(|((handle, _), _)| *handle)
-    }
-
     /// In the order of taking, each once, in the stronger mode.
     fn ordered(mut self) -> Vec<(Key, Mode)> {
         self.0.sort_unstable_by(|one, other| (order(one.0), other.1).cmp(&(order(other.0), one.1)));

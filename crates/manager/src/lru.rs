@@ -26,7 +26,7 @@ pub(crate) struct Lru<K, V> {
     limit: usize,
 }
 
-impl<K: Eq + Hash + Copy, V> Lru<K, V> {
+impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     pub(crate) fn new(limit: usize) -> Self {
         Lru {
             places: HashMap::new(),
@@ -39,9 +39,14 @@ impl<K: Eq + Hash + Copy, V> Lru<K, V> {
         }
     }
 
-    #[cfg(test)]
+    /// How many things there are.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// What all weigh together.
+    pub(crate) const fn weight(&self) -> usize {
+        self.weight
     }
 
     /// The value, which becomes the newest.
@@ -52,10 +57,16 @@ impl<K: Eq + Hash + Copy, V> Lru<K, V> {
         self.nodes[place].as_ref().map(|node| &node.value)
     }
 
+    /// The value, as old as it was.
+    pub(crate) fn peek(&self, key: &K) -> Option<&V> {
+        let place = *self.places.get(key)?;
+        self.nodes[place].as_ref().map(|node| &node.value)
+    }
+
     /// Puts a value in, as the newest, and forgets the oldest ones while there is too much.
     pub(crate) fn insert(&mut self, key: K, value: V, weight: usize) {
         self.remove(&key);
-        let node = Node { key, value, weight, newer: NONE, older: NONE };
+        let node = Node { key: key.clone(), value, weight, newer: NONE, older: NONE };
         let place = match self.free.pop() {
             Some(place) => place,
             None => {
@@ -93,7 +104,7 @@ impl<K: Eq + Hash + Copy, V> Lru<K, V> {
 
     fn shrink(&mut self) {
         while self.weight > self.limit && self.places.len() > 1 {
-            let Some(key) = self.nodes[self.oldest].as_ref().map(|node| node.key) else {
+            let Some(key) = self.nodes[self.oldest].as_ref().map(|node| node.key.clone()) else {
                 return;
             };
             self.remove(&key);

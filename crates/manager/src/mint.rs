@@ -155,7 +155,13 @@ mod tests {
 
     #[test]
     fn the_key_is_the_drives() {
-        let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 0xaabb_ccdd };
+        let caller = Caller {
+            uid: 1000,
+            gid: 100,
+            groups: Vec::new(),
+            peer: 0xaabb_ccdd,
+            ..Caller::default()
+        };
         let now = Timestamp(5_000_000_000_000);
         let now = DriveState { time: now, minimum_protection: Protection::NONE };
         let issued = mint().issue(handle(7), 4, Rights::READ, &caller, now).unwrap();
@@ -172,7 +178,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_given_and_no_more() {
-        let caller = Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 1 };
+        let caller =
+            Caller { uid: 1000, gid: 100, groups: Vec::new(), peer: 1, ..Caller::default() };
         let now = Timestamp(5_000_000_000_000);
         let drive = DriveState { time: now, minimum_protection: Protection::NONE };
         let day = 86_400 * Timestamp::SECOND_NS;

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nasd_transport::{Server, ServerOptions, ServerTls};
-use nasd_types::limits::MAX_MANAGER_HEAD_BYTES;
+use nasd_types::limits::{MAX_MANAGER_HEAD_BYTES, MAX_TRANSFER_BYTES};
 use thiserror::Error;
 
 use crate::config::{ConfigError, ManagerConfig, TableError};
@@ -42,11 +42,18 @@ pub enum ServerError {
     Io(#[from] io::Error),
 }
 
+/// How often what was answered is made durable, and looked whether the journal fills.
+const JOURNAL_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often is looked whether objects should be made ahead.
+const AHEAD_PAUSE: Duration = Duration::from_millis(20);
+
 /// A running manager. Dropping it stops it without grace; nothing is lost by that, since all that
-/// it has answered is on the drives.
+/// it has answered is in the journal.
 pub struct ManagerServer {
     volumes: Arc<Volumes>,
     sessions: Arc<SessionHub>,
+    service: Arc<ManagerService>,
     server: Server,
     address: SocketAddr,
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -102,7 +109,7 @@ impl ManagerServer {
         let options = ServerOptions {
             name: "nasd-manager".to_owned(),
             max_outstanding: MAX_OUTSTANDING,
-            max_record_bytes: MAX_MANAGER_HEAD_BYTES,
+            max_record_bytes: MAX_MANAGER_HEAD_BYTES + MAX_TRANSFER_BYTES,
             max_head_bytes: MAX_MANAGER_HEAD_BYTES,
             ..ServerOptions::default()
         };
@@ -112,7 +119,8 @@ impl ManagerServer {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let sessions = Arc::clone(service.sessions());
         let threads = Vec::new();
-        let mut manager = ManagerServer { volumes, sessions, server, address, stop, threads };
+        let mut manager =
+            ManagerServer { volumes, sessions, service, server, address, stop, threads };
         manager.start_threads(config)?;
         tracing::info!(%address, volume = %config.volume, "serving");
         Ok(manager)
@@ -129,6 +137,12 @@ impl ManagerServer {
         let volumes = Arc::clone(&self.volumes);
         let house = move || volumes.keep_house();
         self.threads.push(start_repeating("nasd-house", &self.stop, interval, house)?);
+        let volumes = Arc::clone(&self.volumes);
+        let tend = move || volumes.tend_journals();
+        self.threads.push(start_repeating("nasd-journal", &self.stop, JOURNAL_PAUSE, tend)?);
+        let volumes = Arc::clone(&self.volumes);
+        let make = move || volumes.make_ahead();
+        self.threads.push(start_repeating("nasd-ahead", &self.stop, AHEAD_PAUSE, make)?);
         if config.keeper.is_some() {
             let pause = config.rotation_interval.map_or(interval, |age| age.min(interval));
             let volumes = Arc::clone(&self.volumes);
@@ -148,6 +162,14 @@ impl ManagerServer {
         self.volumes.first()
     }
 
+    /// What the manager counts, as text for Prometheus.
+    pub fn metrics(&self) -> String {
+        let mut page = nasd_metrics::Page::default();
+        let help = "Connections that are open.";
+        page.single("nasd_manager_connections", "gauge", help, self.connections());
+        self.service.metrics() + &page.into_text()
+    }
+
     /// Connections that are open now.
     pub fn connections(&self) -> usize {
         self.server.connections()
@@ -159,6 +181,8 @@ impl ManagerServer {
         self.sessions.close();
         let finished = self.server.shut_down(grace);
         self.stop_threads();
+        // The next manager has less to do; what can't be done now is left to it.
+        self.volumes.settle();
         finished
     }
 

@@ -5,20 +5,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Accessed, Attach, CellStatus, Closed, Create, Detach, DriveAddress, DriveStatus, Enroll,
-    Events, Getattr, Getxattr, Link, Listxattr, Lock, Lookup, ManagerStatus, Mint, MintArguments,
-    Minted, Mkdir, Mknod, Name, Operation, PROGRAM, Procedure, Readdir, Reload, ReloadVolumes,
-    Removexattr, Rename, Renew, Repair, Revoke, Rmdir, Rotate, Setattr, Setxattr, Space,
-    StatusOperation, Symlink, TestLock, Unlink, Unlock, VERSION, Volume, VolumeList,
-    VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames, XattrValue,
+    Accessed, Attach, CellStatus, Change, Closed, Commit, Create, Detach, DriveAddress,
+    DriveStatus, Enroll, Events, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments,
+    ForwardSeek, ForwardWrite, Getattr, Getxattr, Link, Listxattr, Lock, Lookup, ManagerStatus,
+    Mint, MintArguments, Minted, Mkdir, Mknod, Name, Numbered, Operation, PROGRAM, Procedure,
+    Readdir, Reload, ReloadVolumes, Removexattr, Rename, Renew, Repair, Revoke, Rmdir, Rotate,
+    Setattr, Setxattr, Space, StatisticsOperation, StatusOperation, Symlink, TestLock, Unlink,
+    Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes,
+    XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
-    AcceptStatus, Answer, Arriving, Attempt, AuthStatus, Call, CallHead, NoPayload, Peer, Receive,
+    AcceptStatus, Answer, Arriving, Attempt, AuthStatus, Call, CallHead, Peer, Receive,
     ReplyVerifier, Service, Waits,
 };
 use nasd_types::limits::MAX_HEAD_BYTES;
@@ -28,6 +30,8 @@ use nasd_xdr::{Encoder, from_bytes, to_bytes};
 use crate::administration::Administration;
 use crate::caller::Caller;
 use crate::config::ManagerConfig;
+use crate::forward::{Asked, ForwardedData, Forwarder, Lent, is_forwarded};
+use crate::measures::{Measures, Present};
 use crate::namespace::{Namespace, Node, Outcome};
 use crate::objects::ObjectStore;
 use crate::server::ServerError;
@@ -66,10 +70,12 @@ pub struct ManagerService {
     facts: ServiceFacts,
     administration: Administration,
     sessions: SessionService,
+    forwarder: Forwarder,
     counters: Counters,
+    measures: Measures,
 }
 
-type Reply = Answer<Vec<u8>>;
+type Reply = Answer<ForwardedData>;
 
 impl ManagerService {
     /// Opens the volume of a configuration, making it at the first start. Waits for the volume's home
@@ -99,7 +105,9 @@ impl ManagerService {
             volumes,
             facts: facts(config),
             sessions: SessionService::new(SessionHub::new(config.sessions, Earlier::Unknown)),
+            forwarder: Forwarder::new(config),
             counters: Counters::default(),
+            measures: Measures::new(),
         }
     }
 
@@ -112,6 +120,23 @@ impl ManagerService {
         &self.volumes
     }
 
+    /// What the manager has counted since its start, and what it holds now, as text for Prometheus.
+    pub fn metrics(&self) -> String {
+        let hub = self.sessions.hub();
+        let (sessions, grace) =
+            hub.with(|sessions, now| (sessions.counts(), sessions.is_grace(now)));
+        let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { received_bytes, sent_bytes, .. } = &self.counters;
+        self.measures.text(&Present {
+            started: self.facts.started,
+            sessions,
+            grace,
+            volumes: self.volumes.cached(),
+            forward_bytes: self.forwarder.lent_bytes(),
+            names_bytes: (bytes(received_bytes), bytes(sent_bytes)),
+        })
+    }
+
     pub(crate) const fn sessions(&self) -> &Arc<SessionHub> {
         self.sessions.hub()
     }
@@ -120,7 +145,13 @@ impl ManagerService {
         &self.administration
     }
 
-    fn answer(&self, head: &CallHead<'_>, arguments: &[u8], peer: &Peer) -> Reply {
+    fn answer(
+        &self,
+        head: &CallHead<'_>,
+        arguments: &[u8],
+        payload: Option<Lent>,
+        peer: &Peer,
+    ) -> Reply {
         let procedure = match procedure_of(head) {
             Ok(procedure) => procedure,
             Err(status) => return Answer::Rejected(status),
@@ -146,12 +177,19 @@ impl ManagerService {
                 administration.require_administrator(peer)?;
                 self.volumes.of_arguments(procedure, arguments)?.repair(&asked)
             }),
+            Procedure::Statistics => run::<StatisticsOperation>(arguments, |()| {
+                administration.require_administrator(peer).map(|()| self.measures.told())
+            }),
             Procedure::Reloadvolumes => run::<ReloadVolumes>(arguments, |()| {
                 administration.reload_volumes(peer).map(|()| self.list_volumes())
             }),
             _ => match self.caller_of(head, peer) {
                 Ok(_) if is_of_sessions(procedure) => {
                     self.on_sessions(procedure, peer.identity.to_string(), arguments)
+                }
+                Ok(caller) if is_forwarded(procedure) => {
+                    let member = peer.identity.to_string();
+                    self.forward(procedure, (&caller, &member), arguments, payload)
                 }
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
@@ -170,6 +208,40 @@ impl ManagerService {
             Procedure::Lock => run::<Lock>(arguments, |wanted| sessions.lock(&wanted)),
             Procedure::Unlock => run::<Unlock>(arguments, |held| sessions.unlock(&held)),
             Procedure::TestLock => run::<TestLock>(arguments, |wanted| sessions.test_lock(&wanted)),
+            _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
+        }
+    }
+
+    /// What is asked of drives by this way.
+    fn forward(
+        &self,
+        procedure: Procedure,
+        (caller, member): (&Caller, &str),
+        arguments: &[u8],
+        payload: Option<Lent>,
+    ) -> Reply {
+        let names = match self.volumes.of_arguments(procedure, arguments) {
+            Ok(names) => names,
+            Err(status) => return refused(status),
+        };
+        let (asked, way) = (Asked { names: &names, caller, member }, &self.forwarder);
+        match procedure {
+            Procedure::ForwardRead => read_through(way, &asked, arguments),
+            Procedure::ForwardWrite => {
+                run::<ForwardWrite>(arguments, |wanted| way.write(&asked, &wanted, payload))
+            }
+            Procedure::ForwardFlush => {
+                run::<ForwardFlush>(arguments, |file| way.flush(&asked, file))
+            }
+            Procedure::ForwardGetattr => {
+                run::<ForwardGetattr>(arguments, |file| way.getattr(&asked, file))
+            }
+            Procedure::ForwardPunch => {
+                run::<ForwardPunch>(arguments, |wanted| way.punch(&asked, &wanted))
+            }
+            Procedure::ForwardSeek => {
+                run::<ForwardSeek>(arguments, |wanted| way.seek(&asked, &wanted))
+            }
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
     }
@@ -201,36 +273,37 @@ impl ManagerService {
                 names.lookup(caller, lookup.directory, lookup.name.as_bytes())
             }),
             Procedure::Getattr => run::<Getattr>(arguments, |file| names.getattr(caller, file)),
-            Procedure::Setattr => {
-                run::<Setattr>(arguments, |set| names.setattr(caller, set.file, &set.changes))
-            }
-            Procedure::Create => run::<Create>(arguments, |new| {
+            Procedure::Setattr => change::<Setattr>(caller, arguments, |caller, set| {
+                names.setattr(caller, set.file, &set.changes)
+            }),
+            Procedure::Create => change::<Create>(caller, arguments, |caller, new| {
                 let name = new.name.as_bytes();
                 names.create(caller, new.directory, name, new.mode, new.exclusive)
             }),
-            Procedure::Mkdir => run::<Mkdir>(arguments, |new| {
+            Procedure::Mkdir => change::<Mkdir>(caller, arguments, |caller, new| {
                 names.mkdir(caller, new.directory, new.name.as_bytes(), new.mode)
             }),
-            Procedure::Symlink => run::<Symlink>(arguments, |new| {
+            Procedure::Symlink => change::<Symlink>(caller, arguments, |caller, new| {
                 names.symlink(caller, new.directory, new.name.as_bytes(), &new.target)
             }),
-            Procedure::Unlink => run::<Unlink>(arguments, |old| {
+            Procedure::Unlink => change::<Unlink>(caller, arguments, |caller, old| {
                 names.unlink(caller, old.directory, old.name.as_bytes())
             }),
-            Procedure::Rmdir => run::<Rmdir>(arguments, |old| {
+            Procedure::Rmdir => change::<Rmdir>(caller, arguments, |caller, old| {
                 names.rmdir(caller, old.directory, old.name.as_bytes())
             }),
-            Procedure::Rename => run::<Rename>(arguments, |rename| {
+            Procedure::Rename => change::<Rename>(caller, arguments, |caller, rename| {
                 let from = (rename.from_directory, rename.from_name.as_bytes());
                 let to = (rename.to_directory, rename.to_name.as_bytes());
                 names.rename(caller, from, to, rename.flags)
             }),
-            Procedure::Link => run::<Link>(arguments, |link| {
+            Procedure::Link => change::<Link>(caller, arguments, |caller, link| {
                 names.link(caller, link.file, link.directory, link.name.as_bytes())
             }),
             Procedure::Readdir => run::<Readdir>(arguments, |read| {
                 names.readdir(caller, read.directory, read.cookie, read.max_entries)
             }),
+            Procedure::Commit => run::<Commit>(arguments, |_| names.commit()),
             Procedure::Space => run::<Space>(arguments, |name| self.volumes.named(&name)?.space()),
             Procedure::Mint => run::<Mint>(arguments, |asked| self.mint(&names, caller, &asked)),
             Procedure::Volumes => run::<ListVolumes>(arguments, |()| Ok(self.list_volumes())),
@@ -279,8 +352,9 @@ impl ManagerService {
             let asked: Vec<_> = self.facts.drives.iter().map(ask).collect();
             let told = asked.into_iter().map(|(drive, answer)| {
                 let control = answer.join().ok().flatten();
-                let reachable = control.is_some();
-                DriveStatus { drive: drive.drive, address: drive.address, reachable, control }
+                let forwarded_bytes = self.forwarder.moved_of(drive.drive);
+                let (DriveAddress { drive, address, .. }, reachable) = (drive, control.is_some());
+                DriveStatus { drive, address, reachable, control, forwarded_bytes }
             });
             told.collect()
         });
@@ -289,7 +363,7 @@ impl ManagerService {
             volume: self.volumes.first_name(),
             started: self.facts.started,
             drives,
-            file_data_bytes: Namespace::FILE_DATA_BYTES,
+            file_data_bytes: self.forwarder.moved().read() + self.forwarder.moved().written(),
             client_bytes_received: self.counters.received_bytes.load(Ordering::Relaxed),
             client_bytes_sent: self.counters.sent_bytes.load(Ordering::Relaxed),
             requests: self.counters.requests.load(Ordering::Relaxed),
@@ -301,7 +375,7 @@ impl ManagerService {
 /// Special files, extended attributes and access times. What is left is not the name space's.
 fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
     match procedure {
-        Procedure::Mknod => run::<Mknod>(arguments, |new| {
+        Procedure::Mknod => change::<Mknod>(caller, arguments, |caller, new| {
             let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
             names.mknod(caller, new.directory, new.name.as_bytes(), node)
         }),
@@ -309,10 +383,10 @@ fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: 
             let value = names.getxattr(caller, asked.file, asked.name.as_bytes())?;
             Ok(XattrValue { value })
         }),
-        Procedure::Setxattr => run::<Setxattr>(arguments, |set| {
+        Procedure::Setxattr => change::<Setxattr>(caller, arguments, |caller, set| {
             names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
         }),
-        Procedure::Removexattr => run::<Removexattr>(arguments, |old| {
+        Procedure::Removexattr => change::<Removexattr>(caller, arguments, |caller, old| {
             names.removexattr(caller, old.file, old.name.as_bytes())
         }),
         Procedure::Listxattr => run::<Listxattr>(arguments, |file| {
@@ -345,14 +419,21 @@ fn facts(config: &ManagerConfig) -> ServiceFacts {
 }
 
 impl Service for ManagerService {
-    type Payload = NoPayload;
-    type Segment = Vec<u8>;
+    type Payload = Lent;
+    type Segment = ForwardedData;
 
-    fn receive(&self, _call: &Arriving<'_>) -> Receive<NoPayload> {
-        Receive::Whole
+    fn receive(&self, call: &Arriving<'_>) -> Receive<Lent> {
+        if procedure_of(call.head) != Ok(Procedure::ForwardWrite) {
+            return Receive::Whole;
+        }
+        let identity = &call.peer.identity;
+        match self.administration.admits(identity) {
+            true => self.forwarder.receive(call, &identity.to_string()),
+            false => Receive::Discard { head_bytes: 0 },
+        }
     }
 
-    fn attempt(&self, call: Call<'_, NoPayload>) -> Attempt<NoPayload, Vec<u8>> {
+    fn attempt(&self, call: Call<'_, Lent>) -> Attempt<Lent, ForwardedData> {
         match procedure_of(call.head) {
             Ok(Procedure::Null) | Err(_) => Attempt::Answered(self.execute(call)),
             // Whatever needs a drive may have to wait for it.
@@ -360,19 +441,35 @@ impl Service for ManagerService {
         }
     }
 
-    fn execute(&self, call: Call<'_, NoPayload>) -> Reply {
+    fn execute(&self, call: Call<'_, Lent>) -> Reply {
+        let (begun, procedure) = (Instant::now(), procedure_of(call.head).ok());
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let written = call.payload.as_ref().map_or(0, Lent::len);
         let credentials = call.head.credential.body.len() + call.head.verifier.body.len();
         let received = CALL_FRAME_BYTES + (credentials + call.arguments.len()) as u64;
         self.counters.received_bytes.fetch_add(received, Ordering::Relaxed);
-        let answer = self.answer(call.head, call.arguments, call.peer);
-        let sent = match &answer {
-            Answer::Results { results, .. } => results.len() as u64,
-            Answer::Rejected(_) | Answer::Denied(_) => 0,
+        let answer = self.answer(call.head, call.arguments, call.payload, call.peer);
+        let (sent, read) = match &answer {
+            Answer::Results { results, data, .. } => (results.len() as u64, length_of(data)),
+            Answer::Rejected(_) | Answer::Denied(_) => (0, 0),
         };
         self.counters.sent_bytes.fetch_add(REPLY_FRAME_BYTES + sent, Ordering::Relaxed);
+        if !matches!(answer, Answer::Rejected(_) | Answer::Denied(_)) {
+            let is_done = is_success(&answer);
+            let written = if is_done { written as u64 } else { 0 };
+            self.measures.count_member(&call.peer.identity.to_string(), read, written);
+        }
+        self.measures.count(procedure, &answer, begun.elapsed());
         answer
     }
+}
+
+fn is_success(answer: &Reply) -> bool {
+    matches!(answer, Answer::Results { results, .. } if results.starts_with(&[0; 4]))
+}
+
+fn length_of(data: &[ForwardedData]) -> u64 {
+    data.iter().map(|part| part.as_ref().len() as u64).sum()
 }
 
 /// Whether a procedure is about sessions, whoever the caller is.
@@ -411,6 +508,21 @@ fn run<Op: Operation>(
     results(out.into_bytes())
 }
 
+/// The same for an operation that changes something, which is executed once for each request.
+fn change<Op: Change>(
+    caller: &Caller,
+    arguments: &[u8],
+    operation: impl FnOnce(&Caller, Op::Arguments) -> Outcome<Op::Reply>,
+) -> Reply {
+    let Ok(Numbered { arguments, request }) = from_bytes::<Numbered<Op::Arguments>>(arguments)
+    else {
+        return Answer::Rejected(AcceptStatus::GarbageArguments);
+    };
+    let mut out = Encoder::new();
+    encode_result(&operation(&caller.asking(request), arguments), &mut out);
+    results(out.into_bytes())
+}
+
 /// A refusal before the arguments were looked at.
 fn refused(status: ManagerStatus) -> Reply {
     let mut out = Encoder::new();
@@ -419,5 +531,28 @@ fn refused(status: ManagerStatus) -> Reply {
 }
 
 fn results(results: Vec<u8>) -> Reply {
-    Answer::Results { verifier: ReplyVerifier::default(), results, data: Vec::new() }
+    results_with(results, Vec::new())
+}
+
+fn results_with(results: Vec<u8>, data: Vec<ForwardedData>) -> Reply {
+    Answer::Results { verifier: ReplyVerifier::default(), results, data }
+}
+
+/// A read by the way of the manager, whose data follow behind the results.
+fn read_through(way: &Forwarder, asked: &Asked<'_>, arguments: &[u8]) -> Reply {
+    let Ok(wanted) = from_bytes::<ForwardReadArguments>(arguments) else {
+        return Answer::Rejected(AcceptStatus::GarbageArguments);
+    };
+    let mut out = Encoder::new();
+    let data = match way.read(asked, &wanted) {
+        Ok((told, data)) => {
+            encode_result::<_, ManagerStatus>(&Ok(told), &mut out);
+            vec![data]
+        }
+        Err(status) => {
+            encode_result::<(), _>(&Err(status), &mut out);
+            Vec::new()
+        }
+    };
+    results_with(out.into_bytes(), data)
 }

@@ -21,7 +21,7 @@ use nasd_xdr::Decoder;
 use crate::config::{DriveConfig, ManagerConfig, TableError};
 use crate::keys::WorkingKeys;
 use crate::mint::MintOptions;
-use crate::namespace::{Backlog, Namespace, NamespaceOptions, Outcome, StartError};
+use crate::namespace::{Backlog, Cached, Namespace, NamespaceOptions, Outcome, StartError};
 use crate::objects::ObjectStore;
 use crate::objects::remote::RemoteDrives;
 use crate::rotation::Rotation;
@@ -237,6 +237,14 @@ impl Volumes {
         self.list().iter().map(summary).collect()
     }
 
+    /// Which there are, and what is in memory of each.
+    pub(crate) fn cached(&self) -> Vec<(VolumeSummary, Cached)> {
+        let cached = |volume: &Arc<Volume>| {
+            volume.names.get().map_or_else(Cached::default, |names| names.cached())
+        };
+        self.summaries().into_iter().zip(self.list().iter().map(cached)).collect()
+    }
+
     /// What a volume has on each of its drives, all asked at the same time.
     pub(crate) fn parts(&self, name: &Name) -> Outcome<VolumePartList> {
         let volume = self.find(name)?;
@@ -300,6 +308,28 @@ impl Volumes {
         }
     }
 
+    /// Makes durable what was answered in all volumes, and brings home what fills their journals.
+    pub(crate) fn tend_journals(&self) {
+        self.list().iter().filter_map(|volume| volume.names.get()).for_each(|names| {
+            names.tend_journal();
+        });
+    }
+
+    /// Brings home what is in the journals of all volumes, as far as that goes now.
+    pub(crate) fn settle(&self) {
+        for names in self.list().iter().filter_map(|volume| volume.names.get()) {
+            // The reasons were logged.
+            let _ = names.bring_home().and_then(|()| names.commit());
+        }
+    }
+
+    /// Makes objects ahead where few are left.
+    pub(crate) fn make_ahead(&self) {
+        self.list().iter().filter_map(|volume| volume.names.get()).for_each(|names| {
+            names.make_ahead();
+        });
+    }
+
     /// Changes every working key that is due.
     pub(crate) fn tend_keys(&self) {
         for volume in self.list() {
@@ -357,6 +387,7 @@ fn begins_with_handle(procedure: Procedure) -> bool {
             | Procedure::Volumes
             | Procedure::Volumeparts
             | Procedure::Reloadvolumes
+            | Procedure::Statistics
     )
 }
 
@@ -390,5 +421,6 @@ fn namespace_options(config: &ManagerConfig, keys: Arc<WorkingKeys>) -> Namespac
         },
         directory_cache_bytes: config.directory_cache_bytes,
         record_cache_entries: config.record_cache_entries,
+        journal_area_bytes: config.journal_area_bytes,
     }
 }

@@ -41,7 +41,7 @@ pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 pub const MAX_OBJECT_BYTES: usize = 1 << 20;
 
 /// Room in the record, in bytes.
-pub const INLINE_BYTES: usize = 178;
+pub const INLINE_BYTES: usize = 170;
 
 const KIND_ACCESS: u8 = 1;
 const KIND_DEFAULT: u8 = 2;
@@ -443,8 +443,8 @@ mod tests {
         assert!(pack(None, None, &few).unwrap().object.is_none());
         let packed = pack(Some(&acl(20)), None, &few).unwrap();
         assert!(packed.object.is_some() && packed.inline.access_acl(0o751).is_some());
-        assert!(pack(Some(&acl(34)), None, &few).is_ok());
-        assert_eq!(pack(Some(&acl(35)), None, &few), Err(ManagerStatus::NoSpace));
+        assert!(pack(Some(&acl(33)), None, &few).is_ok());
+        assert_eq!(pack(Some(&acl(34)), None, &few), Err(ManagerStatus::NoSpace));
         assert_eq!(pack(Some(&acl(400)), None, &few), Err(ManagerStatus::NoSpace));
         let much = |count: u32| -> Attributes {
             (0..count).map(|n| (format!("user.{n}").into_bytes(), vec![0; 65_536])).collect()

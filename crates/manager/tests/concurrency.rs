@@ -61,8 +61,10 @@ fn hammer(small_caches: bool) {
     }
     drop(namespace);
     drives.power_cut();
-    open(drives.clone());
-    assert!(check(&drives).problems.is_empty());
+    let next = open(drives.clone());
+    let after = check(&drives);
+    assert!(after.problems.is_empty() && after.tree == report.tree);
+    assert_eq!((after.orphans, after.ahead.len()), (0, next.made_ahead().len()));
 }
 
 #[test]
@@ -132,6 +134,7 @@ fn an_exclusive_name_has_one_maker() {
         });
         assert_eq!(makers.load(Ordering::SeqCst), 1);
     }
+    assert_eq!(namespace.keep_house(), Default::default());
     assert_eq!(check(&drives).orphans, 0);
     let tree = check(&drives).tree;
     let files = tree.values().filter(|node| node.file_type == FileType::Regular);

@@ -12,6 +12,7 @@ use nasd_manager::file_record::FileRecord;
 use nasd_manager::objects::memory::MemoryDrives;
 use nasd_manager::objects::{ObjectStore, Wait};
 use nasd_protocol::manager::{FileHandle, FileType};
+use nasd_types::DriveId;
 
 use support::checker::check;
 use support::operation::Op;
@@ -82,22 +83,35 @@ fn run(seed: u64, steps: usize, small_caches: bool) {
     };
     let mut namespace = open();
     let (mut reference, mut random) = (Reference::new(), Random(seed));
+    let mut restarted = false;
     for number in 0..steps {
         let what = step(&namespace, &mut reference, &mut random);
         let what = format!("seed {seed}, step {number}, {what}");
         if random.below(40) == 0 {
+            assert_eq!(namespace.keep_house(), Default::default(), "{what}");
+            restarted = false;
             compare(&drives, &reference, &what);
             assert_eq!(check(&drives).orphans, 0, "{what}");
         }
-        if random.below(150) == 0 {
+        if random.below(60) == 0 {
+            // What was answered survives the manager, and what was committed the drives as well.
+            if random.below(2) == 0 || std::mem::take(&mut restarted) {
+                namespace.commit().unwrap();
+                drives.power_cut_of_some(seed * 1000 + number as u64);
+            }
             drop(namespace);
-            // What was removed may come back without a name; all else must be there.
-            drives.power_cut();
             namespace = open();
+            assert_eq!(namespace.keep_house(), Default::default(), "{what}");
             compare(&drives, &reference, &what);
             let report = check(&drives);
-            let orphans: Vec<FileHandle> = report.orphan_handles;
-            orphans.iter().for_each(|orphan| drives.remove(*orphan, true, Wait::Brief).unwrap());
+            assert_eq!(report.orphans, 0, "{what}");
+            let ahead: HashSet<FileHandle> = report.ahead.into_iter().collect();
+            assert_eq!(ahead, namespace.made_ahead().into_iter().collect(), "{what}");
+        }
+        if random.below(60) == 0 {
+            // A drive starts anew under the manager.
+            drives.restart(DriveId(1 + random.below(3) as u64), seed + number as u64);
+            restarted = true;
         }
     }
     for object in touched.lock().unwrap().iter() {

@@ -20,15 +20,15 @@ const OWNER: u32 = 1000;
 const GROUP: u32 = 2000;
 
 fn owner() -> Caller {
-    Caller { uid: OWNER, gid: GROUP, groups: vec![2001], peer: 0 }
+    Caller { uid: OWNER, gid: GROUP, groups: vec![2001], peer: 0, ..Caller::default() }
 }
 
 fn member() -> Caller {
-    Caller { uid: 1001, gid: 3000, groups: vec![GROUP], peer: 0 }
+    Caller { uid: 1001, gid: 3000, groups: vec![GROUP], peer: 0, ..Caller::default() }
 }
 
 fn other() -> Caller {
-    Caller { uid: 1002, gid: 3000, groups: vec![3001], peer: 0 }
+    Caller { uid: 1002, gid: 3000, groups: vec![3001], peer: 0, ..Caller::default() }
 }
 
 struct Volume {
@@ -361,7 +361,7 @@ fn narrowing_revokes_what_was_raised_behind_the_managers_back() {
             access_control_version: Some(version),
             ..nasd_types::SetAttributes::default()
         };
-        drives.setattr(file, &changes, Wait::Brief)
+        drives.setattr(file, &changes, true, Wait::Brief)
     };
     let before = version();
     raise(before + 1).unwrap();

@@ -1,4 +1,5 @@
-//! Large directories: every change is one small write, and none takes longer for the others.
+//! Large directories: every change is one small write to the journal, and none takes longer for the
+//! others.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
 mod support;
@@ -6,16 +7,17 @@ mod support;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nasd_manager::Namespace;
+use nasd_manager::objects::ObjectStore;
 use nasd_manager::objects::memory::MemoryDrives;
 use nasd_protocol::manager::{FileHandle, ManagerStatus, RenameFlags};
 
 use support::watched::{WatchedDrives, What};
 use support::{open, options, root, walk};
 
-const ENTRIES: usize = 100_000;
+const ENTRIES: usize = 200_000;
 
 fn name(number: usize) -> Vec<u8> {
     format!("file-{number:06}.dat").into_bytes()
@@ -35,7 +37,7 @@ fn list(namespace: &Namespace, directory: FileHandle, page: u32) -> Vec<Vec<u8>>
 }
 
 #[test]
-fn a_hundred_thousand_names() {
+fn very_many_names() {
     let drives = Arc::new(MemoryDrives::new(2));
     let written: Arc<Mutex<Vec<(FileHandle, usize)>>> = Arc::default();
     let log = Arc::clone(&written);
@@ -48,29 +50,30 @@ fn a_hundred_thousand_names() {
     let namespace = open(Arc::new(watched));
     let big = namespace.mkdir(&root(), namespace.root(), b"big", 0o755).unwrap().handle;
     written.lock().unwrap().clear();
-    let started = Instant::now();
-    let mut slowest_thousand = Duration::ZERO;
-    for thousand in 0..ENTRIES / 1000 {
+    let mut tenths = Vec::new();
+    for tenth in 0..10 {
         let started = Instant::now();
-        for number in 1000 * thousand..1000 * (thousand + 1) {
+        for number in ENTRIES / 10 * tenth..ENTRIES / 10 * (tenth + 1) {
             namespace.create(&root(), big, &name(number), 0o644, true).unwrap();
         }
-        slowest_thousand = slowest_thousand.max(started.elapsed());
+        tenths.push(started.elapsed());
     }
-    let each = started.elapsed() / ENTRIES as u32;
-    eprintln!("{each:?} a create, slowest thousand {slowest_thousand:?}");
+    eprintln!("tenths of {ENTRIES} creates: {tenths:?}");
     let writes = std::mem::take(&mut *written.lock().unwrap());
-    assert_eq!(writes.len(), ENTRIES, "one write for each name");
-    assert!(writes.iter().all(|(object, length)| *object == big && *length == 4096));
-    // Ten times the share of a thousand, lest a busy machine fail the test.
-    assert!(slowest_thousand < 10 * 1000 * each, "{slowest_thousand:?} against {each:?} each");
+    let (home, journal): (Vec<_>, Vec<_>) = writes.iter().partition(|(object, _)| *object == big);
+    let small = journal.iter().filter(|(_, length)| *length < 1000).count();
+    assert!(small >= ENTRIES - ENTRIES / 100, "one small write for each name, not {small}");
+    assert!(journal.len() < ENTRIES + ENTRIES / 100, "and hardly any others: {}", journal.len());
+    assert!(home.len() < ENTRIES / 100, "the directory is written now and then: {}", home.len());
+    // The bar is 0.7 on a quiet machine; others are at work on this one.
+    assert!(tenths[9] < 3 * tenths[0], "{tenths:?}");
 
     let seen: HashSet<Vec<u8>> = list(&namespace, big, 1024).into_iter().collect();
     assert_eq!(seen.len(), ENTRIES);
 
     // A manager that starts anew reads it once, and then knows every name.
     drop(namespace);
-    let namespace = open(drives);
+    let namespace = open(drives.clone());
     let started = Instant::now();
     let found = namespace.lookup(&root(), big, &name(77_777)).unwrap();
     assert_eq!(found.attributes.links, 1);
@@ -81,6 +84,9 @@ fn a_hundred_thousand_names() {
         namespace.unlink(&root(), big, &name(number)).unwrap();
     }
     let left = namespace.getattr(&root(), big).unwrap().attributes;
+    namespace.keep_house();
+    let at_drive = drives.getattr(big, nasd_manager::objects::Wait::Brief).unwrap();
+    assert_eq!(at_drive.logical_size, 0);
     assert_eq!((left.size, left.links), (0, 2), "its blocks are gone too");
     namespace.rmdir(&root(), namespace.root(), b"big").unwrap();
 }
@@ -131,6 +137,7 @@ fn a_damaged_directory_is_an_error_and_hurts_no_other() {
     for directory in [bad, good] {
         namespace.create(&root(), directory, b"file", 0o644, true).unwrap();
     }
+    namespace.keep_house();
     drop(namespace);
     drives.corrupt(bad, |data| data[20] = 0xff);
     let namespace = open(drives.clone());
@@ -147,7 +154,7 @@ fn a_damaged_directory_is_an_error_and_hurts_no_other() {
     let (from, to) = ((here, &b"bad"[..]), (here, &b"lost"[..]));
     namespace.rename(&root(), from, to, RenameFlags::NONE).unwrap();
     assert!(walk(&namespace, "good/file").is_some());
-    // A damaged volume record or log keeps the manager from starting at all.
+    // A damaged volume record or journal keeps the manager from starting at all.
     let first = FileHandle { object: nasd_types::ObjectId::FIRST_OBJECT, ..here };
     drop(namespace);
     drives.corrupt(first, |data| data[3] = b'x');

@@ -16,7 +16,7 @@ const OWNER: u32 = 1000;
 const OTHER: u32 = 1002;
 
 fn caller(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Vec::new(), peer: 7 }
+    Caller { uid, gid: uid, groups: Vec::new(), peer: 7, ..Caller::default() }
 }
 
 struct Scene {
@@ -129,7 +129,7 @@ fn a_version_that_was_set_behind_the_managers_back_is_passed() {
     let set = |version| {
         let set =
             SetAttributes { access_control_version: Some(version), ..SetAttributes::default() };
-        scene.drives.setattr(scene.file, &set, Wait::Patient).unwrap();
+        scene.drives.setattr(scene.file, &set, true, Wait::Patient).unwrap();
     };
     set(scene.version() + 1);
     let live = scene.version();

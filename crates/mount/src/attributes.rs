@@ -52,7 +52,13 @@ fn device_number(device: Device) -> u32 {
     device.minor & 0xff | (device.major & 0xfff) << 8 | (device.minor & 0xf_ff00) << 12
 }
 
-fn time(time: Timestamp) -> Time {
+/// A device's numbers, out of the kernel's word for them.
+pub(crate) fn device_from_kernel(number: u32) -> Device {
+    Device { major: number >> 8 & 0xfff, minor: number & 0xff | number >> 12 & 0xf_ff00 }
+}
+
+/// A time in the kernel's words.
+pub(crate) fn time(time: Timestamp) -> Time {
     // Seconds of a time in nanoseconds that fits 64 bits.
     Time { seconds: time.seconds() as i64, nanoseconds: time.subsecond_ns() }
 }
@@ -113,6 +119,14 @@ mod tests {
         let moment = Timestamp::from_parts(1_700_000_000, 123_456_789);
         assert_eq!(timestamp(time(moment)), moment);
         assert_eq!(timestamp(Time { seconds: -5, nanoseconds: 1 }), Timestamp(0));
+    }
+
+    #[test]
+    fn device_numbers_survive_the_way_there_and_back() {
+        for (major, minor) in [(0, 0), (8, 1), (0xfff, 0xf_ffff), (1, 256)] {
+            let device = Device { major, minor };
+            assert_eq!(device_from_kernel(device_number(device)), device);
+        }
     }
 
     #[test]

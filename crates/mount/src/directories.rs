@@ -97,6 +97,7 @@ impl Tree {
         if position < OWN_ENTRIES {
             // From the start again: what is known may be old.
             *page = Page::default();
+            self.was_read(ino, directory.handle, &self.callers.get(directory.who));
         }
         self.fill(directory, &mut page, position.saturating_sub(OWN_ENTRIES), listing)
     }

@@ -7,21 +7,22 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nasd_clerk::{
-    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, OpenFile, OpenMode, SeekTarget,
-    SetFileAttributes,
+    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, NewMode, OpenFile, OpenMode,
+    SeekTarget, SetFileAttributes,
 };
-use nasd_fuse::{Attributes, Errno, Fallocate, Opened, OpenedFlags};
+use nasd_fuse::{Attributes, Errno, Fallocate, Opened, OpenedFlags, Write, WriteFlags};
 use nasd_types::ByteRange;
 
 use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
-use crate::inodes::{self, Belief};
+use crate::inodes;
 use crate::state::KnownOpening;
-use crate::tree::{Tree, name_of};
+use crate::tree::{Tree, name_of, permissions};
 
 thread_local! {
     /// Where reads are put together; it grows to the largest read.
@@ -33,15 +34,21 @@ pub(crate) struct OpenedFile {
     pub(crate) ino: u64,
     pub(crate) open: OpenFile,
     /// Who opened it.
-    caller: Arc<Caller>,
+    pub(crate) caller: Arc<Caller>,
     /// Opened to go around the kernel's page cache.
     direct: bool,
+    /// Reading by it moves the file's access time (there is no `O_NOATIME`).
+    moves_time: bool,
+    /// Something was read by it.
+    was_read: AtomicBool,
+    /// The revision of the file that was found, or made, to be without `security.capability`; 0 for none.
+    pub(crate) unprivileged: AtomicU64,
     /// Who has taken locks by it.
     pub(crate) lockers: Mutex<HashSet<(LockKind, u64)>>,
 }
 
 /// Counts an opening from before it is made, so that the file is not removed meanwhile.
-struct Opening<'a> {
+pub(crate) struct Opening<'a> {
     tree: &'a Tree,
     ino: u64,
     writes: bool,
@@ -49,7 +56,7 @@ struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    fn begin(tree: &'a Tree, ino: u64, handle: FileHandle, mode: OpenMode) -> Self {
+    pub(crate) fn begin(tree: &'a Tree, ino: u64, handle: FileHandle, mode: OpenMode) -> Self {
         tree.inodes.begin_open(ino, handle, mode.write);
         Opening { tree, ino, writes: mode.write, made: false }
     }
@@ -63,7 +70,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-fn mode_of(flags: i32) -> OpenMode {
+pub(crate) fn mode_of(flags: i32) -> OpenMode {
     match flags & libc::O_ACCMODE {
         libc::O_WRONLY => OpenMode::WRITE,
         libc::O_RDWR => OpenMode::READ_WRITE,
@@ -71,7 +78,24 @@ fn mode_of(flags: i32) -> OpenMode {
     }
 }
 
+/// Whether the bytes go where the file ends, and not where the kernel thinks that it does: other clients
+/// may have written since it was told. What comes from pages that were mapped has its place.
+fn is_append(write: &Write) -> bool {
+    write.flags & libc::O_APPEND != 0 && !write.write_flags.contains(WriteFlags::CACHE)
+}
+
 impl OpenedFile {
+    fn new(
+        ino: u64,
+        (open, caller): (OpenFile, Arc<Caller>),
+        direct: bool,
+        moves_time: bool,
+    ) -> Self {
+        let (was_read, lockers) = (AtomicBool::new(false), Mutex::default());
+        let unprivileged = AtomicU64::new(0);
+        OpenedFile { ino, open, caller, direct, moves_time, was_read, unprivileged, lockers }
+    }
+
     /// Shows up to `length` bytes to `use_data`; fewer only at the end of the file.
     pub(crate) fn read(
         &self,
@@ -117,7 +141,7 @@ impl Tree {
         let opening = Opening::begin(self, ino, handle, mode);
         let (open, attributes) =
             self.clerk.open(&caller, handle, mode).map_err(|error| errno(&error))?;
-        self.correct(ino, &attributes, flags)?;
+        self.correct(ino, &attributes);
         Ok(self.opened(opening, (open, caller), &attributes, flags))
     }
 
@@ -144,38 +168,26 @@ impl Tree {
     pub(crate) fn reopen(&self, known: &KnownOpening) -> Result<(), Errno> {
         let (handle, mode, ino) = (self.handle(known.ino)?, known.mode(), known.ino);
         let caller = Arc::new(known.caller.clone());
-        let root = Arc::new(Caller { uid: 0, gid: 0, groups: Vec::new() });
         let mut opening = Opening::begin(self, ino, handle, mode);
         let opened = self.clerk.open(&caller, handle, mode);
-        let opened = opened.or_else(|_| self.clerk.open(&root, handle, mode));
+        let opened = opened.or_else(|_| self.clerk.open(&self.root, handle, mode));
         let (open, _) = opened.map_err(|error| errno(&error))?;
         opening.made = true;
-        let (direct, lockers) = (known.direct, Mutex::default());
-        let file = OpenedFile { ino, open, caller, direct, lockers };
+        let file = OpenedFile::new(ino, (open, caller), known.direct, true);
         self.files.insert_at(known.number, file);
         Ok(())
     }
 
     /// The kernel believes attributes that are up to a second old; who opens a file must see what
     /// others had written and closed before.
-    fn correct(&self, ino: u64, attributes: &FileAttributes, flags: i32) -> Result<(), Errno> {
-        let belief = self.inodes.belief(ino, inodes::version(attributes));
-        if belief == Belief::Good {
-            return Ok(());
-        }
-        if let Some(notifier) = self.notifier.get()
+    fn correct(&self, ino: u64, attributes: &FileAttributes) {
+        if !self.inodes.is_believed(ino, inodes::version(attributes))
+            && let Some(notifier) = self.notifier.get()
             // A negative offset is about attributes only: no page is waited for.
             && let Err(error) = notifier.inval_inode(ino, -1, 0)
         {
             tracing::debug!(%error, "the kernel keeps old attributes for a second");
         }
-        let appends = flags & libc::O_APPEND != 0;
-        if appends && belief == Belief::OtherLength && self.inodes.may_refuse(ino) {
-            // Before it reads, the kernel now asks; before it appends, it does not. But it looks
-            // the name up again and repeats the opening after this error.
-            return Err(Errno::ESTALE);
-        }
-        Ok(())
     }
 
     /// Makes a file, if there is none of that name, and opens it.
@@ -184,12 +196,12 @@ impl Tree {
         who: Who,
         parent: u64,
         name: &OsStr,
-        mode: u32,
+        mode: NewMode,
         flags: i32,
     ) -> Result<(Attributes, Opened), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let exclusive = flags & libc::O_EXCL != 0;
-        let made = self.clerk.create(&caller, dir, &name, mode & 0o7777, exclusive);
+        let made = self.clerk.create(&caller, dir, &name, permissions(mode), exclusive);
         let mut entry = made.map_err(|error| errno(&error))?;
         match entry.attributes.file_type {
             FileType::Regular => {}
@@ -217,7 +229,7 @@ impl Tree {
         cut.map_err(|error| errno(&error))
     }
 
-    fn opened(
+    pub(crate) fn opened(
         &self,
         mut opening: Opening<'_>,
         (open, caller): (OpenFile, Arc<Caller>),
@@ -226,7 +238,9 @@ impl Tree {
     ) -> Opened {
         opening.made = true;
         let ino = opening.ino;
-        let direct = flags & libc::O_DIRECT != 0 || self.data_path == DataPath::Direct;
+        // What is appended has no place that the kernel could know, and so no page.
+        let around_cache = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
+        let direct = around_cache || self.data_path == DataPath::Direct;
         let mut answer = OpenedFlags::empty();
         if direct {
             answer |= OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES;
@@ -237,26 +251,58 @@ impl Tree {
             // Closing it has nothing to tell.
             answer |= OpenedFlags::NOFLUSH;
         }
-        let handle =
-            self.files.insert(OpenedFile { ino, open, caller, direct, lockers: Mutex::default() });
+        let moves_time = flags & libc::O_NOATIME == 0;
+        let file = OpenedFile::new(ino, (open, caller), direct, moves_time);
+        let handle = self.files.insert(file);
         Opened { handle, flags: answer }
     }
 
     /// Takes all of `data`.
-    pub(crate) fn write(
-        &self,
-        file: &OpenedFile,
-        offset: u64,
-        data: &[u8],
-        flags: i32,
-    ) -> Result<(), Errno> {
-        file.open.write(offset, data).map_err(|error| errno(&error))?;
-        self.inodes.written(file.ino, offset.saturating_add(data.len() as u64));
-        if file.direct && flags & (libc::O_DSYNC | libc::O_SYNC) != 0 {
+    pub(crate) fn write(&self, file: &OpenedFile, write: &Write, data: &[u8]) -> Result<(), Errno> {
+        let end = write.offset.saturating_add(data.len() as u64);
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
+            self.drop_set_ids(file)?;
+        }
+        if file.direct {
+            self.drop_capability(file)?;
+        }
+        if is_append(write) {
+            file.open.append(data).map_err(|error| errno(&error))?;
+            self.inodes.written(file.ino, end);
+            if file.direct && self.inodes.is_open_twice(file.ino) {
+                // A page that somebody reads meanwhile by another opening must not stay without this.
+                self.forget_pages(file.ino, write.offset, data.len() as u64);
+            }
+        } else {
+            file.open.write(write.offset, data).map_err(|error| errno(&error))?;
+            self.inodes.written(file.ino, end);
+        }
+        if file.direct && write.flags & (libc::O_DSYNC | libc::O_SYNC) != 0 {
             // For others, the kernel asks by itself.
             return file.sync();
         }
         Ok(())
+    }
+
+    /// What there is to do when the kernel has its answer to a write. When an opening that goes through
+    /// the page cache was made to append afterwards (fcntl(2)), the bytes are in pages where the
+    /// kernel thought that the file ends.
+    pub(crate) fn after_write(&self, file: &OpenedFile, write: &Write) {
+        if is_append(write) && !file.direct {
+            self.forget_pages(file.ino, write.offset, 0);
+        }
+    }
+
+    /// The kernel reads a part of a file anew, up to its end if `length` is 0, and asks for attributes.
+    fn forget_pages(&self, ino: u64, offset: u64, length: u64) {
+        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
+            return;
+        };
+        if let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.inval_inode(ino, offset, length)
+        {
+            tracing::debug!(%error, "the kernel keeps old pages until the next open");
+        }
     }
 
     /// Makes room for a part of a file, or frees it, or makes it zero; of fallocate(2).
@@ -269,6 +315,9 @@ impl Tree {
         const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
         let end = asked.offset.checked_add(asked.length).ok_or(Errno::EFBIG)?;
+        if who.uid != 0 {
+            self.drop_set_ids(file)?;
+        }
         let caller = self.callers.get(who);
         let found = self.clerk.getattr_now(&caller, file.open.handle());
         let size = found.map_err(|error| errno(&error))?.size;
@@ -296,11 +345,19 @@ impl Tree {
         if bytes > space.free_bytes { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
+    /// A file is being read by an opening.
+    pub(crate) fn read_by(&self, file: &OpenedFile) {
+        file.was_read.store(true, Ordering::Relaxed);
+        if file.moves_time {
+            self.was_read(file.ino, file.open.handle(), &file.caller);
+        }
+    }
+
     /// What close does: everything written is durable, or the failure is told. A file that nobody
     /// can open again need not be durable.
     pub(crate) fn flush(&self, file: &OpenedFile, lock_owner: u64) -> Result<(), Errno> {
         self.end_locks_of(file, lock_owner);
-        if self.inodes.is_hidden(file.ino) {
+        if self.inodes.is_doomed(file.ino) {
             return Ok(());
         }
         file.open.close().map_err(|error| errno(&error))
@@ -312,8 +369,16 @@ impl Tree {
             return;
         };
         self.end_all_locks(&file);
-        if self.inodes.end_open(file.ino, file.open.mode().write) {
-            file.open.discard();
+        let mode = file.open.mode();
+        if mode.read && !mode.write && !file.was_read.load(Ordering::Relaxed) {
+            // The kernel had all the pages that were wanted.
+            self.read_by(&file);
+        }
+        let doomed = self.inodes.is_doomed(file.ino);
+        if self.inodes.end_open(file.ino, mode.write) {
+            if doomed {
+                file.open.discard();
+            }
             self.remove_hidden(file.ino);
         }
     }

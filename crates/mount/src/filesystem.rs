@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nasd_clerk::NewMode;
 use nasd_fuse::{
     Attributes, AttributesFor, Bytes, Context, Created, Directory, Done, Entry, Errno, Fallocate,
     Filesystem, InitFlags, Listing, Lock, LockFound, NewName, Offset, Opened, OpenedFlags, Payload,
@@ -46,6 +47,11 @@ pub(crate) fn wanted() -> Wanted {
         | InitFlags::POSIX_LOCKS
         | InitFlags::FLOCK_LOCKS
         | InitFlags::CACHE_SYMLINKS
+        | InitFlags::DONT_MASK
+        | InitFlags::POSIX_ACL
+        | InitFlags::SETXATTR_EXT
+        // Else the kernel asks for `security.capability` at each write.
+        | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::DIRECT_IO_ALLOW_MMAP
         | InitFlags::HAS_EXPIRE_ONLY
         | InitFlags::HAS_RESEND;
@@ -61,6 +67,10 @@ pub(crate) struct VolumeFilesystem {
 
 fn who(context: &Context) -> Who {
     Who { uid: context.uid, gid: context.gid, thread: context.pid, exact: false }
+}
+
+fn new_mode(new: &NewName<'_>) -> NewMode {
+    NewMode { mode: new.mode, umask: new.umask }
 }
 
 fn entry(attributes: Attributes) -> Entry {
@@ -216,13 +226,13 @@ impl Filesystem for VolumeFilesystem {
         });
     }
 
-    fn make_node(&self, context: &Context, new: NewName<'_>, _device: u32, reply: Reply<Entry>) {
-        let (parent, mode, name) = (new.parent, new.mode, new.name.to_owned());
-        self.make(context, reply, move |tree, who| tree.mknod(who, parent, &name, mode));
+    fn make_node(&self, context: &Context, new: NewName<'_>, device: u32, reply: Reply<Entry>) {
+        let (parent, mode, name) = (new.parent, new_mode(&new), new.name.to_owned());
+        self.make(context, reply, move |tree, who| tree.mknod(who, parent, &name, (mode, device)));
     }
 
     fn make_directory(&self, context: &Context, new: NewName<'_>, reply: Reply<Entry>) {
-        let (parent, mode, name) = (new.parent, new.mode, new.name.to_owned());
+        let (parent, mode, name) = (new.parent, new_mode(&new), new.name.to_owned());
         self.make(context, reply, move |tree, who| tree.mkdir(who, parent, &name, mode));
     }
 
@@ -270,7 +280,8 @@ impl Filesystem for VolumeFilesystem {
     }
 
     fn create(&self, context: &Context, new: NewName<'_>, flags: i32, reply: Reply<Created>) {
-        let (who, parent, mode, name) = (who(context), new.parent, new.mode, new.name.to_owned());
+        let (who, parent, name) = (who(context), new.parent, new.name.to_owned());
+        let mode = new_mode(&new);
         self.on_names(context, move |tree| {
             let made = tree.with_groups(who, |who| tree.create(who, parent, &name, mode, flags));
             let created = |(attributes, opened)| Created { entry: entry(attributes), opened };
@@ -278,9 +289,21 @@ impl Filesystem for VolumeFilesystem {
         });
     }
 
+    fn tmpfile(&self, context: &Context, new: NewName<'_>, flags: i32, reply: Reply<Created>) {
+        let (who, parent, mode) = (who(context), new.parent, new_mode(&new));
+        self.on_names(context, move |tree| {
+            let made = tree.with_groups(who, |who| tree.tmpfile(who, parent, mode, flags));
+            let created = |(attributes, opened)| Created { entry: entry(attributes), opened };
+            reply.send(made.map(created));
+        });
+    }
+
     fn read(&self, context: &Context, _node: u64, read: Read, reply: Reply<Bytes>) {
-        self.on_open_file(context, read.handle, move |_, file| match file {
-            Ok(file) => answer_read(reply, file, read.offset, read.size),
+        self.on_open_file(context, read.handle, move |tree, file| match file {
+            Ok(file) => {
+                tree.read_by(file);
+                answer_read(reply, file, read.offset, read.size);
+            }
             Err(error) => reply.error(error),
         });
     }
@@ -300,14 +323,16 @@ impl Filesystem for VolumeFilesystem {
         let interruption = self.interrupter.interruptible(context);
         if let Some(_permit) = self.dispatcher.enter() {
             return run_guarded(|| {
-                let write = || self.tree.write(&file, write.offset, &data, write.flags);
-                reply.send(interruption.run(write).map(|()| done));
+                let taken = interruption.run(|| self.tree.write(&file, &write, &data));
+                reply.send(taken.map(|()| done));
+                self.tree.after_write(&file, &write);
             });
         }
         let (tree, data) = (Arc::clone(&self.tree), data.into_owned());
         let job = move || {
-            let write = || tree.write(&file, write.offset, &data, write.flags);
-            reply.send(interruption.run(write).map(|()| done));
+            let taken = interruption.run(|| tree.write(&file, &write, &data));
+            reply.send(taken.map(|()| done));
+            tree.after_write(&file, &write);
         };
         self.dispatcher.submit(self.tree.lane(node), Box::new(job));
     }
@@ -420,16 +445,15 @@ impl Filesystem for VolumeFilesystem {
         reply.ok(&Done);
     }
 
-    /// Names are durable when they are answered.
     fn fsync_directory(
         &self,
-        _context: &Context,
+        context: &Context,
         _node: u64,
         _handle: u64,
         _data_only: bool,
         reply: Reply<Done>,
     ) {
-        reply.ok(&Done);
+        self.on_names(context, move |tree| reply.send(tree.commit().map(|()| Done)));
     }
 
     fn stat_fs(&self, context: &Context, _node: u64, reply: Reply<StatFs>) {
@@ -447,15 +471,50 @@ impl Filesystem for VolumeFilesystem {
         });
     }
 
-    /// There are no extended attributes; the kernel asks once.
+    fn set_xattr(
+        &self,
+        context: &Context,
+        node: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: u32,
+        reply: Reply<Done>,
+    ) {
+        let (name, value) = (name.to_owned(), value.to_vec());
+        self.change(context, reply, move |tree, who| {
+            tree.setxattr(who, node, &name, &value, flags)
+        });
+    }
+
     fn get_xattr(
         &self,
-        _context: &Context,
-        _node: u64,
-        _name: &OsStr,
-        _size: u32,
+        context: &Context,
+        node: u64,
+        name: &OsStr,
+        size: u32,
         reply: Reply<Xattr>,
     ) {
-        reply.error(Errno::ENOSYS);
+        let (who, name) = (who(context), name.to_owned());
+        self.on_names(context, move |tree| {
+            match tree.with_groups(who, |who| tree.getxattr(who, node, &name)) {
+                Ok(value) => reply.value(size, &value),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn list_xattr(&self, context: &Context, node: u64, size: u32, reply: Reply<Xattr>) {
+        let who = who(context);
+        self.on_names(context, move |tree| {
+            match tree.with_groups(who, |who| tree.listxattr(who, node)) {
+                Ok(names) => reply.value(size, &names),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn remove_xattr(&self, context: &Context, node: u64, name: &OsStr, reply: Reply<Done>) {
+        let name = name.to_owned();
+        self.change(context, reply, move |tree, who| tree.removexattr(who, node, &name));
     }
 }

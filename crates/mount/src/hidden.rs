@@ -42,7 +42,7 @@ impl Place {
     }
 
     /// A new name that nobody else will choose.
-    fn new(dir: FileHandle, caller: &Arc<Caller>) -> Result<Self, Errno> {
+    pub(crate) fn new(dir: FileHandle, caller: &Arc<Caller>) -> Result<Self, Errno> {
         // Each `RandomState` is seeded by the system's random numbers.
         let random = RandomState::new().build_hasher().finish();
         let name = Name::new(format!("{PREFIX}{random:016x}")).map_err(|_| Errno::ENAMETOOLONG)?;

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nasd_clerk::{FileAttributes, FileHandle, Timestamp, Volume};
 use nasd_types::DriveId;
 
+use crate::accessed::Times;
 use crate::hidden::Place;
 use crate::state::KnownFile;
 
@@ -30,17 +31,6 @@ pub(crate) fn version(attributes: &FileAttributes) -> Version {
     (attributes.modify_time, attributes.size)
 }
 
-/// What the kernel believes of a file's attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Belief {
-    /// What is.
-    Good,
-    /// An older time of modification.
-    OtherTime,
-    /// Another length.
-    OtherLength,
-}
-
 #[derive(Debug)]
 struct Inode {
     handle: FileHandle,
@@ -55,10 +45,10 @@ struct Inode {
     cached: Option<Version>,
     /// What the kernel believes: what it was told last, and its own writes since.
     told: Option<Version>,
+    /// Its times, as they were when the kernel was told.
+    times: Option<Times>,
     /// The kernel has written since it was told.
     wrote: bool,
-    /// An opening was refused because the kernel believes something old.
-    refused: bool,
     /// Where the file is kept, when it was removed while open.
     hidden: Vec<Place>,
 }
@@ -186,6 +176,19 @@ impl Inodes {
         }
     }
 
+    /// Two names have changed places.
+    pub(crate) fn exchange(&self, one: (u64, &[u8]), other: (u64, &[u8])) {
+        let mut tables = self.lock();
+        let first = tables.remove_name(one.0, one.1);
+        let second = tables.remove_name(other.0, other.1);
+        if let Some(ino) = first {
+            tables.set_name(other.0, other.1, ino);
+        }
+        if let Some(ino) = second {
+            tables.set_name(one.0, one.1, ino);
+        }
+    }
+
     /// A file is about to be opened. Every `begin_open` needs an `end_open`.
     pub(crate) fn begin_open(&self, ino: u64, handle: FileHandle, writes: bool) {
         let mut tables = self.lock();
@@ -213,6 +216,11 @@ impl Inodes {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 0)
     }
 
+    /// Whether a file is open more than once.
+    pub(crate) fn is_open_twice(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.opens > 1)
+    }
+
     /// Whether somebody has a file open for writing.
     pub(crate) fn is_written(&self, ino: u64) -> bool {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.writers > 0)
@@ -228,11 +236,20 @@ impl Inodes {
     }
 
     /// The kernel is about to be told these attributes.
-    pub(crate) fn tell(&self, ino: u64, version: Version) {
+    pub(crate) fn tell(&self, ino: u64, attributes: &FileAttributes) {
         if let Some(inode) = self.lock().inodes.get_mut(&ino) {
-            inode.told = Some(version);
+            inode.told = Some(version(attributes));
+            inode.times = Some(Times::from(attributes));
             inode.wrote = false;
         }
+    }
+
+    /// The times of a file, as far as they are known: one that was written since has just changed.
+    pub(crate) fn times(&self, ino: u64) -> Option<Times> {
+        let tables = self.lock();
+        let inode = tables.inodes.get(&ino)?;
+        let times = inode.times?;
+        Some(if inode.wrote { Times { changed: Timestamp::MAX, ..times } } else { times })
     }
 
     /// The kernel has written up to `end`, and so believes that the file is that long at least.
@@ -256,29 +273,11 @@ impl Inodes {
             .is_some_and(|inode| !inode.wrote && inode.told.is_some_and(|told| told.0 != version.0))
     }
 
-    /// How far what the kernel believes is from the attributes of a file that it opens.
-    pub(crate) fn belief(&self, ino: u64, version: Version) -> Belief {
-        let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else {
-            return Belief::Good;
-        };
-        let belief = match inode.told {
-            Some(told) if told.1 != version.1 => Belief::OtherLength,
-            Some(told) if told.0 != version.0 => Belief::OtherTime,
-            _ => Belief::Good,
-        };
-        inode.refused &= belief == Belief::OtherLength;
-        belief
-    }
-
-    /// Whether an opening may be refused, so that the kernel looks again: not twice in a row.
-    pub(crate) fn may_refuse(&self, ino: u64) -> bool {
-        let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else {
-            return false;
-        };
-        inode.refused = !inode.refused;
-        inode.refused
+    /// Whether the kernel believes the attributes of a file that it opens.
+    pub(crate) fn is_believed(&self, ino: u64, version: Version) -> bool {
+        let tables = self.lock();
+        let told = tables.inodes.get(&ino).and_then(|inode| inode.told);
+        told.is_none_or(|told| told == version)
     }
 
     /// An open file has lost its name and is kept at `place`. Returns false if it is not open any
@@ -295,6 +294,23 @@ impl Inodes {
     /// Whether a file has lost its name.
     pub(crate) fn is_hidden(&self, ino: u64) -> bool {
         self.lock().inodes.get(&ino).is_some_and(|inode| !inode.hidden.is_empty())
+    }
+
+    /// Whether a file ends with its last closing.
+    pub(crate) fn is_doomed(&self, ino: u64) -> bool {
+        let is_doomed = |inode: &Inode| !inode.hidden.is_empty() && inode.names.is_empty();
+        self.lock().inodes.get(&ino).is_some_and(is_doomed)
+    }
+
+    /// The kernel is about to be told of a file that is kept at `place` and has no other name.
+    /// Returns its number.
+    pub(crate) fn remember_nameless(&self, handle: FileHandle, place: Place) -> u64 {
+        let mut tables = self.lock();
+        let ino = tables.number(handle);
+        let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
+        inode.lookups += 1;
+        inode.hidden.push(place);
+        ino
     }
 
     /// Where a removed file is kept, or may be.
@@ -330,8 +346,8 @@ impl Inode {
             names: Vec::new(),
             cached: None,
             told: None,
+            times: None,
             wrote: false,
-            refused: false,
             hidden: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@
 //! for a drive or the manager that is away, so `dispatch` sees to it that one thread always
 //! listens to the kernel.
 
+mod accessed;
 mod attributes;
 mod callers;
 mod directories;
@@ -26,11 +27,14 @@ mod serving;
 mod state;
 mod succession;
 mod table;
+mod tmpfile;
 mod tree;
 mod unmount;
 mod work_pool;
+mod xattrs;
 
+pub use accessed::AccessTimes;
 pub use error::MountError;
-pub use mount::{Mount, MountHandle};
-pub use options::{DataPath, MountOptions, UnknownOption};
+pub use mount::{Mount, MountHandle, MountMetrics};
+pub use options::{DataPath, MetricsAddress, MountOptions, UnknownOption};
 pub use unmount::unmount;

@@ -8,8 +8,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nasd_clerk::Clerk;
-use nasd_fuse::{Connection, MountFlags, MountRefused, Session};
+use nasd_fuse::{Connection, Measures, MountFlags, MountRefused, Session};
+use nasd_metrics::Page;
 
+use crate::accessed::Teller;
 use crate::dispatch::Dispatcher;
 use crate::filesystem::{VolumeFilesystem, wanted};
 use crate::presence::Presence;
@@ -44,9 +46,11 @@ const LAST_OPERATIONS: Duration = Duration::from_secs(5);
 pub struct Mount {
     tree: Arc<Tree>,
     dispatcher: Arc<Dispatcher>,
+    measures: Arc<Measures>,
     handle: MountHandle,
     serving: Option<JoinHandle<()>>,
     listening: Option<Listening>,
+    teller: Teller,
 }
 
 /// Stops a mount from another thread.
@@ -66,6 +70,27 @@ struct Shared {
     handed_over: AtomicBool,
     /// Until everything is drained, or another process serves it.
     presence: Mutex<Option<Presence>>,
+}
+
+/// What a mount has counted since its start, told from another thread.
+#[derive(Clone)]
+pub struct MountMetrics {
+    tree: Arc<Tree>,
+    measures: Arc<Measures>,
+}
+
+impl MountMetrics {
+    /// As text for Prometheus.
+    pub fn text(&self) -> String {
+        let mut page = Page::default();
+        self.measures.put(&mut page);
+        let (files, directories) = (self.tree.files.len(), self.tree.directories.len());
+        page.single("nasd_mount_open_files", "gauge", "Files that are open.", files);
+        let help = "Directories that are open.";
+        page.single("nasd_mount_open_directories", "gauge", help, directories);
+        self.tree.clerk.put_metrics(&mut page);
+        page.into_text()
+    }
 }
 
 impl Shared {
@@ -154,7 +179,7 @@ impl Mount {
         let connection = nasd_fuse::mount(&path, &options.source, SUBTYPE, flags, &wanted())
             .map_err(|refused| explain(&path, refused))?;
         let device = device_of(&path)?;
-        let tree = Arc::new(Tree::new(clerk, options.data_path));
+        let tree = Arc::new(Tree::new(clerk, &options));
         let mount = Mount::serve((path, device), tree, connection, &options, || Ok(()))?;
         read_ahead::raise(&mount.handle.shared.device);
         Ok(mount)
@@ -174,7 +199,7 @@ impl Mount {
             return Err(MountError::NotMounted { path, instead: String::new() });
         };
         let (stream, connection, state) = succession::succeed(&entry.device).map_err(refused)?;
-        let tree = Arc::new(Tree::new(clerk, options.data_path));
+        let tree = Arc::new(Tree::new(clerk, &options));
         tree.import(&state)?;
         let place = (path, entry.device);
         Mount::serve(place, tree, connection, &options, || {
@@ -198,8 +223,10 @@ impl Mount {
         let filesystem =
             Arc::new(VolumeFilesystem::new(Arc::clone(&tree), Arc::clone(&dispatcher)));
         begun()?;
-        let session = Session::start(connection, Arc::clone(&filesystem), threads)
-            .map_err(MountError::Serve)?;
+        let measures = Arc::new(Measures::default());
+        let session =
+            Session::start_counting(connection, Arc::clone(&filesystem), threads, &measures)
+                .map_err(MountError::Serve)?;
         if let Some(notifier) = session.handle().notifier() {
             // It is set once, here.
             let _ = tree.notifier.set(notifier);
@@ -212,6 +239,7 @@ impl Mount {
             filesystem,
             serving: Arc::clone(&serving),
             threads,
+            measures: Arc::clone(&measures),
         };
         let listening = announce(|| succession::listen(&device, &estate));
         let presence = announce(|| Presence::announce(&device));
@@ -223,14 +251,17 @@ impl Mount {
             handed_over: AtomicBool::new(false),
             presence: Mutex::new(presence),
         });
+        let teller = Teller::start(&tree.accesses, &tree.clerk).map_err(MountError::Serve)?;
         let waiting = wait_for_end(serving, &shared).map_err(MountError::Serve)?;
         tracing::info!(path = %shared.path.display(), threads, "mounted");
         Ok(Mount {
             tree,
             dispatcher,
+            measures,
             handle: MountHandle { shared },
             serving: Some(waiting),
             listening,
+            teller,
         })
     }
 
@@ -242,6 +273,11 @@ impl Mount {
     /// Stops the mount from another thread.
     pub fn handle(&self) -> MountHandle {
         self.handle.clone()
+    }
+
+    /// Tells what the mount has counted since its start.
+    pub fn metrics(&self) -> MountMetrics {
+        MountMetrics { tree: Arc::clone(&self.tree), measures: Arc::clone(&self.measures) }
     }
 
     /// Returns when the volume is not mounted any more, by whomever, and everything that was
@@ -281,6 +317,7 @@ impl Mount {
     fn finish(&mut self) -> Result<(), MountError> {
         self.listening = None;
         self.dispatcher.close(Instant::now() + LAST_OPERATIONS);
+        self.teller.end();
         let drained = if self.handle.shared.handed_over.load(Ordering::Acquire) {
             self.tree.leave()
         } else {
@@ -319,7 +356,7 @@ fn mount_flags(options: &MountOptions) -> MountFlags {
         allow_other: options.allow_other,
         no_exec: options.no_exec,
         allow_suid: options.allow_suid,
-        allow_devices: false,
+        allow_devices: options.allow_devices,
     }
 }
 

@@ -1,7 +1,13 @@
 //! How to mount.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use nasd_clerk::Route;
+
+use crate::AccessTimes;
 
 /// How long a soft mount waits, unless `timeo` says otherwise.
 const SOFT: Duration = Duration::from_secs(60);
@@ -19,6 +25,34 @@ pub enum DataPath {
     Direct,
 }
 
+/// Where a mount tells what it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsAddress {
+    /// To whoever reaches this address.
+    Tcp(SocketAddr),
+    /// To whoever may open this socket.
+    Unix(PathBuf),
+}
+
+impl MetricsAddress {
+    /// `HOST:PORT`, by numbers, or the absolute path of a socket.
+    pub fn parse(text: &str) -> Option<MetricsAddress> {
+        if text.starts_with('/') {
+            return Some(MetricsAddress::Unix(text.into()));
+        }
+        text.parse().ok().map(MetricsAddress::Tcp)
+    }
+}
+
+impl fmt::Display for MetricsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetricsAddress::Tcp(address) => address.fmt(f),
+            MetricsAddress::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// How to mount a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -32,14 +66,22 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Set-user-id programs run as their owner.
     pub allow_suid: bool,
-    /// The way of data.
+    /// Device files lead to devices.
+    pub allow_devices: bool,
+    /// When reading moves access times.
+    pub access_times: AccessTimes,
+    /// The way of data between applications and the clerk.
     pub data_path: DataPath,
+    /// Their way between the clerk and the drives; for whoever makes the clerk.
+    pub route: Route,
     /// Operations that run side by side without being handed to another thread; by default the
     /// number of processors, between 2 and 8.
     pub threads: Option<usize>,
     /// How long a program waits for a drive or the manager that is away before it gets an I/O
     /// error; none waits until it is back. Interrupting the program ends its wait either way.
     pub patience: Option<Duration>,
+    /// Where to tell what is counted; for whoever serves that.
+    pub metrics: Option<MetricsAddress>,
     /// What `df` and `mount` show as the source.
     pub source: String,
 }
@@ -50,8 +92,9 @@ pub struct MountOptions {
 pub struct UnknownOption(pub String);
 
 impl MountOptions {
-    const KNOWN: &'static str = "ro, rw, allow_other, private, suid, nosuid, exec, noexec, nodev, \
-        noatime, defaults, cached, direct, hard, soft, timeo=SECONDS, threads=N";
+    const KNOWN: &'static str = "ro, rw, allow_other, private, suid, nosuid, exec, noexec, dev, \
+        nodev, relatime, noatime, strictatime, defaults, cached, direct, path=direct, path=manager, \
+        hard, soft, timeo=SECONDS, threads=N, metrics=HOST:PORT, metrics=/SOCKET";
 
     /// The usual way: writable, and for everybody if root mounts it.
     pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
@@ -63,9 +106,13 @@ impl MountOptions {
             allow_other: is_root,
             no_exec: false,
             allow_suid: false,
+            allow_devices: false,
+            access_times: AccessTimes::default(),
             data_path: DataPath::default(),
+            route: Route::default(),
             threads: None,
             patience: None,
+            metrics: None,
             source: "nasd".into(),
         }
     }
@@ -94,11 +141,18 @@ impl MountOptions {
             "noexec" => self.no_exec = true,
             "cached" => self.data_path = DataPath::Cached,
             "direct" => self.data_path = DataPath::Direct,
-            // It is always so.
-            "nodev" | "noatime" | "defaults" => {}
+            "dev" => self.allow_devices = true,
+            "nodev" => self.allow_devices = false,
+            "relatime" => self.access_times = AccessTimes::Relative,
+            "noatime" => self.access_times = AccessTimes::Never,
+            "strictatime" => self.access_times = AccessTimes::Strict,
+            "defaults" => {}
             "hard" => self.patience = None,
             "soft" => self.patience = Some(self.patience.unwrap_or(SOFT)),
             option => match option.split_once('=')? {
+                ("path", "direct") => self.route = Route::Direct,
+                ("path", "manager") => self.route = Route::Manager,
+                ("metrics", address) => self.metrics = Some(MetricsAddress::parse(address)?),
                 ("threads", number) => self.threads = Some(number.parse().ok()?),
                 ("timeo" | "timeout", seconds) => {
                     self.patience = Some(Duration::from_secs(seconds.parse().ok()?));
@@ -130,7 +184,12 @@ mod tests {
         let mut options = MountOptions::new("/mnt");
         assert!((2..=8).contains(&options.inline_threads()));
         options.apply("ro,noexec, direct,threads=3,noatime").unwrap();
-        assert!(options.read_only && options.no_exec);
+        assert!(options.read_only && options.no_exec && !options.allow_devices);
+        assert_eq!(options.access_times, AccessTimes::Never);
+        options.apply("strictatime,dev").unwrap();
+        assert!(options.access_times == AccessTimes::Strict && options.allow_devices);
+        options.apply("relatime,nodev").unwrap();
+        assert!(options.access_times == AccessTimes::Relative && !options.allow_devices);
         assert_eq!((options.data_path, options.inline_threads()), (DataPath::Direct, 3));
         options.apply("").unwrap();
         assert_eq!(options.deadline(), FOREVER, "hard");
@@ -140,6 +199,16 @@ mod tests {
         assert_eq!(options.deadline(), Duration::from_secs(5));
         options.apply("hard").unwrap();
         assert_eq!(options.patience, None);
+        options.apply("path=manager").unwrap();
+        assert_eq!((options.route, options.data_path), (Route::Manager, DataPath::Direct));
+        options.apply("cached,path=direct").unwrap();
+        assert_eq!((options.route, options.data_path), (Route::Direct, DataPath::Cached));
+        options.apply("metrics=[::1]:9300").unwrap();
+        assert_eq!(options.metrics, Some(MetricsAddress::Tcp("[::1]:9300".parse().unwrap())));
+        options.apply("metrics=/run/nasd/mount.metrics").unwrap();
+        assert_eq!(options.metrics.as_ref().unwrap().to_string(), "/run/nasd/mount.metrics");
+        assert!(options.apply("metrics=9300").is_err() && options.apply("metrics=").is_err());
+        assert!(options.apply("path=").is_err() && options.apply("path=both").is_err());
         assert_eq!(options.apply("rw,nonsense"), Err(UnknownOption("nonsense".into())));
         assert!(options.apply("threads=x").is_err());
         assert!(options.apply("timeo=").is_err() && options.apply("timeo").is_err());

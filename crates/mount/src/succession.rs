@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_fuse::{Connection, Session, handover};
+use nasd_fuse::{Connection, Measures, Session, handover};
 
 use crate::dispatch::Dispatcher;
 use crate::filesystem::VolumeFilesystem;
@@ -73,6 +73,7 @@ pub(crate) struct Estate {
     pub(crate) filesystem: Arc<VolumeFilesystem>,
     pub(crate) serving: Arc<Serving>,
     pub(crate) threads: usize,
+    pub(crate) measures: Arc<Measures>,
 }
 
 /// Listens for successors of the mount with this device number.
@@ -149,7 +150,9 @@ impl Estate {
     }
 
     fn go_on(&self, connection: Connection) -> io::Result<()> {
-        let session = Session::start(connection, Arc::clone(&self.filesystem), self.threads)?;
+        let filesystem = Arc::clone(&self.filesystem);
+        let session =
+            Session::start_counting(connection, filesystem, self.threads, &self.measures)?;
         resend(&session);
         self.serving.go_on_with(session);
         Ok(())

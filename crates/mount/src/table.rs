@@ -39,6 +39,11 @@ impl<T> Table<T> {
         entries.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The thing with this number.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()

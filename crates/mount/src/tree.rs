@@ -5,12 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
 use nasd_clerk::{
-    Caller, Clerk, ClerkError, Entry, FileAttributes, FileHandle, FileType, ManagerStatus, Name,
-    RenameFlags,
+    Caller, Clerk, ClerkError, Device, Entry, FileAttributes, FileHandle, FileType, ManagerStatus,
+    Name, NewMode, RenameFlags,
 };
 use nasd_fuse::{Attributes, Errno, Notifier};
 
-use crate::attributes::{Changes, errno, to_kernel};
+use crate::accessed::Accesses;
+use crate::attributes::{Changes, device_from_kernel, errno, time, to_kernel};
 use crate::callers::{Callers, Who};
 use crate::directories::OpenDirectory;
 use crate::dispatch::Lane;
@@ -18,7 +19,7 @@ use crate::files::OpenedFile;
 use crate::inodes::{Inodes, version};
 use crate::state::MountState;
 use crate::table::Table;
-use crate::{DataPath, MountError};
+use crate::{DataPath, MountError, MountOptions};
 
 /// Bytes of a block, as `df` counts.
 const BLOCK_BYTES: u64 = 4096;
@@ -28,9 +29,12 @@ pub(crate) struct Tree {
     pub(crate) clerk: Arc<Clerk>,
     pub(crate) inodes: Inodes,
     pub(crate) callers: Callers,
+    /// For what happens to files whoever asks.
+    pub(crate) root: Arc<Caller>,
     pub(crate) files: Table<OpenedFile>,
     pub(crate) directories: Table<OpenDirectory>,
     pub(crate) data_path: DataPath,
+    pub(crate) accesses: Arc<Accesses>,
     /// Tells the kernel what it must not believe any more.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -48,16 +52,43 @@ pub(crate) fn name_of(name: &OsStr) -> Result<Name, Errno> {
     Name::new(name.as_bytes()).map_err(|_| Errno::ENAMETOOLONG)
 }
 
+/// The mode without the kind of file.
+pub(crate) fn permissions(mode: NewMode) -> NewMode {
+    NewMode { mode: mode.mode & 0o7777, ..mode }
+}
+
+/// What kind of special file a mode asks for; `None` for a regular one.
+fn special_type(mode: u32) -> Result<Option<FileType>, Errno> {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Ok(None),
+        libc::S_IFIFO => Ok(Some(FileType::Fifo)),
+        libc::S_IFSOCK => Ok(Some(FileType::Socket)),
+        libc::S_IFCHR => Ok(Some(FileType::CharacterDevice)),
+        libc::S_IFBLK => Ok(Some(FileType::BlockDevice)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The device that a special file leads to, if it leads to one.
+fn device_of(special: FileType, number: u32) -> Device {
+    match special {
+        FileType::CharacterDevice | FileType::BlockDevice => device_from_kernel(number),
+        _ => Device { major: 0, minor: 0 },
+    }
+}
+
 impl Tree {
-    pub(crate) fn new(clerk: Arc<Clerk>, data_path: DataPath) -> Self {
+    pub(crate) fn new(clerk: Arc<Clerk>, options: &MountOptions) -> Self {
         let inodes = Inodes::new(&clerk.volume());
         Tree {
             clerk,
             inodes,
             callers: Callers::default(),
+            root: Arc::new(Caller::default()),
             files: Table::default(),
             directories: Table::default(),
-            data_path,
+            data_path: options.data_path,
+            accesses: Arc::new(Accesses::new(options.access_times)),
             notifier: OnceLock::new(),
         }
     }
@@ -99,8 +130,11 @@ impl Tree {
 
     /// Attributes for the kernel. A file that has only a hidden name has none.
     pub(crate) fn present(&self, ino: u64, attributes: &FileAttributes) -> Attributes {
-        self.inodes.tell(ino, version(attributes));
+        self.inodes.tell(ino, attributes);
         let mut attr = to_kernel(ino, attributes);
+        if let Some(accessed) = self.accesses.time_of(ino) {
+            attr.access_time = attr.access_time.max(time(accessed));
+        }
         if self.inodes.is_hidden(ino) {
             attr.links = attr.links.saturating_sub(1);
         }
@@ -183,13 +217,24 @@ impl Tree {
         let who = if sets_group && who.uid != 0 { who.exactly() } else { who };
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
         let changed = self.clerk.setattr(&caller, handle, &changes);
+        if changed.is_ok() && (changes.access_time.is_some() || changes.access_time_now) {
+            self.accesses.forget(ino);
+        }
         Ok(self.present(ino, &changed.map_err(|error| errno(&error))?))
     }
 
     /// Where a symbolic link leads.
     pub(crate) fn readlink(&self, who: Who, ino: u64) -> Result<Vec<u8>, Errno> {
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
+        self.was_read(ino, handle, &caller);
         self.clerk.readlink(&caller, handle).map_err(|error| errno(&error))
+    }
+
+    /// Somebody reads a file, a directory or a symbolic link.
+    pub(crate) fn was_read(&self, ino: u64, handle: FileHandle, caller: &Arc<Caller>) {
+        if let Some(times) = self.inodes.times(ino) {
+            self.accesses.read(ino, handle, caller, times);
+        }
     }
 
     /// A directory.
@@ -198,26 +243,29 @@ impl Tree {
         who: Who,
         parent: u64,
         name: &OsStr,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<Attributes, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
-        let made = self.clerk.mkdir(&caller, dir, &name, mode & 0o7777);
+        let made = self.clerk.mkdir(&caller, dir, &name, permissions(mode));
         self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
     }
 
-    /// A regular file that is not opened.
+    /// A regular file that is not opened, or a FIFO, a socket or a device.
     pub(crate) fn mknod(
         &self,
         who: Who,
         parent: u64,
         name: &OsStr,
-        mode: u32,
+        (mode, device): (NewMode, u32),
     ) -> Result<Attributes, Errno> {
-        if mode & libc::S_IFMT != libc::S_IFREG && mode & libc::S_IFMT != 0 {
-            return Err(Errno::EPERM);
-        }
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
-        let made = self.clerk.create(&caller, dir, &name, mode & 0o7777, true);
+        let made = match special_type(mode.mode)? {
+            None => self.clerk.create(&caller, dir, &name, permissions(mode), true),
+            Some(special) => {
+                let node = (special, device_of(special, device));
+                self.clerk.mknod(&caller, dir, &name, node, permissions(mode))
+            }
+        };
         self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
     }
 
@@ -291,11 +339,14 @@ impl Tree {
         to: (u64, &OsStr),
         flags: u32,
     ) -> Result<(), Errno> {
-        if flags & !libc::RENAME_NOREPLACE != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let no_replace = flags != 0;
-        let flags = if no_replace { RenameFlags::NO_REPLACE } else { RenameFlags::NONE };
+        let flags = match flags {
+            0 => RenameFlags::NONE,
+            libc::RENAME_NOREPLACE => RenameFlags::NO_REPLACE,
+            libc::RENAME_EXCHANGE => RenameFlags::EXCHANGE,
+            _ => return Err(Errno::EINVAL),
+        };
+        // Then nothing loses its name.
+        let no_replace = flags != RenameFlags::NONE;
         let (from_dir, from_name) = (self.handle(from.0)?, name_of(from.1)?);
         let (to_dir, to_name) = (self.handle(to.0)?, name_of(to.1)?);
         let caller = self.callers.get(who);
@@ -313,7 +364,11 @@ impl Tree {
             (_, None) => {}
         }
         outcome.map_err(|error| errno(&error))?;
-        self.inodes.rename((from.0, from_name.as_bytes()), (to.0, to_name.as_bytes()));
+        let names = ((from.0, from_name.as_bytes()), (to.0, to_name.as_bytes()));
+        match flags.is_exchange() {
+            true => self.inodes.exchange(names.0, names.1),
+            false => self.inodes.rename(names.0, names.1),
+        }
         Ok(())
     }
 
@@ -326,6 +381,11 @@ impl Tree {
             free_blocks: space.free_bytes / BLOCK_BYTES,
             files: space.files,
         })
+    }
+
+    /// Makes durable what was changed of names and attributes through this mount.
+    pub(crate) fn commit(&self) -> Result<(), Errno> {
+        self.clerk.commit().map_err(|error| errno(&error))
     }
 
     /// What the process that takes the mount over has to know.

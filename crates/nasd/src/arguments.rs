@@ -23,6 +23,7 @@ pub use volume::VolumeCommand;
 
 use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nasd_clerk::Route;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -58,6 +59,8 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Show what the cell does: requests, latency, data by client and drive, direct or through the manager.
+    Top(TopArguments),
     /// Tell what a health code of `nasd status` means, and what to do.
     Explain {
         /// The code; without one, all are listed.
@@ -86,12 +89,18 @@ pub enum Command {
         /// VOLUME:/path of each, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         paths: Vec<String>,
+        /// The way of the data: straight from the drives, or through the manager.
+        #[arg(long, value_enum, default_value_t)]
+        path: DataRoute,
     },
     /// Copy files and trees, to or from the cell.
     Cp {
         /// Copy directories with everything in them.
         #[arg(short, long)]
         recursive: bool,
+        /// The way of the data: straight to and from the drives, or through the manager.
+        #[arg(long, value_enum, default_value_t)]
+        path: DataRoute,
         /// What to copy: local paths, VOLUME:/path, or a URL that `nasd cap mint` printed.
         #[arg(required = true)]
         sources: Vec<String>,
@@ -229,7 +238,7 @@ pub struct UpArguments {
     /// Mount the volume here too.
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
-    /// Serve each drive's metrics too: drive N on this port plus N, at /metrics.
+    /// Serve metrics too, at /metrics: the manager's on this port, those of drive N on this port plus N.
     #[arg(long, value_name = "PORT")]
     pub metrics_base_port: Option<u16>,
     /// Return when it serves, and go on in the background.
@@ -242,6 +251,39 @@ pub struct UpArguments {
 pub enum Stripe {
     /// Each file is on one drive; files are spread over all.
     None,
+}
+
+/// `nasd top`.
+#[derive(Debug, Clone, Args)]
+pub struct TopArguments {
+    /// Show one interval, and end; with --json one object instead of one a line.
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub interval: f64,
+    /// Ask the drives' metrics for their latency: drive N's on this port plus N, as with `nasd up`.
+    #[arg(long, value_name = "PORT")]
+    pub metrics_base_port: Option<u16>,
+}
+
+/// The way that data of files go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DataRoute {
+    /// Straight between this machine and the drives.
+    #[default]
+    Direct,
+    /// Through the manager, for machines that can't reach the drives, and for comparison.
+    Manager,
+}
+
+impl From<DataRoute> for Route {
+    fn from(route: DataRoute) -> Route {
+        match route {
+            DataRoute::Direct => Route::Direct,
+            DataRoute::Manager => Route::Manager,
+        }
+    }
 }
 
 /// `nasd mount`.
@@ -261,7 +303,9 @@ pub struct MountArguments {
     pub takeover: bool,
     /// Options, separated by commas: hard (wait for a drive that is away until it is back, or the
     /// program is interrupted; the default), soft,timeo=SECONDS (an I/O error after that), ro, rw, allow_other, private, suid, nosuid, exec, noexec,
-    /// cached, direct (around the kernel's page cache), threads=N.
+    /// dev, nodev, relatime (the default), noatime, strictatime (when reading moves access times), cached, direct (around the kernel's page cache), path=manager (data go through the manager, for
+    /// machines that can't reach the drives), path=direct, threads=N, metrics=HOST:PORT or metrics=/SOCKET
+    /// (serve there what the mount counts, as text for Prometheus).
     #[arg(short = 'o', value_delimiter = ',')]
     pub options: Vec<String>,
     /// What `mount` and `df` show as the source.
@@ -367,7 +411,11 @@ pub struct DriveServeArguments {
 #[derive(Debug, Subcommand)]
 pub enum ManagerCommand {
     /// Serve the cell's volumes.
-    Serve,
+    Serve {
+        /// Serve metrics here, at http://HOST:PORT/metrics, as text for Prometheus.
+        #[arg(long, value_name = "HOST:PORT")]
+        metrics: Option<SocketAddr>,
+    },
 }
 
 /// `nasd bench`.

@@ -1,11 +1,17 @@
-//! A drive's metrics over HTTP: `GET /metrics`, and nothing else.
+//! Metrics over HTTP, of a drive, a manager or a mount: `GET /metrics`, and nothing else.
 //!
 //! One thread answers one connection at a time, each within a fixed time and from a request of
 //! bounded size, so that nobody can make it cost more than that.
 
+use nasd_mount::MetricsAddress;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,8 +28,52 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Where metrics are asked for.
 pub struct MetricsListener {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
+    address: MetricsAddress,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// A connection of either kind.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Does the same with either.
+macro_rules! either {
+    ($stream:expr, $inner:ident => $operation:expr) => {
+        match $stream {
+            Stream::Tcp($inner) => $operation,
+            Stream::Unix($inner) => $operation,
+        }
+    };
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                Ok((Stream::Tcp(stream), peer.to_string()))
+            }
+            Listener::Unix(listener) => {
+                Ok((Stream::Unix(listener.accept()?.0), "a local process".to_owned()))
+            }
+        }
+    }
 }
 
 impl MetricsListener {
@@ -35,13 +85,30 @@ impl MetricsListener {
         let listener = TcpListener::bind(address)?;
         // A connection that is gone between `poll` and `accept` must not stop the thread.
         listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        Ok(MetricsListener { listener, address })
+        let address = MetricsAddress::Tcp(listener.local_addr()?);
+        Ok(MetricsListener { listener: Listener::Tcp(listener), address })
+    }
+
+    /// Listens where that says. A socket is this user's alone, and takes the place of one that nobody
+    /// listens on any more.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind_at(address: &MetricsAddress) -> io::Result<Self> {
+        let path = match address {
+            MetricsAddress::Tcp(address) => return MetricsListener::bind(*address),
+            MetricsAddress::Unix(path) => path,
+        };
+        remove_dead(path)?;
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(MetricsListener { listener: Listener::Unix(listener), address: address.clone() })
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &MetricsAddress {
+        &self.address
     }
 
     /// Answers with what `metrics` tells, until `stopping`.
@@ -67,6 +134,30 @@ impl MetricsListener {
     }
 }
 
+impl Drop for MetricsListener {
+    fn drop(&mut self) {
+        if let MetricsAddress::Unix(path) = &self.address {
+            // If it is gone, so much the better.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl fmt::Debug for MetricsListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsListener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Removes a socket that a process left behind.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
 /// What a request is answered with.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
@@ -74,8 +165,8 @@ enum Verdict {
     Refused(&'static str),
 }
 
-fn answer(stream: TcpStream, metrics: &dyn Fn() -> String) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
+fn answer(stream: Stream, metrics: &dyn Fn() -> String) -> io::Result<()> {
+    either!(&stream, stream => stream.set_nonblocking(false))?;
     let mut client = Client { stream, deadline: Instant::now() + PATIENCE };
     let verdict = match client.read_head() {
         Ok(Some(head)) => judge(&head),
@@ -97,7 +188,7 @@ fn answer(stream: TcpStream, metrics: &dyn Fn() -> String) -> io::Result<()> {
     );
     client.write_all(head.as_bytes())?;
     client.write_all(body.as_bytes())?;
-    client.stream.shutdown(std::net::Shutdown::Write)
+    either!(&client.stream, stream => stream.shutdown(std::net::Shutdown::Write))
 }
 
 /// Judges the head of a request by its first line; nothing else in it matters here.
@@ -124,7 +215,7 @@ fn judge(head: &[u8]) -> Verdict {
 
 /// A client, whose time runs out.
 struct Client {
-    stream: TcpStream,
+    stream: Stream,
     deadline: Instant,
 }
 
@@ -139,8 +230,9 @@ impl Client {
         let mut head = Vec::new();
         let mut piece = [0; 1024];
         loop {
-            self.stream.set_read_timeout(Some(self.left()?))?;
-            let length = match self.stream.read(&mut piece) {
+            let left = Some(self.left()?);
+            either!(&self.stream, stream => stream.set_read_timeout(left))?;
+            let length = match either!(&mut self.stream, stream => stream.read(&mut piece)) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(length) => length,
                 Err(error) if is_timeout(&error) => return Err(io::ErrorKind::TimedOut.into()),
@@ -163,8 +255,9 @@ impl Client {
         let grace = self.left().unwrap_or(FAILURE_PAUSE);
         self.deadline = Instant::now() + grace;
         while !bytes.is_empty() {
-            self.stream.set_write_timeout(Some(self.left()?))?;
-            match self.stream.write(bytes) {
+            let left = Some(self.left()?);
+            either!(&self.stream, stream => stream.set_write_timeout(left))?;
+            match either!(&mut self.stream, stream => stream.write(bytes)) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -202,10 +295,11 @@ mod tests {
     #[test]
     fn a_client_gets_an_answer_and_the_thread_ends() {
         let metrics = MetricsListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let MetricsAddress::Tcp(address) = *metrics.address() else { panic!("it is TCP") };
         let stopping = AtomicBool::new(false);
         let ask = |request: &[u8]| {
             let mut answer = String::new();
-            let exchange = TcpStream::connect(metrics.address()).and_then(|mut stream| {
+            let exchange = TcpStream::connect(address).and_then(|mut stream| {
                 stream.write_all(request)?;
                 stream.read_to_string(&mut answer)
             });
@@ -215,7 +309,7 @@ mod tests {
             scope.spawn(|| metrics.serve(&stopping, &|| "a 1\n".to_owned()));
             let first = ask(b"GET /metrics HTTP/1.1\r\n\r\n");
             // One that says nothing, and one that says too much, are in nobody's way.
-            drop(TcpStream::connect(metrics.address()));
+            drop(TcpStream::connect(address));
             let long = ask(&[b'x'; MAX_REQUEST_BYTES]);
             let last = ask(b"GET /metrics HTTP/1.1\n\n");
             stopping.store(true, Ordering::Release);
@@ -225,5 +319,31 @@ mod tests {
         assert!(answers[0].ends_with("\r\n\r\na 1\n"), "{answers:?}");
         assert!(answers[1].starts_with("HTTP/1.1 431"), "{answers:?}");
         assert!(answers[2].starts_with("HTTP/1.1 200"), "{answers:?}");
+    }
+
+    #[test]
+    fn a_socket_is_its_owner_s_alone_and_takes_the_place_of_a_dead_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics");
+        let address = MetricsAddress::parse(path.to_str().unwrap()).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        let metrics = MetricsListener::bind_at(&address).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(MetricsListener::bind_at(&address).is_err(), "somebody listens there");
+        let stopping = AtomicBool::new(false);
+        let answer = std::thread::scope(|scope| {
+            scope.spawn(|| metrics.serve(&stopping, &|| "a 1\n".to_owned()));
+            let mut answer = String::new();
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            stream.read_to_string(&mut answer).unwrap();
+            stopping.store(true, Ordering::Release);
+            answer
+        });
+        assert!(answer.ends_with("\r\n\r\na 1\n"), "{answer}");
+        drop(metrics);
+        assert!(!path.exists());
+        std::fs::write(&path, "a file").unwrap();
+        assert!(MetricsListener::bind_at(&address).is_err(), "no file is removed");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, CellError, CertificateFiles, MANAGER_NAME, complete, read_private};
 use crate::commands::renew::renew_if_due;
-use nasd_clerk::{Caller, Clerk, ClerkError, ClerkOptions, ManagerStatus, Name};
+use nasd_clerk::{Caller, Clerk, ClerkError, ClerkOptions, ManagerStatus, Name, Route, Settings};
 use nasd_client::{ConnectOptions, ManagerClient, RetryPolicy};
 use nasd_transport::{ClientTls, PeerIdentity, PemFiles, ServerTls};
 use std::error::Error;
@@ -16,6 +16,11 @@ pub const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 /// How long the manager is waited for where no cell seems to run: it may have been started by itself.
 pub const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How a command's clerk behaves. It needs no session: it takes no locks, and is soon over.
+pub fn for_command() -> Settings {
+    Settings { deadline: COMMAND_DEADLINE, session: false, ..Settings::default() }
+}
+
 /// A client of a volume.
 pub struct Connected {
     /// The volume.
@@ -28,14 +33,28 @@ pub struct Connected {
 ///
 /// # Errors
 /// Missing or wrong certificates, a volume that there is not, or a manager that does not answer.
-pub fn connect(cell: &Cell, volume: &str, deadline: Duration) -> Result<Connected, Box<dyn Error>> {
+pub fn connect(cell: &Cell, volume: &str, settings: Settings) -> Result<Connected, Box<dyn Error>> {
+    connect_by(cell, volume, Route::Direct, settings)
+}
+
+/// The same, for data that go that way.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_by(
+    cell: &Cell,
+    volume: &str,
+    route: Route,
+    settings: Settings,
+) -> Result<Connected, Box<dyn Error>> {
     renew_if_due(cell);
     let name = Name::new(volume)?;
     let tls = client_tls(&cell.certificate(own_member(cell)))?;
     let caller = caller(&tls);
     let manager = cell.config.manager.address.to_string();
     let mut options = ClerkOptions::new(manager, tls, name, Arc::clone(&caller));
-    options.settings.deadline = deadline;
+    options.settings = settings;
+    options.route = route;
     let clerk = Clerk::connect(&options).map_err(|error| match error {
         ClerkError::Manager(ManagerStatus::NotFound) => {
             format!(

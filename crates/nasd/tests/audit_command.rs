@@ -134,6 +134,7 @@ fn refusals_are_found_and_wrong_words_are_told() {
 fn a_drive_keeps_its_minimum_protection() {
     let mut cell = TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" });
     fs::write(cell.path("letter"), b"before").unwrap();
+    fs::File::open(cell.path("letter")).unwrap().sync_all().unwrap();
     let minimum = |cell: &TestCell| {
         json(cell, "object control 1")["minimum_protection"].as_str().unwrap().to_owned()
     };

@@ -42,6 +42,8 @@ fn a_big_file_is_equal_after_a_new_mount() {
 fn no_data_passes_the_manager() {
     let cell = TestCell::start(&CellOptions::default());
     fs::write(cell.path("file"), noise(1, 3 << 20)).unwrap();
+    // What the mount has in memory would be read from there.
+    fs::File::open(cell.path("file")).unwrap().sync_all().unwrap();
     shell("dd if=\"$1\" of=/dev/null bs=1M iflag=direct", &[&cell.path("file")]);
     let status = cell.nasd(&["status", "--json"]);
     assert!(status.status.success(), "{}", text(&status));
@@ -61,6 +63,7 @@ fn new_files_spread_over_the_drives() {
     let cell = TestCell::start(&CellOptions { drives: 4, size: "128M", ..CellOptions::default() });
     for index in 0..64 {
         fs::write(cell.path(&format!("f{index}")), noise(index, 200_000)).unwrap();
+        fs::File::open(cell.path(&format!("f{index}"))).unwrap().sync_all().unwrap();
     }
     let status = cell.nasd(&["status", "--json"]);
     let facts: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use support::{
-    CellOptions, TestCell, finish, make_tree, noise, scratch, shell, signal, wait_until,
+    CellOptions, TestCell, finish, make_tree, noise, scratch, shell, signal, sync_tree, wait_until,
 };
 
 #[test]
@@ -17,13 +17,16 @@ fn what_was_synced_survives_the_kill_of_everything() {
     let mut cell = TestCell::start(&CellOptions::default());
     let source = scratch();
     make_tree(source.path(), 400);
-    shell("cp -a \"$1\" \"$2\" && sync", &[source.path(), &cell.path("tree")]);
+    shell("cp -a \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+    sync_tree(&cell.path("tree"));
     let synced = File::create(cell.path("synced")).unwrap();
     synced.write_all_at(&noise(3, 5 << 20), 0).unwrap();
     synced.sync_all().unwrap();
     fs::rename(cell.path("synced"), cell.path("renamed")).unwrap();
     fs::remove_dir_all(cell.path("tree/d7")).unwrap();
     shell("chmod 600 \"$1\"", &[&cell.path("renamed")]);
+    // Changes of names and modes are durable when a directory is synced.
+    File::open(cell.mountpoint()).unwrap().sync_all().unwrap();
 
     cell.kill_everything();
     drop(synced);
@@ -94,6 +97,8 @@ fn an_open_file_goes_on_without_the_manager() {
     let path = cell.path("file");
     fs::write(&path, noise(1, 2 << 20)).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    // What makes the name durable is the manager's.
+    file.sync_all().unwrap();
     // Stopped rather than killed: it would be restarted at once, and a stopped manager proves
     // more, since calls to it would hang.
     let manager = cell.member("manager serve");

@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{CellOptions, TestCell, signal, text};
+use support::{CellOptions, TestCell, signal, text, wait_until};
 
 fn cell() -> TestCell {
     TestCell::start(&CellOptions { drives: 2, size: "128M", cache: "32M" })
@@ -119,23 +119,30 @@ impl Planter {
     }
 }
 
+/// Has the manager bring home to the drives what is in its journal: what is planted there counts then.
+fn settle(cell: &mut TestCell) {
+    cell.stop();
+    cell.restart();
+}
+
 /// Has the manager forget what it has in memory.
 fn forget(cell: &TestCell) {
     signal(cell.member("manager serve"), "KILL");
 }
 
-fn tree(cell: &TestCell) {
+fn tree(cell: &mut TestCell) {
     fs::create_dir_all(cell.path("d/e")).unwrap();
     for name in ["a", "b", "d/f", "d/e/g"] {
         fs::write(cell.path(name), name).unwrap();
     }
     fs::hard_link(cell.path("a"), cell.path("d/a2")).unwrap();
+    settle(cell);
 }
 
 #[test]
 fn dangling_names_and_wrong_counts_are_repaired() {
     let mut cell = cell();
-    tree(&cell);
+    tree(&mut cell);
     assert_eq!(found(&cell, &[]), (true, vec![]));
     let gone = handle(&cell, "/d/f");
     let planter = Planter::of(&cell, gone.drive);
@@ -158,7 +165,7 @@ fn dangling_names_and_wrong_counts_are_repaired() {
 #[test]
 fn orphans_find_a_home_or_go() {
     let mut cell = cell();
-    tree(&cell);
+    tree(&mut cell);
     let directory = handle(&cell, "/d");
     let (file, below) = (handle(&cell, "/d/f"), handle(&cell, "/d/e"));
     let planter = Planter::of(&cell, directory.drive);
@@ -177,13 +184,15 @@ fn orphans_find_a_home_or_go() {
     // What is of no known kind is left alone.
     assert!(!found(&cell, &["--repair", "--yes"]).0);
     assert_eq!(found(&cell, &[]), (false, vec!["orphan".to_owned()]));
+    let lost_and_found = cell.path("lost+found");
     let lost = |handle: FileHandle| {
-        cell.path("lost+found").join(format!("{:016x}-{:x}", handle.drive.0, handle.object.0))
+        lost_and_found.join(format!("{:016x}-{:x}", handle.drive.0, handle.object.0))
     };
     assert_eq!(fs::read_to_string(lost(file)).unwrap(), "d/f");
     assert_eq!(fs::read_to_string(lost(below).join("g")).unwrap(), "d/e/g");
     assert_eq!(fs::metadata(cell.path("lost+found")).unwrap().mode() & 0o777, 0o700);
 
+    settle(&mut cell);
     let of_file = Planter::of(&cell, file.drive);
     let home = handle(&cell, "/lost+found");
     let name = lost(file).file_name().unwrap().as_encoded_bytes().to_vec();
@@ -192,20 +201,24 @@ fn orphans_find_a_home_or_go() {
     let gone = found(&cell, &["--repair", "--yes", "--remove-orphans"]);
     assert_eq!(gone, (true, vec!["orphan".to_owned(); 2]));
     planter.client.getattr(&planter.authority, kept).unwrap();
-    of_file.client.getattr(&of_file.authority, file.name()).unwrap_err();
+    // Removed is what nothing names, a little later.
+    wait_until("the orphan is gone", || {
+        of_file.client.getattr(&of_file.authority, file.name()).is_err()
+    });
     cell.stop();
 }
 
 #[test]
 fn directories_get_one_name_and_their_own_parent() {
     let mut cell = cell();
-    tree(&cell);
+    tree(&mut cell);
     let (outer, inner) = (handle(&cell, "/d"), handle(&cell, "/d/e"));
     let root = handle(&cell, "/");
     Planter::of(&cell, inner.drive).change_record(inner, |record| record.parent = Some(root));
     forget(&cell);
     assert_eq!(found(&cell, &[]), (false, vec!["wrong-parent".to_owned()]));
     repaired(&cell);
+    settle(&mut cell);
     let again = Entry { name: b"again", handle: inner, file_type: FileType::Directory };
     Planter::of(&cell, root.drive).change_directory(root, |contents| contents.plan_insert(&again));
     forget(&cell);
@@ -221,7 +234,7 @@ fn directories_get_one_name_and_their_own_parent() {
 #[test]
 fn what_can_not_be_read_is_told_and_left_alone() {
     let mut cell = cell();
-    tree(&cell);
+    tree(&mut cell);
     let file = handle(&cell, "/b");
     let mut damaged = [0; 256];
     damaged[..4].copy_from_slice(b"NFSR");

@@ -5,51 +5,14 @@
 mod support;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{CellOptions, TestCell, nasd, signal, wait_until};
+use support::beside::Beside;
+use support::{CellOptions, TestCell, signal, wait_until};
 
 /// As long as a client may be without being heard of; see the manager's sessions.
 const LEASE: Duration = Duration::from_secs(6);
-
-/// A second mount of the cell's volume, served by a process of its own.
-struct Beside {
-    at: PathBuf,
-    process: Child,
-}
-
-impl Beside {
-    fn mount(cell: &TestCell) -> Beside {
-        let at = cell.directory.path().join("beside");
-        fs::create_dir_all(&at).unwrap();
-        let mut command = nasd();
-        command.arg("--cell").arg(cell.cell()).arg("mount").arg(&at);
-        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let beside = Beside { at, process };
-        wait_until("the second mount", || is_mounted(&beside.at));
-        beside
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
-    }
-}
-
-fn is_mounted(at: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
-}
 
 fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()

@@ -215,6 +215,9 @@ fn what_is_revoked_is_of_no_use_and_the_owner_goes_on() {
     assert_fails(&scene.strange_nasd(&["cat", &new]), "revoked");
     assert!(!scene.strange_nasd(&["cap", "revoke", &other]).status.success());
     fs::remove_file(scene.cell.path("other")).unwrap();
+    // The object goes a moment after its last name.
+    let gone = || !scene.strange_nasd(&["cat", &other]).status.success();
+    support::wait_until("the object is gone", gone);
     assert_fails(&scene.strange_nasd(&["cat", &other]), "the file is gone");
 }
 

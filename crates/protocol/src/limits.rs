@@ -60,6 +60,12 @@ pub const MAX_XATTR_VALUE_BYTES: usize = nasd_types::limits::MAX_XATTR_BYTES;
 /// Most bytes of the names of a file's extended attributes, each with a zero byte behind it.
 pub const MAX_XATTR_LIST_BYTES: usize = nasd_types::limits::MAX_XATTR_BYTES;
 
+/// Most procedures, and most clients, of one answer of `statistics`.
+pub const MAX_STATISTICS: usize = 128;
+
+const _: () =
+    assert!(MAX_STATISTICS * (28 + MAX_NAME_BYTES + 32) < nasd_types::limits::MAX_HEAD_BYTES);
+
 /// Most files of one `accessed`.
 pub const MAX_ACCESSED: usize = 1024;
 

@@ -68,6 +68,9 @@ xdr_enum! {
         DriveFault = 202,
         /// The drive stopped writing after a failed write.
         ReadOnly = 203,
+        /// Too many appends were made since this one was asked for first for the drive to know
+        /// whether it was made then.
+        Forgotten = 204,
 
         /// The device failed the transfer.
         MediumError = 300,
@@ -169,6 +172,7 @@ impl Status {
             Status::Busy => "the drive has too much to do",
             Status::DriveFault => "the drive has an internal fault",
             Status::ReadOnly => "the drive stopped writing after a failed write",
+            Status::Forgotten => "the drive does not know any more whether it has done that before",
             Status::MediumError => "the drive's device failed the transfer",
             Status::Corrupt => "the data on the drive's medium is damaged",
         }
@@ -204,6 +208,7 @@ impl Status {
             Status::Busy => "try again later",
             Status::DriveFault => "see the drive's log",
             Status::ReadOnly => "see the drive's log, then replace the device",
+            Status::Forgotten => "look what is there, then append what is missing",
             Status::MediumError => "check the device",
             Status::Corrupt => "run nasd check, and restore the object",
         }

@@ -52,11 +52,12 @@ fn tables() -> BTreeMap<String, Vec<(usize, usize, String)>> {
 
 #[test]
 fn every_layout_is_documented_as_it_is() {
-    let expected: [(&str, &[Field]); 16] = [
+    let expected: [(&str, &[Field]); 19] = [
         ("superblock", superblock::field::FIELDS),
         ("log_entry", entry::log_entry::FIELDS),
         ("change", change::change::FIELDS),
         ("map", change::map::FIELDS),
+        ("appended", change::appended::FIELDS),
         ("object_key", record::object_key::FIELDS),
         ("extent_key", record::extent_key::FIELDS),
         ("object", record::object::FIELDS),
@@ -69,6 +70,8 @@ fn every_layout_is_documented_as_it_is() {
         ("drive_keys", record::drive_keys::FIELDS),
         ("drive_counters", record::drive_counters::FIELDS),
         ("log_mark", record::log_mark::FIELDS),
+        ("appends", record::appends::FIELDS),
+        ("append", record::append::FIELDS),
     ];
     let tables = tables();
     assert_eq!(tables.len(), expected.len());

@@ -47,6 +47,18 @@ pub enum StoreError {
         /// The offset of the write.
         found: u64,
     },
+    /// The caller's: the end of the object is not where the caller may write.
+    #[error("bytes {offset} to {end} are not in the region of the request")]
+    OutOfRegion {
+        /// Where the bytes would go.
+        offset: u64,
+        /// Behind the last of them.
+        end: u64,
+    },
+    /// The drive's: too many appends were made since one that is asked for again for it to be known
+    /// whether that was made.
+    #[error("whether the append was made before is not known any more")]
+    Forgotten,
     /// Nobody's: the partition's quota, the data blocks or the metadata region are used up.
     #[error("no space left: {0}")]
     NoSpace(NoSpace),

@@ -3,6 +3,7 @@
 //! See `store` for the locks, `flush` for what makes changes durable, `metadata` for what is on the
 //! device besides data, and docs/on-disk-format.md for every byte of it.
 
+mod append;
 mod attributes;
 mod cache;
 mod clears;
@@ -43,6 +44,7 @@ mod tally;
 mod testing;
 mod write;
 
+pub use append::{Append, AppendDone};
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};
 pub use key::{DriveKeys, KEY_BYTES, PartitionKeys, StoredKey, WorkingKey};

@@ -15,7 +15,7 @@ use nasd_types::{Attributes, ObjectId, ObjectName, SetAttributes, Timestamp};
 use crate::clears::Clears;
 use crate::frames::FrameMap;
 use crate::medium::Piece;
-use crate::metadata::record::{Extent, ObjectRecord};
+use crate::metadata::record::{Appended, Extent, ObjectRecord};
 
 /// An object that was created or looked up.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub(crate) struct Body {
     pub(crate) charge: u64,
     /// Records promised in the metadata region and not yet taken by a flush.
     pub(crate) promised_records: u64,
+    /// Appends that no flush has taken.
+    pub(crate) appended: Vec<Appended>,
 }
 
 /// What flushes have taken of an object and the tree does not have yet.
@@ -212,6 +214,7 @@ impl Body {
             mapped_end: 0,
             charge: 0,
             promised_records: 0,
+            appended: Vec::new(),
         }
     }
 

@@ -10,7 +10,7 @@
 //! 2. A shard of the table, or the registry of dirty objects.
 //! 3. The eviction policy.
 //! 4. The frames of one object (`Cache::frames`), the accounts (`Store::accounts`), the identifiers,
-//!    the flush queue, the backlog: held for a few instructions, never two at a time, but that whoever has
+//!    the appends, the flush queue, the backlog: held for a few instructions, never two at a time, but that whoever has
 //!    frames may tell the background thread.
 //!
 //! The flush under way (one at a time, see `flush`) holds no lock while it writes; whoever applies what
@@ -29,6 +29,7 @@ use crate::flush::{Backlog, FlushQueue, Request};
 use crate::geometry::Geometry;
 use crate::identifiers::Identifiers;
 use crate::log::{Inlined, Log};
+use crate::metadata::record::Appends;
 use crate::metadata::{DriveRecords, Metadata};
 use crate::object::Object;
 use crate::packing::PackedIn;
@@ -59,6 +60,8 @@ pub struct Store {
     pub(crate) table: ObjectTable,
     pub(crate) accounts: Mutex<Accounts>,
     pub(crate) identifiers: Identifiers,
+    /// The appends that were made last, durable or not.
+    pub(crate) appends: Mutex<Appends>,
     pub(crate) queue: FlushQueue,
     pub(crate) backlog: Backlog,
     /// Why the store takes no more changes, once it does not.
@@ -95,11 +98,12 @@ pub struct WriteBack {
 impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
         let Parts { device, geometry, identity, metadata, .. } = parts;
-        let Parts { log_key, records, accounts, packed_in, cache, options, .. } = parts;
+        let Parts { log_key, mut records, accounts, packed_in, cache, options, .. } = parts;
         Store {
             log: Log::new(log_key, &geometry, records.mark),
             inlined: Inlined::default(),
             identifiers: Identifiers::new(records.counters.object_limit),
+            appends: Mutex::new(std::mem::take(&mut records.appends)),
             partitions: Partitions::new(records),
             packed_in,
             table: ObjectTable::new(),

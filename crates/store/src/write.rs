@@ -21,20 +21,20 @@ use crate::space::Demand;
 use crate::{IncomingFrames, NoSpace, Store, StoreError, WriteData, Written};
 
 /// How often a write makes room and tries again.
-const ATTEMPTS: usize = 32;
+pub(crate) const ATTEMPTS: usize = 32;
 
 /// Records beyond one a block that a run of written blocks may take, because it cuts an extent in
 /// two, or two short.
 pub(crate) const RECORDS_PER_WRITE: u64 = 2;
 
 /// Bytes to be put into the cache, cut into frames.
-struct Payloads<'a> {
-    offset: u64,
+pub(crate) struct Payloads<'a> {
+    pub(crate) offset: u64,
     length: usize,
     source: Source<'a>,
 }
 
-enum Source<'a> {
+pub(crate) enum Source<'a> {
     Frames(Vec<Frame>),
     /// The bytes, and a spare frame for each that they reach.
     Copy(&'a [u8], Vec<Frame>),
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// Writes, or says what that takes.
-    fn try_write<'a>(
+    pub(crate) fn try_write<'a>(
         &self,
         object: &Arc<Object>,
         body: &mut Body,
@@ -153,6 +153,17 @@ impl Store {
         }))
     }
 
+    /// Bytes whose offset is not known yet: with frames for any.
+    pub(crate) fn payloads_for_append<'a>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Result<Payloads<'a>, StoreError> {
+        // It reaches as many frames as it can where its first byte is the last one of a frame.
+        let count = frame_parts(FRAME_BYTES as u64 - 1, bytes.len()).count();
+        let source = Source::Copy(bytes, self.allocate_frames(count)?);
+        Ok(Payloads { offset: 0, length: bytes.len(), source })
+    }
+
     fn payloads<'a>(&self, offset: u64, data: WriteData<'a>) -> Result<Payloads<'a>, StoreError> {
         let length = data.len();
         let source = match data {
@@ -169,7 +180,7 @@ impl Store {
     }
 
     /// A writer who finds too much dirty writes some back before it adds to it.
-    fn help_write_back(&self) -> Result<(), StoreError> {
+    pub(crate) fn help_write_back(&self) -> Result<(), StoreError> {
         let limit = self.cache.dirty_limit();
         while self.cache.pinned_bytes() > limit {
             self.clean(limit / 4)?;
@@ -450,7 +461,7 @@ impl Store {
 }
 
 /// What became of trying to write.
-enum Tried<'a> {
+pub(crate) enum Tried<'a> {
     Done(Written),
     /// So many spare frames more are needed.
     Frames(usize, Payloads<'a>),
@@ -491,7 +502,7 @@ impl ObjectRecord {
     }
 }
 
-fn check_end(offset: u64, length: usize) -> Result<u64, StoreError> {
+pub(crate) fn check_end(offset: u64, length: usize) -> Result<u64, StoreError> {
     match offset.checked_add(length as u64) {
         Some(end) if end <= MAX_OBJECT_BYTES => Ok(end),
         end => {

@@ -4,6 +4,7 @@
 //! has *attributes* (CMU-CS-97-118, sections 2.2-2.3). Nothing here does I/O, reads a clock or
 //! draws a random number.
 
+mod append;
 mod attributes;
 mod compression;
 mod hashing;
@@ -15,6 +16,7 @@ mod rights;
 mod seek;
 mod time;
 
+pub use append::AppendToken;
 pub use attributes::{Attributes, FS_SPECIFIC_BYTES, FsSpecific, SetAttributes};
 pub use compression::Compression;
 pub use hashing::{NameHasher, NameHashing};

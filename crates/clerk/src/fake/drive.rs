@@ -6,12 +6,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_client::interrupt;
-use nasd_types::{Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, Rights, Timestamp};
+use nasd_types::{
+    AppendToken, Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, Rights, Timestamp,
+};
 
 use super::bytes::SparseBytes;
 use crate::ClerkError;
 use crate::backend::Grant;
-use crate::wire::{ReadOutcome, SeekTarget, Status, Written};
+use crate::wire::{Appended, ReadOutcome, SeekTarget, Status, Written};
 
 /// Between two tries to reach a drive that is away.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
@@ -25,6 +27,8 @@ pub struct Counters {
     pub read_bytes: AtomicU64,
     /// Writes.
     pub writes: AtomicU64,
+    /// Appends.
+    pub appends: AtomicU64,
     /// Bytes written.
     pub written_bytes: AtomicU64,
     /// Writes that were to be durable, and flushes.
@@ -73,6 +77,9 @@ struct State {
     oldest_capability: u64,
     fail_writes: Option<Status>,
     crash_at_write: Option<u64>,
+    lost_answers: u64,
+    /// Where the bytes of appends went.
+    appended: HashMap<(u64, AppendToken), u64>,
     capacity_bytes: u64,
     objects: HashMap<u64, Object>,
     next_object: u64,
@@ -114,6 +121,8 @@ impl FakeDrive {
             oldest_capability: 0,
             fail_writes: None,
             crash_at_write: None,
+            lost_answers: 0,
+            appended: HashMap::new(),
             capacity_bytes: u64::MAX,
             objects: HashMap::new(),
             next_object: ObjectId::FIRST_DYNAMIC.0,
@@ -289,10 +298,7 @@ impl FakeDrive {
         if let Some(status) = state.fail_writes {
             return Err(ClerkError::Drive(status));
         }
-        let used: u64 = state.objects.values().map(|object| object.now.bytes.used_bytes()).sum();
-        if used.saturating_add(data.len() as u64) > state.capacity_bytes {
-            return Err(ClerkError::Drive(Status::NoSpace));
-        }
+        state.check_room(data)?;
         let written = state.write(object, offset, data, durable);
         match state.crash_at_write {
             Some(0 | 1) => {
@@ -306,6 +312,44 @@ impl FakeDrive {
             }
             None => Ok(written),
         }
+    }
+
+    pub(super) fn append(
+        &self,
+        grant: &Grant,
+        (token, age): (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClerkError> {
+        let _under_way = self.counters.begin();
+        self.counters.appends.fetch_add(1, Ordering::Relaxed);
+        let (mut state, object) = self.admit(grant, Rights::WRITE)?;
+        if let Some(status) = state.fail_writes {
+            return Err(ClerkError::Drive(status));
+        }
+        let before = state.appended.get(&(object, token)).copied();
+        assert!(before.is_none() || !age.is_zero(), "one that is asked for again says so");
+        let offset = match before {
+            Some(offset) => offset,
+            None => {
+                state.check_room(data)?;
+                let offset = state.objects[&object].now.bytes.length();
+                state.write(object, offset, data, true);
+                state.appended.insert((object, token), offset);
+                offset
+            }
+        };
+        if state.lost_answers > 0 {
+            state.lost_answers -= 1;
+            state.crash();
+            return Err(ClerkError::Interrupted);
+        }
+        Ok(Appended { offset, attributes: attributes(&state.objects[&object].now) })
+    }
+
+    /// The drive dies after each of the next `count` appends, before it answers, and whoever asked
+    /// does not wait for it.
+    pub fn lose_answers(&self, count: u64) {
+        self.lock().lost_answers = count;
     }
 
     pub(super) fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
@@ -393,6 +437,14 @@ impl State {
         self.instance += 1;
         for object in self.objects.values_mut() {
             object.now = object.durable.clone();
+        }
+    }
+
+    fn check_room(&self, data: &[u8]) -> Result<(), ClerkError> {
+        let used: u64 = self.objects.values().map(|object| object.now.bytes.used_bytes()).sum();
+        match used.saturating_add(data.len() as u64) > self.capacity_bytes {
+            true => Err(ClerkError::Drive(Status::NoSpace)),
+            false => Ok(()),
         }
     }
 

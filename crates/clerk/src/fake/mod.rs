@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_client::interrupt;
-use nasd_types::{Attributes, ByteRange, DriveId, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 pub use drive::{Counters, FakeDrive};
 
@@ -22,7 +22,7 @@ use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
-use crate::wire::{Caller, FileHandle, ReadOutcome, SeekTarget, Volume, Written};
+use crate::wire::{Appended, Caller, FileHandle, ReadOutcome, SeekTarget, Volume, Written};
 use names::Tree;
 use sessions::FakeSessions;
 
@@ -40,6 +40,8 @@ pub struct FakeCell {
     manager_runs: AtomicBool,
     /// Requests that the manager has answered.
     pub manager_requests: AtomicU64,
+    /// Something was changed since the last commit.
+    uncommitted: AtomicBool,
     /// How long a new capability is good; they are good for a day at first.
     capability_seconds: AtomicU64,
     drives_ahead: AtomicI64,
@@ -59,6 +61,7 @@ impl FakeCell {
             next_capability: AtomicU64::new(1),
             manager_runs: AtomicBool::new(true),
             manager_requests: AtomicU64::new(0),
+            uncommitted: AtomicBool::new(false),
             capability_seconds: AtomicU64::new(86400),
             drives_ahead: AtomicI64::new(0),
         };
@@ -151,6 +154,13 @@ impl FakeCell {
         self.manager_requests.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+
+    /// The same for a change of names or attributes.
+    fn change_names(&self) -> Result<(), ClerkError> {
+        self.reach_manager()?;
+        self.uncommitted.store(true, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 impl Objects for FakeCell {
@@ -166,6 +176,15 @@ impl Objects for FakeCell {
         durable: bool,
     ) -> Result<Written, ClerkError> {
         self.find(grant.handle.drive)?.write(grant, offset, data, durable)
+    }
+
+    fn append(
+        &self,
+        grant: &Grant,
+        identity: (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClerkError> {
+        self.find(grant.handle.drive)?.append(grant, identity, data)
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {

@@ -342,7 +342,7 @@ impl Names for FakeCell {
         file: FileHandle,
         changes: &SetFileAttributes,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         let time = now();
         let node = tree.node_mut(file)?;
@@ -367,6 +367,14 @@ impl Names for FakeCell {
         self.answer(&tree, caller, file)
     }
 
+    fn commit(&self, _caller: &Caller, _file: FileHandle) -> Result<(), ClerkError> {
+        if self.uncommitted.load(Ordering::Relaxed) {
+            self.reach_manager()?;
+            self.uncommitted.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     fn create(
         &self,
         caller: &Caller,
@@ -375,7 +383,7 @@ impl Names for FakeCell {
         mode: NewMode,
         exclusive: bool,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let made = self.make(caller, dir, name, FileType::Regular, mode.masked());
         let mut tree = self.tree();
         let handle = match made {
@@ -394,7 +402,7 @@ impl Names for FakeCell {
         name: &Name,
         mode: NewMode,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let handle = self.make(caller, dir, name, FileType::Directory, mode.masked())?;
         self.answer(&self.tree(), caller, handle)
     }
@@ -406,14 +414,14 @@ impl Names for FakeCell {
         name: &Name,
         target: &[u8],
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let handle = self.make(caller, dir, name, FileType::Symlink, 0o777)?;
         self.find(handle.drive)?.fill(handle.object, target).ok_or_else(away)?;
         self.answer(&self.tree(), caller, handle)
     }
 
     fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         let handle = tree.find(caller, dir, name, SEARCH | WRITE)?;
         if tree.node(handle)?.file_type == FileType::Directory {
@@ -430,7 +438,7 @@ impl Names for FakeCell {
     }
 
     fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         let handle = tree.find(caller, dir, name, SEARCH | WRITE)?;
         let node = tree.node(handle)?;
@@ -455,7 +463,7 @@ impl Names for FakeCell {
         to: (FileHandle, &Name),
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         let moved = tree.find(caller, from.0, from.1, SEARCH | WRITE)?;
         let is_directory = tree.node(moved)?.file_type == FileType::Directory;
@@ -508,7 +516,7 @@ impl Names for FakeCell {
         dir: FileHandle,
         name: &Name,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         if tree.directory(caller, dir, SEARCH | WRITE)?.children.contains_key(name) {
             return no(ManagerStatus::Exists);
@@ -533,7 +541,7 @@ impl Names for FakeCell {
         (file_type, device): (FileType, Device),
         mode: NewMode,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let handle = self.make(caller, dir, name, file_type, mode.masked())?;
         let mut tree = self.tree();
         tree.node_mut(handle)?.device = device;
@@ -559,7 +567,7 @@ impl Names for FakeCell {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         let node = tree.node_mut(file)?;
         match node.extended.contains_key(name) {
@@ -587,7 +595,7 @@ impl Names for FakeCell {
         file: FileHandle,
         name: &Name,
     ) -> Result<File, ClerkError> {
-        self.reach_manager()?;
+        self.change_names()?;
         let mut tree = self.tree();
         let node = tree.node_mut(file)?;
         if node.extended.remove(name).is_none() {

@@ -141,14 +141,17 @@ impl Session {
     /// Tells the manager which removed files need not be kept for this clerk any more.
     fn report_closed(&self, core: &Weak<Core>) {
         let closed = self.take_closed(core);
-        for files in closed.chunks(MAX_CLAIMS) {
+        let mut left = &closed[..];
+        while !left.is_empty() {
+            let (files, rest) = left.split_at(left.len().min(MAX_CLAIMS));
             let arguments = ClosedArguments { client: self.client, files: files.to_vec() };
             if let Err(error) = self.backend.closed(&arguments) {
                 // They are asked about again with the next attachment, or go with the session.
                 tracing::debug!(%error, "removed files stay for a while");
-                self.state().removed.extend(files);
+                self.state().removed.extend(left);
                 return;
             }
+            left = rest;
         }
     }
 }

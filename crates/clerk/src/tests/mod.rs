@@ -1,5 +1,6 @@
 //! Tests of the whole clerk on a cell in memory.
 
+mod appends;
 mod capabilities;
 mod copies;
 mod failures;

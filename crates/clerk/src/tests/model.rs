@@ -196,7 +196,7 @@ fn several_writers_of_one_file_lose_nothing() {
                         cell.drive(0).crash();
                     }
                 }
-                own.close().unwrap();
+                own.sync().unwrap();
             });
         }
     });

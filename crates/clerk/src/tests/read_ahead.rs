@@ -11,7 +11,7 @@ fn big_file(clerk: &Clerk, text: &str, length: usize) -> FileHandle {
     for (index, part) in pattern(0, length).chunks(1 << 20).enumerate() {
         file.write((index as u64) << 20, part).unwrap();
     }
-    file.close().unwrap();
+    file.sync().unwrap();
     handle
 }
 

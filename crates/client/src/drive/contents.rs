@@ -31,7 +31,17 @@ pub struct Objects<'a> {
 impl DriveClient {
     /// Lists the objects of a partition.
     pub fn objects<'a>(&'a self, authority: &'a Authority, partition: PartitionId) -> Objects<'a> {
-        Objects { client: self, authority, partition, page: VecDeque::new(), next: Some(0) }
+        self.objects_from(authority, partition, ObjectId(0))
+    }
+
+    /// Lists the objects of a partition whose number is `from` or higher.
+    pub fn objects_from<'a>(
+        &'a self,
+        authority: &'a Authority,
+        partition: PartitionId,
+        from: ObjectId,
+    ) -> Objects<'a> {
+        Objects { client: self, authority, partition, page: VecDeque::new(), next: Some(from.0) }
     }
 }
 

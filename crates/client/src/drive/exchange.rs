@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ use crate::{Authority, ClientError, TransportError};
 /// enough for honest clocks: once because the time was wrong, once because the sender was known.
 const MAX_FRESH_NONCES: u32 = 4;
 
+const ZERO: Duration = Duration::ZERO;
+
 /// Why a try came to nothing.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
@@ -51,6 +54,7 @@ impl From<ClientError> for Failure {
 }
 
 /// A request, but for what differs from try to try.
+#[derive(Clone)]
 pub(super) struct Request<'a> {
     procedure: Procedure,
     arguments: Vec<u8>,
@@ -61,6 +65,8 @@ pub(super) struct Request<'a> {
     results: ResultShape,
     /// Whether it is not sent again once it may have been executed.
     once: bool,
+    /// Where in the arguments is how long ago the call was made first, in nanoseconds, if they have that.
+    age_at: Option<Range<usize>>,
 }
 
 impl<'a> Request<'a> {
@@ -72,7 +78,29 @@ impl<'a> Request<'a> {
             carries_data: false,
             results: ResultShape::Plain,
             once: false,
+            age_at: None,
         }
+    }
+
+    /// With arguments that tell at `at` how long ago the call was made first, up to the first try here;
+    /// each further try adds what has passed since.
+    pub(super) fn aging(self, at: Range<usize>) -> Self {
+        Request { age_at: Some(at), ..self }
+    }
+
+    /// The request as it is sent `taken` after the first try.
+    fn after(&self, taken: Duration) -> Cow<'_, Self> {
+        let Some(at) = self.age_at.clone().filter(|_| !taken.is_zero()) else {
+            return Cow::Borrowed(self);
+        };
+        let mut later = self.clone();
+        if let Some(bytes) = later.arguments.get_mut(at)
+            && let Ok(age) = <[u8; 8]>::try_from(&*bytes)
+        {
+            let passed = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+            bytes.copy_from_slice(&u64::from_be_bytes(age).saturating_add(passed).to_be_bytes());
+        }
+        Cow::Owned(later)
     }
 
     /// Not sent again once it may have been executed, if that is said.
@@ -161,6 +189,8 @@ impl DriveClient {
         };
         loop {
             let timeout = tries.begin();
+            let taken = if fresh_nonces > 0 || tries.is_again() { tries.taken() } else { ZERO };
+            let request = &*request.after(taken);
             let error = match self.shared.attempt::<Op>(authority, request, into, timeout) {
                 Ok(Ok(answer)) => return Ok(Answer { ran_before, ..answer }),
                 Ok(Err(Status::Busy)) => TransportError::Busy,

@@ -69,6 +69,7 @@ impl Default for ConnectOptions {
 ///   without harm;
 /// * `write`, `punch`, `setattr`, and whatever sets a key, a size or settings, set what they set once
 ///   more, which shows only if somebody else changed the same in between;
+/// * `append` is done once, whatever is sent how often ([`DriveClient::append`]);
 /// * `remove` of an object or a partition that an earlier try may have removed counts as done, and
 ///   so does making a partition that an earlier try may have made;
 /// * a `batch` that makes nothing is sent again as a whole, and what an earlier try may have removed

@@ -1,23 +1,25 @@
 //! The operations on objects, and inquiry.
 
 use std::io::IoSlice;
+use std::time::Duration;
 
 use nasd_protocol::drive::{
-    AttributesReply, BlocksRequired, Blocksrequired, BlocksrequiredArguments, Create,
-    CreateArguments, Created, DriveInformation, Fastcopy, FastcopyArguments, Flush, FlushArguments,
-    Flushed, Getattr, GetattrArguments, Punch, PunchArguments, Read, ReadArguments, Remove,
-    RemoveArguments, Seek, SeekArguments, Setattr, SetattrArguments, Sought, Write, WriteArguments,
-    Written,
+    Append, AppendArguments, Appended, AttributesReply, BlocksRequired, Blocksrequired,
+    BlocksrequiredArguments, Create, CreateArguments, Created, DriveInformation, Fastcopy,
+    FastcopyArguments, Flush, FlushArguments, Flushed, Getattr, GetattrArguments, Punch,
+    PunchArguments, Read, ReadArguments, Remove, RemoveArguments, Seek, SeekArguments, Setattr,
+    SetattrArguments, Sought, Write, WriteArguments, Written,
 };
 use nasd_protocol::limits::MAX_FLUSH_OBJECTS;
 use nasd_protocol::{Region, Status, expand, spread};
 use nasd_types::{
-    Attributes, ObjectId, ObjectName, PartitionId, SeekTarget, SetAttributes, Timestamp,
+    AppendToken, Attributes, ObjectId, ObjectName, PartitionId, SeekTarget, SetAttributes,
+    Timestamp,
 };
 
 use super::DriveClient;
 use super::begun::removed;
-use super::exchange::{Failure, Request};
+use super::exchange::{CallFailure, Failure, Request};
 use crate::retry::Tries;
 use crate::{Authority, ClientError, TransportError};
 
@@ -179,6 +181,34 @@ impl DriveClient {
             return Err(self.shared.protocol_error("a part of a write was written"));
         }
         Ok(written)
+    }
+
+    /// Writes all of `data` where the object ends, in one piece whoever else appends, and durably.
+    /// However often the same `token` is used, also by later calls and after a restart of the drive, that
+    /// is done once, and answered alike; `age` is how long ago it was used first, zero if never.
+    ///
+    /// # Errors
+    ///
+    /// `Drive(Forgotten)` if an earlier call may have appended, but too many others have since, so that
+    /// nothing was done now; `Unsettled` if that may be so of this one.
+    pub fn append(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        (token, age): (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClientError> {
+        let (data_length, limit) = (data.len(), self.max_transfer());
+        if data_length > limit {
+            return Err(ClientError::TooLarge { amount: data_length, limit });
+        }
+        let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let arguments = AppendArguments { name, token, age_ns, data_length };
+        let data = [IoSlice::new(data)];
+        let request = Request::sending::<Append>(&arguments, &data);
+        let request = request.aging(AppendArguments::AGE_AT);
+        let appended = self.call::<Append>(authority, &request, &mut []);
+        Ok(appended.map_err(CallFailure::of_change)?.reply)
     }
 
     /// Makes objects durable, data and attributes; the whole partition if none is named.

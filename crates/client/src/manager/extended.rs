@@ -8,8 +8,7 @@ use nasd_protocol::manager::{
     XattrArguments, XattrFlags,
 };
 
-use super::calls::Repeated;
-use super::operations::{MAKES, checked};
+use super::operations::checked;
 use super::{Caller, ManagerClient};
 use crate::ClientError;
 
@@ -25,7 +24,7 @@ impl ManagerClient {
         mode: NewMode,
     ) -> Result<File, ClientError> {
         let arguments = MknodArguments { directory, name: checked(name)?, file_type, mode, device };
-        self.call::<Mknod>(caller, &arguments, MAKES)
+        self.change::<Mknod>(caller, &arguments)
     }
 
     /// The value of an extended attribute.
@@ -36,7 +35,7 @@ impl ManagerClient {
         name: &[u8],
     ) -> Result<Vec<u8>, ClientError> {
         let arguments = XattrArguments { file, name: checked(name)? };
-        Ok(self.call::<Getxattr>(caller, &arguments, Repeated::Harmless)?.value)
+        Ok(self.call::<Getxattr>(caller, &arguments)?.value)
     }
 
     /// Sets an extended attribute.
@@ -53,13 +52,12 @@ impl ManagerClient {
         }
         let arguments =
             SetxattrArguments { file, name: checked(name)?, flags, value: value.to_vec() };
-        let repeated = if flags.is_create() { MAKES } else { Repeated::Harmless };
-        self.call::<Setxattr>(caller, &arguments, repeated)
+        self.change::<Setxattr>(caller, &arguments)
     }
 
     /// The names of the extended attributes, each with a zero byte behind it.
     pub fn listxattr(&self, caller: &Caller, file: FileHandle) -> Result<Vec<u8>, ClientError> {
-        Ok(self.call::<Listxattr>(caller, &file, Repeated::Harmless)?.names)
+        Ok(self.call::<Listxattr>(caller, &file)?.names)
     }
 
     /// Removes an extended attribute.
@@ -69,9 +67,8 @@ impl ManagerClient {
         file: FileHandle,
         name: &[u8],
     ) -> Result<File, ClientError> {
-        const REMOVES: Repeated = Repeated::Tells(&[ManagerStatus::NoData]);
         let arguments = XattrArguments { file, name: checked(name)? };
-        self.call::<Removexattr>(caller, &arguments, REMOVES)
+        self.change::<Removexattr>(caller, &arguments)
     }
 
     /// Tells when files were read, so that their access times follow. Whatever of it the caller may not
@@ -84,7 +81,7 @@ impl ManagerClient {
     ) -> Result<(), ClientError> {
         for some in accessed.chunks(MAX_ACCESSED) {
             let arguments = AccessedArguments { root, accessed: some.to_vec() };
-            self.call::<Accessed>(caller, &arguments, Repeated::Harmless)?;
+            self.call::<Accessed>(caller, &arguments)?;
         }
         Ok(())
     }

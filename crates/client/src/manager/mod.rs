@@ -2,7 +2,9 @@
 
 mod calls;
 mod extended;
+mod forward;
 mod operations;
+mod requests;
 mod sessions;
 
 use std::fmt;
@@ -13,6 +15,7 @@ use nasd_rpc::{AuthSys, MAX_GROUPS};
 use nasd_transport::{Channel, ClientOptions, ClientTls};
 use nasd_types::limits::MAX_MANAGER_HEAD_BYTES;
 
+use self::requests::Requests;
 use crate::pool::{Connected, Pool};
 use crate::retry::Server;
 use crate::{
@@ -48,15 +51,11 @@ impl Caller {
 /// # Retries
 ///
 /// A call whose connection breaks is sent again until it is answered or the deadline has passed;
-/// also one to which the manager answers that a drive is away. The manager keeps no list of calls
-/// that it has answered, so that one whose reply was lost may be executed twice:
-/// * `volume`, `lookup`, `getattr`, `readdir`, `space`, `status` change nothing, and `setattr` and
-///   `create` without `exclusive` find done what they did; `rotate` changes keys once more;
-/// * `unlink` and `rmdir` that find no such name after a lost reply count as done;
-/// * `create` with `exclusive`, `mkdir`, `symlink` and `link` that find the name taken, and
-///   `rename` that finds no such name (or, with NO_REPLACE, the new one taken), fail with
-///   [`crate::ClientError::Uncertain`]. It would be wrong to call that a success: somebody
-///   else may have got the lock that the name stands for.
+/// also one to which the manager answers that a drive is away. Calls that change names or attributes
+/// are numbered: the manager, also one that was started anew, answers such a call that it has executed before
+/// as it did then. The others can be executed twice: they change nothing, or find done what they did, or, as
+/// `rotate`, do no harm by doing it once more. `enroll` alone uses a token up:
+/// [`crate::ClientError::Uncertain`].
 #[derive(Clone)]
 pub struct ManagerClient {
     shared: Arc<Shared>,
@@ -69,6 +68,7 @@ struct Shared {
     host: Arc<dyn Host>,
     pool: Pool<ManagerConnection, TransportError>,
     connect_timeout: Duration,
+    requests: Requests,
 }
 
 struct ManagerConnection(Arc<dyn Channel>);
@@ -102,7 +102,8 @@ impl ManagerClient {
         let server = Server::new(connector.address());
         let pool = Pool::new(options.connections);
         let connect_timeout = options.transport.connect_timeout;
-        let shared = Shared { connector, server, host, pool, connect_timeout };
+        let requests = Requests::of(host.random());
+        let shared = Shared { connector, server, host, pool, connect_timeout, requests };
         ManagerClient { shared: Arc::new(shared), retry: options.retry }
     }
 

@@ -6,7 +6,6 @@ use nasd_protocol::manager::{
     Unlock, UnlockArguments,
 };
 
-use super::calls::Repeated;
 use super::{Caller, ManagerClient};
 use crate::ClientError;
 
@@ -19,12 +18,12 @@ impl ManagerClient {
         caller: &Caller,
         arguments: &AttachArguments,
     ) -> Result<Attached, ClientError> {
-        self.call::<Attach>(caller, arguments, Repeated::Harmless)
+        self.call::<Attach>(caller, arguments)
     }
 
     /// Ends a session, and with it all that it holds.
     pub fn detach(&self, caller: &Caller, client: u64) -> Result<(), ClientError> {
-        self.call::<Detach>(caller, &DetachArguments { client }, Repeated::Harmless)
+        self.call::<Detach>(caller, &DetachArguments { client })
     }
 
     /// Tells what was dealt with, and waits for what is next, for a third of the lease at most. It
@@ -34,12 +33,12 @@ impl ManagerClient {
         caller: &Caller,
         arguments: &EventsArguments,
     ) -> Result<EventsPage, ClientError> {
-        self.call::<Events>(caller, arguments, Repeated::Harmless)
+        self.call::<Events>(caller, arguments)
     }
 
     /// Tells that removed files are not open any more.
     pub fn closed(&self, caller: &Caller, arguments: &ClosedArguments) -> Result<(), ClientError> {
-        self.call::<Closed>(caller, arguments, Repeated::Harmless)
+        self.call::<Closed>(caller, arguments)
     }
 
     /// Takes a lock, or learns who has it.
@@ -48,12 +47,12 @@ impl ManagerClient {
         caller: &Caller,
         arguments: &LockArguments,
     ) -> Result<LockAnswer, ClientError> {
-        self.call::<Lock>(caller, arguments, Repeated::Harmless)
+        self.call::<Lock>(caller, arguments)
     }
 
     /// Lets go of an owner's locks on some bytes, and of waiting for them.
     pub fn unlock(&self, caller: &Caller, arguments: &UnlockArguments) -> Result<(), ClientError> {
-        self.call::<Unlock>(caller, arguments, Repeated::Harmless)
+        self.call::<Unlock>(caller, arguments)
     }
 
     /// Who would be in the way of a lock.
@@ -62,7 +61,7 @@ impl ManagerClient {
         caller: &Caller,
         arguments: &LockArguments,
     ) -> Result<Option<HeldLock>, ClientError> {
-        let InTheWay(other) = self.call::<TestLock>(caller, arguments, Repeated::Harmless)?;
+        let InTheWay(other) = self.call::<TestLock>(caller, arguments)?;
         Ok(other)
     }
 }

@@ -12,16 +12,16 @@ use nasd_capability::{
 };
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
 use nasd_protocol::drive::{
-    AttributesReply, BatchArguments, BatchDone, BatchOperation, BatchOutcome, Batched,
-    CreateArguments, Created, DriveInformation, FlushArguments, Flushed, GetattrArguments, PROGRAM,
-    Procedure, ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments,
-    SetattrArguments, VERSION, WriteArguments, Written,
+    AppendArguments, Appended, AttributesReply, BatchArguments, BatchDone, BatchOperation,
+    BatchOutcome, Batched, CreateArguments, Created, DriveInformation, FlushArguments, Flushed,
+    GetattrArguments, PROGRAM, Procedure, ReadArguments, ReadData, RemoveArguments,
+    RemovepartitionArguments, SetattrArguments, VERSION, WriteArguments, Written,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Status, Verifier, encode_result};
 use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall, Reply};
 use nasd_types::{
-    Attributes, ByteRange, CellId, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName, PartitionId,
-    Protection, Rights, Timestamp,
+    AppendToken, Attributes, ByteRange, CellId, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
+    PartitionId, Protection, Rights, Timestamp,
 };
 use nasd_xdr::{Encoder, XdrDecode, XdrEncode, from_bytes};
 
@@ -73,6 +73,9 @@ pub struct State {
     pub payload_at: Option<usize>,
     /// The data of the last write, decrypted.
     written: Vec<u8>,
+    /// Where the bytes of appends went, and how old each that came said it was.
+    appended: HashMap<AppendToken, u64>,
+    pub append_ages: Vec<u64>,
     last_reply: Option<Reply>,
 }
 
@@ -98,6 +101,8 @@ impl FakeDrive {
             proofs: 0,
             payload_at: None,
             written: Vec::new(),
+            appended: HashMap::new(),
+            append_ages: Vec::new(),
             last_reply: None,
         };
         Arc::new(FakeDrive {
@@ -312,7 +317,8 @@ impl State {
         let procedure = procedure_bytes(PROGRAM, VERSION, call.procedure);
         let covered = [&procedure, call.credential.body, call.arguments];
         let data: Vec<&[u8]> = call.data.iter().map(|slice| &**slice).collect();
-        let covers = call.procedure == u32::from(Procedure::Write)
+        let brings_data = [Procedure::Write, Procedure::Append].map(u32::from);
+        let covers = brings_data.contains(&call.procedure)
             && credential.protection.contains(Protection::INTEGRITY_DATA);
         self.written = data.concat();
         assert_eq!(verifier.data_tag.is_some(), covers, "the client tags what it sends");
@@ -354,6 +360,7 @@ impl State {
             }
             Procedure::Read => self.read(&decode(arguments), into),
             Procedure::Write => (encode(&self.write(&decode(arguments), call)), 0),
+            Procedure::Append => (encode(&self.append(&decode(arguments))), 0),
             Procedure::Batch => (encode(&Ok(self.batch(&decode(arguments)))), 0),
             Procedure::Flush => (encode(&Ok(Flushed { instance: self.instance })), 0),
             _ => (encode(&Ok(())), 0),
@@ -370,6 +377,23 @@ impl State {
 
     fn remove(&mut self, arguments: &RemoveArguments) -> Result<(), Status> {
         self.objects.remove(&arguments.name).map(drop).ok_or(Status::NoSuchObject)
+    }
+
+    /// As a drive that remembers all appends.
+    fn append(&mut self, arguments: &AppendArguments) -> Result<Appended, Status> {
+        self.append_ages.push(arguments.age_ns);
+        let bytes = self.objects.get_mut(&arguments.name).ok_or(Status::NoSuchObject)?;
+        let offset = match self.appended.get(&arguments.token) {
+            Some(offset) => *offset,
+            None => {
+                let offset = bytes.len() as u64;
+                bytes.extend_from_slice(&self.written);
+                self.appended.insert(arguments.token, offset);
+                offset
+            }
+        };
+        let AttributesReply { attributes } = self.attributes(arguments.name)?;
+        Ok(Appended { offset, attributes })
     }
 
     fn batch(&mut self, arguments: &BatchArguments) -> Batched {
@@ -484,6 +508,10 @@ fn access(procedure: Procedure, arguments: &[u8]) -> (Target<'static>, Rights, O
         Procedure::Write => {
             let write: WriteArguments = decode(arguments);
             (object(write.name), Rights::WRITE, Some(write.pieces().expect("checked").span()))
+        }
+        Procedure::Append => {
+            let append: AppendArguments = decode(arguments);
+            (object(append.name), Rights::WRITE, None)
         }
         Procedure::Flush => {
             let flush: FlushArguments = decode(arguments);

@@ -1,6 +1,6 @@
 //! A file manager in memory: one directory of names.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use nasd_capability::{Capability, SecretKey};
 use nasd_client::{ConnectOptions, Connector, ManagerClient, TransportError};
 use nasd_protocol::manager::{
     CreateFileArguments, File, FileAttributes, FileHandle, FileType, IssuedCapability,
-    LookupArguments, MkdirArguments, Name, PROGRAM, Procedure, RenameArguments, UnlinkArguments,
-    VERSION,
+    LookupArguments, MkdirArguments, Name, PROGRAM, Procedure, RenameArguments, Request,
+    UnlinkArguments, VERSION,
 };
 use nasd_protocol::{ManagerStatus, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall, Reply};
 use nasd_types::{DriveId, ObjectId, PartitionId, Timestamp};
-use nasd_xdr::{Encoder, XdrDecode, XdrEncode, from_bytes};
+use nasd_xdr::{Encoder, XdrDecode, XdrEncode, from_bytes, to_bytes};
 
 use super::{FakeHost, Fault, Script, break_after, broken, connect_error};
 
@@ -35,6 +35,9 @@ pub struct State {
     pub names: HashSet<Vec<u8>>,
     pub executed: usize,
     pub callers: Vec<AuthSys>,
+    /// The numbers of changes, as they came.
+    pub requests: Vec<Request>,
+    answered: HashMap<(u64, u64), Vec<u8>>,
     /// Answer this after executing, last one first.
     pub answers: Vec<ManagerStatus>,
 }
@@ -106,34 +109,62 @@ impl State {
             return encode::<()>(&Err(status));
         }
         match procedure {
+            Procedure::Create
+            | Procedure::Mkdir
+            | Procedure::Unlink
+            | Procedure::Rmdir
+            | Procedure::Rename => self.change(procedure, call.arguments),
             Procedure::Lookup => {
                 let LookupArguments { name, .. } = decode(call.arguments);
                 let known = self.names.contains(name.as_bytes());
                 encode(&if known { Ok(file()) } else { Err(ManagerStatus::NotFound) })
             }
+            _ => encode::<()>(&Err(ManagerStatus::Invalid)),
+        }
+    }
+
+    /// Changes names, once for each request that succeeds.
+    fn change(&mut self, procedure: Procedure, arguments: &[u8]) -> Vec<u8> {
+        let cut = arguments.len() - to_bytes(&Request::default()).len();
+        let (arguments, request): (_, Request) = (&arguments[..cut], decode(&arguments[cut..]));
+        assert!(request.is_numbered() && request.oldest <= request.number);
+        self.requests.push(request);
+        if let Some(answer) = self.answered.get(&(request.client, request.number)) {
+            return answer.clone();
+        }
+        let answer = match procedure {
             Procedure::Create => {
-                let create: CreateFileArguments = decode(call.arguments);
+                let create: CreateFileArguments = decode(arguments);
                 let made = self.make(&create.name);
                 encode(&if create.exclusive { made } else { Ok(file()) })
             }
             Procedure::Mkdir => {
-                let mkdir: MkdirArguments = decode(call.arguments);
+                let mkdir: MkdirArguments = decode(arguments);
                 encode(&self.make(&mkdir.name))
             }
-            Procedure::Unlink | Procedure::Rmdir => {
-                let unlink: UnlinkArguments = decode(call.arguments);
+            Procedure::Rename => encode(&self.rename(&decode(arguments))),
+            _ => {
+                let unlink: UnlinkArguments = decode(arguments);
                 encode(&self.remove(&unlink.name))
             }
-            Procedure::Rename => {
-                let rename: RenameArguments = decode(call.arguments);
-                let renamed = self.remove(&rename.from_name);
-                if renamed.is_ok() {
-                    self.names.insert(rename.to_name.as_bytes().to_vec());
-                }
-                encode(&renamed)
-            }
-            _ => encode::<()>(&Err(ManagerStatus::Invalid)),
+        };
+        if answer.starts_with(&[0; 4]) {
+            self.answered.insert((request.client, request.number), answer.clone());
         }
+        answer
+    }
+
+    fn rename(&mut self, rename: &RenameArguments) -> Result<(), ManagerStatus> {
+        let (from, to) = (rename.from_name.as_bytes(), rename.to_name.as_bytes());
+        if rename.flags.is_exchange() {
+            let (has_from, has_to) = (self.names.remove(from), self.names.remove(to));
+            self.names.extend(has_from.then(|| to.to_vec()));
+            self.names.extend(has_to.then(|| from.to_vec()));
+            return Ok(());
+        }
+        self.remove(&rename.from_name)?;
+        self.names.insert(to.to_vec());
+        Ok(())
     }
 
     fn make(&mut self, name: &Name) -> Result<File, ManagerStatus> {

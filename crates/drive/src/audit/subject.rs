@@ -70,6 +70,7 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Setattr
         | Procedure::Read
         | Procedure::Write
+        | Procedure::Append
         | Procedure::Fastcopy
         | Procedure::Blocksrequired
         | Procedure::Punch

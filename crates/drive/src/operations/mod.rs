@@ -1,5 +1,6 @@
 //! What a drive does, one file an operation.
 
+mod append;
 mod audit;
 mod batch;
 mod blocksrequired;
@@ -81,7 +82,7 @@ pub(crate) enum Source<'a> {
     Opened(Box<private::Opened>),
 }
 
-/// Executes a call of any procedure but `write` and `private`.
+/// Executes a call of any procedure but `write`, `append` and `private`.
 pub(crate) fn execute(
     drive: &Drive,
     procedure: Procedure,
@@ -95,7 +96,7 @@ pub(crate) fn execute(
         Procedure::Getattr => prompt::run::<wire::Getattr>(drive, source),
         Procedure::Setattr => run::<wire::Setattr>(drive, source),
         Procedure::Read => prompt::run::<wire::Read>(drive, source),
-        Procedure::Write | Procedure::Private => {
+        Procedure::Write | Procedure::Append | Procedure::Private => {
             unreachable!("invariant: the service sends these elsewhere")
         }
         Procedure::Flush => run::<wire::Flush>(drive, source),

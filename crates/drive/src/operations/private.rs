@@ -10,13 +10,14 @@
 //! control version, and then all that needs the arguments.
 
 use nasd_capability::{Refusal, Way};
-use nasd_protocol::drive::{Procedure, Sealed, WriteArguments, Written, unwrap_arguments};
+use nasd_protocol::drive::{Procedure, Sealed, Written, unwrap_arguments};
 use nasd_protocol::{Credential, Status};
 use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
 use nasd_types::Timestamp;
 use nasd_xdr::{Decoder, XdrDecode, XdrError, from_bytes};
 
-use super::{Perform, Permitted, Source, write};
+use super::write::{self, Sent};
+use super::{Perform, Permitted, Source};
 use crate::Drive;
 use crate::audit::Subject;
 use crate::authority::{Claimed, Denied, Grant, Vouched};
@@ -57,11 +58,11 @@ pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
 fn prepare(drive: &Drive, head: &CallHead<'_>, bytes: &[u8], sealed: &Sealed) -> Option<Incoming> {
     let claimed = Claimed::new(head, bytes, Some(sealed.data_length)).ok()?;
     let opened = open(drive, &claimed, sealed).ok()?;
-    if opened.procedure != Some(Procedure::Write) {
+    if !opened.brings_data() {
         return (sealed.data_length == 0).then(|| Incoming(Kind::Opened(Box::new(opened))));
     }
-    let arguments = opened.write_arguments(sealed)?;
-    drive.admit_opened(&opened.credential, &write::access(&arguments), opened.now).ok()?;
+    let arguments = opened.data_arguments(sealed)?;
+    drive.admit_opened(&opened.credential, &arguments.access(), opened.now).ok()?;
     write::find_buffers(drive, arguments, claimed, (opened.vouched, opened.now))
 }
 
@@ -109,7 +110,7 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
         Err(denied) => return drive.deny(&claimed, &denied, drive.environment.now()),
     };
     let arguments = match opened.procedure {
-        Some(Procedure::Write) => opened.write_arguments(&sealed),
+        Some(Procedure::Write | Procedure::Append) => opened.data_arguments(&sealed),
         _ if sealed.data_length == 0 => {
             return Box::new(opened).execute(drive);
         }
@@ -123,7 +124,7 @@ fn execute_discarded(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer
     let Some(arguments) = arguments else {
         return drive.seal_before_access(&grant, Status::BadArgument);
     };
-    match drive.admit_opened(&credential, &write::access(&arguments), now) {
+    match drive.admit_opened(&credential, &arguments.access(), now) {
         Ok(()) => drive.seal::<Written>(&grant, Err(write::why_no_buffer(drive, &arguments))),
         Err(refusal) => drive.seal_refusal(&grant, refusal),
     }
@@ -140,16 +141,24 @@ impl Opened {
         self.procedure
     }
 
-    /// The arguments of a write, which announce as many data as follow.
-    fn write_arguments(&self, sealed: &Sealed) -> Option<WriteArguments> {
-        let arguments: WriteArguments = from_bytes(&self.arguments).ok()?;
-        (arguments.data_length == sealed.data_length).then_some(arguments)
+    fn brings_data(&self) -> bool {
+        matches!(self.procedure, Some(Procedure::Write | Procedure::Append))
     }
 
-    /// A call of any procedure but `write`.
+    /// The arguments of a call that brings data, which announce as many as follow.
+    fn data_arguments(&self, sealed: &Sealed) -> Option<Sent> {
+        let mut input = Decoder::new(&self.arguments);
+        let appends = self.procedure == Some(Procedure::Append);
+        let arguments = Sent::decode(appends, &mut input).ok()?;
+        input.finish().ok()?;
+        (arguments.data_length() == sealed.data_length).then_some(arguments)
+    }
+
+    /// A call of any procedure that brings no data.
     fn execute(self: Box<Self>, drive: &Drive) -> Answer<ReplyData> {
         match self.procedure {
-            None | Some(Procedure::Null | Procedure::Private | Procedure::Write) => {
+            None
+            | Some(Procedure::Null | Procedure::Private | Procedure::Write | Procedure::Append) => {
                 match self.grant(drive) {
                     Ok((grant, _)) => drive.seal_before_access(&grant, Status::BadArgument),
                     Err(answer) => answer,

@@ -1,19 +1,20 @@
-//! `write`: data of an object, kept where it was received.
+//! `write`, data of an object, kept where it was received; and what it has in common with `append`,
+//! which brings data too.
 //!
-//! A write is looked at twice. When its arguments have come, `receive` makes all checks that can be
+//! Such a call is looked at twice. When its arguments have come, `receive` makes all checks that can be
 //! made without the data, and then finds buffers: nobody without a key gets any. When its data have
 //! come, `execute` checks those, and once more what may have changed meanwhile, and applies it.
 //! Until every check has passed nothing is changed but buffers.
 
 use nasd_capability::{Access, CoveredData, Refusal, Way};
-use nasd_protocol::drive::{WriteArguments, Written};
+use nasd_protocol::drive::{AppendArguments, Procedure, WriteArguments, Written};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{StoreError, WriteData};
 use nasd_transport::{AcceptStatus, Answer, Arriving, Call, CallHead, Receive};
 use nasd_types::{ByteRange, ObjectName, Protection, Rights, Timestamp};
 use nasd_xdr::{Decoder, XdrDecode, XdrError};
 
-use super::{look_again, on_object, refuse_synthetic};
+use super::{append, look_again, on_object, refuse_synthetic};
 use crate::Drive;
 use crate::authority::{Claimed, Grant, Vouched};
 use crate::incoming::{Buffer, Incoming, IncomingWrite, Kind};
@@ -26,10 +27,77 @@ const SMALL_BYTES: usize = 16 << 10;
 /// From so many bytes on, receiving the next call meanwhile is worth a hand-over.
 const LARGE_BYTES: usize = 256 << 10;
 
+/// The arguments of a call that brings data.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Write(WriteArguments),
+    Append(AppendArguments),
+}
+
+impl Sent {
+    /// Those of a call of `append`, or else of `write`. Leaves the input at the first byte of the data.
+    pub(super) fn decode(appends: bool, input: &mut Decoder<'_>) -> Result<Sent, XdrError> {
+        match appends {
+            true => AppendArguments::decode(input).map(Sent::Append),
+            false => WriteArguments::decode(input).map(Sent::Write),
+        }
+    }
+
+    pub(crate) fn procedure(&self) -> Procedure {
+        match self {
+            Sent::Write(_) => Procedure::Write,
+            Sent::Append(_) => Procedure::Append,
+        }
+    }
+
+    pub(super) fn data_length(&self) -> usize {
+        match self {
+            Sent::Write(write) => write.data_length,
+            Sent::Append(append) => append.data_length,
+        }
+    }
+
+    /// What it needs. Regions without a meaning are told to those with authority alone, by `apply`; and
+    /// where an append goes, is known only then.
+    pub(super) fn access(&self) -> Access<'static> {
+        let (name, bytes) = match self {
+            Sent::Write(write) => (write.name, write.pieces().ok().map(|pieces| pieces.span())),
+            Sent::Append(append) => (append.name, None),
+        };
+        on_object(name, Rights::WRITE, bytes)
+    }
+
+    /// The one range that the data goes to, if it is one and known.
+    fn contiguous(&self) -> Option<ByteRange> {
+        match self {
+            Sent::Write(write) => write.pieces().ok().and_then(|pieces| pieces.contiguous()),
+            Sent::Append(_) => None,
+        }
+    }
+
+    /// Where in its frames the data lies as it does in the object, if that is one range.
+    fn place(&self) -> u64 {
+        self.contiguous().map_or(0, |range| range.offset)
+    }
+
+    /// Whether it is answered when the data are durable.
+    fn is_durable(&self) -> bool {
+        match self {
+            Sent::Write(write) => write.durable,
+            Sent::Append(_) => true,
+        }
+    }
+}
+
+/// Whether a call with this head is of `append`.
+fn appends(head: &CallHead<'_>) -> bool {
+    head.procedure == u32::from(Procedure::Append)
+}
+
 /// Decides where the data goes.
 pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
     let mut input = Decoder::new(call.arguments);
-    let arguments = match WriteArguments::decode(&mut input) {
+    let arguments = match Sent::decode(appends(call.head), &mut input) {
         Ok(arguments) => arguments,
         Err(XdrError::Truncated { missing }) if !call.complete => {
             return Receive::More { at_least: call.arguments.len().saturating_add(missing) };
@@ -47,23 +115,18 @@ pub(crate) fn receive(drive: &Drive, call: &Arriving<'_>) -> Receive<Incoming> {
 
 /// Checks what can be checked and finds buffers; `None` if either fails. A nonce passes only once, so
 /// that it is not recorded before there are buffers: who gets none can then be told so by `execute`.
-fn prepare(
-    drive: &Drive,
-    head: &CallHead<'_>,
-    bytes: &[u8],
-    arguments: WriteArguments,
-) -> Option<Incoming> {
+fn prepare(drive: &Drive, head: &CallHead<'_>, bytes: &[u8], arguments: Sent) -> Option<Incoming> {
     let now = drive.environment.now();
-    let claimed = Claimed::new(head, bytes, Some(arguments.data_length)).ok()?;
-    let admission = drive.admit(&claimed, &access(&arguments), now).ok()?;
+    let claimed = Claimed::new(head, bytes, Some(arguments.data_length())).ok()?;
+    let admission = drive.admit(&claimed, &arguments.access(), now).ok()?;
     let vouched = drive.vouch(&claimed, admission, now).ok()?;
     find_buffers(drive, arguments, claimed, (vouched, now))
 }
 
-/// Finds buffers for a write whose every check but those of the data has passed as of then.
+/// Finds buffers for data of which every check but those of the data has passed as of then.
 pub(super) fn find_buffers(
     drive: &Drive,
-    arguments: WriteArguments,
+    arguments: Sent,
     claimed: Claimed<'_>,
     (vouched, now): (Vouched, Timestamp),
 ) -> Option<Incoming> {
@@ -74,35 +137,22 @@ pub(super) fn find_buffers(
     Some(Incoming(Kind::Write(Box::new(write))))
 }
 
-/// Regions without a meaning are told to those with authority alone, by `apply`.
-pub(super) fn access(arguments: &WriteArguments) -> Access<'static> {
-    let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
-    on_object(arguments.name, Rights::WRITE, bytes)
-}
-
-fn buffer_for(drive: &Drive, arguments: &WriteArguments) -> Result<Buffer, StoreError> {
-    let length = arguments.data_length;
+fn buffer_for(drive: &Drive, arguments: &Sent) -> Result<Buffer, StoreError> {
+    let length = arguments.data_length();
     if length <= SMALL_BYTES {
         return Ok(Buffer::Small(vec![0; length]));
     }
-    let frames = drive.store.frames_for_write(place_of(arguments), length)?;
-    let is_in_place = contiguous(arguments).is_some();
+    let frames = drive.store.frames_for_write(arguments.place(), length)?;
+    let is_in_place = arguments.contiguous().is_some();
     Ok(if is_in_place { Buffer::InPlace(frames) } else { Buffer::Joined(frames) })
 }
 
-/// Where in its frames the data lies as it does in the object, if that is one range.
-fn place_of(arguments: &WriteArguments) -> u64 {
-    contiguous(arguments).map_or(0, |range| range.offset)
-}
-
-fn contiguous(arguments: &WriteArguments) -> Option<ByteRange> {
-    arguments.pieces().ok().and_then(|pieces| pieces.contiguous())
-}
-
-/// A write may wait for the medium, or is long enough that others should not wait for it.
+/// Such a call may wait for the medium, or is long enough that others should not wait for it.
 pub(crate) fn waits(payload: Option<&Incoming>) -> bool {
     payload.is_some_and(|Incoming(kind)| match kind {
-        Kind::Write(write) => write.arguments.durable || write.arguments.data_length >= LARGE_BYTES,
+        Kind::Write(write) => {
+            write.arguments.is_durable() || write.arguments.data_length() >= LARGE_BYTES
+        }
         Kind::Opened(_) | Kind::Held(_) => false,
     })
 }
@@ -123,12 +173,16 @@ pub(super) fn execute_received(drive: &Drive, write: IncomingWrite) -> Answer<Re
         let now = drive.environment.now();
         return drive.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now);
     }
-    match look_again(drive, &credential, &access(&arguments), &grant) {
-        Ok(now) => {
+    match (look_again(drive, &credential, &arguments.access(), &grant), arguments) {
+        (Ok(now), Sent::Write(arguments)) => {
             let done = apply(drive, &arguments, buffer, &grant, now);
             drive.seal(&grant, done.map(Done::plain))
         }
-        Err(answer) => answer,
+        (Ok(now), Sent::Append(arguments)) => {
+            let done = append::apply(drive, &arguments, &buffer, &grant, now);
+            drive.seal(&grant, done.map(Done::plain))
+        }
+        (Err(answer), _) => answer,
     }
 }
 
@@ -165,17 +219,17 @@ fn open_data(
     }
 }
 
-/// Finds out why the data were thrown away.
+/// Finds out why the data were thrown away. A failure looks the same, whichever operation it is of.
 fn execute_without_data(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Answer<ReplyData> {
     let now = drive.environment.now();
-    let Ok(arguments) = WriteArguments::decode(&mut Decoder::new(bytes)) else {
+    let Ok(arguments) = Sent::decode(appends(head), &mut Decoder::new(bytes)) else {
         return Answer::Rejected(AcceptStatus::GarbageArguments);
     };
-    let claimed = match Claimed::new(head, bytes, Some(arguments.data_length)) {
+    let claimed = match Claimed::new(head, bytes, Some(arguments.data_length())) {
         Ok(claimed) => claimed,
         Err(error) => return Answer::Denied(error.auth_status()),
     };
-    let admission = match drive.admit(&claimed, &access(&arguments), now) {
+    let admission = match drive.admit(&claimed, &arguments.access(), now) {
         Ok(admission) => admission,
         Err(refusal) => return drive.refuse(&claimed, refusal, now),
     };
@@ -186,9 +240,9 @@ fn execute_without_data(drive: &Drive, head: &CallHead<'_>, bytes: &[u8]) -> Ans
     }
 }
 
-/// The status of a write that had authority but got no buffer.
-pub(super) fn why_no_buffer(drive: &Drive, arguments: &WriteArguments) -> Status {
-    match drive.store.check_frames_for_write(place_of(arguments), arguments.data_length) {
+/// The status of a call that had authority but got no buffer for its data.
+pub(super) fn why_no_buffer(drive: &Drive, arguments: &Sent) -> Status {
+    match drive.store.check_frames_for_write(arguments.place(), arguments.data_length()) {
         // It was busy, and is not any more.
         Ok(()) => Status::Busy,
         Err(error) => status_of(&error),

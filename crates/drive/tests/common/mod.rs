@@ -547,7 +547,8 @@ impl<'a> Request<'a> {
         let mut arguments = self.arguments.clone();
         let mut data = self.data.to_vec();
         let procedure = procedure_bytes(PROGRAM, VERSION, self.sent_procedure().into());
-        let covers_data = (self.procedure == Procedure::Write || self.is_private())
+        let brings_data = matches!(self.procedure, Procedure::Write | Procedure::Append);
+        let covers_data = (brings_data || self.is_private())
             && self.protection.contains(Protection::INTEGRITY_DATA);
         let keys = self.signer.keys(self.suite);
         if let (true, Some(keys)) = (self.is_private(), &keys) {

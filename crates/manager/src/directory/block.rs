@@ -213,13 +213,23 @@ impl DirectoryBlock {
 
     /// Adds an entry, whose name must be valid and not longer than `room()`; returns its slot.
     pub fn insert(&mut self, entry: &Entry<'_>) -> Option<u8> {
-        if entry.name.len() > self.room() || !is_valid_name(entry.name) {
-            return None;
+        let slot = u8::try_from(self.free_slot()).ok()?;
+        self.insert_at(slot, entry).then_some(slot)
+    }
+
+    /// Adds an entry in a slot of the caller's choice; whether that was free, and the name valid and
+    /// not too long for the room there is.
+    pub fn insert_at(&mut self, slot: u8, entry: &Entry<'_>) -> bool {
+        let slot = usize::from(slot);
+        let slots = self.slots().max(slot + 1);
+        let table = HEADER_BYTES + SLOT_BYTES * slots;
+        let fits = table + ENTRY_HEAD_BYTES + entry.name.len() <= self.lowest();
+        let is_free = slot >= self.slots() || self.offset(slot) == 0;
+        if !fits || !is_free || !is_valid_name(entry.name) {
+            return false;
         }
-        let slot = self.free_slot();
-        if slot == self.slots() {
-            put_u16(&mut self.bytes[..], AT_SLOTS, slot as u16 + 1);
-        }
+        // Bytes between the table and the lowest entry are zeros, which stand for free slots.
+        put_u16(&mut self.bytes[..], AT_SLOTS, slots as u16);
         let offset = self.lowest() - ENTRY_HEAD_BYTES - entry.name.len();
         put_u16(&mut self.bytes[..], AT_LOWEST, offset as u16);
         self.set_offset(slot, offset);
@@ -228,7 +238,7 @@ impl DirectoryBlock {
         self.bytes[offset + 21] = entry.name.len() as u8;
         self.bytes[offset + ENTRY_HEAD_BYTES..][..entry.name.len()].copy_from_slice(entry.name);
         self.set_target(offset, entry.handle, entry.file_type);
-        Some(slot as u8)
+        true
     }
 
     /// Makes an entry name something else.

@@ -43,10 +43,22 @@ impl DirectoryCache {
         cell
     }
 
+    /// The directory's cell, if there is one; it becomes no newer by that.
+    pub(crate) fn peek(&self, directory: FileHandle) -> Option<Arc<DirectoryCell>> {
+        let cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        cells.peek(&directory).map(Arc::clone)
+    }
+
     /// Tells how much memory a directory takes now.
     pub(crate) fn charge(&self, directory: FileHandle, bytes: usize) {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         cells.reweigh(&directory, bytes.max(EMPTY_CELL_BYTES));
+    }
+
+    /// How many there are, and how many bytes they take.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        (cells.len(), cells.weight())
     }
 
     /// Forgets a directory that was removed.

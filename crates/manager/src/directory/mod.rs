@@ -6,15 +6,16 @@
 pub mod block;
 mod cache;
 mod error;
+pub(crate) mod overlay;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use block::{DirectoryBlock, Entry};
 pub use error::DirectoryError;
-pub use table::{Change, Directory, Listed};
+pub use table::{Change, Directory, Listed, Listing};
 
-pub(crate) use cache::DirectoryCache;
+pub(crate) use cache::{DirectoryCache, DirectoryCell};
 
 use nasd_types::ObjectId;
 use nasd_types::limits::MAX_NAME_BYTES;

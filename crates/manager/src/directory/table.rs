@@ -1,8 +1,8 @@
 //! A whole directory in memory: its blocks, an index of the names, and where there is room.
 //!
-//! A change is planned first, as the new bytes of one block ([`Change`]), then written to the
-//! drive, and only then applied here: memory never runs ahead of the drive. Bytes of an entry are
-//! kept once, in the block; the index holds hashes and places, about 20 bytes a name.
+//! A change is planned first, as the new bytes of one block ([`Change`]), which tells the journal's
+//! steps, and then applied. Bytes of an entry are kept once, in the block; the index holds hashes and
+//! places, about 20 bytes a name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
@@ -12,6 +12,7 @@ use nasd_types::ObjectId;
 use nasd_types::limits::{BLOCK_BYTES, MAX_NAME_BYTES};
 
 use super::{DirectoryBlock, DirectoryError, Entry};
+use crate::journal::Step;
 
 /// Blocks of the largest directory, 4 GiB: block numbers must fit a cookie with room to spare.
 const MAX_BLOCKS: u64 = 1 << 20;
@@ -310,7 +311,41 @@ impl<H: BuildHasher> Directory<H> {
         Some(Change::Write { number: source.block, block, removed, added: vec![added] })
     }
 
-    /// Applies a change that is on the drive. It must have been planned on this very state.
+    /// What a change says of slots, for the journal. It must have been planned on this very state.
+    pub fn steps_of(&self, directory: FileHandle, change: &Change) -> Vec<Step> {
+        let remove = |block: u32, slot: u8| Step::RemoveName { directory, block, slot };
+        match change {
+            Change::Write { number, block, removed, added } => {
+                let gone = removed.iter().filter(|slot| !added.contains(slot));
+                let come = added.iter().filter_map(|slot| {
+                    let entry = block.entry(*slot)?;
+                    Some(Step::SetName {
+                        directory,
+                        block: *number,
+                        slot: *slot,
+                        handle: entry.handle,
+                        file_type: entry.file_type,
+                        name: entry.name.to_vec(),
+                    })
+                });
+                gone.map(|slot| remove(*number, *slot)).chain(come).collect()
+            }
+            Change::Shrink { blocks } => {
+                let cut = self.blocks.iter().enumerate().skip(*blocks as usize);
+                let entries = cut.flat_map(|(number, block)| {
+                    block.entries().map(move |(slot, _)| (number as u32, slot))
+                });
+                entries.map(|(number, slot)| remove(number, slot)).collect()
+            }
+        }
+    }
+
+    /// The bytes of a block; `None` behind the last.
+    pub(crate) fn block(&self, number: u32) -> Option<&DirectoryBlock> {
+        self.blocks.get(number as usize)
+    }
+
+    /// Applies a change. It must have been planned on this very state.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Write { number, block, removed, added } => {

@@ -1,13 +1,11 @@
 //! `accessed`: access times, as clients tell now and then when files were read.
 
 use nasd_protocol::manager::{FileAccess, ManagerStatus};
-use nasd_types::SetAttributes;
 
-use super::{Namespace, Outcome, failure};
+use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::locks::Wants;
-use crate::objects::Wait;
 use crate::permission::{self, EXECUTE, READ};
 
 impl Namespace {
@@ -26,7 +24,7 @@ impl Namespace {
 
     fn move_access_time(&self, caller: &Caller, access: FileAccess) -> Outcome<()> {
         let FileAccess { file, time } = access;
-        let time = time.min(self.objects.drive_time(file.drive));
+        let time = time.min(self.objects.file_time(file.drive));
         let known = self.preload(file)?;
         let may_read = [READ, EXECUTE].iter().any(|one| permission::permits(&known, caller, *one));
         if !may_read && !permission::is_owner(&known, caller) {
@@ -35,22 +33,17 @@ impl Namespace {
         if time <= known.access_time {
             return Ok(());
         }
-        let _held = self.hold(Wants::new().write(file))?;
+        let _held = self.hold(Wants::new().write(file));
         let (record, attributes) = self.fresh(file)?;
         if time <= record.access_time {
             return Ok(());
         }
         let record = FileRecord { access_time: time, ..record.next() };
-        let set = SetAttributes {
-            fs_specific: Some(record.to_bytes()),
-            fs_attribute_modify_time: Some(attributes.fs_attribute_modify_time),
-            ..SetAttributes::default()
-        };
-        self.objects.setattr(file, &set, Wait::Brief).map_err(|error| {
-            self.forget(file);
-            failure("move the access time", file, &error)
+        // It is worth no wait: it comes with what is written next.
+        self.change(&[], |draft| {
+            draft.set_access_time(file, &record, attributes.fs_attribute_modify_time);
+            Ok(())
         })?;
-        self.remember(file, record);
         Ok(())
     }
 }

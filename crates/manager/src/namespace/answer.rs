@@ -1,7 +1,7 @@
 //! What is told of a file: its attributes as POSIX has them, and the caller's capability.
 
-use nasd_protocol::manager::{Extended, File, FileAttributes, FileHandle, ManagerStatus};
-use nasd_types::{Attributes, DriveId};
+use nasd_protocol::manager::{Extended, File, FileAttributes, FileHandle, FileType, ManagerStatus};
+use nasd_types::{Attributes, DriveId, Timestamp};
 
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
@@ -19,16 +19,17 @@ impl Namespace {
         record: &FileRecord,
         attributes: &Attributes,
     ) -> Outcome<File> {
-        let links = match record.is_directory() {
-            true => self.directory_links(handle)?,
-            false => record.links,
+        let (links, size) = match record.is_directory() {
+            true => self.directory_size(handle)?,
+            false => (record.links, attributes.logical_size),
         };
         let rights = permission::rights(record, caller);
         let version = attributes.access_control_version;
         let drive = self.drive_state(handle.drive);
         let capability =
             self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;
-        Ok(File { handle, attributes: file_attributes(record, attributes, links), capability })
+        let attributes = FileAttributes { size, ..file_attributes(record, attributes, links) };
+        Ok(File { handle, attributes, capability })
     }
 
     /// What capabilities for a drive depend on.
@@ -39,20 +40,39 @@ impl Namespace {
         }
     }
 
-    /// A directory's name, its `.`, and the `..` of each directory in it. A damaged directory can
-    /// still be looked at, and renamed out of the way.
-    fn directory_links(&self, handle: FileHandle) -> Outcome<u32> {
-        match self.read_directory(handle, |contents| contents.subdirectories()) {
-            Ok(subdirectories) => Ok(subdirectories + 2),
-            Err(ManagerStatus::Io) => Ok(2),
-            Err(status) => Err(status),
+    /// Links: a directory's name, its `.`, and the `..` of each directory in it; and the length of the
+    /// object when all is home. A damaged directory can still be looked at, and renamed out of the way.
+    fn directory_size(&self, handle: FileHandle) -> Outcome<(u32, u64)> {
+        let size = self.read_directory(handle, |contents| {
+            (contents.subdirectories() + 2, contents.object_bytes())
+        });
+        match size {
+            Err(ManagerStatus::Io) => Ok((2, 0)),
+            size => size,
         }
     }
 }
 
-/// Attributes as POSIX has them. The change time is the later of the drive's two times that
-/// nobody can set back: a write changes the one, a change of attributes the other.
+/// Attributes as POSIX has them.
+///
+/// The change time is the later of the drive's two times that nobody can set back: a write changes
+/// the one, a change of attributes the other. What only the manager writes is written when it comes home,
+/// which changes nothing: there the second one counts alone.
+///
+/// The object of a file was made before the file; as long as nobody has written to it, or set its
+/// time, the file is as old as its record says.
 fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> FileAttributes {
+    let is_made_ahead = record.create_time != Timestamp::default();
+    let is_untouched = is_made_ahead && attributes.fs_data_modify_time == attributes.create_time;
+    let change_time = match record.file_type {
+        FileType::Regular => attributes.fs_attribute_modify_time.max(attributes.data_modify_time),
+        _ => attributes.fs_attribute_modify_time,
+    };
+    // What a link says, or where a device is, takes none of its own.
+    let used_blocks = match record.file_type {
+        FileType::Regular | FileType::Directory => attributes.blocks_used,
+        _ => 0,
+    };
     FileAttributes {
         file_type: record.file_type,
         mode: record.mode,
@@ -60,11 +80,11 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
         uid: record.uid,
         gid: record.gid,
         size: attributes.logical_size,
-        used_bytes: attributes.blocks_used.saturating_mul(u64::from(attributes.block_size)),
+        used_bytes: used_blocks.saturating_mul(u64::from(attributes.block_size)),
         access_time: record.access_time,
-        modify_time: attributes.fs_data_modify_time,
-        change_time: attributes.fs_attribute_modify_time.max(attributes.data_modify_time),
-        create_time: attributes.create_time,
+        modify_time: if is_untouched { record.create_time } else { attributes.fs_data_modify_time },
+        change_time,
+        create_time: if is_made_ahead { record.create_time } else { attributes.create_time },
         device: record.device,
         revision: record.revision,
         extended: extended(record),

@@ -1,15 +1,15 @@
-//! Directories' contents: read whole into memory, changed by one write at a time.
+//! Directories' contents: read whole into memory, and changed there.
 
-use std::sync::{PoisonError, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 
 use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus};
-use nasd_types::SetAttributes;
-use nasd_types::limits::{BLOCK_BYTES, MAX_TRANSFER_BYTES};
+use nasd_types::limits::MAX_TRANSFER_BYTES;
 
 use super::{Namespace, Outcome, failure};
-use crate::directory::{Change, Directory};
+use crate::directory::overlay::lay_over;
+use crate::directory::{Directory, DirectoryCell};
 use crate::handle::Shown;
-use crate::objects::{ObjectError, Wait};
+use crate::objects::Wait;
 
 /// The first read of a directory; most end here.
 const FIRST_READ_BYTES: u64 = 64 << 10;
@@ -19,24 +19,6 @@ const FIRST_READ_BYTES: u64 = 64 << 10;
 pub(super) struct Target {
     pub(super) handle: FileHandle,
     pub(super) file_type: FileType,
-}
-
-/// A change of a directory that failed.
-#[derive(Debug)]
-pub(super) struct NotChanged {
-    /// What the client is told.
-    pub(super) status: ManagerStatus,
-    /// Whether the directory is certainly as it was.
-    pub(super) certain: bool,
-    /// Whether the drive may do it when it is back.
-    pub(super) unavailable: bool,
-}
-
-impl NotChanged {
-    pub(super) fn for_certain(status: ManagerStatus) -> Self {
-        let unavailable = status == ManagerStatus::Unavailable;
-        NotChanged { status, certain: true, unavailable }
-    }
 }
 
 impl Namespace {
@@ -54,7 +36,7 @@ impl Namespace {
             }
         }
         let mut contents = cell.contents.write().unwrap_or_else(PoisonError::into_inner);
-        self.load_if_absent(directory, &mut contents, Wait::Patient).map(|contents| look(contents))
+        self.load_if_absent(directory, &mut contents).map(|contents| look(contents))
     }
 
     /// What a name in a directory says. The caller holds the directory's lock.
@@ -65,53 +47,15 @@ impl Namespace {
         })
     }
 
-    /// Changes a directory's contents: plans one change, writes it durably, applies it in memory.
-    /// Without a plan nothing is to be done. The caller holds the directory's lock alone.
-    pub(super) fn change_directory(
-        &self,
-        directory: FileHandle,
-        wait: Wait,
-        plan: impl FnOnce(&Directory) -> Outcome<Option<Change>>,
-    ) -> Result<(), NotChanged> {
+    /// A directory whose contents are in memory, and stay there as long as the caller has this. The
+    /// caller holds the directory's lock.
+    pub(super) fn loaded(&self, directory: FileHandle) -> Outcome<Arc<DirectoryCell>> {
         let cell = self.directories.cell(directory);
-        let mut contents = cell.contents.write().unwrap_or_else(PoisonError::into_inner);
-        let loaded =
-            self.load_if_absent(directory, &mut contents, wait).map_err(NotChanged::for_certain)?;
-        let Some(change) = plan(loaded).map_err(NotChanged::for_certain)? else {
-            return Ok(());
-        };
-        if let Err(error) = self.write_change(directory, &change, wait) {
-            // Whatever the drive has now, it will be read again.
-            *contents = None;
-            return Err(NotChanged {
-                status: failure("change the directory", directory, &error),
-                certain: error.is_certain(),
-                unavailable: error.is_unavailable(),
-            });
+        if cell.contents.read().unwrap_or_else(PoisonError::into_inner).is_none() {
+            let mut contents = cell.contents.write().unwrap_or_else(PoisonError::into_inner);
+            self.load_if_absent(directory, &mut contents)?;
         }
-        loaded.apply(change);
-        self.directories.charge(directory, loaded.memory_bytes());
-        Ok(())
-    }
-
-    fn write_change(
-        &self,
-        directory: FileHandle,
-        change: &Change,
-        wait: Wait,
-    ) -> Result<(), ObjectError> {
-        match change {
-            Change::Write { number, block, .. } => {
-                let offset = u64::from(*number) * BLOCK_BYTES as u64;
-                self.objects.write(directory, offset, block.bytes(), wait)
-            }
-            Change::Shrink { blocks } => {
-                let size = u64::from(*blocks) * BLOCK_BYTES as u64;
-                let changes =
-                    SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
-                self.objects.setattr(directory, &changes, wait).map(|_| ())
-            }
-        }
+        Ok(cell)
     }
 
     /// Puts the contents of a directory that was just made into memory.
@@ -125,10 +69,9 @@ impl Namespace {
         &self,
         directory: FileHandle,
         contents: &'a mut RwLockWriteGuard<'_, Option<Directory>>,
-        wait: Wait,
     ) -> Outcome<&'a mut Directory> {
         if contents.is_none() {
-            let loaded = self.load(directory, wait)?;
+            let loaded = self.load(directory)?;
             self.directories.charge(directory, loaded.memory_bytes());
             **contents = Some(loaded);
         }
@@ -136,16 +79,18 @@ impl Namespace {
         contents.as_mut().ok_or(ManagerStatus::Io)
     }
 
-    /// Reads a directory. What is read is made durable before: a write that was never answered
-    /// may lie in the drive's memory, and a name that was seen once must not vanish.
-    fn load(&self, directory: FileHandle, wait: Wait) -> Outcome<Directory> {
-        let failed = |error| failure("read the directory", directory, &error);
-        self.objects.flush(directory, wait).map_err(failed)?;
+    /// Reads a directory, and lays what may not be home over it. Nobody changes it meanwhile, so that what
+    /// comes home while it is read is among that.
+    fn load(&self, directory: FileHandle) -> Outcome<Directory> {
+        let slots = self.journal.slots(directory);
         let mut data = Vec::new();
         let mut wanted = FIRST_READ_BYTES;
         loop {
             let offset = data.len() as u64;
-            let part = self.objects.read(directory, offset, wanted, wait).map_err(failed)?;
+            let part = self
+                .objects
+                .read(directory, offset, wanted, Wait::Patient)
+                .map_err(|error| failure("read the directory", directory, &error))?;
             let short = (part.len() as u64) < wanted;
             data.extend_from_slice(&part);
             if short {
@@ -153,9 +98,11 @@ impl Namespace {
             }
             wanted = MAX_TRANSFER_BYTES as u64;
         }
-        Directory::parse(directory.object, &data).map_err(|error| {
-            tracing::error!(directory = %Shown(directory), %error, "bad directory");
-            ManagerStatus::Io
-        })
+        lay_over(directory.object, &mut data, &slots)
+            .and_then(|()| Directory::parse(directory.object, &data))
+            .map_err(|error| {
+                tracing::error!(directory = %Shown(directory), %error, "bad directory");
+                ManagerStatus::Io
+            })
     }
 }

@@ -1,21 +1,20 @@
-//! `create`, `mkdir`, `mknod` and `symlink`: a new object first, and then its name.
+//! `create`, `mkdir`, `mknod` and `symlink`: an object that was made ahead gets a record and a name.
 //!
-//! The object is made without any lock held, on a drive that placement chooses; the directory is
-//! locked only for the one write that adds the name. A manager that dies in between leaves an
-//! object without a name.
+//! The object is taken without any lock held, on a drive that placement chooses; the directory is
+//! locked only to add the name. A symbolic link's target goes to its object first, not durably: the
+//! journal has it too, and clients read it there.
 
 use nasd_protocol::manager::{Device, File, FileHandle, FileType, ManagerStatus, NewMode};
+use nasd_types::Attributes;
 use nasd_types::limits::MAX_SYMLINK_BYTES;
-use nasd_types::{DriveId, SetAttributes};
 
-use super::contents::NotChanged;
 use super::lookup::require_name;
 use super::{ATTEMPTS, Namespace, Outcome, failure};
 use crate::caller::Caller;
-use crate::directory::Entry;
 use crate::file_record::FileRecord;
+use crate::journal::Step;
 use crate::locks::Wants;
-use crate::objects::{NewObject, ObjectError, Wait};
+use crate::objects::{NewObject, Wait};
 use crate::permission::{self, EXECUTE, WRITE};
 
 /// What is to be made.
@@ -58,10 +57,14 @@ impl Namespace {
         exclusive: bool,
     ) -> Outcome<File> {
         let wanted = Wanted::new(directory, name, FileType::Regular, mode.into());
+        self.once_with_file(caller, || self.create_once(caller, &wanted, exclusive))
+    }
+
+    fn create_once(&self, caller: &Caller, wanted: &Wanted<'_>, exclusive: bool) -> Outcome<File> {
         for _ in 0..ATTEMPTS {
-            match self.make(caller, &wanted) {
+            match self.make(caller, wanted) {
                 Err(ManagerStatus::Exists) if !exclusive => {
-                    match self.lookup(caller, directory, name) {
+                    match self.lookup(caller, wanted.directory, wanted.name) {
                         // It has just been removed again.
                         Err(ManagerStatus::NotFound) => {}
                         answer => return answer,
@@ -81,7 +84,8 @@ impl Namespace {
         name: &[u8],
         mode: impl Into<NewMode>,
     ) -> Outcome<File> {
-        self.make(caller, &Wanted::new(directory, name, FileType::Directory, mode.into()))
+        let wanted = Wanted::new(directory, name, FileType::Directory, mode.into());
+        self.once_with_file(caller, || self.make(caller, &wanted))
     }
 
     /// A named pipe, a socket's name, a device's for root, or a regular file.
@@ -108,7 +112,7 @@ impl Namespace {
         }
         let device = if file_type.is_device() { device } else { Device::NONE };
         let wanted = Wanted { device, ..Wanted::new(directory, name, file_type, mode) };
-        self.make(caller, &wanted)
+        self.once_with_file(caller, || self.make(caller, &wanted))
     }
 
     /// A symbolic link; its target is its object's data.
@@ -126,30 +130,58 @@ impl Namespace {
             return Err(ManagerStatus::NameTooLong);
         }
         let wanted = Wanted::new(directory, name, FileType::Symlink, NewMode::default());
-        self.make(caller, &Wanted { target, ..wanted })
+        let wanted = Wanted { target, ..wanted };
+        self.once_with_file(caller, || self.make(caller, &wanted))
     }
 
     fn make(&self, caller: &Caller, wanted: &Wanted<'_>) -> Outcome<File> {
-        let directory = self.require_addable(caller, wanted.directory, wanted.name)?;
+        let addable = self.require_addable(caller, wanted.directory, wanted.name);
+        let directory = match addable {
+            Ok(directory) => directory,
+            Err(status) => return self.answered(Err(status), &[wanted.directory]),
+        };
+        self.require_room(wanted.directory)?;
+        let new = self.take_ahead()?;
         let parent = (wanted.file_type == FileType::Directory).then_some(wanted.directory);
+        let now = self.time_on(new.handle.drive);
         let made = permission::new_record(&directory, caller, wanted.file_type, wanted.mode)?;
-        let mut record = FileRecord { parent, device: wanted.device, ..made };
-        let new = self.make_object(wanted, &mut record)?;
-        self.remember(new.handle, record);
-        if record.is_directory() {
-            self.adopt_empty_directory(new.handle);
+        let record = FileRecord {
+            parent,
+            device: wanted.device,
+            access_time: self.objects.file_time(new.handle.drive),
+            create_time: now,
+            ..made
+        };
+        if let Err(status) = self.put_target(&new, wanted.target) {
+            self.journal.enqueue(&[Step::Remove { object: new.handle }]);
+            return Err(status);
         }
-        let entry = Entry { name: wanted.name, handle: new.handle, file_type: wanted.file_type };
-        if let Err(error) = self.add_name(caller, wanted.directory, &entry) {
-            self.forget(new.handle);
-            // If the name may be there, so must be its object.
-            if error.certain {
-                self.doom(new.handle);
-                self.reap(new.handle, Wait::Brief);
+        match self.add_name(caller, wanted, new.handle, &record) {
+            Ok(sequence) => {
+                self.wait_for(sequence)?;
+                self.file(caller, new.handle, &record, &as_made(&new, &record, wanted))
             }
-            return Err(error.status);
+            Err(status) => {
+                self.forget(new.handle);
+                self.directories.forget(new.handle);
+                match wanted.target.is_empty() {
+                    true => self.give_back(new),
+                    false => {
+                        self.journal.enqueue(&[Step::Remove { object: new.handle }]);
+                    }
+                }
+                self.answered(Err(status), &[wanted.directory])
+            }
         }
-        self.file(caller, new.handle, &record, &new.attributes)
+    }
+
+    /// Writes a symbolic link's target.
+    fn put_target(&self, new: &NewObject, target: &[u8]) -> Outcome<()> {
+        if target.is_empty() {
+            return Ok(());
+        }
+        let written = self.objects.write(new.handle, 0, target, false, Wait::Brief);
+        written.map(|_| ()).map_err(|error| failure("write the target", new.handle, &error))
     }
 
     /// Requires that the caller may add a name that is not there yet; answers the directory's
@@ -160,7 +192,7 @@ impl Namespace {
         directory: FileHandle,
         name: &[u8],
     ) -> Outcome<FileRecord> {
-        let _held = self.hold(Wants::new().read(directory))?;
+        let _held = self.hold(Wants::new().read(directory));
         self.require_addable_held(caller, directory, name)
     }
 
@@ -184,82 +216,39 @@ impl Namespace {
         Ok(record)
     }
 
+    /// Adds the name; answers the number to wait for.
     fn add_name(
         &self,
         caller: &Caller,
-        directory: FileHandle,
-        entry: &Entry<'_>,
-    ) -> Result<(), NotChanged> {
-        let _held = self.hold(Wants::new().write(directory)).map_err(NotChanged::for_certain)?;
-        self.require_addable_held(caller, directory, entry.name)
-            .map_err(NotChanged::for_certain)?;
-        self.change_directory(directory, Wait::Patient, |contents| {
-            contents.plan_insert(entry).map(Some).ok_or(ManagerStatus::NoSpace)
-        })
-    }
-
-    /// Makes the object, on the first of the drives in placement's order that takes it.
-    fn make_object(&self, wanted: &Wanted<'_>, record: &mut FileRecord) -> Outcome<NewObject> {
-        let order = self.placement.choose();
-        // Where there is no other drive, this one is worth waiting for.
-        let wait = if order.len() == 1 { Wait::Patient } else { Wait::Brief };
-        let mut worst = None;
-        for drive in &order {
-            match self.make_object_on(*drive, wanted, record, wait) {
-                Ok(new) => return Ok(new),
-                Err(error) => {
-                    self.placement.exclude(*drive);
-                    let status = failure("make an object", drive_of(*drive), &error);
-                    // Space can be made; a drive may come back; nothing helps against the rest.
-                    if worst != Some(ManagerStatus::NoSpace) {
-                        worst = Some(status);
-                    }
-                }
-            }
-        }
-        match (worst, order.first()) {
-            (Some(ManagerStatus::Unavailable), Some(drive)) if wait == Wait::Brief => self
-                .make_object_on(*drive, wanted, record, Wait::Patient)
-                .map_err(|error| failure("make an object", drive_of(*drive), &error)),
-            (status, _) => Err(status.unwrap_or(ManagerStatus::Io)),
-        }
-    }
-
-    fn make_object_on(
-        &self,
-        drive: DriveId,
         wanted: &Wanted<'_>,
-        record: &mut FileRecord,
-        wait: Wait,
-    ) -> Result<NewObject, ObjectError> {
-        record.access_time = self.objects.drive_time(drive);
-        let near = wanted.directory;
-        let initial = SetAttributes {
-            nearby_object: (near.drive == drive).then_some(near.object),
-            fs_specific: Some(record.to_bytes()),
-            ..SetAttributes::default()
-        };
-        if wanted.target.is_empty() {
-            return self.objects.create(drive, &initial, true, wait);
+        file: FileHandle,
+        record: &FileRecord,
+    ) -> Outcome<u64> {
+        let directory = wanted.directory;
+        let _held = self.hold(Wants::new().write(directory));
+        let above = self.require_addable_held(caller, directory, wanted.name)?;
+        if record.is_directory() {
+            self.adopt_empty_directory(file);
         }
-        // Writing the target durably makes the object durable too.
-        let new = self.objects.create(drive, &initial, false, wait)?;
-        let written = self
-            .objects
-            .write(new.handle, 0, wanted.target, wait)
-            .and_then(|()| self.objects.getattr(new.handle, wait));
-        match written {
-            Ok(attributes) => Ok(NewObject { handle: new.handle, attributes }),
-            Err(error) => {
-                self.doom(new.handle);
-                self.reap(new.handle, Wait::Brief);
-                Err(error)
-            }
-        }
+        self.change(&[directory], |draft| {
+            draft.set_name(directory, wanted.name, file, record.file_type)?;
+            draft.take(file, record, wanted.target);
+            draft.touch(directory, &above);
+            draft.answers(caller, Some(file));
+            Ok(())
+        })
     }
 }
 
-/// Stands for the drive in messages.
-fn drive_of(drive: DriveId) -> FileHandle {
-    FileHandle { drive, partition: Default::default(), object: Default::default() }
+/// The attributes of a new file.
+fn as_made(new: &NewObject, record: &FileRecord, wanted: &Wanted<'_>) -> Attributes {
+    let mut attributes = new.attributes.clone();
+    attributes.fs_attribute_modify_time = record.create_time;
+    if record.file_type != FileType::Regular {
+        attributes.fs_data_modify_time = record.create_time;
+    }
+    if !wanted.target.is_empty() {
+        attributes.logical_size = wanted.target.len() as u64;
+    }
+    attributes
 }

@@ -1,24 +1,13 @@
-//! What is done now and then: free space asked for, removals and changes finished that had to wait
-//! for a drive. Also objects that are doomed: without a name, but not removed yet.
-
-use std::collections::HashSet;
-use std::sync::PoisonError;
-
-use nasd_protocol::manager::FileHandle;
+//! What is done now and then: free space asked for, the journal brought home, objects removed and made.
 
 use super::Namespace;
-use crate::handle::Shown;
-use crate::objects::{ObjectError, Wait};
-
-/// How many removals are tried in one round of housekeeping.
-const REMOVALS_PER_ROUND: usize = 1024;
 
 /// What housekeeping left to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Objects without a name that could not be removed yet.
     pub objects: usize,
-    /// Changes that are decided, but could not be finished yet.
+    /// Files and directories with changes that could not be brought home yet.
     pub changes: usize,
 }
 
@@ -29,48 +18,18 @@ impl Namespace {
         for drive in self.objects.drives() {
             self.partition_control(drive);
         }
-        for number in self.log.pending_numbers() {
-            // The reason was logged; the change stays pending.
-            let _ = self.finish(number, Wait::Brief);
-        }
-        let doomed: Vec<FileHandle> = {
-            let doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-            doomed.iter().copied().take(REMOVALS_PER_ROUND).collect()
-        };
-        let mut away = HashSet::new();
-        for object in doomed {
-            if !away.contains(&object.drive) && !self.reap(object, Wait::Brief) {
-                away.insert(object.drive);
-            }
-        }
-        let doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
-        Backlog { objects: doomed.len(), changes: self.log.pending_numbers().len() }
+        self.make_ahead();
+        self.calm_down();
+        // The reason was logged; it is tried again next time.
+        let _ = self.bring_home().and_then(|()| self.commit());
+        let objects = self.journal.ledger(|ledger| ledger.doomed.len());
+        Backlog { objects, changes: self.journal.changes() }
     }
 
-    /// Takes note that nothing names an object any more: from now on it is gone. The caller holds
-    /// its lock alone.
-    pub(super) fn doom(&self, object: FileHandle) {
-        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).insert(object);
-        self.forget(object);
-        self.directories.forget(object);
-    }
-
-    pub(super) fn is_doomed(&self, object: FileHandle) -> bool {
-        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).contains(&object)
-    }
-
-    /// Removes a doomed object, or leaves it to housekeeping; whether it is gone. Not durable: what
-    /// a power cut brings back has no name.
-    pub(super) fn reap(&self, object: FileHandle, wait: Wait) -> bool {
-        match self.objects.remove(object, false, wait) {
-            Ok(()) | Err(ObjectError::NoSuchObject) => {
-                self.doomed.lock().unwrap_or_else(PoisonError::into_inner).remove(&object);
-                true
-            }
-            Err(error) => {
-                tracing::warn!(object = %Shown(object), %error, "could not remove the object yet");
-                false
-            }
-        }
+    /// Makes durable what was answered, brings it home, where others look for it, and removes what nothing
+    /// names. Called a few times a second by one thread.
+    pub fn tend_journal(&self) {
+        // The reasons were logged; who needs it, and the next round, try again.
+        let _ = self.commit().and_then(|()| self.bring_home());
     }
 }

@@ -1,10 +1,9 @@
-//! `link`: another name for a file, and one more in its count, by the intent log.
+//! `link`: another name for a file, and one more in its count.
 
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus};
 
-use super::commit::{NotCommitted, set_entry_step, set_record_step};
 use super::lookup::require_name;
-use super::{ATTEMPTS, Namespace, Outcome};
+use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::locks::Wants;
@@ -24,20 +23,18 @@ impl Namespace {
         if !matches!(name, b"." | b"..") {
             require_name(name)?;
         }
-        for _ in 0..ATTEMPTS {
-            if self.preload(file)?.is_directory() {
-                return Err(ManagerStatus::Permission);
+        self.once_with_file(caller, || {
+            let linked = match self.preload(file) {
+                Ok(record) if record.is_directory() => Err(ManagerStatus::Permission),
+                Ok(_) => self.try_link(caller, file, directory, name),
+                Err(status) => Err(status),
+            };
+            match linked {
+                Ok(sequence) => self.wait_for(sequence)?,
+                Err(status) => return self.answered(Err(status), &[directory, file]),
             }
-            match self.try_link(caller, file, directory, name)? {
-                Ok(()) => return self.getattr(caller, file),
-                Err(error) => {
-                    if self.after_failed_commit(error)? {
-                        return self.getattr(caller, file);
-                    }
-                }
-            }
-        }
-        Err(ManagerStatus::Unavailable)
+            self.getattr(caller, file)
+        })
     }
 
     fn try_link(
@@ -46,17 +43,21 @@ impl Namespace {
         file: FileHandle,
         directory: FileHandle,
         name: &[u8],
-    ) -> Outcome<Result<(), NotCommitted>> {
-        let _held = self.hold(Wants::new().write(directory).write(file))?;
-        self.require_addable_held(caller, directory, name)?;
+    ) -> Outcome<u64> {
+        let _held = self.hold(Wants::new().write(directory).write(file));
+        let above = self.require_addable_held(caller, directory, name)?;
         let record = self.record(file)?;
         if record.links >= MAX_LINKS {
             return Err(ManagerStatus::TooManyLinks);
         }
+        self.require_room(directory)?;
         let linked = FileRecord { links: record.links + 1, ..record.next() };
-        Ok(self.commit(vec![
-            set_entry_step(directory, name, file, record.file_type),
-            set_record_step(file, &linked),
-        ]))
+        self.change(&[directory], |draft| {
+            draft.set_name(directory, name, file, record.file_type)?;
+            draft.set_record(file, &linked);
+            draft.touch(directory, &above);
+            draft.answers(caller, Some(file));
+            Ok(())
+        })
     }
 }

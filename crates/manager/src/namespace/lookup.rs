@@ -14,7 +14,12 @@ impl Namespace {
     /// A file by its handle. Anybody who has the handle may: as with NFS, the permissions of the
     /// directories above are checked when names are looked up.
     pub fn getattr(&self, caller: &Caller, file: FileHandle) -> Outcome<File> {
-        let _held = self.hold(Wants::new().read(file))?;
+        let answer = self.look(caller, file);
+        self.answered(answer, &[file])
+    }
+
+    fn look(&self, caller: &Caller, file: FileHandle) -> Outcome<File> {
+        let _held = self.hold(Wants::new().read(file));
         let (record, attributes) = self.fresh(file)?;
         self.file(caller, file, &record, &attributes)
     }
@@ -23,7 +28,9 @@ impl Namespace {
     pub fn lookup(&self, caller: &Caller, directory: FileHandle, name: &[u8]) -> Outcome<File> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let found = self.search(caller, directory, name)?.ok_or(ManagerStatus::NotFound)?;
+            let found = self.search(caller, directory, name);
+            let found = found.and_then(|found| found.ok_or(ManagerStatus::NotFound));
+            let found = self.answered(found, &[directory])?;
             match self.getattr(caller, found.handle) {
                 // Between the two looks the name may have been removed, or given to another file.
                 Err(ManagerStatus::Stale) if last != Some(found.handle) => {
@@ -46,7 +53,7 @@ impl Namespace {
         directory: FileHandle,
         name: &[u8],
     ) -> Outcome<Option<Target>> {
-        let _held = self.hold(Wants::new().read(directory))?;
+        let _held = self.hold(Wants::new().read(directory));
         let record = self.directory_record(directory)?;
         permission::require(&record, caller, EXECUTE)?;
         let special = match name {

@@ -4,27 +4,35 @@
 //! `specs/manager.x` says. What they share:
 //!
 //! * `records`: files' own attributes, read from the drives and cached where that is safe;
-//! * `contents`: directories, read and changed one block at a time;
-//! * `commit`: changes of several objects, decided by the intent log;
-//! * `answer`: what is told of a file, with its capability.
+//! * `contents`: directories, which are read whole and changed one block at a time;
+//! * `change`: a change of several files, from its plan to the journal;
+//! * `once`: a request that is sent again is not executed again;
+//! * `answer`: what is told of a file, with its capability;
+//! * `ahead`: objects that are made before anybody needs them;
+//! * `home`: how what is in the journal comes to the objects, and what nothing names is removed.
 //!
 //! Rules that all keep to:
-//! * What an operation changes is durable at the drives when it is answered, in an order that
-//!   leaves no name without its object: the object comes before its name and goes after it.
+//! * A change is planned and done in memory while its locks are held, and takes its place in the
+//!   journal then. Locks are released before anybody waits for the drive.
+//! * Nothing is answered before the home drive has what the answer depends on: a change waits for
+//!   itself, and so for all before it; who only looks waits for the last change of what it has looked at.
 //! * Locks are taken all at once (`crate::locks`). What a change needs to know is read before,
 //!   one lock at a time, and checked again when all are held: so nobody waits for a drive while
 //!   holding locks on files of others, other than to change them.
-//! * Whoever has changed an object and can't tell whether the drive did it forgets what it knew of
-//!   that object.
+//! * What is in the journal and may not be home lies over whatever is read from the drives.
 
 mod accessed;
+mod ahead;
 mod answer;
-mod commit;
+mod change;
 mod contents;
 mod create;
+mod home;
 mod housekeeping;
 mod link;
 mod lookup;
+mod measures;
+mod once;
 mod readdir;
 mod records;
 mod rename;
@@ -36,8 +44,8 @@ mod start;
 mod unlink;
 mod xattrs;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
@@ -46,6 +54,7 @@ use nasd_types::{CellId, DriveId, ObjectId};
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
 use crate::handle::Shown;
+use crate::journal::{Journal, JournalError};
 use crate::keys::WorkingKeys;
 use crate::locks::{Held, LockTable, Wants};
 use crate::lru::Lru;
@@ -56,9 +65,11 @@ use crate::volume::VolumeRecord;
 
 pub use create::Node;
 pub use housekeeping::Backlog;
+pub use measures::Cached;
 pub use start::StartError;
 
-use commit::IntentLog;
+use ahead::Pool;
+use once::Running;
 
 /// An operation's outcome.
 pub type Outcome<T> = Result<T, ManagerStatus>;
@@ -85,6 +96,8 @@ pub struct NamespaceOptions {
     pub directory_cache_bytes: usize,
     /// How many files' records are kept.
     pub record_cache_entries: usize,
+    /// Length of each of the journal's two areas, in bytes, when the volume is made.
+    pub journal_area_bytes: usize,
 }
 
 /// The root directory of a new volume.
@@ -114,9 +127,14 @@ pub struct Namespace {
     placement: Placement,
     /// What the drives told last of their partitions.
     controls: Mutex<HashMap<DriveId, PartitionControl>>,
-    log: IntentLog,
-    /// Objects without a name that could not be removed yet: gone, as far as anybody is told.
-    doomed: Mutex<HashSet<FileHandle>>,
+    journal: Journal,
+    /// Shared by whoever changes something in memory and puts it into the journal; held alone to see
+    /// what all that is in the journal has come to.
+    gate: RwLock<()>,
+    /// Held by who brings things home.
+    going_home: Mutex<()>,
+    pool: Pool,
+    running: Running,
     mint: Mint,
 }
 
@@ -131,13 +149,45 @@ impl Namespace {
         &self.volume.name
     }
 
-    /// Takes locks, having finished what an earlier change of the same files left to be done.
-    fn hold(&self, wants: Wants) -> Outcome<Held<'_>> {
+    /// Takes locks.
+    fn hold(&self, wants: Wants) -> Held<'_> {
+        self.locks.hold(wants)
+    }
+
+    /// Returns when the home drive has a change, and all before it.
+    fn wait_for(&self, sequence: u64) -> Outcome<()> {
         for _ in 0..ATTEMPTS {
-            self.finish_pending(&wants)?;
-            let held = self.locks.hold(wants.clone());
-            if !self.log.is_pending(wants.handles()) {
-                return Ok(held);
+            match self.journal.written(sequence) {
+                Ok(()) => return Ok(()),
+                Err(JournalError::Full) => self.bring_home()?,
+                Err(JournalError::Drive(error)) => {
+                    return Err(failure("write the journal", self.volume.log, &error));
+                }
+            }
+        }
+        Err(ManagerStatus::Unavailable)
+    }
+
+    /// An outcome that nobody has changed anything for, but that may depend on changes of these.
+    fn answered<T>(&self, outcome: Outcome<T>, about: &[FileHandle]) -> Outcome<T> {
+        let changed = about.iter().map(|file| self.journal.changed_at(*file)).max();
+        self.wait_for(changed.unwrap_or(0))?;
+        outcome
+    }
+
+    /// Makes all that was answered until now durable: returns when it would survive a power cut.
+    ///
+    /// # Errors
+    /// `Unavailable` and others, if the volume's home does not take it; it may be tried again.
+    pub fn commit(&self) -> Outcome<()> {
+        let sequence = self.journal.sequence();
+        for _ in 0..ATTEMPTS {
+            match self.journal.durable(sequence) {
+                Ok(()) => return Ok(()),
+                Err(JournalError::Full) => self.bring_home()?,
+                Err(JournalError::Drive(error)) => {
+                    return Err(failure("flush the journal", self.volume.log, &error));
+                }
             }
         }
         Err(ManagerStatus::Unavailable)

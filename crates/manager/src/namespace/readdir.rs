@@ -5,6 +5,7 @@ use nasd_protocol::manager::{DirectoryEntry, DirectoryPage, FileHandle, ManagerS
 
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
+use crate::directory::Listing;
 use crate::locks::Wants;
 use crate::permission::{self, READ};
 
@@ -28,11 +29,8 @@ impl Namespace {
         if max_entries == 0 {
             return Err(ManagerStatus::Invalid);
         }
-        let _held = self.hold(Wants::new().read(directory))?;
-        let record = self.directory_record(directory)?;
-        permission::require(&record, caller, READ)?;
-        let listing = self
-            .read_directory(directory, |contents| contents.list(cookie, max_entries, PAGE_BYTES))?;
+        let listing = self.list(caller, directory, cookie, max_entries);
+        let listing = self.answered(listing, &[directory])?;
         let entry = |listed: crate::directory::Listed| {
             Ok(DirectoryEntry {
                 cookie: listed.cookie,
@@ -44,5 +42,17 @@ impl Namespace {
         let entries: Outcome<Vec<DirectoryEntry>> =
             listing.entries.into_iter().map(entry).collect();
         Ok(DirectoryPage { entries: entries?, end: listing.end })
+    }
+    fn list(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        cookie: u64,
+        max_entries: usize,
+    ) -> Outcome<Listing> {
+        let _held = self.hold(Wants::new().read(directory));
+        let record = self.directory_record(directory)?;
+        permission::require(&record, caller, READ)?;
+        self.read_directory(directory, |contents| contents.list(cookie, max_entries, PAGE_BYTES))
     }
 }

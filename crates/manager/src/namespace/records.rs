@@ -1,5 +1,6 @@
-//! Files' records, from the drives or from memory.
+//! Files' records, from memory, from the journal, or from the drives.
 //!
+//! The newest is in the journal until it is home, and in memory if that has room for it.
 //! Only the manager changes a record, and only while it holds the file's lock alone. So what is put
 //! into the cache under that lock, shared or not, stays true until the next change. Sizes and times are
 //! not cached, since writers change them at the drive; nor is the access control version, since whoever
@@ -8,11 +9,12 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::Attributes;
+use nasd_types::{Attributes, FsSpecific};
 
 use super::{Namespace, Outcome, failure};
 use crate::file_record::{FileRecord, RecordError};
 use crate::handle::Shown;
+use crate::journal::RecordImage;
 use crate::locks::Wants;
 use crate::lru::Lru;
 use crate::objects::Wait;
@@ -32,17 +34,36 @@ impl Namespace {
         if record.is_directory() { Ok(record) } else { Err(ManagerStatus::NotDirectory) }
     }
 
-    /// A file's record and attributes as they are at the drive. The caller holds its lock.
+    /// A file's record, and its attributes as the drive tells them now, with what is in the journal over
+    /// them. The caller holds its lock.
     pub(super) fn fresh(&self, handle: FileHandle) -> Outcome<(FileRecord, Attributes)> {
         self.require_alive(handle)?;
-        let (record, attributes) = self.read_attributes(handle)?;
+        // It may come home while the drive is asked, before or after that looks.
+        let before = self.journal.record(handle);
+        let mut attributes = self.ask(handle)?;
+        if let Some(newer) = self.journal.record(handle).or(before) {
+            lay_over(newer, &mut attributes);
+        }
+        let record = parse(handle, &attributes.fs_specific)?;
         self.remember(handle, record);
         Ok((record, attributes))
     }
 
+    /// Attributes that the drive told of a file that was changed since, as they are now.
+    pub(super) fn with_changes(
+        &self,
+        handle: FileHandle,
+        mut attributes: Attributes,
+    ) -> Attributes {
+        if let Some(newer) = self.journal.record(handle) {
+            lay_over(newer, &mut attributes);
+        }
+        attributes
+    }
+
     /// Reads the record into the cache, so that it need not be read while more locks are held.
     pub(super) fn preload(&self, handle: FileHandle) -> Outcome<FileRecord> {
-        let _held = self.hold(Wants::new().read(handle))?;
+        let _held = self.hold(Wants::new().read(handle));
         self.record(handle)
     }
 
@@ -51,24 +72,17 @@ impl Namespace {
         let record = match self.known(directory)? {
             Some(known) => known,
             // Not put into the cache: the caller need not hold the lock for that.
-            None => self.read_attributes(directory)?.0,
+            None => parse(directory, &self.ask(directory)?.fs_specific)?,
         };
         record.parent.ok_or(ManagerStatus::NotDirectory)
     }
 
-    fn read_attributes(&self, handle: FileHandle) -> Outcome<(FileRecord, Attributes)> {
-        let attributes = self
-            .objects
-            .getattr(handle, Wait::Patient)
-            .map_err(|error| failure("read the attributes", handle, &error))?;
-        let record = FileRecord::parse(&attributes.fs_specific).map_err(|error| match error {
-            RecordError::NotAFile => ManagerStatus::Stale,
-            RecordError::UnknownVersion(_) | RecordError::Damaged(_) => {
-                tracing::error!(object = %Shown(handle), %error, "bad file record");
-                ManagerStatus::Io
-            }
-        })?;
-        Ok((record, attributes))
+    fn ask(&self, handle: FileHandle) -> Outcome<Attributes> {
+        let attributes = self.objects.getattr(handle, Wait::Patient);
+        let attributes =
+            attributes.map_err(|error| failure("read the attributes", handle, &error))?;
+        self.note_times(handle.drive, &attributes);
+        Ok(attributes)
     }
 
     /// Puts a record into the cache. The caller holds the file's lock, or has just made it.
@@ -83,15 +97,42 @@ impl Namespace {
 
     pub(super) fn known(&self, handle: FileHandle) -> Outcome<Option<FileRecord>> {
         self.require_alive(handle)?;
-        Ok(self.records().get(&handle).copied())
+        if let Some(known) = self.records().get(&handle) {
+            return Ok(Some(*known));
+        }
+        match self.journal.record(handle) {
+            Some(newer) => parse(handle, &newer.record).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn require_alive(&self, handle: FileHandle) -> Outcome<()> {
         self.require_possible(handle)?;
-        if self.is_doomed(handle) { Err(ManagerStatus::Stale) } else { Ok(()) }
+        if self.journal.ledger(|ledger| ledger.doomed.contains(&handle)) {
+            Err(ManagerStatus::Stale)
+        } else {
+            Ok(())
+        }
     }
 
     fn records(&self) -> MutexGuard<'_, Lru<FileHandle, FileRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn lay_over(newer: RecordImage, attributes: &mut Attributes) {
+    let changed = attributes.fs_attribute_modify_time.max(newer.changed);
+    attributes.fs_attribute_modify_time = changed;
+    attributes.fs_data_modify_time = newer.modified.unwrap_or(attributes.fs_data_modify_time);
+    attributes.fs_specific = newer.record;
+}
+
+fn parse(handle: FileHandle, bytes: &FsSpecific) -> Outcome<FileRecord> {
+    FileRecord::parse(bytes).map_err(|error| match error {
+        RecordError::NotAFile => ManagerStatus::Stale,
+        RecordError::UnknownVersion(_) | RecordError::Damaged(_) => {
+            tracing::error!(object = %Shown(handle), %error, "bad file record");
+            ManagerStatus::Io
+        }
+    })
 }

@@ -1,17 +1,14 @@
-//! `rename`: within a directory by one write where one block holds it all, else by the intent log.
+//! `rename`: a name goes, another one comes, and what had that one may go with it.
 
 use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus, RenameFlags};
-use nasd_types::SetAttributes;
 
-use super::commit::{NotCommitted, remove_entry_step, set_entry_step, set_record_step};
+use super::change::Draft;
 use super::contents::Target;
 use super::lookup::require_name;
-use super::{ATTEMPTS, Namespace, Outcome, failure};
+use super::{ATTEMPTS, Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
-use crate::intent::Step;
 use crate::locks::{Mode, Wants};
-use crate::objects::Wait;
 use crate::permission::{self, EXECUTE, WRITE};
 
 /// More directories above each other than any path can name; a circle, that is.
@@ -37,18 +34,10 @@ struct Seen {
     exchange: bool,
 }
 
-/// What came of one attempt.
-enum Attempt {
-    Done,
-    /// Done, but for this object, which nothing names any more.
-    Removed(FileHandle),
-    /// Others have changed what it looked at.
-    Again,
-    NotCommitted(NotCommitted),
-}
-
 /// The records that count, read under the locks.
 struct Records {
+    old: FileRecord,
+    new: FileRecord,
     source: FileRecord,
     victim: Option<FileRecord>,
 }
@@ -70,25 +59,23 @@ impl Namespace {
         require_name(to_name)?;
         let from = Place { directory: from_directory, name: from_name };
         let to = Place { directory: to_directory, name: to_name };
-        for _ in 0..ATTEMPTS {
-            let Some(seen) = self.look_before_rename(caller, from, to, flags)? else {
-                return Ok(());
-            };
-            match self.try_rename(caller, from, to, &seen)? {
-                Attempt::Done => return Ok(()),
-                Attempt::Removed(object) => {
-                    self.reap(object, Wait::Brief);
-                    return Ok(());
-                }
-                Attempt::Again => {}
-                Attempt::NotCommitted(error) => {
-                    if self.after_failed_commit(error)? {
-                        return Ok(());
+        self.once_without(caller, || {
+            for _ in 0..ATTEMPTS {
+                let renamed = match self.look_before_rename(caller, from, to, flags) {
+                    Ok(Some(seen)) => self.try_rename(caller, from, to, &seen),
+                    Ok(None) => return self.answered(Ok(()), &[from.directory, to.directory]),
+                    Err(status) => Err(status),
+                };
+                match renamed {
+                    Ok(Some(sequence)) => return self.wait_for(sequence),
+                    Ok(None) => {}
+                    Err(status) => {
+                        return self.answered(Err(status), &[from.directory, to.directory]);
                     }
                 }
             }
-        }
-        Err(ManagerStatus::Unavailable)
+            Err(ManagerStatus::Unavailable)
+        })
     }
 
     /// Looks at all that takes part, one lock at a time. `None` if nothing is to be done: both
@@ -156,80 +143,29 @@ impl Namespace {
         Ok(above)
     }
 
+    /// `None` if others have changed what it looked at.
     fn try_rename(
         &self,
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
         seen: &Seen,
-    ) -> Outcome<Attempt> {
-        let _held = self.hold(wants(from, to, seen))?;
+    ) -> Outcome<Option<u64>> {
+        let _held = self.hold(wants(from, to, seen));
         let unchanged = self.find(from.directory, from.name)? == Some(seen.source)
             && self.find(to.directory, to.name)? == seen.victim
             && (seen.above.is_empty() || self.above(to.directory)? == seen.above)
             && (seen.above_old.is_empty() || self.above(from.directory)? == seen.above_old);
         if !unchanged {
-            return Ok(Attempt::Again);
+            return Ok(None);
         }
         let records = self.check_rename(caller, from, to, seen)?;
-        if seen.exchange {
-            return Ok(match self.commit(exchange_steps(from, to, seen, &records)) {
-                Ok(()) => Attempt::Done,
-                Err(error) => Attempt::NotCommitted(error),
-            });
-        }
-        let removed = match (seen.victim, records.victim) {
-            (Some(victim), Some(record)) if record.is_directory() || record.links == 1 => {
-                Some(victim.handle)
-            }
-            _ => None,
-        };
-        let in_one_directory = from.directory == to.directory;
-        let loses_one_of_many_names = records.victim.is_some() && removed.is_none();
-        if in_one_directory
-            && !loses_one_of_many_names
-            && self.rename_in_one_block(from.directory, from.name, to.name)?
-        {
-            self.touch(seen.source.handle, &records.source);
-            return Ok(match (removed, records.victim) {
-                (Some(victim), Some(record)) => {
-                    self.doom(victim);
-                    self.doom_attributes(victim, &record);
-                    Attempt::Removed(victim)
-                }
-                _ => Attempt::Done,
-            });
-        }
-        Ok(match self.commit(steps(from, to, seen, &records, removed)) {
-            Ok(()) => Attempt::Done,
-            Err(error) => Attempt::NotCommitted(error),
-        })
-    }
-
-    /// Whether the directory holds both names in one block, so that one write has done it.
-    fn rename_in_one_block(&self, directory: FileHandle, from: &[u8], to: &[u8]) -> Outcome<bool> {
-        let mut possible = true;
-        self.change_directory(directory, Wait::Patient, |contents| {
-            let change = contents.plan_rename(from, to);
-            possible = change.is_some();
-            Ok(change)
-        })
-        .map_err(|error| error.status)?;
-        Ok(possible)
-    }
-
-    /// Moves the change time of a file whose name has changed. That is not worth waiting for, nor failing.
-    fn touch(&self, file: FileHandle, record: &FileRecord) {
-        let record = record.next();
-        let set =
-            SetAttributes { fs_specific: Some(record.to_bytes()), ..SetAttributes::default() };
-        match self.objects.setattr(file, &set, Wait::Brief) {
-            Ok(_) => self.remember(file, record),
-            Err(error) => {
-                self.forget(file);
-                failure("move the change time", file, &error);
-            }
-        }
+        let sequence = self.change(&[from.directory, to.directory], |draft| {
+            draft_rename(draft, from, to, seen, &records)?;
+            draft.answers(caller, None);
+            Ok(())
+        })?;
+        Ok(Some(sequence))
     }
 
     /// Checks the rules; the caller holds all locks.
@@ -271,7 +207,7 @@ impl Namespace {
             // Its `..` changes.
             permission::require(&source, caller, WRITE)?;
         }
-        Ok(Records { source, victim })
+        Ok(Records { old, new, source, victim })
     }
 }
 
@@ -291,47 +227,38 @@ fn wants(from: Place<'_>, to: Place<'_>, seen: &Seen) -> Wants {
     }
 }
 
-fn steps(
+fn draft_rename(
+    draft: &mut Draft<'_>,
     from: Place<'_>,
     to: Place<'_>,
     seen: &Seen,
     records: &Records,
-    removed: Option<FileHandle>,
-) -> Vec<Step> {
+) -> Outcome<()> {
     let source = seen.source;
-    // The old name last: if its directory is away, the file can be used by the new one meanwhile.
-    let mut steps = vec![
-        set_entry_step(to.directory, to.name, source.handle, source.file_type),
-        set_record_step(source.handle, &moved(&records.source, to.directory)),
-        remove_entry_step(from.directory, from.name, source.handle),
-    ];
-    match (removed, seen.victim, records.victim) {
-        (Some(object), _, record) => {
-            steps.push(Step::RemoveObject { object });
-            let attributes = record.and_then(|record| record.attribute_handle(object));
-            steps.extend(attributes.map(|object| Step::RemoveObject { object }));
+    draft.set_name(to.directory, to.name, source.handle, source.file_type)?;
+    match seen.victim {
+        Some(victim) if seen.exchange => {
+            draft.set_name(from.directory, from.name, victim.handle, victim.file_type)?;
         }
-        (None, Some(victim), Some(record)) => {
-            let record = FileRecord { links: record.links - 1, ..record.next() };
-            steps.push(set_record_step(victim.handle, &record));
+        _ => draft.remove_name(from.directory, from.name)?,
+    }
+    draft.touch(from.directory, &records.old);
+    if to.directory != from.directory {
+        draft.touch(to.directory, &records.new);
+    }
+    draft.set_record(source.handle, &moved(&records.source, to.directory));
+    match (seen.victim, records.victim) {
+        (Some(victim), Some(record)) if seen.exchange => {
+            draft.set_record(victim.handle, &moved(&record, from.directory));
         }
-        _ => {}
+        (Some(victim), Some(record)) if !record.is_directory() && record.links > 1 => {
+            let links = record.links - 1;
+            draft.set_record(victim.handle, &FileRecord { links, ..record.next() });
+        }
+        (Some(victim), record) => draft.remove_file(victim.handle, record.as_ref()),
+        (None, _) => {}
     }
-    steps
-}
-
-/// Both names stay, and each names what the other did.
-fn exchange_steps(from: Place<'_>, to: Place<'_>, seen: &Seen, records: &Records) -> Vec<Step> {
-    let source = seen.source;
-    let mut steps = vec![set_entry_step(to.directory, to.name, source.handle, source.file_type)];
-    if let (Some(victim), Some(record)) = (seen.victim, &records.victim) {
-        steps.extend([
-            set_entry_step(from.directory, from.name, victim.handle, victim.file_type),
-            set_record_step(source.handle, &moved(&records.source, to.directory)),
-            set_record_step(victim.handle, &moved(record, from.directory)),
-        ]);
-    }
-    steps
+    Ok(())
 }
 
 /// The record of a file that lies in another directory now: its change time moves, and where `..` leads.

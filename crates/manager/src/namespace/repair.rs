@@ -2,15 +2,11 @@
 //! volume is in use. Whoever asks has compared names with objects (`nasd fsck`), and may have looked a
 //! moment too early: what is not as he takes it to be is left alone.
 
-use nasd_protocol::manager::{FileHandle, ManagerStatus, RepairAction, RepairArguments};
-use nasd_types::SetAttributes;
-
 use super::lookup::require_name;
-use super::{Namespace, Outcome, failure};
-use crate::directory::Entry;
+use super::{Namespace, Outcome};
 use crate::file_record::FileRecord;
 use crate::locks::{Mode, Wants};
-use crate::objects::Wait;
+use nasd_protocol::manager::{FileHandle, ManagerStatus, RepairAction, RepairArguments};
 
 impl Namespace {
     /// Does one repair.
@@ -32,39 +28,48 @@ impl Namespace {
     /// Refuses objects that the manager has a use for without a name.
     fn require_forgotten(&self, file: FileHandle) -> Outcome<()> {
         self.require_possible(file)?;
-        let used = file == self.volume.root || file == self.volume.log || self.is_doomed(file);
-        if used { Err(ManagerStatus::Exists) } else { Ok(()) }
+        let is_kept = self.journal.ledger(|ledger| {
+            let ahead = ledger.ahead.get(&file.drive);
+            let is_ahead = ahead.is_some_and(|ahead| ahead.objects.contains(&file.object));
+            is_ahead || ledger.doomed.contains(&file)
+        });
+        if is_kept || file == self.volume.root || file == self.volume.log {
+            Err(ManagerStatus::Exists)
+        } else {
+            Ok(())
+        }
     }
 
     fn remove_orphan(&self, file: FileHandle) -> Outcome<()> {
-        {
-            let _held = self.hold(Wants::new().write(file))?;
-            self.require_forgotten(file)?;
-            self.doom(file);
-        }
-        // Housekeeping goes on with it where its drive is away.
-        self.reap(file, Wait::Patient);
-        Ok(())
+        let _held = self.hold(Wants::new().write(file));
+        self.require_forgotten(file)?;
+        let record = self.record_if_any(file)?;
+        let sequence = self.change(&[], |draft| {
+            draft.remove_file(file, record.as_ref());
+            Ok(())
+        })?;
+        self.wait_for(sequence)
     }
 
     fn adopt_orphan(&self, file: FileHandle, directory: FileHandle, name: &[u8]) -> Outcome<()> {
         require_name(name)?;
         let wants = Wants::new().write(directory).write(file).position(file, Mode::Exclusive);
-        let _held = self.hold(wants)?;
+        let _held = self.hold(wants);
         self.require_forgotten(file)?;
-        self.directory_record(directory)?;
+        let above = self.directory_record(directory)?;
         if self.find(directory, name)?.is_some() {
             return Err(ManagerStatus::Exists);
         }
         let (record, _) = self.fresh(file)?;
         let parent = record.is_directory().then_some(directory);
-        // First the record: a crash in between leaves an orphan, as it was.
-        self.write_record(file, &FileRecord { links: 1, parent, ..record })?;
-        let entry = Entry { name, handle: file, file_type: record.file_type };
-        self.change_directory(directory, Wait::Patient, |contents| {
-            contents.plan_insert(&entry).map(Some).ok_or(ManagerStatus::NoSpace)
-        })
-        .map_err(|error| error.status)
+        let adopted = FileRecord { links: 1, parent, ..record.next() };
+        let sequence = self.change(&[directory], |draft| {
+            draft.set_name(directory, name, file, record.file_type)?;
+            draft.set_record(file, &adopted);
+            draft.touch(directory, &above);
+            Ok(())
+        })?;
+        self.wait_for(sequence)
     }
 
     fn remove_wrong_name(
@@ -73,8 +78,8 @@ impl Namespace {
         directory: FileHandle,
         name: &[u8],
     ) -> Outcome<()> {
-        let _held = self.hold(Wants::new().write(directory).write(file))?;
-        self.directory_record(directory)?;
+        let _held = self.hold(Wants::new().write(directory).write(file));
+        let above = self.directory_record(directory)?;
         if self.find(directory, name)?.is_none_or(|found| found.handle != file) {
             return Err(ManagerStatus::Exists);
         }
@@ -86,21 +91,26 @@ impl Namespace {
         if !is_wrong {
             return Err(ManagerStatus::Exists);
         }
-        self.remove_entry(directory, name, file, Wait::Patient).map_err(|error| error.status)
+        let sequence = self.change(&[directory], |draft| {
+            draft.remove_name(directory, name)?;
+            draft.touch(directory, &above);
+            Ok(())
+        })?;
+        self.wait_for(sequence)
     }
 
     fn set_links(&self, file: FileHandle, links: u32) -> Outcome<()> {
-        let _held = self.hold(Wants::new().write(file))?;
+        let _held = self.hold(Wants::new().write(file));
         let (record, _) = self.fresh(file)?;
         if record.is_directory() || links == 0 {
             return Err(ManagerStatus::Invalid);
         }
-        self.write_record(file, &FileRecord { links, ..record })
+        self.repair_record(file, &FileRecord { links, ..record.next() })
     }
 
     fn set_parent(&self, file: FileHandle, directory: FileHandle) -> Outcome<()> {
         let wants = Wants::new().write(file).read(directory).position(file, Mode::Exclusive);
-        let _held = self.hold(wants)?;
+        let _held = self.hold(wants);
         self.directory_record(directory)?;
         let (record, _) = self.fresh(file)?;
         if !record.is_directory() {
@@ -116,18 +126,15 @@ impl Namespace {
         if !names_it && file != self.volume.root {
             return Err(ManagerStatus::Exists);
         }
-        self.write_record(file, &FileRecord { parent: Some(directory), ..record })
+        self.repair_record(file, &FileRecord { parent: Some(directory), ..record.next() })
     }
 
-    /// Writes a file's record durably. The caller holds its lock alone.
-    fn write_record(&self, file: FileHandle, record: &FileRecord) -> Outcome<()> {
-        let set =
-            SetAttributes { fs_specific: Some(record.to_bytes()), ..SetAttributes::default() };
-        self.objects.setattr(file, &set, Wait::Patient).map_err(|error| {
-            self.forget(file);
-            failure("repair the record", file, &error)
+    /// Puts a file's record into the journal. The caller holds its lock alone.
+    fn repair_record(&self, file: FileHandle, record: &FileRecord) -> Outcome<()> {
+        let sequence = self.change(&[], |draft| {
+            draft.set_record(file, record);
+            Ok(())
         })?;
-        self.remember(file, *record);
-        Ok(())
+        self.wait_for(sequence)
     }
 }

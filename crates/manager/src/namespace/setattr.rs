@@ -1,13 +1,19 @@
-//! `setattr`: mode, owner, length and times, in one durable operation at the drive.
+//! `setattr`: mode, owner, length and times.
+//!
+//! What is only in the record goes to the journal. What the drive keeps goes there at once, in order
+//! with what clients write: length and modification time of a file's data, and the access control
+//! version that revokes capabilities, which must be in force when the change is answered. The record
+//! goes along in the same operation: all of that happens, or none.
 
-use nasd_protocol::manager::{File, FileHandle, ManagerStatus, SetFileAttributes};
-use nasd_types::SetAttributes;
+use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus, SetFileAttributes};
+use nasd_types::{Attributes, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
 use crate::caller::Caller;
+use crate::file_record::FileRecord;
 use crate::locks::Wants;
 use crate::objects::Wait;
-use crate::permission;
+use crate::permission::{self, Changes};
 
 impl Namespace {
     /// Changes a file's attributes, all that are given or none. Where somebody may lose a
@@ -19,42 +25,94 @@ impl Namespace {
         file: FileHandle,
         changes: &SetFileAttributes,
     ) -> Outcome<File> {
-        let _held = self.hold(Wants::new().write(file))?;
+        self.once_with_file(caller, || {
+            let (answer, sequence) = match self.try_setattr(caller, file, changes) {
+                Ok(done) => done,
+                Err(status) => return self.answered(Err(status), &[file]),
+            };
+            self.wait_for(sequence)?;
+            Ok(answer)
+        })
+    }
+
+    fn try_setattr(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        changes: &SetFileAttributes,
+    ) -> Outcome<(File, u64)> {
+        let _held = self.hold(Wants::new().write(file));
         let record = self.record(file)?;
-        let now = self.objects.drive_time(file.drive);
+        let now = self.objects.file_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
-        let new = planned.record;
-        let names_record = names_more_than_size(changes) || new != record.next();
+        let (_, mut attributes) = self.fresh(file)?;
+        let is_touched = planned.record != record.next() || names_more_than_size(changes);
+        let new = if is_touched { planned.record } else { record };
+        // Of what only the manager writes it is the journal's, as the contents are.
+        let modified = planned.modify_time.filter(|_| record.file_type != FileType::Regular);
+        let has_changed = self.change_at_drive(file, &planned, &new, &mut attributes)?;
+        let is_lagging = self.journal.record(file).is_some();
+        let sequence = if is_touched || (has_changed && is_lagging) {
+            self.change(&[], |draft| {
+                draft.set_record_and_time(file, &new, modified);
+                draft.answers(caller, Some(file));
+                Ok(())
+            })?
+        } else {
+            self.journal.changed_at(file)
+        };
+        let attributes = self.with_changes(file, attributes);
+        Ok((self.file(caller, file, &new, &attributes)?, sequence))
+    }
+
+    /// Sets what the drive keeps, at once; whether there was any of that.
+    fn change_at_drive(
+        &self,
+        file: FileHandle,
+        planned: &Changes,
+        new: &FileRecord,
+        attributes: &mut Attributes,
+    ) -> Outcome<bool> {
+        let version = match planned.narrows {
+            true => Some(next_version(attributes)?),
+            false => None,
+        };
+        let modify_time = planned.modify_time.filter(|_| new.file_type == FileType::Regular);
+        if version.is_none() && planned.size.is_none() && modify_time.is_none() {
+            return Ok(false);
+        }
+        // Nothing is lost by a power cut that makes a file longer, or as long as it was.
+        let cuts = planned.size.is_some_and(|size| size < attributes.logical_size);
+        let durable = version.is_some() || cuts || modify_time.is_some();
         let set = SetAttributes {
-            access_control_version: planned.narrows.then(|| self.next_version(file)).transpose()?,
+            access_control_version: version,
             logical_size: planned.size,
-            fs_data_modify_time: planned.modify_time,
-            fs_specific: names_record.then(|| new.to_bytes()),
+            fs_data_modify_time: modify_time,
+            fs_specific: Some(new.to_bytes()),
             ..SetAttributes::default()
         };
-        if set == SetAttributes::default() {
-            let (record, attributes) = self.fresh(file)?;
-            return self.file(caller, file, &record, &attributes);
-        }
-        let attributes = self.objects.setattr(file, &set, Wait::Patient).map_err(|error| {
-            self.forget(file);
-            failure("change the attributes", file, &error)
-        })?;
-        let new = if names_record { new } else { record };
-        self.remember(file, new);
-        self.file(caller, file, &new, &attributes)
+        *attributes =
+            self.objects.setattr(file, &set, durable, Wait::Patient).map_err(|error| {
+                self.forget(file);
+                failure("change the attributes", file, &error)
+            })?;
+        self.note_times(file.drive, attributes);
+        Ok(true)
     }
-}
 
-impl Namespace {
     /// The access control version that revokes all capabilities of the file there are. As others with a
     /// key of the drive may have raised it, what is remembered would not do: the next after that may be
     /// the present one, which revokes nothing. The caller holds the file's lock.
     pub(super) fn next_version(&self, file: FileHandle) -> Outcome<u64> {
         let (_, attributes) = self.fresh(file)?;
-        // That would take as many changes as nobody can make: somebody has set it so.
-        attributes.access_control_version.checked_add(1).ok_or(ManagerStatus::Io)
+        next_version(&attributes)
     }
+}
+
+/// There is none after the last. That would take as many changes as nobody can make: somebody has set it
+/// so.
+fn next_version(attributes: &Attributes) -> Outcome<u64> {
+    attributes.access_control_version.checked_add(1).ok_or(ManagerStatus::Io)
 }
 
 /// Whether the change time must move, even if the new attributes are the old ones.

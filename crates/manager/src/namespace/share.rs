@@ -20,7 +20,7 @@ impl Namespace {
     /// A capability for what the caller asks for, within what he may do. It lives as long as he
     /// asks, but no longer than working keys do.
     pub fn mint(&self, caller: &Caller, asked: &MintArguments) -> Outcome<IssuedCapability> {
-        let _held = self.hold(Wants::new().read(asked.file))?;
+        let _held = self.hold(Wants::new().read(asked.file));
         let (record, attributes) = self.fresh(asked.file)?;
         require_shareable(&record, caller, asked)?;
         let drive = self.drive_state(asked.file.drive);
@@ -36,14 +36,14 @@ impl Namespace {
     /// Makes every capability of a file useless, by the next access control version, durably. Whoever
     /// may use the file gets a new one from the manager.
     pub fn revoke(&self, caller: &Caller, file: FileHandle) -> Outcome<()> {
-        let _held = self.hold(Wants::new().write(file))?;
+        let _held = self.hold(Wants::new().write(file));
         if !permission::is_owner(&self.record(file)?, caller) {
             return Err(ManagerStatus::Permission);
         }
         let version = self.next_version(file)?;
         let set =
             SetAttributes { access_control_version: Some(version), ..SetAttributes::default() };
-        self.objects.setattr(file, &set, Wait::Patient).map_err(|error| {
+        self.objects.setattr(file, &set, true, Wait::Patient).map_err(|error| {
             self.forget(file);
             failure("revoke the capabilities", file, &error)
         })?;

@@ -3,21 +3,21 @@
 use std::sync::PoisonError;
 
 use nasd_protocol::drive::PartitionControl;
-use nasd_protocol::manager::SpaceInformation;
+use nasd_protocol::manager::{FileHandle, ManagerStatus, SpaceInformation};
 use nasd_types::DriveId;
+use nasd_types::limits::BLOCK_BYTES;
 
 use super::{Namespace, Outcome};
 
-impl Namespace {
-    /// Bytes of file contents that have passed a manager: none, ever. The program has no procedure
-    /// that carries any, and of objects' data the manager reads and writes directories, the
-    /// volume record and the intent log alone; it writes targets of symbolic links, which come
-    /// with the call that makes the link. A test watches every call to the drives for it.
-    pub const FILE_DATA_BYTES: u64 = 0;
+/// A drive with less room gets no new names.
+const ROOM_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
+impl Namespace {
     /// The sums over all drives, asked at the same time. A drive that is away counts as it last
-    /// told.
+    /// told. What is to be removed is removed before: whoever is told that a drive is full asks here.
     pub fn space(&self) -> Outcome<SpaceInformation> {
+        // What can't be removed now is reported by housekeeping.
+        let _ = self.remove_doomed();
         let controls: Vec<Option<PartitionControl>> = std::thread::scope(|scope| {
             let ask = |drive: DriveId| scope.spawn(move || self.partition_control(drive));
             let asked: Vec<_> = self.objects.drives().into_iter().map(ask).collect();
@@ -30,6 +30,11 @@ impl Namespace {
             space.free_bytes = space.free_bytes.saturating_add(control.free_bytes);
             space.files = space.files.saturating_add(control.summary.objects);
         }
+        let no_files = self.journal.ledger(|ledger| {
+            let ahead: usize = ledger.ahead.values().map(|ahead| ahead.objects.len()).sum();
+            ahead + ledger.doomed.len()
+        });
+        space.files = space.files.saturating_sub(no_files as u64);
         Ok(space)
     }
 
@@ -48,5 +53,17 @@ impl Namespace {
             }
         }
         known.get(&drive).copied()
+    }
+
+    /// Requires that a directory's drive has room for another block of it when it comes home, as far as
+    /// that drive has told.
+    pub(super) fn require_room(&self, directory: FileHandle) -> Outcome<()> {
+        let known = self.controls.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = known.get(&directory.drive).map(|control| control.free_bytes);
+        if free.is_none_or(|free| free >= ROOM_BYTES) {
+            Ok(())
+        } else {
+            Err(ManagerStatus::NoSpace)
+        }
     }
 }

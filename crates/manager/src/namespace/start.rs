@@ -1,18 +1,19 @@
 //! Start: find the volume or make it, and finish what an earlier manager has begun.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::manager::{FileHandle, FileType};
 use nasd_types::limits::MAX_NAME_BYTES;
 use nasd_types::{CellId, DriveId, ObjectId, SetAttributes};
 use thiserror::Error;
 
-use super::commit::IntentLog;
+use super::ahead::Pool;
+use super::once::Running;
 use super::{Namespace, NamespaceOptions, RootOptions};
 use crate::directory::DirectoryCache;
 use crate::file_record::{FileRecord, MODE_BITS};
-use crate::intent::{self, IntentError, SLOT_BYTES, SLOTS};
+use crate::journal::{Journal, MIN_AREA_BYTES, OpenError, empty_journal};
 use crate::locks::LockTable;
 use crate::lru::Lru;
 use crate::mint::Mint;
@@ -63,20 +64,22 @@ pub enum StartError {
         /// The configured one.
         expected: CellId,
     },
-    /// The intent log can't be understood; changes may be half done.
-    #[error("slot {slot} of the intent log: {source}")]
-    Log {
-        /// Which slot.
-        slot: usize,
+    /// The journal can't be read: changes may be half done.
+    #[error("the journal of the volume, on drive {drive}: {source}")]
+    Journal {
+        /// The volume's home.
+        drive: DriveId,
         /// What is wrong.
-        source: IntentError,
+        source: OpenError,
     },
+    /// Areas of a journal that could not hold a change.
+    #[error("an area of a journal has {MIN_AREA_BYTES} bytes at least, not {0}")]
+    AreaTooSmall(usize),
 }
 
 impl Namespace {
-    /// Opens the volume, or makes it where there is none yet, and finishes changes that an earlier
-    /// manager has left. A change that needs a drive that is away stays pending; what it would
-    /// touch is unavailable until then.
+    /// Opens the volume, or makes it where there is none yet, and brings home what an earlier manager has
+    /// left in the journal. What drives that are away should get stays there.
     ///
     /// # Errors
     /// `StartError`; nothing was changed but what the name says.
@@ -87,43 +90,35 @@ impl Namespace {
         if options.volume.is_empty() || options.volume.len() > MAX_NAME_BYTES {
             return Err(StartError::BadName);
         }
+        if options.journal_area_bytes < MIN_AREA_BYTES {
+            return Err(StartError::AreaTooSmall(options.journal_area_bytes));
+        }
         let volume = match read_volume(&*objects, &options)? {
             Some(volume) => volume,
             None => make_volume(&*objects, &options)?,
         };
         check_volume(&volume, &options)?;
+        let journal = Journal::open(Arc::clone(&objects), volume.log, volume.journal_area_bytes)
+            .map_err(|source| StartError::Journal { drive: volume.log.drive, source })?;
         let namespace = Namespace {
             locks: LockTable::default(),
             records: Mutex::new(Lru::new(options.record_cache_entries)),
             directories: DirectoryCache::new(options.directory_cache_bytes),
             placement: Placement::new(&objects.drives()),
             controls: Mutex::new(HashMap::new()),
-            log: IntentLog::new(),
-            doomed: Mutex::new(HashSet::new()),
+            journal,
+            gate: RwLock::new(()),
+            going_home: Mutex::new(()),
+            pool: Pool::default(),
+            running: Running::default(),
             mint: Mint::new(options.keys, &options.mint),
             objects,
             volume,
         };
-        namespace.read_log()?;
+        namespace.prefer_newer_records();
+        namespace.disown_ahead();
         namespace.keep_house();
         Ok(namespace)
-    }
-
-    fn read_log(&self) -> Result<(), StartError> {
-        let log = self.volume.log;
-        let failed = |source| StartError::Drive { what: "read the log", drive: log.drive, source };
-        // What was written but never answered must not vanish once it was acted upon.
-        self.objects.flush(log, Wait::Patient).map_err(failed)?;
-        let length = (SLOTS * SLOT_BYTES) as u64;
-        let data = self.objects.read(log, 0, length, Wait::Patient).map_err(failed)?;
-        for (slot, bytes) in data.chunks(SLOT_BYTES).enumerate() {
-            let steps = intent::decode(bytes).map_err(|source| StartError::Log { slot, source })?;
-            if !steps.is_empty() {
-                tracing::info!(slot, steps = steps.len(), "finishing a change left in the log");
-                self.log.adopt(slot, steps);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -134,7 +129,7 @@ fn read_volume(
     let drive = options.home;
     let first = first_object(objects, drive)?;
     let failed = |source| StartError::Drive { what: "read the volume record", drive, source };
-    objects.flush(first, Wait::Patient).map_err(failed)?;
+    objects.flush(drive, &[first.object], Wait::Patient).map_err(failed)?;
     let length = VOLUME_RECORD_BYTES as u64;
     let data = objects.read(first, 0, length, Wait::Patient).map_err(failed)?;
     if data.is_empty() {
@@ -144,7 +139,7 @@ fn read_volume(
     volume.map(Some).map_err(|source| StartError::Volume { drive, source })
 }
 
-/// Makes the log, the root, and at last the record that names them.
+/// Makes the journal, the root, and at last the record that names them.
 fn make_volume(
     objects: &dyn ObjectStore,
     options: &NamespaceOptions,
@@ -152,14 +147,20 @@ fn make_volume(
     let drive = options.home;
     tracing::info!(%drive, "making the volume");
     let failed = |source| StartError::Drive { what: "make the volume", drive, source };
-    let empty = SetAttributes::default();
-    let log = objects.create(drive, &empty, false, Wait::Patient).map_err(failed)?.handle;
-    let clear: Vec<u8> = (0..SLOTS).flat_map(|_| *intent::encode(&[])).collect();
-    objects.write(log, 0, &clear, Wait::Patient).map_err(failed)?;
+    let area = options.journal_area_bytes;
+    let initial = SetAttributes::default();
+    let log = objects.create(drive, &initial, false, Wait::Patient).map_err(failed)?.handle;
+    objects.write(log, 0, &empty_journal(), true, Wait::Patient).map_err(failed)?;
     let root = make_root(objects, drive, &options.root).map_err(failed)?;
-    let volume = VolumeRecord { cell: options.cell, name: options.volume.clone(), root, log };
+    let volume = VolumeRecord {
+        cell: options.cell,
+        name: options.volume.clone(),
+        root,
+        log,
+        journal_area_bytes: area,
+    };
     let first = first_object(objects, drive)?;
-    objects.write(first, 0, &volume.to_bytes(), Wait::Patient).map_err(failed)?;
+    objects.write(first, 0, &volume.to_bytes(), true, Wait::Patient).map_err(failed)?;
     Ok(volume)
 }
 
@@ -177,7 +178,7 @@ fn make_root(
         ..FileRecord::new(FileType::Directory, options.mode & MODE_BITS, owner)
     };
     let changes = SetAttributes { fs_specific: Some(record.to_bytes()), ..empty };
-    objects.setattr(root, &changes, Wait::Patient).map(|_| root)
+    objects.setattr(root, &changes, true, Wait::Patient).map(|_| root)
 }
 
 fn first_object(objects: &dyn ObjectStore, drive: DriveId) -> Result<FileHandle, StartError> {

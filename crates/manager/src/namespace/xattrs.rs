@@ -1,8 +1,8 @@
 //! Extended attributes and access control lists: read, set, listed and removed.
 //!
 //! What does not fit into the record goes into an attribute object (`crate::xattr`): a new one for every
-//! change, made durable before the record names it, and the one before is removed after that. So a manager that
-//! dies in between leaves an object without a name at worst.
+//! change, one of those that were made ahead, written durably before the record names it; the one before is
+//! removed by the same change.
 
 use nasd_protocol::limits::MAX_XATTR_VALUE_BYTES;
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
@@ -13,6 +13,7 @@ use crate::acl::Acl;
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
 use crate::handle::Shown;
+use crate::journal::Step;
 use crate::locks::Wants;
 use crate::objects::Wait;
 use crate::permission::SET_GID;
@@ -29,7 +30,7 @@ impl Namespace {
     /// The value of an extended attribute.
     pub fn getxattr(&self, caller: &Caller, file: FileHandle, name: &[u8]) -> Outcome<Vec<u8>> {
         let class = xattr::class_of(name)?;
-        let _held = self.hold(Wants::new().read(file))?;
+        let _held = self.hold(Wants::new().read(file));
         let record = self.record(file)?;
         xattr::require_readable(class, &record, caller)?;
         let value = match class {
@@ -42,7 +43,7 @@ impl Namespace {
 
     /// The names of the extended attributes that the caller may know of, each with a zero byte behind it.
     pub fn listxattr(&self, caller: &Caller, file: FileHandle) -> Outcome<Vec<u8>> {
-        let _held = self.hold(Wants::new().read(file))?;
+        let _held = self.hold(Wants::new().read(file));
         let record = self.record(file)?;
         let (access, default, _) = record.inline.has();
         let lists = [(access, ACCESS_ACL), (default, DEFAULT_ACL)];
@@ -113,7 +114,22 @@ impl Namespace {
         class: Class,
         change: impl FnOnce(&mut FileRecord, &mut Extended) -> Outcome<()>,
     ) -> Outcome<File> {
-        let _held = self.hold(Wants::new().write(file))?;
+        self.once_with_file(caller, || {
+            match self.try_change_extended(caller, file, class, change) {
+                Ok((answer, sequence)) => self.wait_for(sequence).map(|()| answer),
+                Err(status) => self.answered(Err(status), &[file]),
+            }
+        })
+    }
+
+    fn try_change_extended(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        class: Class,
+        change: impl FnOnce(&mut FileRecord, &mut Extended) -> Outcome<()>,
+    ) -> Outcome<(File, u64)> {
+        let _held = self.hold(Wants::new().write(file));
         let before = self.record(file)?;
         xattr::require_settable(class, &before, caller)?;
         let mut extended = Extended {
@@ -135,42 +151,51 @@ impl Namespace {
         };
         // Who may do less by it, or by the next change of the mode, must ask again.
         let narrows = class == Class::AccessAcl;
-        self.set_extended(caller, file, (&before, &record), narrows)
+        let done = self.set_extended(caller, file, (&before, &record), narrows);
+        if done.is_err() && record.attribute_object != before.attribute_object {
+            // It was made for nothing.
+            if let Some(object) = record.attribute_handle(file) {
+                self.journal.enqueue(&[Step::Remove { object }]);
+            }
+        }
+        done
     }
 
+    /// Puts the new record, and with it the objects that come and go, into the journal. Answers the
+    /// number to wait for.
     fn set_extended(
         &self,
         caller: &Caller,
         file: FileHandle,
         (before, record): (&FileRecord, &FileRecord),
         narrows: bool,
-    ) -> Outcome<File> {
-        let version = match narrows.then(|| self.next_version(file)).transpose() {
-            Ok(version) => version,
-            Err(status) => {
-                self.doom_other_attributes(file, record, before);
-                return Err(status);
-            }
-        };
-        let set = SetAttributes {
-            access_control_version: version,
-            fs_specific: Some(record.to_bytes()),
-            ..SetAttributes::default()
-        };
-        match self.objects.setattr(file, &set, Wait::Patient) {
-            Ok(attributes) => {
-                self.remember(file, *record);
-                self.doom_other_attributes(file, before, record);
-                self.file(caller, file, record, &attributes)
-            }
-            Err(error) => {
+    ) -> Outcome<(File, u64)> {
+        let (_, mut attributes) = self.fresh(file)?;
+        if narrows {
+            let set = SetAttributes {
+                access_control_version: Some(self.next_version(file)?),
+                fs_specific: Some(record.to_bytes()),
+                ..SetAttributes::default()
+            };
+            let done = self.objects.setattr(file, &set, true, Wait::Patient);
+            attributes = done.map_err(|error| {
                 self.forget(file);
-                if error.is_certain() {
-                    self.doom_other_attributes(file, record, before);
-                }
-                Err(failure("set the extended attributes", file, &error))
-            }
+                failure("set the extended attributes", file, &error)
+            })?;
+            self.note_times(file.drive, &attributes);
         }
+        let has_other_object = record.attribute_object != before.attribute_object;
+        let object_of =
+            |record: &FileRecord| record.attribute_handle(file).filter(|_| has_other_object);
+        let sequence = self.change(&[], |draft| {
+            object_of(record).into_iter().for_each(|object| draft.take_object(object));
+            draft.set_record(file, record);
+            object_of(before).into_iter().for_each(|object| draft.remove_object(object));
+            draft.answers(caller, Some(file));
+            Ok(())
+        })?;
+        let attributes = self.with_changes(file, attributes);
+        Ok((self.file(caller, file, record, &attributes)?, sequence))
     }
 
     /// The extended attributes of a file, but for the lists. The caller holds its lock.
@@ -191,34 +216,14 @@ impl Namespace {
         })
     }
 
-    /// Makes an object of these bytes beside the file, durably.
+    /// An object of these bytes on the drive of the file, durably: one that was made ahead.
     fn make_attribute_object(&self, file: FileHandle, bytes: &[u8]) -> Outcome<FileHandle> {
-        let failed = |error| failure("make an object for attributes", file, &error);
-        let initial =
-            SetAttributes { nearby_object: Some(file.object), ..SetAttributes::default() };
-        let made = self.objects.create(file.drive, &initial, false, Wait::Patient);
-        let object = made.map_err(failed)?.handle;
-        self.objects.write(object, 0, bytes, Wait::Patient).map_err(|error| {
-            self.doom(object);
-            failed(error)
+        let object = self.take_ahead_on(file.drive, Wait::Patient)?.handle;
+        self.objects.write(object, 0, bytes, true, Wait::Patient).map_err(|error| {
+            self.journal.enqueue(&[Step::Remove { object }]);
+            failure("write the extended attributes", file, &error)
         })?;
         Ok(object)
-    }
-
-    /// Takes note that nothing names the attribute object of one record any more, now that the file has another
-    /// record.
-    fn doom_other_attributes(&self, file: FileHandle, old: &FileRecord, new: &FileRecord) {
-        if old.attribute_object != new.attribute_object {
-            self.doom_attributes(file, old);
-        }
-    }
-
-    /// The same of a file that has gone. What can't be removed at once is left to housekeeping.
-    pub(super) fn doom_attributes(&self, file: FileHandle, record: &FileRecord) {
-        if let Some(object) = record.attribute_handle(file) {
-            self.doom(object);
-            self.reap(object, Wait::Brief);
-        }
     }
 }
 

@@ -34,11 +34,6 @@ impl Contents {
         self.blocks.len() as u64
     }
 
-    /// Blocks more that a length would take.
-    pub(super) fn blocks_beyond(&self, length: usize) -> u64 {
-        length.div_ceil(BLOCK_BYTES).saturating_sub(self.blocks.len()) as u64
-    }
-
     pub(super) fn resize(&mut self, length: usize) {
         self.blocks.resize_with(length.div_ceil(BLOCK_BYTES), || Arc::new([0; BLOCK_BYTES]));
         if length < self.length

@@ -1,13 +1,15 @@
 //! Objects in memory: drives for tests and simulations.
 //!
-//! What was not made durable is lost by [`MemoryDrives::power_cut`]. A drive can be made to be
-//! away, to be full, and its clock stands still until told to go on: nothing here is random.
+//! What was not made durable is lost by [`MemoryDrives::power_cut`], all of it or every second operation
+//! by the number that a test gives, and by [`MemoryDrives::restart`] of one drive. A drive can be made
+//! to be away, to be full, and its clock stands still until told to go on: nothing here is random.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_protocol::drive::{
-    DriveControl, Medium, PartitionControl, PartitionState, PartitionSummary,
+    BatchDone, BatchOperation, DriveControl, Medium, PartitionControl, PartitionState,
+    PartitionSummary,
 };
 use nasd_protocol::manager::FileHandle;
 use nasd_types::limits::BLOCK_BYTES;
@@ -17,7 +19,7 @@ use nasd_types::{
 };
 
 use super::contents::Contents;
-use super::{NewObject, ObjectError, ObjectStore, Wait};
+use super::{NewObject, ObjectError, ObjectStore, Outcomes, Wait};
 
 /// The one partition of each drive.
 pub const PARTITION: PartitionId = PartitionId(1);
@@ -32,12 +34,24 @@ struct Object {
 struct Drive {
     objects: BTreeMap<ObjectId, Object>,
     durable: BTreeMap<ObjectId, Object>,
+    /// What was done since, in order, to objects that were not made durable.
+    unflushed: Vec<(ObjectId, Undone)>,
+    instance: u64,
     next: u64,
     away: bool,
     volatile: bool,
     capacity_bytes: u64,
     /// Of all objects: one for each, and those of its data.
     used_blocks: u64,
+}
+
+/// An operation that a power cut may undo.
+#[derive(Clone, Debug)]
+enum Undone {
+    Create(Box<Object>),
+    Write(usize, Vec<u8>, Timestamp),
+    Set(Box<SetAttributes>, Timestamp),
+    Remove,
 }
 
 /// Several drives in memory.
@@ -71,6 +85,8 @@ impl MemoryDrives {
                 Drive {
                     durable: objects.clone(),
                     objects,
+                    unflushed: Vec::new(),
+                    instance: 1,
                     next: ObjectId::FIRST_DYNAMIC.0,
                     away: false,
                     volatile: false,
@@ -94,9 +110,20 @@ impl MemoryDrives {
 
     /// All drives lose what was not made durable, and start anew.
     pub fn power_cut(&self) {
-        for drive in self.state().drives.values_mut() {
-            drive.objects = drive.durable.clone();
-            drive.used_blocks = drive.objects.values().map(Object::used_blocks).sum();
+        self.state().drives.values_mut().for_each(|drive| drive.restart(|| false));
+    }
+
+    /// All drives start anew, and lose some of what was not made durable: which, the seed says.
+    pub fn power_cut_of_some(&self, seed: u64) {
+        let mut luck = Luck(seed);
+        self.state().drives.values_mut().for_each(|drive| drive.restart(|| luck.next()));
+    }
+
+    /// One drive starts anew, and loses some of what was not made durable: which, the seed says.
+    pub fn restart(&self, drive: DriveId, seed: u64) {
+        let mut luck = Luck(seed);
+        if let Some(drive) = self.state().drives.get_mut(&drive) {
+            drive.restart(|| luck.next());
         }
     }
 
@@ -138,6 +165,7 @@ impl MemoryDrives {
             object.data = Contents::from_bytes(&data);
             object.attributes.logical_size = data.len() as u64;
         });
+        drive.make_durable(handle.object);
     }
 
     /// Every object that a file manager has made or could have written.
@@ -186,6 +214,42 @@ impl Drive {
             Some(object) => self.durable.insert(id, object.clone()),
             None => self.durable.remove(&id),
         };
+        self.unflushed.retain(|(other, _)| *other != id);
+    }
+
+    /// Takes note of what was done, durably or not.
+    fn done(&mut self, id: ObjectId, what: Undone, durable: bool) {
+        match durable {
+            true if !self.volatile => self.make_durable(id),
+            _ => self.unflushed.push((id, what)),
+        }
+    }
+
+    /// Goes back to what was durable, and does again what `survives`.
+    fn restart(&mut self, mut survives: impl FnMut() -> bool) {
+        self.instance += 1;
+        self.objects = self.durable.clone();
+        for (id, what) in std::mem::take(&mut self.unflushed) {
+            if !survives() {
+                continue;
+            }
+            match what {
+                Undone::Create(object) => {
+                    self.objects.insert(id, *object);
+                }
+                Undone::Remove => {
+                    self.objects.remove(&id);
+                }
+                Undone::Write(offset, data, now) => {
+                    let _ = self.change(id, |object| object.write(offset, &data, now));
+                }
+                Undone::Set(changes, now) => {
+                    let _ = self.change(id, |object| object.change(&changes, now));
+                }
+            }
+        }
+        self.durable = self.objects.clone();
+        self.used_blocks = self.objects.values().map(Object::used_blocks).sum();
     }
 
     /// Changes an object, and keeps account of its blocks.
@@ -224,18 +288,17 @@ impl ObjectStore for MemoryDrives {
         _wait: Wait,
     ) -> Result<NewObject, ObjectError> {
         self.on_drive(drive, |state, now| {
-            state.require_blocks(1)?;
-            state.used_blocks += 1;
+            state.require_blocks(1 + initial.blocks_allocated.unwrap_or(0))?;
             let id = ObjectId(state.next);
             state.next += 1;
             let mut object =
                 Object { attributes: fresh_attributes(now), data: Contents::default() };
             object.change(initial, now);
+            state.used_blocks += object.used_blocks();
+            let undone = Undone::Create(Box::new(object.clone()));
             let attributes = object.attributes.clone();
             state.objects.insert(id, object);
-            if durable {
-                state.make_durable(id);
-            }
+            state.done(id, undone, durable);
             Ok(NewObject { handle: handle(drive, id), attributes })
         })
     }
@@ -244,9 +307,7 @@ impl ObjectStore for MemoryDrives {
         self.on_drive(object.drive, |state, _now| {
             let removed = state.objects.remove(&object.object).ok_or(ObjectError::NoSuchObject)?;
             state.used_blocks -= removed.used_blocks();
-            if durable {
-                state.make_durable(object.object);
-            }
+            state.done(object.object, Undone::Remove, durable);
             Ok(())
         })
     }
@@ -261,6 +322,7 @@ impl ObjectStore for MemoryDrives {
         &self,
         object: FileHandle,
         changes: &SetAttributes,
+        durable: bool,
         _wait: Wait,
     ) -> Result<Attributes, ObjectError> {
         self.on_drive(object.drive, |state, now| {
@@ -269,7 +331,7 @@ impl ObjectStore for MemoryDrives {
                 return Err(ObjectError::Refused("the access control version only rises".into()));
             }
             state.change(object.object, |found| found.change(changes, now))?;
-            state.make_durable(object.object);
+            state.done(object.object, Undone::Set(Box::new(changes.clone()), now), durable);
             Ok(state.object(object.object)?.attributes.clone())
         })
     }
@@ -293,25 +355,63 @@ impl ObjectStore for MemoryDrives {
         object: FileHandle,
         offset: u64,
         data: &[u8],
+        durable: bool,
         _wait: Wait,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<u64, ObjectError> {
         self.on_drive(object.drive, |state, now| {
-            let end = offset as usize + data.len();
-            state.require_blocks(state.object(object.object)?.data.blocks_beyond(end))?;
-            state.change(object.object, |found| {
-                found.data.write(offset as usize, data);
-                found.touch_data(now);
-            })?;
-            state.make_durable(object.object);
-            Ok(())
+            let (id, offset) = (object.object, offset as usize);
+            state.require_blocks(state.object(id)?.blocks_beyond(offset + data.len()))?;
+            state.change(id, |found| found.write(offset, data, now))?;
+            state.done(id, Undone::Write(offset, data.to_vec(), now), durable);
+            Ok(state.instance)
         })
     }
 
-    fn flush(&self, object: FileHandle, _wait: Wait) -> Result<(), ObjectError> {
-        self.on_drive(object.drive, |state, _now| {
-            state.object(object.object)?;
-            state.make_durable(object.object);
-            Ok(())
+    fn flush(&self, drive: DriveId, objects: &[ObjectId], _wait: Wait) -> Result<u64, ObjectError> {
+        self.on_drive(drive, |state, _now| {
+            for object in objects {
+                state.object(*object)?;
+            }
+            objects.iter().for_each(|object| state.make_durable(*object));
+            Ok(state.instance)
+        })
+    }
+
+    fn batch(
+        &self,
+        drive: DriveId,
+        operations: &[BatchOperation],
+        durable: bool,
+        wait: Wait,
+    ) -> Result<Outcomes, ObjectError> {
+        self.on_drive(drive, |_state, _now| Ok(()))?;
+        let done = |object, attributes| BatchDone { object, attributes };
+        let one = |operation: &BatchOperation| match operation {
+            BatchOperation::Create(initial) => {
+                let new = self.create(drive, initial, durable, wait)?;
+                Ok(done(new.handle.object, Some(new.attributes)))
+            }
+            BatchOperation::Remove(object) => {
+                self.remove(handle(drive, *object), durable, wait).map(|()| done(*object, None))
+            }
+            BatchOperation::Setattr(object, changes) => self
+                .setattr(handle(drive, *object), changes, durable, wait)
+                .map(|_| done(*object, None)),
+            BatchOperation::Getattr(object) => self
+                .getattr(handle(drive, *object), wait)
+                .map(|attributes| done(*object, Some(attributes))),
+        };
+        Ok(operations.iter().map(one).collect())
+    }
+
+    fn objects_from(
+        &self,
+        drive: DriveId,
+        from: ObjectId,
+        _wait: Wait,
+    ) -> Result<Vec<ObjectId>, ObjectError> {
+        self.on_drive(drive, |state, _now| {
+            Ok(state.objects.range(from..).map(|(id, _)| *id).collect())
         })
     }
 
@@ -372,9 +472,15 @@ impl Drive {
 }
 
 impl Object {
-    /// One for itself, and those of its data.
+    /// One for itself, and those of its data, or that are reserved for them.
     fn used_blocks(&self) -> u64 {
-        1 + self.data.blocks()
+        1 + self.data.blocks().max(self.attributes.blocks_allocated)
+    }
+
+    /// Blocks that it takes more when its data reach there.
+    fn blocks_beyond(&self, end: usize) -> u64 {
+        let wanted = end.div_ceil(BLOCK_BYTES) as u64;
+        wanted.saturating_sub(self.used_blocks() - 1)
     }
 
     fn change(&mut self, changes: &SetAttributes, now: Timestamp) {
@@ -387,6 +493,9 @@ impl Object {
         attributes.fs_attribute_modify_time = now;
         if let Some(version) = changes.access_control_version {
             attributes.access_control_version = version;
+        }
+        if let Some(blocks) = changes.blocks_allocated {
+            attributes.blocks_allocated = blocks;
         }
         if let Some(near) = changes.nearby_object {
             attributes.nearby_object = near;
@@ -402,11 +511,26 @@ impl Object {
         }
     }
 
+    fn write(&mut self, offset: usize, data: &[u8], now: Timestamp) {
+        self.data.write(offset, data);
+        self.touch_data(now);
+    }
+
     fn touch_data(&mut self, now: Timestamp) {
         self.attributes.logical_size = self.data.len() as u64;
         self.attributes.blocks_used = self.used_blocks();
         self.attributes.data_modify_time = now;
         self.attributes.fs_data_modify_time = now;
+    }
+}
+
+/// Yes or no, as a seed says.
+struct Luck(u64);
+
+impl Luck {
+    fn next(&mut self) -> bool {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 40 & 1 == 1
     }
 }
 

@@ -6,9 +6,11 @@ mod contents;
 pub mod memory;
 pub mod remote;
 
-use nasd_protocol::drive::{DriveControl, PartitionControl};
+use nasd_protocol::drive::{BatchDone, BatchOperation, DriveControl, PartitionControl};
 use nasd_protocol::manager::FileHandle;
-use nasd_types::{Attributes, DriveId, PartitionId, Protection, SetAttributes, Timestamp};
+use nasd_types::{
+    Attributes, DriveId, ObjectId, PartitionId, Protection, SetAttributes, Timestamp,
+};
 use thiserror::Error;
 
 /// Why an operation on an object failed, by what the manager can do about it.
@@ -76,6 +78,9 @@ pub struct NewObject {
     pub attributes: Attributes,
 }
 
+/// How the operations of a batch ended, one for each, in their order.
+pub type Outcomes = Vec<Result<BatchDone, ObjectError>>;
+
 /// The objects of the volume: those of one partition of each of its drives. Operations of several
 /// threads may be under way at a time.
 pub trait ObjectStore: Send + Sync {
@@ -100,13 +105,20 @@ pub trait ObjectStore: Send + Sync {
     /// Reads the attributes.
     fn getattr(&self, object: FileHandle, wait: Wait) -> Result<Attributes, ObjectError>;
 
-    /// Changes attributes, durably; answers all of them.
+    /// Changes attributes; answers all of them.
     fn setattr(
         &self,
         object: FileHandle,
         changes: &SetAttributes,
+        durable: bool,
         wait: Wait,
     ) -> Result<Attributes, ObjectError>;
+
+    /// The weakest protection that the drive accepts for the volume's partition, as far as it is known
+    /// without asking.
+    fn minimum_protection(&self, _drive: DriveId) -> Protection {
+        Protection::NONE
+    }
 
     /// Reads `length` bytes from `offset`, fewer at the object's end.
     fn read(
@@ -117,17 +129,39 @@ pub trait ObjectStore: Send + Sync {
         wait: Wait,
     ) -> Result<Vec<u8>, ObjectError>;
 
-    /// Writes durably, whole or not at all. `data` is one transfer at most.
+    /// Writes, whole or not at all. `data` is one transfer at most. Answers the drive's *instance*,
+    /// which is another one after each start: unless `durable`, what was written is safe when a
+    /// [`flush`](Self::flush) has answered with the same one.
     fn write(
         &self,
         object: FileHandle,
         offset: u64,
         data: &[u8],
+        durable: bool,
         wait: Wait,
-    ) -> Result<(), ObjectError>;
+    ) -> Result<u64, ObjectError>;
 
-    /// Makes an object's data and attributes durable as they are.
-    fn flush(&self, object: FileHandle, wait: Wait) -> Result<(), ObjectError>;
+    /// Makes the data and attributes of some objects of a drive durable as they are, at most
+    /// `MAX_FLUSH_OBJECTS` and at least one; answers the drive's instance.
+    fn flush(&self, drive: DriveId, objects: &[ObjectId], wait: Wait) -> Result<u64, ObjectError>;
+
+    /// Does many operations on objects of a drive in order, each for itself; with `durable`, what was done
+    /// survives a power cut when this returns. Attributes are told of what was made or asked about.
+    fn batch(
+        &self,
+        drive: DriveId,
+        operations: &[BatchOperation],
+        durable: bool,
+        wait: Wait,
+    ) -> Result<Outcomes, ObjectError>;
+
+    /// The objects of the volume's partition from this number on, in order.
+    fn objects_from(
+        &self,
+        drive: DriveId,
+        from: ObjectId,
+        wait: Wait,
+    ) -> Result<Vec<ObjectId>, ObjectError>;
 
     /// What the drive tells about itself; waits briefly.
     fn drive_control(&self, drive: DriveId) -> Result<DriveControl, ObjectError>;
@@ -135,12 +169,12 @@ pub trait ObjectStore: Send + Sync {
     /// What the drive tells about the volume's partition; waits briefly.
     fn partition_control(&self, drive: DriveId) -> Result<PartitionControl, ObjectError>;
 
-    /// The weakest protection that the drive accepts for the volume's partition, as far as it is known
-    /// without asking.
-    fn minimum_protection(&self, _drive: DriveId) -> Protection {
-        Protection::NONE
-    }
-
     /// The time on the drive's clock, as well as it is known without asking.
     fn drive_time(&self, drive: DriveId) -> Timestamp;
+
+    /// The present, for the times of files on a drive. A drive's clock may be ahead for minutes, after a
+    /// crash (see the security model); times of files must not be.
+    fn file_time(&self, drive: DriveId) -> Timestamp {
+        self.drive_time(drive)
+    }
 }

@@ -15,14 +15,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{DriveControl, PartitionControl};
+use nasd_protocol::drive::{
+    BatchArguments, BatchKind, BatchOperation, DriveControl, PartitionControl,
+};
 use nasd_protocol::manager::FileHandle;
 use nasd_types::{
     Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
 };
 use nasd_xdr::{XdrDecode, from_bytes};
 
-use super::{NewObject, ObjectError, ObjectStore, Wait};
+use super::{NewObject, ObjectError, ObjectStore, Outcomes, Wait};
 use crate::config::ManagerConfig;
 use crate::keys::{ChangeError, WorkingKey, WorkingKeys};
 
@@ -241,6 +243,28 @@ impl RemoteDrives {
         result
     }
 
+    /// Does what goes into one call.
+    fn one_batch(
+        &self,
+        drive: DriveId,
+        operations: &[BatchOperation],
+        durable: bool,
+        wait: Wait,
+    ) -> Result<Outcomes, ObjectError> {
+        let makes = operations.iter().any(|each| each.kind() == BatchKind::Create);
+        let batched = self.on(drive, wait, |client, authority, partition| {
+            let arguments = BatchArguments {
+                partition,
+                durable,
+                with_attributes: makes,
+                operations: operations.to_vec(),
+            };
+            client.batch(authority, &arguments)
+        })?;
+        let error = |status| object_error(ClientError::Drive(status));
+        Ok(batched.outcomes.into_iter().map(|outcome| outcome.map_err(error)).collect())
+    }
+
     fn read_control<T: XdrDecode>(
         &self,
         drive: DriveId,
@@ -315,10 +339,11 @@ impl ObjectStore for RemoteDrives {
         &self,
         object: FileHandle,
         changes: &SetAttributes,
+        durable: bool,
         wait: Wait,
     ) -> Result<Attributes, ObjectError> {
         self.on(object.drive, wait, |client, authority, _| {
-            client.setattr(authority, object.name(), changes, true)
+            client.setattr(authority, object.name(), changes, durable)
         })
     }
 
@@ -353,16 +378,53 @@ impl ObjectStore for RemoteDrives {
         object: FileHandle,
         offset: u64,
         data: &[u8],
+        durable: bool,
         wait: Wait,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<u64, ObjectError> {
         self.on(object.drive, wait, |client, authority, _| {
-            client.write(authority, object.name(), offset, data, true).map(|_| ())
+            let written = client.write(authority, object.name(), offset, data, durable)?;
+            Ok(written.instance)
         })
     }
 
-    fn flush(&self, object: FileHandle, wait: Wait) -> Result<(), ObjectError> {
-        self.on(object.drive, wait, |client, authority, partition| {
-            client.flush(authority, partition, &[object.object]).map(|_| ())
+    fn flush(&self, drive: DriveId, objects: &[ObjectId], wait: Wait) -> Result<u64, ObjectError> {
+        self.on(drive, wait, |client, authority, partition| {
+            client.flush(authority, partition, objects).map(|flushed| flushed.instance)
+        })
+    }
+
+    fn batch(
+        &self,
+        drive: DriveId,
+        operations: &[BatchOperation],
+        durable: bool,
+        wait: Wait,
+    ) -> Result<Outcomes, ObjectError> {
+        let mut outcomes = Vec::with_capacity(operations.len());
+        while outcomes.len() < operations.len() {
+            let left = &operations[outcomes.len()..];
+            let count = BatchArguments::fitting(left, true).max(1);
+            match self.one_batch(drive, &left[..count], durable, wait) {
+                Ok(some) => outcomes.extend(some),
+                Err(error) if outcomes.is_empty() => return Err(error),
+                // The calls before were executed.
+                Err(error) => {
+                    let reason = error.to_string();
+                    return Err(ObjectError::Unavailable { reason, maybe_done: true });
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn objects_from(
+        &self,
+        drive: DriveId,
+        from: ObjectId,
+        wait: Wait,
+    ) -> Result<Vec<ObjectId>, ObjectError> {
+        self.on(drive, wait, |client, authority, partition| {
+            client.objects_from(authority, partition, from).collect()
         })
     }
 
@@ -380,5 +442,11 @@ impl ObjectStore for RemoteDrives {
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {
         self.drives.get(&drive).map_or(Timestamp::default(), |drive| drive.patient.drive_time())
+    }
+
+    fn file_time(&self, drive: DriveId) -> Timestamp {
+        let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let here = Timestamp::from_parts(age.as_secs(), age.subsec_nanos());
+        self.drive_time(drive).min(here)
     }
 }

@@ -46,12 +46,17 @@ impl SessionHub {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the sessions at the present time, and wakes those who may wait for it.
+    /// Does something with the sessions at the present time, and wakes those who wait where there
+    /// may be something for them: most locks concern nobody else.
     pub fn with<T>(&self, operation: impl FnOnce(&mut Sessions, Duration) -> T) -> T {
         let mut sessions = self.lock();
+        let before = sessions.news();
         let outcome = operation(&mut sessions, self.now());
+        let is_news = sessions.news() != before;
         drop(sessions);
-        self.changed.notify_all();
+        if is_news {
+            self.changed.notify_all();
+        }
         outcome
     }
 

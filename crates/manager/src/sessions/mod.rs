@@ -90,6 +90,8 @@ pub struct Sessions {
     awaits_anybody: bool,
     /// They are not waited for longer than that.
     grace_ends: Duration,
+    /// How often something happened that somebody may wait for.
+    news: u64,
 }
 
 /// Clients that the manager before this one had.
@@ -122,6 +124,7 @@ impl Sessions {
             grace_ends: now + times.lease,
             awaited,
             awaits_anybody,
+            news: 0,
         }
     }
 
@@ -203,6 +206,7 @@ impl Sessions {
             known.heard = now;
             known.events.acknowledge(seen)
         };
+        self.news += u64::from(!done.is_empty());
         let open: HashSet<FileHandle> = open.iter().copied().collect();
         for event in done {
             if let Event::Removed(file) = event {
@@ -405,7 +409,14 @@ impl Sessions {
         if known.member == member { Ok(known) } else { Err(SessionError::NotYours) }
     }
 
+    /// A number that is another one when there may be something for those who wait: an event, an
+    /// event that was dealt with, the end of a session.
+    pub const fn news(&self) -> u64 {
+        self.news
+    }
+
     fn remove(&mut self, client: u64) {
+        self.news += 1;
         self.clients.remove(&client);
         self.leases.remove_client(client);
         self.orphans.remove_client(client);
@@ -420,6 +431,7 @@ impl Sessions {
     }
 
     fn tell(&mut self, client: u64, event: Event) -> Option<u64> {
+        self.news += 1;
         self.clients.get_mut(&client).map(|client| client.events.push(event))
     }
 }

@@ -35,13 +35,20 @@ pub struct Report {
     pub problems: Vec<String>,
     pub orphans: usize,
     pub orphan_handles: Vec<FileHandle>,
+    /// Objects that were made ahead, and are no files yet.
+    pub ahead: Vec<FileHandle>,
 }
 
 pub fn check(drives: &MemoryDrives) -> Report {
     let (mut report, reached) = check_reached(drives);
     let is_orphan =
         |object: &FileHandle| object.object != ObjectId::FIRST_OBJECT && !reached.contains(object);
-    report.orphan_handles = drives.objects().into_iter().filter(is_orphan).collect();
+    let is_ahead = |object: &FileHandle| {
+        let found = drives.getattr(*object, Wait::Brief);
+        found.is_ok_and(|found| found.fs_specific.starts_with(b"NFSA\0"))
+    };
+    let unnamed = drives.objects().into_iter().filter(is_orphan);
+    (report.ahead, report.orphan_handles) = unnamed.partition(is_ahead);
     report.orphans = report.orphan_handles.len();
     report
 }

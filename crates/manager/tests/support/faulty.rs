@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nasd_manager::objects::memory::MemoryDrives;
-use nasd_manager::objects::{NewObject, ObjectError, ObjectStore, Wait};
-use nasd_protocol::drive::{DriveControl, PartitionControl};
+use nasd_manager::objects::{NewObject, ObjectError, ObjectStore, Outcomes, Wait};
+use nasd_protocol::drive::{BatchOperation, DriveControl, PartitionControl};
 use nasd_protocol::manager::FileHandle;
-use nasd_types::{Attributes, DriveId, PartitionId, SetAttributes, Timestamp};
+use nasd_types::{Attributes, DriveId, ObjectId, PartitionId, SetAttributes, Timestamp};
 
 /// What happens at the chosen call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Stop {
     After,
     /// The call is done in the drive's memory alone, never answered, and none after it is done.
     AfterInMemory,
+    /// Half of the call is done, if it is a batch, but never answered, and none after it is done.
+    Half,
     /// This call alone is not done, and its answer says that it may have been.
     LostOnce,
     /// This call alone is done, and its answer says that it may have been.
@@ -26,10 +28,11 @@ pub enum Stop {
     AwayOnce,
 }
 
-pub const STOPS: [Stop; 6] = [
+pub const STOPS: [Stop; 7] = [
     Stop::Before,
     Stop::After,
     Stop::AfterInMemory,
+    Stop::Half,
     Stop::LostOnce,
     Stop::DoneOnce,
     Stop::AwayOnce,
@@ -38,7 +41,7 @@ pub const STOPS: [Stop; 6] = [
 impl Stop {
     /// Whether the manager is dead from then on.
     pub fn is_death(self) -> bool {
-        matches!(self, Stop::Before | Stop::After | Stop::AfterInMemory)
+        matches!(self, Stop::Before | Stop::After | Stop::AfterInMemory | Stop::Half)
     }
 }
 
@@ -66,18 +69,22 @@ impl FaultyDrives {
         self.calls.load(Ordering::SeqCst)
     }
 
+    pub fn dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
     fn run<T>(&self, call: impl FnOnce() -> Result<T, ObjectError>) -> Result<T, ObjectError> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let lost =
             |maybe_done| Err(ObjectError::Unavailable { reason: "fault".to_owned(), maybe_done });
-        if self.dead.load(Ordering::SeqCst) {
+        if self.dead() {
             return lost(true);
         }
         if number != self.stop_at {
             return call();
         }
         match self.stop {
-            Stop::Before => self.dead.store(true, Ordering::SeqCst),
+            Stop::Before | Stop::Half => self.dead.store(true, Ordering::SeqCst),
             Stop::After => {
                 self.dead.store(true, Ordering::SeqCst);
                 let _ = call();
@@ -124,9 +131,10 @@ impl ObjectStore for FaultyDrives {
         &self,
         object: FileHandle,
         changes: &SetAttributes,
+        durable: bool,
         wait: Wait,
     ) -> Result<Attributes, ObjectError> {
-        self.run(|| self.inner.setattr(object, changes, wait))
+        self.run(|| self.inner.setattr(object, changes, durable, wait))
     }
     fn read(
         &self,
@@ -142,12 +150,33 @@ impl ObjectStore for FaultyDrives {
         object: FileHandle,
         offset: u64,
         data: &[u8],
+        durable: bool,
         wait: Wait,
-    ) -> Result<(), ObjectError> {
-        self.run(|| self.inner.write(object, offset, data, wait))
+    ) -> Result<u64, ObjectError> {
+        self.run(|| self.inner.write(object, offset, data, durable, wait))
     }
-    fn flush(&self, object: FileHandle, wait: Wait) -> Result<(), ObjectError> {
-        self.run(|| self.inner.flush(object, wait))
+    fn flush(&self, drive: DriveId, objects: &[ObjectId], wait: Wait) -> Result<u64, ObjectError> {
+        self.run(|| self.inner.flush(drive, objects, wait))
+    }
+    fn batch(
+        &self,
+        drive: DriveId,
+        operations: &[BatchOperation],
+        durable: bool,
+        wait: Wait,
+    ) -> Result<Outcomes, ObjectError> {
+        if self.stop == Stop::Half && self.calls() == self.stop_at && !self.dead() {
+            let _ = self.inner.batch(drive, &operations[..operations.len() / 2], durable, wait);
+        }
+        self.run(|| self.inner.batch(drive, operations, durable, wait))
+    }
+    fn objects_from(
+        &self,
+        drive: DriveId,
+        from: ObjectId,
+        wait: Wait,
+    ) -> Result<Vec<ObjectId>, ObjectError> {
+        self.run(|| self.inner.objects_from(drive, from, wait))
     }
     fn drive_control(&self, drive: DriveId) -> Result<DriveControl, ObjectError> {
         self.run(|| self.inner.drive_control(drive))

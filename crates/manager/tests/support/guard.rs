@@ -52,6 +52,9 @@ impl Guard {
         let caller = caller.and_then(|user| Caller::new(&user, identity).ok());
         let by_root = caller.is_some_and(|caller| caller.is_root());
         let is_done = results.is_empty() || results.starts_with(&[0; 4]);
+        if is_done && !by_root {
+            self.look_at_data(procedure, arguments);
+        }
         if is_done {
             self.look_at_capability(procedure, arguments, results, by_root);
         }
@@ -67,6 +70,21 @@ impl Guard {
         }
         let revoked = procedure == Procedure::Revoke && from_bytes(arguments) == Ok(self.closed);
         assert!(!(is_done && revoked), "revoked by somebody else");
+    }
+
+    /// Nobody else has its data by the way of the manager.
+    fn look_at_data(&self, procedure: Procedure, arguments: &[u8]) {
+        let of_data = matches!(
+            procedure,
+            Procedure::ForwardRead
+                | Procedure::ForwardWrite
+                | Procedure::ForwardFlush
+                | Procedure::ForwardPunch
+                | Procedure::ForwardSeek
+        );
+        let file = arguments.get(..20).map(|handle| from_bytes::<FileHandle>(handle).unwrap());
+        let is_closed = self.seen.is_some() && file == Some(self.closed);
+        assert!(!(of_data && is_closed), "{procedure:?} by somebody else");
     }
 
     /// Nobody is given anything for what is the manager's own, nor names to write by himself, nor

@@ -40,6 +40,7 @@ pub fn options(drives: &[DriveId]) -> NamespaceOptions {
         },
         directory_cache_bytes: 64 << 20,
         record_cache_entries: 1 << 16,
+        journal_area_bytes: 1 << 20,
     }
 }
 
@@ -53,7 +54,7 @@ pub fn root() -> Caller {
 }
 
 pub fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: vec![uid + 1], peer: 9 }
+    Caller { uid, gid: uid, groups: vec![uid + 1], peer: 9, ..Caller::default() }
 }
 
 /// Looks a path up as root, name by name.

@@ -1,7 +1,7 @@
 //! Operations by paths, as root.
 
-use nasd_manager::Namespace;
 use nasd_manager::namespace::Node;
+use nasd_manager::{Caller, Namespace};
 use nasd_protocol::manager::{
     Device, FileType, ManagerStatus, RenameFlags, SetFileAttributes, XattrFlags,
 };
@@ -51,58 +51,62 @@ impl Op {
     }
 
     pub fn run(&self, namespace: &Namespace) -> Result<(), ManagerStatus> {
-        let caller = root();
+        self.run_by(namespace, &root())
+    }
+
+    /// The same by a caller that may say which of its requests it is.
+    pub fn run_by(&self, namespace: &Namespace, caller: &Caller) -> Result<(), ManagerStatus> {
         match self {
             Op::Create { path, exclusive } => {
                 let (directory, name) = place(namespace, path)?;
-                namespace.create(&caller, directory, name, 0o644, *exclusive).map(|_| ())
+                namespace.create(caller, directory, name, 0o644, *exclusive).map(|_| ())
             }
             Op::Mkdir(path) => {
                 let (directory, name) = place(namespace, path)?;
-                namespace.mkdir(&caller, directory, name, 0o755).map(|_| ())
+                namespace.mkdir(caller, directory, name, 0o755).map(|_| ())
             }
             Op::Symlink { path, target } => {
                 let (directory, name) = place(namespace, path)?;
-                namespace.symlink(&caller, directory, name, target.as_bytes()).map(|_| ())
+                namespace.symlink(caller, directory, name, target.as_bytes()).map(|_| ())
             }
             Op::Unlink(path) => {
                 let (directory, name) = place(namespace, path)?;
-                namespace.unlink(&caller, directory, name)
+                namespace.unlink(caller, directory, name)
             }
             Op::Rmdir(path) => {
                 let (directory, name) = place(namespace, path)?;
-                namespace.rmdir(&caller, directory, name)
+                namespace.rmdir(caller, directory, name)
             }
             Op::Link { from, to } => {
                 let file = walk(namespace, from).ok_or(ManagerStatus::NotFound)?.handle;
                 let (directory, name) = place(namespace, to)?;
-                namespace.link(&caller, file, directory, name).map(|_| ())
+                namespace.link(caller, file, directory, name).map(|_| ())
             }
             Op::Rename { from, to, no_replace } => {
                 let flags = if *no_replace { RenameFlags::NO_REPLACE } else { RenameFlags::NONE };
                 let (from, to) = (place(namespace, from)?, place(namespace, to)?);
-                namespace.rename(&caller, from, to, flags)
+                namespace.rename(caller, from, to, flags)
             }
             Op::Exchange { from, to } => {
                 let (from, to) = (place(namespace, from)?, place(namespace, to)?);
-                namespace.rename(&caller, from, to, RenameFlags::EXCHANGE)
+                namespace.rename(caller, from, to, RenameFlags::EXCHANGE)
             }
             Op::Mknod(path) => {
                 let (directory, name) = place(namespace, path)?;
                 let (file_type, mode) = (FileType::Fifo, 0o644.into());
                 let node = Node { file_type, mode, device: Device::NONE };
-                namespace.mknod(&caller, directory, name, node).map(|_| ())
+                namespace.mknod(caller, directory, name, node).map(|_| ())
             }
             Op::Setxattr { path, name, bytes } => {
                 let file = walk(namespace, path).ok_or(ManagerStatus::NotFound)?.handle;
                 let (name, value) = (format!("trusted.{name}"), vec![*name; *bytes]);
                 let flags = XattrFlags::NONE;
-                namespace.setxattr(&caller, file, name.as_bytes(), &value, flags).map(|_| ())
+                namespace.setxattr(caller, file, name.as_bytes(), &value, flags).map(|_| ())
             }
             Op::Chmod(path, mode) => {
                 let file = walk(namespace, path).ok_or(ManagerStatus::NotFound)?.handle;
                 let changes = SetFileAttributes { mode: Some(*mode), ..Default::default() };
-                namespace.setattr(&caller, file, &changes).map(|_| ())
+                namespace.setattr(caller, file, &changes).map(|_| ())
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nasd_protocol::manager::{FileType, ManagerStatus};
 
+use super::checker::Tree;
 use super::operation::Op;
 
 use ManagerStatus::*;
@@ -213,6 +214,20 @@ impl Reference {
             paths.insert(path, (number, links));
         }
         paths
+    }
+
+    /// Whether this is the tree that was found.
+    pub fn is(&self, tree: &Tree) -> bool {
+        let paths = self.paths();
+        paths.len() == tree.len()
+            && paths.iter().all(|(path, (number, links))| {
+                let expected = &self.nodes[*number];
+                tree.get(path).is_some_and(|found| {
+                    found.links == *links
+                        && found.file_type == expected.file_type
+                        && found.target == expected.target
+                })
+            })
     }
 
     pub fn node(&self, number: usize) -> &RefNode {

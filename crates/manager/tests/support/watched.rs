@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use nasd_manager::objects::memory::MemoryDrives;
-use nasd_manager::objects::{NewObject, ObjectError, ObjectStore, Wait};
-use nasd_protocol::drive::{DriveControl, PartitionControl};
+use nasd_manager::objects::{NewObject, ObjectError, ObjectStore, Outcomes, Wait};
+use nasd_protocol::drive::{BatchOperation, DriveControl, PartitionControl};
 use nasd_protocol::manager::FileHandle;
-use nasd_types::{Attributes, DriveId, PartitionId, SetAttributes, Timestamp};
+use nasd_types::{Attributes, DriveId, ObjectId, PartitionId, SetAttributes, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -17,6 +17,7 @@ pub enum What {
     Read,
     Write(usize),
     Flush,
+    Batch(usize),
     Control,
 }
 
@@ -81,10 +82,11 @@ impl ObjectStore for WatchedDrives {
         &self,
         object: FileHandle,
         changes: &SetAttributes,
+        durable: bool,
         wait: Wait,
     ) -> Result<Attributes, ObjectError> {
         self.on(What::Setattr, object, wait)?;
-        self.inner.setattr(object, changes, wait)
+        self.inner.setattr(object, changes, durable, wait)
     }
     fn read(
         &self,
@@ -101,14 +103,34 @@ impl ObjectStore for WatchedDrives {
         object: FileHandle,
         offset: u64,
         data: &[u8],
+        durable: bool,
         wait: Wait,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<u64, ObjectError> {
         self.on(What::Write(data.len()), object, wait)?;
-        self.inner.write(object, offset, data, wait)
+        self.inner.write(object, offset, data, durable, wait)
     }
-    fn flush(&self, object: FileHandle, wait: Wait) -> Result<(), ObjectError> {
-        self.on(What::Flush, object, wait)?;
-        self.inner.flush(object, wait)
+    fn flush(&self, drive: DriveId, objects: &[ObjectId], wait: Wait) -> Result<u64, ObjectError> {
+        self.at(What::Flush, drive, wait)?;
+        self.inner.flush(drive, objects, wait)
+    }
+    fn batch(
+        &self,
+        drive: DriveId,
+        operations: &[BatchOperation],
+        durable: bool,
+        wait: Wait,
+    ) -> Result<Outcomes, ObjectError> {
+        self.at(What::Batch(operations.len()), drive, wait)?;
+        self.inner.batch(drive, operations, durable, wait)
+    }
+    fn objects_from(
+        &self,
+        drive: DriveId,
+        from: ObjectId,
+        wait: Wait,
+    ) -> Result<Vec<ObjectId>, ObjectError> {
+        self.at(What::Control, drive, wait)?;
+        self.inner.objects_from(drive, from, wait)
     }
     fn drive_control(&self, drive: DriveId) -> Result<DriveControl, ObjectError> {
         self.at(What::Control, drive, Wait::Brief)?;

@@ -12,6 +12,7 @@ mod mounting;
 mod names;
 mod removal;
 mod sparse;
+mod special;
 mod speed;
 mod succession;
 mod trouble;

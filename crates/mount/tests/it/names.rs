@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nasd_clerk::fake::FakeCell;
 
-use crate::world::{DEADLINE, World, listed, same_file};
+use crate::world::{DEADLINE, World, as_user, listed, same_file};
 
 fn errno<T: std::fmt::Debug>(outcome: io::Result<T>) -> i32 {
     outcome.unwrap_err().raw_os_error().unwrap()
@@ -76,7 +76,7 @@ fn rename_replaces_unless_told_otherwise() {
     fs::write(world.path("b"), "b").unwrap();
     let (a, b) = (world.path("a"), world.path("b"));
     assert_eq!(errno(rename2(&a, &b, libc::RENAME_NOREPLACE)), libc::EEXIST);
-    assert_eq!(errno(rename2(&a, &b, libc::RENAME_EXCHANGE)), libc::EINVAL);
+    assert_eq!(errno(rename2(&a, &b, libc::RENAME_WHITEOUT)), libc::EINVAL);
     assert_eq!(listed(world.root()), ["a", "b"]);
     rename2(&a, &world.path("c"), libc::RENAME_NOREPLACE).unwrap();
     fs::rename(world.path("c"), &b).unwrap();
@@ -100,38 +100,6 @@ fn modes_and_owners_are_kept_and_the_umask_is_heeded() {
     assert_eq!((metadata.uid(), metadata.gid()), (1234, 4321));
     fs::DirBuilder::new().mode(0o750).create(world.path("d")).unwrap();
     assert_eq!(fs::metadata(world.path("d")).unwrap().mode(), libc::S_IFDIR | 0o750);
-    assert_eq!(errno(make_fifo(&world.path("fifo"))), libc::EPERM);
-}
-
-fn make_fifo(path: &Path) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the name is a string that ends with a NUL and lives during the call.
-    match unsafe { libc::mkfifo(path.as_ptr(), 0o600) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Runs as another user in a thread of its own; Linux has credentials by thread.
-fn as_user<T: Send>(uid: u32, gid: u32, run: impl FnOnce() -> T + Send) -> T {
-    let change = || {
-        // SAFETY: these calls have no preconditions; raw ones concern this thread only, which
-        // ends with the closure.
-        unsafe {
-            assert_eq!(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()), 0);
-            assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
-            assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
-        }
-    };
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                change();
-                run()
-            })
-            .join()
-            .unwrap()
-    })
 }
 
 #[test]

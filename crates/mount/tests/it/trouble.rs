@@ -75,6 +75,8 @@ fn a_drive_that_is_away_does_not_freeze_the_files_of_others() {
 fn operations_wait_for_a_manager_that_is_away_and_open_files_go_on() {
     let world = World::new();
     let mut file = File::create(world.path("a")).unwrap();
+    // From here on its name is durable.
+    file.sync_all().unwrap();
     world.cell.set_manager_runs(false);
     file.write_all(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();

@@ -86,8 +86,9 @@ impl World {
         self.clerk.lookup(&caller, self.clerk.root(), &name).unwrap().handle
     }
 
-    /// What of a file of the root would survive a power cut of its drive.
+    /// What of a file of the root would survive a power cut of its drive after fsync.
     pub fn durable(&self, name: &str) -> Vec<u8> {
+        std::fs::File::open(self.path(name)).unwrap().sync_all().unwrap();
         let handle = self.handle(name);
         self.cell.drive_of(handle).durable_bytes(handle.object).unwrap()
     }
@@ -158,4 +159,26 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Whether two paths lead to the same file of one mount.
 pub fn same_file(one: &Path, other: &Path) -> bool {
     fs::metadata(one).unwrap().ino() == fs::metadata(other).unwrap().ino()
+}
+
+/// Runs as another user in a thread of its own; Linux has credentials by thread.
+pub fn as_user<T: Send>(uid: u32, gid: u32, run: impl FnOnce() -> T + Send) -> T {
+    let change = || {
+        // SAFETY: these calls have no preconditions; raw ones concern this thread only, which
+        // ends with the closure.
+        unsafe {
+            assert_eq!(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                change();
+                run()
+            })
+            .join()
+            .unwrap()
+    })
 }

@@ -2,7 +2,7 @@
 
 mod names;
 
-use self::names::Names;
+pub use self::names::Names;
 use super::Outcome;
 use crate::arguments::{AuditTrailArguments, DriveArguments, Ending, KeyName, status_name, words};
 use crate::cell::Cell;

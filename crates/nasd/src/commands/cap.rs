@@ -6,7 +6,7 @@ use crate::arguments::{CapCommand, RightsArguments};
 use crate::cell::Cell;
 use crate::cell::CellError;
 use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, Connected, connect, manager};
+use crate::session::{Connected, connect, for_command, manager};
 use crate::shared_file::{Given, is_url_argument, printable};
 use crate::time::{now, spoken, utc};
 use nasd_capability::{Capability, CapabilityUrl, Chain, Delegated, Narrowing};
@@ -191,7 +191,7 @@ fn show(given: &Given, json: bool) -> Outcome {
 fn file_of(cell: &Cell, text: &str) -> Result<(CellPath, FileHandle), Box<dyn Error>> {
     let path = CellPath::parse(text)
         .ok_or_else(|| format!("`{text}` is no path of the cell: write VOLUME:/path"))?;
-    let Connected { clerk, caller } = connect(cell, path.volume(), COMMAND_DEADLINE)?;
+    let Connected { clerk, caller } = connect(cell, path.volume(), for_command())?;
     let entry = clerk
         .resolve(&caller, path.as_bytes(), true)
         .map_err(|error| format!("{path}: {error}"))?;

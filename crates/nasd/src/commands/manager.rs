@@ -2,14 +2,16 @@
 
 use super::{Outcome, announce_end, announce_ready};
 use crate::cell::{Cell, CellError, CellTable, Ledger, RingKeeper, complete_cell, refresh};
+use crate::metrics::MetricsListener;
 use crate::session::manager_tls;
 use crate::shutdown::Shutdown;
 use nasd_manager::membership::Membership;
 use nasd_manager::{DriveConfig, ManagerConfig, ManagerServer, RootOptions};
 use nasd_protocol::manager::Name;
 use std::error::Error;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long requests under way may take when the manager is stopped.
@@ -23,7 +25,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(3600);
 /// # Errors
 /// A cell whose files can't be used, an address that can't be listened on, or drives that don't
 /// answer.
-pub fn serve(cell: &Cell) -> Outcome {
+pub fn serve(cell: &Cell, metrics: Option<SocketAddr>) -> Outcome {
     let mut shutdown = Shutdown::new()?;
     cell.remove_stale();
     complete_cell(cell)?;
@@ -34,14 +36,30 @@ pub fn serve(cell: &Cell) -> Outcome {
     let address = cell.config.manager.address;
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("can't listen on {address}: {error}"))?;
+    let metrics = metrics.map(listen_for_metrics).transpose()?;
     let server = ManagerServer::start(&config, listener, Some(tls))?;
-    announce_ready(&address.to_string());
-    while !shutdown.wait_for(REFRESH_INTERVAL) {
-        refresh_certificates(cell, &ledger);
-    }
+    let stopping = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut detail = address.to_string();
+        if let Some(metrics) = &metrics {
+            detail = format!("{detail} metrics {}", metrics.address());
+            let text = || server.metrics();
+            scope.spawn(move || metrics.serve(stopping, &text));
+        }
+        announce_ready(&detail);
+        while !shutdown.wait_for(REFRESH_INTERVAL) {
+            refresh_certificates(cell, &ledger);
+        }
+        stopping.store(true, Ordering::Release);
+    });
     announce_end();
     server.shut_down(GRACE);
     Ok(())
+}
+
+fn listen_for_metrics(address: SocketAddr) -> Result<MetricsListener, String> {
+    MetricsListener::bind(address)
+        .map_err(|error| format!("can't listen on {address} for metrics: {error}"))
 }
 
 /// A certificate must not end because the manager has run for long.

@@ -21,10 +21,11 @@ pub mod object;
 pub mod partition;
 pub mod renew;
 pub mod status;
+pub mod top;
 pub mod up;
 pub mod volume;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, ManagerCommand};
 use crate::cell::Cell;
 use crate::notify;
 use std::error::Error;
@@ -44,14 +45,15 @@ pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Up(up) => up::up(&up.dir.clone().unwrap_or(directory), &up),
         Command::Down { dir } => up::down(&dir.unwrap_or(directory)),
+        Command::Top(arguments) => top::top(&open()?, &arguments, json),
         Command::Status { check } => status::status(&open()?, check, json),
         Command::Explain { code, document } => explain::explain(code.as_deref(), document, json),
         Command::Mount(mount) => mount::mount(&open()?, &mount, true),
         Command::Umount { mountpoint } => mount::umount(&mountpoint),
         Command::Ls { long, path } => files::ls(&open()?, &path, long, json),
-        Command::Cat { paths } => files::cat(open, &paths),
-        Command::Cp { recursive, sources, destination } => {
-            files::cp(open, &sources, &destination, recursive)
+        Command::Cat { paths, path } => files::cat(open, &paths, path.into()),
+        Command::Cp { recursive, path, sources, destination } => {
+            files::cp(open, &sources, &destination, recursive, path.into())
         }
         Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
@@ -69,7 +71,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Renew => renew::run(&open()?),
         Command::Fsck(asked) => fsck::fsck(&open()?, &asked, json),
         Command::Check(check) => check::check(&check, json),
-        Command::Manager(_) => manager::serve(&open()?),
+        Command::Manager(ManagerCommand::Serve { metrics }) => manager::serve(&open()?, metrics),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
         Command::Bench(bench) => bench::bench(&bench, json),

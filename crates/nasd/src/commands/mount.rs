@@ -4,11 +4,17 @@ use super::{Outcome, announce_ready};
 use crate::arguments::MountArguments;
 use crate::cell::Cell;
 use crate::detach::run_detached;
-use crate::session::connect;
+use crate::metrics::MetricsListener;
+use crate::session::connect_by;
 use crate::shutdown::Shutdown;
-use nasd_mount::{Mount, MountOptions};
+use nasd_clerk::Settings;
+use nasd_mount::{MetricsAddress, Mount, MountMetrics, MountOptions};
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Mounts a volume of the cell, and serves the mount until it is unmounted or a signal comes. In the
 /// background it says that it is ready only where it is asked to.
@@ -34,11 +40,14 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
         return Ok(());
     }
     let mut shutdown = Shutdown::new()?;
-    let clerk = connect(cell, volume, options.deadline())?.clerk;
+    let settings = Settings { deadline: options.deadline(), ..Settings::default() };
+    let clerk = connect_by(cell, volume, options.route, settings)?.clerk;
+    let metrics_at = options.metrics.clone();
     let mount = match arguments.takeover {
         true => Mount::take_over(clerk, options)?,
         false => Mount::start(clerk, options)?,
     };
+    let metrics = metrics_at.map(|address| serve_metrics(&address, mount.metrics()));
     announce_ready("");
     let stopper = mount.handle();
     std::thread::spawn(move || {
@@ -47,7 +56,52 @@ pub fn mount(cell: &Cell, arguments: &MountArguments, say_ready: bool) -> Outcom
             tracing::error!(%error, "can't unmount");
         }
     });
-    Ok(mount.wait()?)
+    let served = mount.wait();
+    drop(metrics);
+    Ok(served?)
+}
+
+/// How long a predecessor may keep the address.
+const PREDECESSOR: Duration = Duration::from_secs(5);
+
+/// Serves metrics from a thread of its own until that is dropped.
+struct ServedMetrics {
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// That they can't be served is no reason not to mount.
+fn serve_metrics(address: &MetricsAddress, metrics: MountMetrics) -> ServedMetrics {
+    let stopping = Arc::new(AtomicBool::new(false));
+    let (stop, address) = (Arc::clone(&stopping), address.clone());
+    let thread = std::thread::spawn(move || {
+        let end = Instant::now() + PREDECESSOR;
+        let listener = loop {
+            match MetricsListener::bind_at(&address) {
+                Ok(listener) => break listener,
+                Err(_) if Instant::now() < end && !stop.load(Ordering::Acquire) => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => {
+                    tracing::error!(%address, %error, "the metrics of the mount are not served");
+                    return;
+                }
+            }
+        };
+        listener.serve(&stop, &|| metrics.text());
+    });
+    ServedMetrics { stopping, thread: Some(thread) }
+}
+
+impl Drop for ServedMetrics {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that serves metrics had panicked");
+        }
+    }
 }
 
 /// Unmounts, and returns when everything written through the mount is durable.

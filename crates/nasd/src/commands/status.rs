@@ -63,6 +63,8 @@ struct Drive {
     objects: u64,
     bytes_read: u64,
     bytes_written: u64,
+    /// Of both, what went through the manager.
+    bytes_forwarded: u64,
     refusals: u64,
     clock_offset_ns: i64,
     read_only: bool,
@@ -72,7 +74,7 @@ struct Drive {
 /// File data by the way it took, since the drives' and the manager's processes started.
 #[derive(Debug, Serialize)]
 struct Bytes {
-    /// Between clients and drives, under capabilities.
+    /// Straight between clients and drives, under capabilities.
     direct: u64,
     /// Through the manager.
     manager: u64,
@@ -102,7 +104,7 @@ pub fn status(cell: &Cell, check: bool, json: bool) -> Outcome {
         health,
         managers: told.iter().map(|told| manager_of(cell, &told.status)).collect(),
         bytes: Bytes {
-            direct: drives.iter().map(|drive| drive.bytes_read + drive.bytes_written).sum(),
+            direct: drives.iter().map(Drive::bytes_direct).sum(),
             manager: told.as_ref().map_or(0, |told| told.status.file_data_bytes),
         },
         volumes: volumes.into_iter().map(volume).collect(),
@@ -204,10 +206,19 @@ fn drive(cell: &Cell, told: &DriveStatus) -> Drive {
         objects: number(|control| control.partitions.iter().map(|part| part.objects).sum()),
         bytes_read: number(|control| control.capability_bytes_read),
         bytes_written: number(|control| control.capability_bytes_written),
+        bytes_forwarded: told.forwarded_bytes,
         refusals: number(|control| control.refusals),
         clock_offset_ns: control.map_or(0, |control| control.clock_offset),
         read_only: control.is_some_and(|control| control.read_only),
         bad_blocks: number(|control| control.bad_blocks),
+    }
+}
+
+impl Drive {
+    /// Data that clients moved themselves. The drive can't tell them from those that the manager moved
+    /// for clients, by capabilities of the same kind.
+    fn bytes_direct(&self) -> u64 {
+        (self.bytes_read + self.bytes_written).saturating_sub(self.bytes_forwarded)
     }
 }
 

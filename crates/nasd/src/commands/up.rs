@@ -47,7 +47,7 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
 
     let mut supervisor = Supervisor::default();
     supervisor.start(drive_members(&cell, arguments.metrics_base_port)?)?;
-    supervisor.start(vec![manager_member(&cell)])?;
+    supervisor.start(vec![manager_member(&cell, arguments.metrics_base_port)])?;
     if let Some(mountpoint) = &arguments.mount {
         let mountpoint = std::path::absolute(mountpoint)?;
         supervisor.start(vec![mount_member(&cell, &mountpoint)])?;
@@ -158,9 +158,13 @@ fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {
     MemberSpec { log: cell.log_path(&name), name, arguments, may_end: false }
 }
 
-fn manager_member(cell: &Cell) -> MemberSpec {
-    let arguments: Vec<OsString> =
+fn manager_member(cell: &Cell, metrics_base_port: Option<u16>) -> MemberSpec {
+    let mut arguments: Vec<OsString> =
         vec!["manager".into(), "serve".into(), "--cell".into(), cell.directory().into()];
+    if let Some(port) = metrics_base_port {
+        let address = SocketAddr::new(cell.config.manager.address.ip(), port);
+        arguments.extend(["--metrics".into(), address.to_string().into()]);
+    }
     MemberSpec { name: "manager".into(), arguments, log: cell.log_path("manager"), may_end: false }
 }
 

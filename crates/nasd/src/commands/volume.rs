@@ -14,7 +14,9 @@ use crate::cell::{
 };
 use crate::drive_session::DriveSession;
 use crate::output::{self, say};
-use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within, connect, manager};
+use crate::session::{
+    COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within, connect, for_command, manager,
+};
 use nasd_protocol::drive::NO_QUOTA;
 use nasd_protocol::manager::{Name, VolumePart};
 use nasd_types::{DriveId, PartitionId};
@@ -350,7 +352,7 @@ fn remove(cell: &Cell, name: &str, yes: bool, with_files: bool) -> Outcome {
 
 /// How many names its root has; an error where that can't be told.
 fn entries(cell: &Cell, name: &str) -> Result<usize, Box<dyn Error>> {
-    let connected = connect(cell, name, COMMAND_DEADLINE)?;
+    let connected = connect(cell, name, for_command())?;
     let page = connected.clerk.readdir(&connected.caller, connected.clerk.root(), 0, 1024)?;
     let own = |name: &[u8]| name != b"." && name != b"..";
     Ok(page.entries.iter().filter(|entry| own(entry.name.as_bytes())).count())

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that can not set itself up has failed")]
 
+pub mod beside;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
@@ -68,6 +70,11 @@ impl TestCell {
     /// Starts the cell again after it was stopped or killed.
     pub fn restart(&mut self) {
         self.up(&[]);
+    }
+
+    /// The same, with more arguments of `nasd up`.
+    pub fn restart_by(&mut self, arguments: &[&str]) {
+        self.up(arguments);
     }
 
     /// The same, with something in the environment of all its processes.
@@ -286,6 +293,11 @@ pub fn shell(line: &str, paths: &[&Path]) -> String {
     let mut arguments: Vec<&OsStr> = vec!["-ec".as_ref(), line.as_ref(), "sh".as_ref()];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
     run("sh", &arguments)
+}
+
+/// Makes a tree durable: each file and directory of it.
+pub fn sync_tree(path: &Path) {
+    shell("find \"$1\" ! -type l -exec sync {} +", &[path]);
 }
 
 /// Everything that a command printed.

@@ -1,5 +1,6 @@
 //! The drive program: Tables 1-3 of CMU-CS-97-118, one file an operation (`specs/nasd.x`).
 
+pub mod append;
 pub mod audit;
 pub mod batch;
 pub mod blocksrequired;
@@ -31,6 +32,7 @@ use nasd_xdr::{XdrDecode, XdrEncode, xdr_enum};
 
 use crate::wire::message;
 
+pub use append::{Append, AppendArguments, Appended};
 pub use audit::{Audit, AuditArguments, AuditKind, AuditPage, AuditRecord};
 pub use batch::{
     Batch, BatchArguments, BatchDone, BatchKind, BatchOperation, BatchOutcome, Batched,
@@ -123,6 +125,8 @@ xdr_enum! {
         Private = 23,
         /// Several creates, removes, setattrs and getattrs in one call.
         Batch = 24,
+        /// Write data where the object ends.
+        Append = 25,
     }
 }
 

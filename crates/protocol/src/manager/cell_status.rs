@@ -29,6 +29,9 @@ pub struct DriveStatus {
     pub reachable: bool,
     /// What the drive itself tells, when it answers.
     pub control: Option<DriveControl>,
+    /// Data bytes that went between clients and this drive through the manager, since either of
+    /// the two was started. The drive counts them among those of holders of capabilities.
+    pub forwarded_bytes: u64,
 }
 
 impl Field for DriveStatus {
@@ -37,6 +40,7 @@ impl Field for DriveStatus {
         out.string(&self.address);
         out.bool(self.reachable);
         self.control.put(out);
+        out.u64(self.forwarded_bytes);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -45,6 +49,7 @@ impl Field for DriveStatus {
             address: input.string(MAX_ADDRESS_BYTES)?.to_owned(),
             reachable: input.bool()?,
             control: Field::take(input)?,
+            forwarded_bytes: input.u64()?,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! `create`: make a regular file.
 
-use super::{File, FileHandle, Name, NewMode, Operation, Procedure};
+use super::{Change, File, FileHandle, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -12,6 +12,8 @@ impl Operation for Create {
     type Arguments = CreateFileArguments;
     type Reply = File;
 }
+
+impl Change for Create {}
 
 message! {
     /// Arguments (`nasd_create_file_arguments`).

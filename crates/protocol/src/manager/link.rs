@@ -1,6 +1,6 @@
 //! `link`: give a file another name.
 
-use super::{File, FileHandle, Name, Operation, Procedure};
+use super::{Change, File, FileHandle, Name, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -12,6 +12,8 @@ impl Operation for Link {
     type Arguments = LinkArguments;
     type Reply = File;
 }
+
+impl Change for Link {}
 
 message! {
     /// Arguments (`nasd_link_arguments`).

@@ -1,6 +1,6 @@
 //! `mkdir`: make a directory.
 
-use super::{File, FileHandle, Name, NewMode, Operation, Procedure};
+use super::{Change, File, FileHandle, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -12,6 +12,8 @@ impl Operation for Mkdir {
     type Arguments = MkdirArguments;
     type Reply = File;
 }
+
+impl Change for Mkdir {}
 
 message! {
     /// Arguments (`nasd_mkdir_arguments`).

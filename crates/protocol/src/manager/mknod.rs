@@ -1,6 +1,6 @@
 //! `mknod`: make a named pipe, a socket's name, or a device's.
 
-use super::{Device, File, FileHandle, FileType, Name, NewMode, Operation, Procedure};
+use super::{Change, Device, File, FileHandle, FileType, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -12,6 +12,8 @@ impl Operation for Mknod {
     type Arguments = MknodArguments;
     type Reply = File;
 }
+
+impl Change for Mknod {}
 
 message! {
     /// Arguments (`nasd_mknod_arguments`).

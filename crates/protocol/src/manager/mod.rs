@@ -3,10 +3,12 @@
 pub mod accessed;
 pub mod attach;
 pub mod cell_status;
+pub mod commit;
 pub mod create;
 pub mod enroll;
 pub mod events;
 pub mod file;
+pub mod forward;
 pub mod getattr;
 pub mod link;
 pub mod lock;
@@ -21,11 +23,13 @@ pub mod reload;
 pub mod rename;
 pub mod renew;
 pub mod repair;
+pub mod request;
 pub mod revoke;
 pub mod rmdir;
 pub mod rotate;
 pub mod setattr;
 pub mod space;
+pub mod statistics;
 pub mod status;
 pub mod symlink;
 pub mod unlink;
@@ -40,10 +44,16 @@ pub use attach::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
 };
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
+pub use commit::Commit;
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};
 pub use events::{Event, Events, EventsArguments, EventsPage};
 pub use file::{Device, Extended, File, FileAttributes, FileHandle, FileType, IssuedCapability};
+pub use forward::{
+    FORWARD_WRITE_HEAD_BYTES, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments,
+    ForwardRead, ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite,
+    ForwardWriteArguments,
+};
 pub use getattr::Getattr;
 pub use link::{Link, LinkArguments};
 pub use lock::{
@@ -61,11 +71,13 @@ pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use renew::{Renew, RenewArguments};
 pub use repair::{Repair, RepairAction, RepairArguments};
+pub use request::{Change, Numbered, Request};
 pub use revoke::Revoke;
 pub use rmdir::Rmdir;
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
 pub use space::{Space, SpaceInformation};
+pub use statistics::{ClientStatistics, OperationStatistics, Statistics, StatisticsOperation};
 pub use status::ManagerStatus;
 pub use symlink::{Symlink, SymlinkArguments};
 pub use unlink::{Unlink, UnlinkArguments};
@@ -129,6 +141,8 @@ xdr_enum! {
         Enroll = 19,
         /// A new certificate for a member's.
         Renew = 20,
+        /// Make durable what was changed in a volume.
+        Commit = 21,
         /// Which volumes the cell has.
         Volumes = 40,
         /// Where a volume lies, and how much it takes there.
@@ -151,6 +165,20 @@ xdr_enum! {
         Unlock = 65,
         /// Who would be in the way of a lock.
         TestLock = 66,
+        /// Read data of a file by the way of the manager.
+        ForwardRead = 70,
+        /// Write data of a file in this way.
+        ForwardWrite = 71,
+        /// Make it durable.
+        ForwardFlush = 72,
+        /// Read the attributes of a file's object in this way.
+        ForwardGetattr = 73,
+        /// Make a hole in this way.
+        ForwardPunch = 74,
+        /// Look for data, or a hole, in this way.
+        ForwardSeek = 75,
+        /// What the manager has counted.
+        Statistics = 79,
         /// Make a named pipe, a socket's name or a device's.
         Mknod = 80,
         /// Read an extended attribute.

@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrError};
 
-use super::{FileHandle, Name, Operation, Procedure};
+use super::{Change, FileHandle, Name, Operation, Procedure};
 use crate::wire::{Field, message};
 
 /// The operation.
@@ -14,6 +14,8 @@ impl Operation for Rename {
     type Arguments = RenameArguments;
     type Reply = ();
 }
+
+impl Change for Rename {}
 
 /// How to rename: the bits of `flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -1,6 +1,6 @@
 //! `rmdir`: remove an empty directory.
 
-use super::{Operation, Procedure, UnlinkArguments};
+use super::{Change, Operation, Procedure, UnlinkArguments};
 
 /// The operation.
 #[derive(Debug)]
@@ -11,3 +11,5 @@ impl Operation for Rmdir {
     type Arguments = UnlinkArguments;
     type Reply = ();
 }
+
+impl Change for Rmdir {}

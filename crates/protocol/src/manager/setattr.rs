@@ -2,7 +2,7 @@
 
 use nasd_types::Timestamp;
 
-use super::{File, FileHandle, Operation, Procedure};
+use super::{Change, File, FileHandle, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -14,6 +14,8 @@ impl Operation for Setattr {
     type Arguments = SetFileArguments;
     type Reply = File;
 }
+
+impl Change for Setattr {}
 
 message! {
     /// What to change; `None` leaves one as it is (`nasd_set_file_attributes`).

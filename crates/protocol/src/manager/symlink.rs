@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
-use super::{File, FileHandle, Name, Operation, Procedure};
+use super::{Change, File, FileHandle, Name, Operation, Procedure};
 use crate::limits::MAX_SYMLINK_BYTES;
 use crate::wire::Field;
 
@@ -15,6 +15,8 @@ impl Operation for Symlink {
     type Arguments = SymlinkArguments;
     type Reply = File;
 }
+
+impl Change for Symlink {}
 
 /// Arguments (`nasd_symlink_arguments`).
 #[derive(Clone, Debug, PartialEq, Eq)]

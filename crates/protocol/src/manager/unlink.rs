@@ -1,6 +1,6 @@
 //! `unlink`: remove a name that is not a directory's.
 
-use super::{FileHandle, Name, Operation, Procedure};
+use super::{Change, FileHandle, Name, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -12,6 +12,8 @@ impl Operation for Unlink {
     type Arguments = UnlinkArguments;
     type Reply = ();
 }
+
+impl Change for Unlink {}
 
 message! {
     /// Arguments, also of `rmdir` (`nasd_unlink_arguments`).

@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
-use super::{File, FileHandle, Name, Operation, Procedure};
+use super::{Change, File, FileHandle, Name, Operation, Procedure};
 use crate::limits::{MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES};
 use crate::wire::{Field, message};
 
@@ -26,6 +26,8 @@ impl Operation for Setxattr {
     type Reply = File;
 }
 
+impl Change for Setxattr {}
+
 /// Tells the names of all that the caller may know of.
 #[derive(Debug)]
 pub enum Listxattr {}
@@ -45,6 +47,8 @@ impl Operation for Removexattr {
     type Arguments = XattrArguments;
     type Reply = File;
 }
+
+impl Change for Removexattr {}
 
 message! {
     /// Arguments of reading and removing (`nasd_xattr_arguments`).

@@ -68,6 +68,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_SEALED", MAX_SEALED_BYTES as u64),
         ("NASD_SALT_BYTES", SALT_BYTES as u64),
         ("NASD_TAG_BYTES", TAG_BYTES as u64),
+        ("NASD_TOKEN_BYTES", nasd_types::AppendToken::BYTES as u64),
         ("NASD_NONCE_BYTES", SEALED_NONCE_BYTES as u64),
         ("NASD_CAPABILITY_BYTES", CAPABILITY_BYTES as u64),
         ("NASD_MAX_NARROWINGS", MAX_NARROWINGS as u64),
@@ -100,6 +101,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_CELL_TEXT", limits::MAX_CELL_TEXT_BYTES as u64),
         ("NASD_MAX_XATTR_VALUE", limits::MAX_XATTR_VALUE_BYTES as u64),
         ("NASD_MAX_XATTR_LIST", limits::MAX_XATTR_LIST_BYTES as u64),
+        ("NASD_MAX_STATISTICS", limits::MAX_STATISTICS as u64),
         ("NASD_MAX_ACCESSED", limits::MAX_ACCESSED as u64),
         ("NASD_HAS_ACCESS_ACL", Extended::ACCESS_ACL.0.into()),
         ("NASD_HAS_DEFAULT_ACL", Extended::DEFAULT_ACL.0.into()),
@@ -221,15 +223,38 @@ fn success_type(spec: &Spec, result: &str) -> String {
     }
 }
 
-fn check_operation<Arguments, Reply>(spec: &Spec, program: &str, number: u32) {
+fn check_operation<Arguments, Reply>(spec: &Spec, program: &str, number: u32, numbered: bool) {
     let procedures = &spec.programs[program].procedures;
     let procedure = procedures
         .iter()
         .find(|each| each.number == u64::from(number))
         .expect("the procedure is specified");
-    assert_eq!(specified_type::<Arguments>(), procedure.arguments, "{}", procedure.name);
+    let mut arguments = vec![specified_type::<Arguments>()];
+    arguments.extend(numbered.then(specified_type::<manager::Request>));
+    assert_eq!(arguments, procedure.arguments, "{}", procedure.name);
     let reply = success_type(spec, &procedure.result);
     assert_eq!(specified_type::<Reply>(), reply, "{}", procedure.name);
+}
+
+/// Whether a call says which request of the client it is.
+fn is_numbered(program: &str, procedure: u32) -> bool {
+    fn number<Op: manager::Change>() -> u32 {
+        Op::PROCEDURE.into()
+    }
+    let numbered = [
+        number::<manager::Setattr>(),
+        number::<manager::Create>(),
+        number::<manager::Mkdir>(),
+        number::<manager::Symlink>(),
+        number::<manager::Unlink>(),
+        number::<manager::Rmdir>(),
+        number::<manager::Rename>(),
+        number::<manager::Link>(),
+        number::<manager::Mknod>(),
+        number::<manager::Setxattr>(),
+        number::<manager::Removexattr>(),
+    ];
+    program == "NASD_MANAGER_PROGRAM" && numbered.contains(&procedure)
 }
 
 macro_rules! check_operations {
@@ -240,7 +265,12 @@ macro_rules! check_operations {
             check_operation::<
                 <$module::$operation as Operation>::Arguments,
                 <$module::$operation as Operation>::Reply,
-            >($spec, $program, $module::$operation::PROCEDURE.into());
+            >(
+                $spec,
+                $program,
+                $module::$operation::PROCEDURE.into(),
+                is_numbered($program, $module::$operation::PROCEDURE.into()),
+            );
             checked.push($module::$operation::PROCEDURE);
         )+
         assert_eq!(checked, $module::Procedure::ALL, "every operation, in order");
@@ -253,10 +283,12 @@ fn operations_have_the_types_of_the_specification() {
     check_operations!(&spec, "NASD_DRIVE_PROGRAM", drive:
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
-        Setpartition Initialize Setdrivekey Setdrive Audit Private Batch);
+        Setpartition Initialize Setdrivekey Setdrive Audit Private Batch Append);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
-        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Volumes
+        Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Volumes
         VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock
+        ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek
+        StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed);
 }

@@ -6,34 +6,36 @@ use nasd_capability::{
     SecretKey, Suite,
 };
 use nasd_protocol::drive::{
-    AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord, BatchArguments, BatchDone,
-    BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments, CreateArguments, Created,
-    CreatepartitionArguments, DriveControl, DriveInformation, Extension, FastcopyArguments,
-    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
-    Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments,
-    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
-    Sealed, SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
+    AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
+    BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
+    CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation, Extension,
+    FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments,
+    InitializeArguments, Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
+    PunchArguments, ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments,
+    ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
+    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments,
+    Written,
 };
 use nasd_protocol::manager::{
-    AccessedArguments, AttachArguments, Attached, CellStatus, ClosedArguments, CreateFileArguments,
-    DetachArguments, Device, DirectoryEntry, DirectoryPage, DriveAddress, DriveStatus,
-    EnrollArguments, Enrolled, Event, EventsArguments, EventsPage, Extended, File, FileAccess,
-    FileAttributes, FileHandle, FileType, HeldLock, InTheWay, IssuedCapability, LinkArguments,
-    LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments,
-    Minted, MkdirArguments, MknodArguments, Name, NewMode, ReaddirArguments, ReloadArguments,
-    RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments, RotateArguments,
-    Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation,
-    SymlinkArguments, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
-    VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags, XattrNames,
-    XattrValue,
+    AccessedArguments, AttachArguments, Attached, CellStatus, ClientStatistics, ClosedArguments,
+    CreateFileArguments, DetachArguments, Device, DirectoryEntry, DirectoryPage, DriveAddress,
+    DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage, Extended, File,
+    FileAccess, FileAttributes, FileHandle, FileType, ForwardPunchArguments, ForwardReadArguments,
+    ForwardSeekArguments, ForwardWriteArguments, HeldLock, InTheWay, IssuedCapability,
+    LinkArguments, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus,
+    MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics,
+    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction,
+    RepairArguments, Request, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
+    SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, UnlinkArguments,
+    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
+    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
 };
 use nasd_types::{
-    Attributes, AuditId, ByteRange, CellId, Compression, DriveId, ObjectId, ObjectName,
-    PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
+    AppendToken, Attributes, AuditId, ByteRange, CellId, Compression, DriveId, ObjectId,
+    ObjectName, PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
 };
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
@@ -92,6 +94,7 @@ pub fn all_samples() -> Vec<Sample> {
         manager_arguments(),
         extended_arguments(),
         session_samples(),
+        forward_samples(),
         manager_results(),
     ]
     .into_iter()
@@ -234,6 +237,8 @@ fn drive_arguments() -> Vec<Sample> {
     let write =
         WriteArguments { name, durable: false, regions: regions.clone(), data_length: DATA.len() };
     let objects = vec![ObjectId(n("objects")); 3];
+    let token = AppendToken([8; 16]);
+    let append = AppendArguments { name, token, age_ns: n("age"), data_length: DATA.len() };
     vec![
         message("nasd_create_arguments", &create),
         message("nasd_remove_arguments", &RemoveArguments { name, durable: true }),
@@ -261,6 +266,7 @@ fn drive_arguments() -> Vec<Sample> {
         ),
         message("nasd_read_arguments", &ReadArguments { name, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
+        with_data(message("nasd_append_arguments", &append), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
         message("nasd_batch_arguments", &batch(partition)),
     ]
@@ -442,6 +448,7 @@ fn drive_results() -> Vec<Sample> {
         objects_supported: n("objects_supported"),
     };
     let sealed = Sealed { sealed: vec![7; 400], data_length: DATA.len() };
+    let appended = Appended { offset: n("offset"), attributes: attributes() };
     let required = BlocksRequired { estimated: n("estimated"), maximum: n("maximum") };
     let sought = Sought { position: Some(n("position")) };
     vec![
@@ -457,6 +464,8 @@ fn drive_results() -> Vec<Sample> {
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),
+        result::<_, Status>("nasd_append_result", &Ok(appended)),
+        result::<Appended, _>("nasd_append_result", &Err(Status::Forgotten)),
         with_data(message("nasd_sealed", &sealed), DATA),
         with_data(result::<_, Status>("nasd_private_result", &Ok(sealed.clone())), DATA),
         result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
@@ -532,6 +541,7 @@ fn manager_arguments() -> Vec<Sample> {
     let set =
         |changes| message("nasd_set_file_arguments", &SetFileArguments { file: handle(), changes });
     let lookup = LookupArguments { directory, name: name("n") };
+    let request = Request { client: n("client"), number: n("number"), oldest: n("oldest") };
     let create = CreateFileArguments { directory, name: name("file"), mode, exclusive: true };
     let mkdir = MkdirArguments { directory, name: name("dir"), mode };
     let symlink = SymlinkArguments { directory, name: name("l"), target: b"../there".to_vec() };
@@ -565,6 +575,7 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_name", &name("volume")),
         message("nasd_file_handle", &directory),
         message("nasd_lookup_arguments", &lookup),
+        message("nasd_request", &request),
         message("nasd_renew_arguments", &RenewArguments { public_key: vec![4; 65] }),
         message("nasd_enroll_arguments", &enroll),
         message("nasd_reload_arguments", &ReloadArguments { revoke: true }),
@@ -615,6 +626,58 @@ fn extended_arguments() -> Vec<Sample> {
                 accessed: vec![FileAccess { file: handle(), time: time("time") }; 2],
             },
         ),
+    ]
+}
+
+fn statistics() -> Statistics {
+    let operation = OperationStatistics {
+        procedure: n32("procedure"),
+        requests: n("requests"),
+        failed: n("failed"),
+        nanoseconds: n("nanoseconds"),
+    };
+    let client = ClientStatistics {
+        client: "host:a".to_owned(),
+        requests: n("requests"),
+        read_bytes: n("read_bytes"),
+        written_bytes: n("written_bytes"),
+    };
+    Statistics { operations: vec![operation; 2], clients: vec![client; 3] }
+}
+
+/// What is asked of drives by the way of the manager.
+fn forward_samples() -> Vec<Sample> {
+    let (file, offset) = (handle(), n("offset"));
+    let read = ForwardReadArguments { file, offset, length: n32("length") };
+    let write = ForwardWriteArguments { file, offset, durable: true, data_length: DATA.len() };
+    let punch = ForwardPunchArguments { file, offset, length: n("length"), durable: true };
+    let brought = ReadData {
+        logical_size: n("logical_size"),
+        fs_data_modify_time: time("fs_data_modify_time"),
+        data_length: DATA.len(),
+    };
+    let written = Written {
+        instance: n("instance"),
+        length: n("length"),
+        logical_size: n("logical_size"),
+        fs_data_modify_time: time("fs_data_modify_time"),
+    };
+    let flushed = Flushed { instance: n("instance") };
+    let reply = AttributesReply { attributes: attributes() };
+    let sought = Sought { position: Some(n("position")) };
+    let seek = ForwardSeekArguments { file, offset, target: SeekTarget::Hole };
+    vec![
+        message("nasd_forward_read_arguments", &read),
+        with_data(message("nasd_forward_write_arguments", &write), DATA),
+        message("nasd_forward_punch_arguments", &punch),
+        message("nasd_forward_seek_arguments", &seek),
+        with_data(result::<_, ManagerStatus>("nasd_forward_read_result", &Ok(brought)), DATA),
+        result::<ReadData, _>("nasd_forward_read_result", &Err(ManagerStatus::Access)),
+        result::<_, ManagerStatus>("nasd_forward_write_result", &Ok(written)),
+        result::<_, ManagerStatus>("nasd_forward_flush_result", &Ok(flushed)),
+        result::<_, ManagerStatus>("nasd_forward_getattr_result", &Ok(reply)),
+        result::<_, ManagerStatus>("nasd_forward_seek_result", &Ok(sought)),
+        result::<_, ManagerStatus>("nasd_statistics_result", &Ok(statistics())),
     ]
 }
 
@@ -682,8 +745,15 @@ fn cell_status() -> CellStatus {
         address: "host:1".to_owned(),
         reachable: true,
         control: Some(drive_control()),
+        forwarded_bytes: n("forwarded_bytes"),
     };
-    let away = DriveStatus { drive, address: String::new(), reachable: false, control: None };
+    let away = DriveStatus {
+        drive,
+        address: String::new(),
+        reachable: false,
+        control: None,
+        forwarded_bytes: n("forwarded_bytes"),
+    };
     CellStatus {
         cell: CellId([1; 16]),
         volume: name("home"),

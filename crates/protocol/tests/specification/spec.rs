@@ -47,7 +47,7 @@ pub struct Program {
 pub struct Procedure {
     pub name: String,
     pub number: u64,
-    pub arguments: String,
+    pub arguments: Vec<String>,
     pub result: String,
 }
 
@@ -237,7 +237,11 @@ impl Parser<'_> {
             let result = self.next();
             let name = self.next();
             self.expect("(");
-            let arguments = self.next();
+            let mut arguments = vec![self.next()];
+            while self.at(",") {
+                self.expect(",");
+                arguments.push(self.next());
+            }
             for token in [")", "="] {
                 self.expect(token);
             }

@@ -29,7 +29,7 @@ use crate::frames::{BlockSet, Captured, Claim, FRAME_BLOCKS};
 use crate::free_map::Run;
 use crate::log::Change;
 use crate::metadata::TreeError;
-use crate::metadata::record::{Counters, LogMark, ObjectRecord, SMALL_BYTES_MAX};
+use crate::metadata::record::{Appended, Counters, LogMark, ObjectRecord, SMALL_BYTES_MAX};
 use crate::object::{Body, Flushing, Object};
 use crate::{NoSpace, Store, StoreError};
 
@@ -81,6 +81,7 @@ pub(super) struct Taken {
     small: Small,
     clears: Clears,
     pub(super) promised_records: u64,
+    appended: Vec<Appended>,
     pub(super) claims: Vec<Claim>,
     /// What was in them, until that is written.
     frames: Vec<Captured>,
@@ -241,6 +242,7 @@ impl Store {
             small,
             clears,
             promised_records: std::mem::take(&mut body.promised_records),
+            appended: std::mem::take(&mut body.appended),
             claims: frames.iter().map(|captured| captured.claim).collect(),
             frames,
             compression,
@@ -415,6 +417,7 @@ impl Store {
             body.small = one.was_small;
             body.in_tree = one.was_in_tree;
             body.promised_records += one.promised_records;
+            body.appended.splice(..0, one.appended);
             if body.removed && !body.in_tree {
                 // Nothing of it is on the medium.
                 self.table.unregister(&mut body);
@@ -467,6 +470,8 @@ fn changes_of(one: &Taken, placed: Vec<Placed>, changes: &mut Vec<Change>) {
         sums,
         contents,
     }));
+    // Behind what was appended: both are durable, or neither.
+    changes.extend(one.appended.iter().map(|appended| Change::Appended(*appended)));
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{ObjectId, ObjectName, PartitionId};
+use nasd_types::{AppendToken, ObjectId, ObjectName, PartitionId, Timestamp};
 
 use crate::DriveKeys;
 use crate::free_map::Run;
 use crate::layout::layout;
 use crate::metadata::record::{
-    self, Codec, Counters, Extent, LOGICAL_BLOCKS_MAX, ObjectRecord, PartitionRecord, RecordError,
-    SMALL_BYTES_MAX, drive_counters, drive_keys, object, object_key, partition,
+    self, Appended, Codec, Counters, Extent, LOGICAL_BLOCKS_MAX, ObjectRecord, PartitionRecord,
+    RecordError, SMALL_BYTES_MAX, drive_counters, drive_keys, object, object_key, partition,
 };
 
 layout! {
@@ -35,6 +35,17 @@ layout! {
         CODEC: 1,
         INLINE: 1,
         RESERVED: 2,
+    }
+}
+
+layout! {
+    /// The body of an appended change.
+    pub(crate) mod appended {
+        TOKEN: 16,
+        OFFSET: 8,
+        TIME: 8,
+        LENGTH: 4,
+        RESERVED: 4,
     }
 }
 
@@ -72,6 +83,8 @@ pub(crate) enum Change {
     PutCounters(Counters),
     /// Lets every extent that names blocks of `from` name those of `to` on.
     Move { from: Run, to: u64 },
+    /// Remembers an append, whose bytes other changes of the same entry or of earlier ones have.
+    Appended(Appended),
 }
 
 /// Why bytes are not a change.
@@ -108,6 +121,7 @@ impl Change {
             Change::PutDriveKeys(_) => (10, NO_NAME),
             Change::PutCounters(_) => (11, NO_NAME),
             Change::Move { .. } => (12, NO_NAME),
+            Change::Appended(appended) => (13, appended.name),
         }
     }
 
@@ -146,6 +160,7 @@ impl Change {
             }
             Change::PutCounters(counters) => out.extend_from_slice(&counters.encode()),
             Change::Move { from, to } => numbers(out, &[from.start, *to, from.blocks]),
+            Change::Appended(one) => encode_appended(one, out),
             Change::RemoveObject(_) | Change::DropSmall(_) | Change::RemovePartition(_) => {}
         }
     }
@@ -193,9 +208,33 @@ impl Change {
                 let (start, to, blocks) = (take_u64(input)?, take_u64(input)?, take_u64(input)?);
                 Change::Move { from: Run { start, blocks }, to }
             }
+            13 => Change::Appended(decode_appended(name, input)?),
             kind => return Err(ChangeError::Kind(kind)),
         })
     }
+}
+
+fn encode_appended(one: &Appended, out: &mut Vec<u8>) {
+    let mut body = [0; appended::BYTES];
+    appended::TOKEN.put(&mut body, &one.token.0);
+    appended::OFFSET.put(&mut body, &one.offset.to_le_bytes());
+    appended::TIME.put(&mut body, &one.time.0.to_le_bytes());
+    appended::LENGTH.put(&mut body, &one.length.to_le_bytes());
+    out.extend_from_slice(&body);
+}
+
+fn decode_appended(name: ObjectName, input: &mut &[u8]) -> Result<Appended, ChangeError> {
+    let body = take(input, appended::BYTES)?;
+    if !appended::RESERVED.is_zero(body) {
+        return Err(ChangeError::Field("a reserved byte is not zero"));
+    }
+    Ok(Appended {
+        name,
+        token: AppendToken(appended::TOKEN.array(body)),
+        offset: appended::OFFSET.u64(body),
+        length: appended::LENGTH.u32(body),
+        time: Timestamp(appended::TIME.u64(body)),
+    })
 }
 
 fn encode_map(extent: &Extent, sums: &[u32], contents: Option<&Vec<u8>>, out: &mut Vec<u8>) {
@@ -264,7 +303,7 @@ fn take_u64(input: &mut &[u8]) -> Result<u64, ChangeError> {
 
 #[cfg(test)]
 mod tests {
-    use nasd_types::{Compression, SetAttributes, Timestamp};
+    use nasd_types::{Compression, SetAttributes};
     use proptest::prelude::*;
 
     use super::*;
@@ -299,6 +338,13 @@ mod tests {
             Change::PutDriveKeys(DriveKeys::default()),
             Change::PutCounters(Counters::default()),
             Change::Move { from: Run { start: 1, blocks: 2 }, to: 3 },
+            Change::Appended(Appended {
+                name,
+                token: AppendToken([9; 16]),
+                offset: 5,
+                length: 6,
+                time: Timestamp(7),
+            }),
         ]
     }
 
@@ -320,7 +366,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_change_or_an_error(
-            kind in 0..14u8, bytes in prop::collection::vec(any::<u8>(), 0..600),
+            kind in 0..16u8, bytes in prop::collection::vec(any::<u8>(), 0..600),
         ) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {

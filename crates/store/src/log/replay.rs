@@ -1,6 +1,7 @@
 //! Reading the log of a device that is being opened.
 
 use std::io::IoSliceMut;
+use std::ops::Range;
 
 use nasd_device::{AlignedBuffer, BlockDevice, DeviceError};
 use nasd_types::limits::BLOCK_BYTES;
@@ -65,6 +66,18 @@ impl Image {
         entry::is_whole(entry).then_some((header, entry))
     }
 
+    /// What the entry with this sequence number takes if it is at `offset`, whole or not: its first block
+    /// at least, by which it would be known.
+    fn claimed(&self, key: u64, offset: u64, sequence: u64) -> Range<u64> {
+        let bytes = usize::try_from(offset).ok().and_then(|start| self.bytes.get(start..));
+        let header = bytes.and_then(|bytes| entry::parse_header(key, bytes));
+        let length = match header {
+            Some(header) if header.sequence == sequence => padded(header.bytes),
+            _ => BLOCK_BYTES as u64,
+        };
+        offset..offset.saturating_add(length)
+    }
+
     /// The entry with this sequence number, where it may be, and its offset.
     fn find(&self, key: u64, offset: u64, sequence: u64) -> Option<(u64, usize, &[u8])> {
         [offset, 0].into_iter().find_map(|offset| {
@@ -111,8 +124,9 @@ pub(crate) fn replay<E>(
         return Err(ReplayError::Damaged(format!("log entry {next} was durable and is damaged")));
     }
     // An entry that can't be read may have been the next one.
-    let wanted = [mark.next_offset, 0];
-    match image.unreadable.iter().position(|(offset, _)| wanted.contains(offset)) {
+    let wanted = [mark.next_offset, 0].map(|offset| image.claimed(key, offset, next));
+    let is_wanted = |offset: &u64| wanted.iter().any(|claimed| claimed.contains(offset));
+    match image.unreadable.iter().position(|(offset, _)| is_wanted(offset)) {
         Some(index) => Err(ReplayError::Device(image.unreadable.swap_remove(index).1)),
         None => Ok(mark),
     }

@@ -145,6 +145,7 @@ impl Metadata {
                 | Change::RemovePartition(_)
                 | Change::PutDriveKeys(_)
                 | Change::PutCounters(_)
+                | Change::Appended(_)
                 | Change::Move { .. } => {}
             }
         }

@@ -10,8 +10,9 @@ use nasd_types::{ObjectId, ObjectName, PartitionId};
 use redb::{ReadableTable, WriteTransaction};
 
 use super::record::{
-    self, Codec, DRIVE_COUNTERS, DRIVE_KEYS, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord,
-    GROUP_BLOCKS, LOG_MARK, LOGICAL_BLOCKS_MAX, LogMark, ObjectRecord, PartitionRecord, Sums,
+    self, Appended, Appends, Codec, DRIVE_APPENDS, DRIVE_COUNTERS, DRIVE_KEYS, EXTENT_BLOCKS_MAX,
+    Extent, ExtentKey, FamilyRecord, GROUP_BLOCKS, LOG_MARK, LOGICAL_BLOCKS_MAX, LogMark,
+    ObjectRecord, PartitionRecord, Sums,
 };
 use super::tables::Tables;
 use super::{TreeError, capacity, overlapping};
@@ -61,6 +62,8 @@ pub(super) struct Applier<'t> {
     current: Option<Current>,
     partitions: BTreeMap<PartitionId, PartitionRecord>,
     families: BTreeMap<ObjectName, FamilyRecord>,
+    /// To be written at the end, once there is one to remember.
+    appends: Option<Appends>,
     /// Kept from one move to the next.
     by_place: Option<ByPlace>,
     effects: Effects,
@@ -85,6 +88,7 @@ pub(super) fn apply<'c>(
         current: None,
         partitions: BTreeMap::new(),
         families: BTreeMap::new(),
+        appends: None,
         by_place: None,
         effects: Effects::default(),
     };
@@ -130,6 +134,7 @@ impl Applier<'_> {
                 Ok(())
             }
             Change::Move { from, to } => self.move_blocks(*from, *to),
+            Change::Appended(appended) => self.remember(*appended),
         }
     }
 
@@ -431,11 +436,27 @@ impl Applier<'_> {
         Ok(())
     }
 
+    fn remember(&mut self, appended: Appended) -> Result<(), TreeError> {
+        let mut appends = match self.appends.take() {
+            Some(appends) => appends,
+            None => match self.tables.drive()?.get(DRIVE_APPENDS)? {
+                Some(guard) => Appends::parse(guard.value())?,
+                None => Appends::default(),
+            },
+        };
+        appends.push(appended);
+        self.appends = Some(appends);
+        Ok(())
+    }
+
     fn finish(mut self, mark: LogMark) -> Result<Effects, TreeError> {
         self.settle()?;
         self.settle_families()?;
         for (partition, record) in std::mem::take(&mut self.partitions) {
             self.tables.partitions()?.insert(partition.0, &record.encode(partition)[..])?;
+        }
+        if let Some(appends) = self.appends.take() {
+            self.tables.drive()?.insert(DRIVE_APPENDS, &appends.encode()[..])?;
         }
         self.tables.drive()?.insert(LOG_MARK, &mark.encode()[..])?;
         Ok(self.effects)

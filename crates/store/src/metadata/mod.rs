@@ -36,8 +36,9 @@ use crate::{DriveKeys, StoreError};
 use capacity::Capacity;
 use recent::{Recent, STRETCH_BLOCKS};
 use record::{
-    Counters, DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, FamilyRecord, GROUP_BLOCKS, LOG_MARK,
-    LogMark, ObjectKey, ObjectRecord, PartitionRecord, RecordError, Share, Sums,
+    Appends, Counters, DRIVE_APPENDS, DRIVE_COUNTERS, DRIVE_KEYS, Extent, ExtentKey, FamilyRecord,
+    GROUP_BLOCKS, LOG_MARK, LogMark, ObjectKey, ObjectRecord, PartitionRecord, RecordError, Share,
+    Sums,
 };
 use region::{Region, RegionBackend};
 use tables::{
@@ -95,6 +96,8 @@ pub(crate) struct DriveRecords {
     pub(crate) counters: Counters,
     pub(crate) mark: LogMark,
     pub(crate) partitions: Vec<(PartitionId, PartitionRecord)>,
+    /// Of a drive that nobody has appended to yet there is no record.
+    pub(crate) appends: Appends,
 }
 
 impl From<RecordError> for TreeError {
@@ -564,6 +567,10 @@ impl Metadata {
         let keys = drive.get(DRIVE_KEYS)?.ok_or_else(missing)?;
         let counters = drive.get(DRIVE_COUNTERS)?.ok_or_else(missing)?;
         let mark = drive.get(LOG_MARK)?.ok_or_else(missing)?;
+        let appends = match drive.get(DRIVE_APPENDS)? {
+            Some(record) => Appends::parse(record.value())?,
+            None => Appends::default(),
+        };
         let mut partitions = Vec::new();
         for entry in read.open_table(PARTITIONS)?.iter()? {
             let (key, value) = entry?;
@@ -575,6 +582,7 @@ impl Metadata {
             counters: Counters::parse(counters.value())?,
             mark: LogMark::parse(mark.value())?,
             partitions,
+            appends,
         })
     }
 

@@ -72,7 +72,8 @@ pub(super) fn touched<'c>(
             | Change::PutPartition(..)
             | Change::RemovePartition(_)
             | Change::PutDriveKeys(_)
-            | Change::PutCounters(_) => [None, None],
+            | Change::PutCounters(_)
+            | Change::Appended(_) => [None, None],
         })
         .flatten()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_store::{Store, StoreError};
-use nasd_types::{ObjectId, ObjectName, PartitionId};
+use nasd_types::{AppendToken, ObjectId, ObjectName, PartitionId};
 
 use crate::common::{BLOCK, contents};
 
@@ -36,6 +36,23 @@ pub type State = Option<Content>;
 /// What is compared of one partition: its quota in bytes, and the epoch of its key.
 pub type Settings = (u64, Option<u32>);
 
+/// An append.
+#[derive(Clone)]
+pub struct AppendMade {
+    pub name: ObjectName,
+    pub token: AppendToken,
+    pub offset: u64,
+    pub bytes: Arc<Vec<u8>>,
+    /// The object with them.
+    pub after: Arc<Vec<u8>>,
+}
+
+impl std::fmt::Debug for AppendMade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes at {} of {}", self.bytes.len(), self.offset, self.name)
+    }
+}
+
 /// What a drive may hold.
 #[derive(Clone, Debug, Default)]
 pub struct Histories {
@@ -46,6 +63,9 @@ pub struct Histories {
     pub master: Vec<Option<u8>>,
     /// Copies under way, or whose making failed: such objects may be there.
     pub copies: Vec<Content>,
+    /// Appends that were answered, and those under way, which may be there wholly.
+    pub appended: Vec<AppendMade>,
+    pub appending: Vec<AppendMade>,
     /// Partitions that may not be named anew: their objects may be there still.
     pub doomed: BTreeSet<PartitionId>,
     /// Whether objects may have reserved blocks.

@@ -2,6 +2,7 @@
 // Each test uses a part of this; and a test that fails by panicking is a test that fails.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used)]
 
+mod appends;
 mod history;
 mod operations;
 mod recorder;
@@ -57,6 +58,8 @@ pub fn survive(picture: &Picture, options: &OpenOptions, mix: Mix) {
     let (device, store) = reopen(image, options);
     let mut world = World::new(histories.clone(), *seed, mix);
     world.histories().settle_flushed(&store);
+    world.go_on_appending(&store).unwrap();
+    world.append_again(&store).unwrap();
     for _ in 0..12 {
         world.step(&store).unwrap();
     }

@@ -5,7 +5,7 @@ use crate::cell::{Cell, CellError};
 use crate::commands::Outcome;
 use crate::shared_file::is_url_argument;
 use indicatif::{ProgressBar, ProgressStyle};
-use nasd_clerk::{Copied, FileType, Name};
+use nasd_clerk::{Copied, FileType, Name, Route};
 use std::error::Error;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +21,7 @@ pub fn cp(
     sources: &[String],
     destination: &str,
     recursive: bool,
+    route: Route,
 ) -> Outcome {
     if sources.iter().any(|source| is_url_argument(source)) || is_url_argument(destination) {
         return by_url(sources, destination);
@@ -28,8 +29,11 @@ pub fn cp(
     let cell = &open()?;
     let progress = progress_bar();
     let copied = match CellPath::parse(destination) {
-        Some(path) => Session::open(cell, &path)?.copy_in(sources, &path, recursive, &progress),
-        None => copy_out(cell, sources, Path::new(destination), recursive, &progress),
+        Some(path) => {
+            let session = Session::open_by(cell, &path, route)?;
+            session.copy_in(sources, &path, recursive, &progress)
+        }
+        None => copy_out((cell, route), sources, Path::new(destination), recursive, &progress),
     };
     progress.finish_and_clear();
     let skipped = copied?;
@@ -112,7 +116,7 @@ impl Session {
 
 /// From the cell to this machine.
 fn copy_out(
-    cell: &Cell,
+    (cell, route): (&Cell, Route),
     sources: &[String],
     destination: &Path,
     recursive: bool,
@@ -123,7 +127,7 @@ fn copy_out(
     let (mut skipped, mut session) = (0, None);
     for text in sources {
         let source = parse(text)?;
-        let session = Session::for_path(&mut session, cell, &source)?;
+        let session = Session::for_path(&mut session, cell, &source, route)?;
         let entry = session.resolve(&source)?;
         if entry.attributes.file_type == FileType::Directory && !recursive {
             return Err(format!("{source} is a directory: add -r to copy it").into());

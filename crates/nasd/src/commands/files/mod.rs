@@ -13,10 +13,11 @@ pub use remove::rm;
 
 use super::Outcome;
 use crate::cell::{Cell, CellError};
-use crate::session::{COMMAND_DEADLINE, Connected, connect};
+use crate::session::{Connected, connect_by, for_command};
 use crate::shared_file::is_url_argument;
 use nasd_clerk::{
     Caller, Clerk, ClerkError, DirectoryEntry, Entry, FileHandle, ManagerStatus, Name, OpenMode,
+    Route,
 };
 use std::error::Error;
 use std::io::Write;
@@ -39,7 +40,12 @@ pub struct Session {
 impl Session {
     /// Connects to the volume of a path.
     fn open(cell: &Cell, path: &CellPath) -> Result<Self, Box<dyn Error>> {
-        let Connected { clerk, caller } = connect(cell, path.volume(), COMMAND_DEADLINE)?;
+        Session::open_by(cell, path, Route::Direct)
+    }
+
+    /// The same, for data that go that way.
+    fn open_by(cell: &Cell, path: &CellPath, route: Route) -> Result<Self, Box<dyn Error>> {
+        let Connected { clerk, caller } = connect_by(cell, path.volume(), route, for_command())?;
         Ok(Session { clerk, caller, volume: path.volume().to_owned() })
     }
 
@@ -48,10 +54,11 @@ impl Session {
         present: &'a mut Option<Session>,
         cell: &Cell,
         path: &CellPath,
+        route: Route,
     ) -> Result<&'a Session, Box<dyn Error>> {
         let session = match present.take().filter(|session| session.volume == path.volume()) {
             Some(session) => session,
-            None => Session::open(cell, path)?,
+            None => Session::open_by(cell, path, route)?,
         };
         Ok(present.insert(session))
     }
@@ -101,7 +108,7 @@ fn is_missing(error: &ClerkError) -> bool {
 ///
 /// # Errors
 /// A path that is no file, or whose data can't be read.
-pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String]) -> Outcome {
+pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String], route: Route) -> Outcome {
     let (mut cell, mut session) = (None, None);
     let mut output = std::io::stdout().lock();
     for text in paths {
@@ -113,7 +120,7 @@ pub fn cat(open: impl Fn() -> Result<Cell, CellError>, paths: &[String]) -> Outc
                 Some(cell) => cell,
                 none => none.insert(open()?),
             };
-            Session::for_path(&mut session, cell, &path)?.print(&path, &mut output)?
+            Session::for_path(&mut session, cell, &path, route)?.print(&path, &mut output)?
         };
         if !wants_more {
             break;
@@ -156,7 +163,7 @@ pub fn mkdir(cell: &Cell, paths: &[String], parents: bool) -> Outcome {
     let mut session = None;
     for text in paths {
         let path = parse(text)?;
-        let session = Session::for_path(&mut session, cell, &path)?;
+        let session = Session::for_path(&mut session, cell, &path, Route::Direct)?;
         if parents {
             session.make_parents(&path)?;
         } else {

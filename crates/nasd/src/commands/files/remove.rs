@@ -4,6 +4,7 @@ use super::{Session, at, parse};
 use crate::cell::Cell;
 use crate::commands::Outcome;
 use crate::commands::agree::agree;
+use nasd_clerk::Route;
 use nasd_clerk::{ClerkError, FileType};
 use nasd_protocol::ManagerStatus;
 
@@ -16,7 +17,7 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
     let mut session = None;
     for text in paths {
         let path = parse(text)?;
-        let session = Session::for_path(&mut session, cell, &path)?;
+        let session = Session::for_path(&mut session, cell, &path, Route::Direct)?;
         let (parent, name) = session.parent(&path)?;
         let entry = match session.clerk.lookup(&session.caller, parent, &name) {
             // The file's drive has lost it: a name is left, which says that it fails.

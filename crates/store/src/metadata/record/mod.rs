@@ -5,6 +5,7 @@
 //! little-endian. Parsing bounds every field before anything is computed with it: what is returned
 //! is safe to use, whatever was on the medium.
 
+mod appended;
 mod drive;
 mod extents;
 mod objects;
@@ -15,6 +16,7 @@ use nasd_types::{ObjectId, ObjectName, PartitionId};
 
 use crate::layout::{Field, layout};
 
+pub(crate) use appended::{Appended, Appends, DRIVE_APPENDS};
 pub(crate) use drive::{
     Counters, DRIVE_COUNTERS, DRIVE_KEYS, LOG_MARK, LogMark, PartitionRecord, drive_counters,
     drive_keys, encode_drive_keys, parse_drive_keys, partition,
@@ -24,6 +26,7 @@ pub(crate) use objects::{ObjectRecord, SMALL_BYTES_MAX, encode_small, object, pa
 pub(crate) use shares::{FamilyRecord, Share};
 #[cfg(test)]
 pub(crate) use {
+    appended::{append, appends},
     drive::log_mark,
     extents::{extent, sums},
     objects::small,

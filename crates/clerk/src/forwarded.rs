@@ -1,0 +1,80 @@
+//! The drives by the way of the file manager: each call goes there, on behalf of whom the capability
+//! was granted to. The manager uses one of its own for him; ours tells what may be opened.
+
+use std::time::Duration;
+
+use nasd_client::ManagerClient;
+use nasd_types::{AppendToken, Attributes, ByteRange, Timestamp};
+
+use crate::ClerkError;
+use crate::backend::{Grant, Objects};
+use crate::wire::{Appended, ReadOutcome, SeekTarget, Volume, Written};
+
+/// The drives of a volume, behind its manager.
+pub(crate) struct ForwardedDrives {
+    way: ManagerClient,
+}
+
+impl ForwardedDrives {
+    /// By this client of the manager.
+    pub(crate) fn new(way: ManagerClient) -> Self {
+        ForwardedDrives { way }
+    }
+}
+
+impl Objects for ForwardedDrives {
+    fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
+        Ok(self.way.forward_read(&grant.caller, grant.handle, offset, into)?)
+    }
+
+    fn write(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, ClerkError> {
+        Ok(self.way.forward_write(&grant.caller, grant.handle, offset, data, durable)?)
+    }
+
+    /// The manager forwards no appends: what is appended goes to where the file was seen to end, which
+    /// is not atomic between clients.
+    fn append(
+        &self,
+        grant: &Grant,
+        _identity: (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClerkError> {
+        let offset = self.getattr(grant)?.logical_size;
+        self.write(grant, offset, data, true)?;
+        Ok(Appended { offset, attributes: self.getattr(grant)? })
+    }
+
+    fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
+        Ok(self.way.forward_flush(&grant.caller, grant.handle)?.instance)
+    }
+
+    fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
+        Ok(self.way.forward_getattr(&grant.caller, grant.handle)?)
+    }
+
+    fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
+        Ok(self.way.forward_punch(&grant.caller, grant.handle, range, true)?)
+    }
+
+    fn seek(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError> {
+        Ok(self.way.forward_seek(&grant.caller, grant.handle, offset, target)?)
+    }
+
+    fn drive_time(&self, _grant: &Grant) -> Timestamp {
+        Timestamp(0)
+    }
+
+    /// Where the drives are is the manager's affair.
+    fn set_volume(&self, _volume: &Volume) {}
+}

@@ -1,0 +1,180 @@
+//! What a clerk counts: how often it asked drives and the manager and how long it waited for them, how much
+//! data moved, and what it knew already.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nasd_metrics::{Counter, Histogram, Page};
+use nasd_types::{AppendToken, Attributes, ByteRange, Timestamp};
+
+use crate::ClerkError;
+use crate::backend::{Grant, Objects};
+use crate::wire::{Appended, ReadOutcome, SeekTarget, Volume, Written};
+
+/// Calls of one kind.
+#[derive(Debug, Default)]
+struct Calls {
+    failed: Counter,
+    times: Histogram,
+}
+
+impl Calls {
+    fn measure<T>(&self, call: impl FnOnce() -> Result<T, ClerkError>) -> Result<T, ClerkError> {
+        let begun = Instant::now();
+        let result = call();
+        self.times.count(begun.elapsed());
+        if result.is_err() {
+            self.failed.add(1);
+        }
+        result
+    }
+}
+
+/// The counters of a clerk.
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    reads: Calls,
+    writes: Calls,
+    appends: Calls,
+    flushes: Calls,
+    getattrs: Calls,
+    punches: Calls,
+    seeks: Calls,
+    manager: Calls,
+    /// Data that came from drives, and went there.
+    fetched: Counter,
+    sent: Counter,
+    /// Data that applications got, and gave.
+    pub(crate) read: Counter,
+    pub(crate) written: Counter,
+    /// Of what they got, what had been fetched ahead.
+    pub(crate) ahead: Counter,
+    /// Attributes that were known, and that had to be asked for.
+    pub(crate) attributes_known: Counter,
+    pub(crate) attributes_asked: Counter,
+}
+
+impl Measures {
+    /// Measures a call to the manager, and the waits between its tries.
+    pub(crate) fn of_manager<T>(
+        &self,
+        call: impl FnOnce() -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        self.manager.measure(call)
+    }
+
+    /// Puts the families of samples into a page.
+    pub(crate) fn put(&self, page: &mut Page) {
+        let calls = [
+            ("read", &self.reads),
+            ("write", &self.writes),
+            ("append", &self.appends),
+            ("flush", &self.flushes),
+            ("getattr", &self.getattrs),
+            ("punch", &self.punches),
+            ("seek", &self.seeks),
+        ];
+        let name = "nasd_clerk_drive_seconds";
+        let help = "Time that calls to drives took, with the waits for drives that were away.";
+        page.family(name, "histogram", help);
+        for (operation, calls) in calls {
+            page.histogram(name, &[("operation", &operation)], &calls.times);
+        }
+        let name = "nasd_clerk_drive_failures_total";
+        page.family(name, "counter", "Calls to drives that failed.");
+        for (operation, calls) in calls {
+            page.sample(name, &[("operation", &operation)], calls.failed.get());
+        }
+        let name = "nasd_clerk_manager_seconds";
+        let help = "Time that questions to the manager took, with the waits for it.";
+        page.family(name, "histogram", help);
+        page.histogram(name, &[], &self.manager.times);
+        let counters = [
+            ("manager_failures", "Questions that the manager did not grant.", &self.manager.failed),
+            ("fetched_bytes", "Data bytes read from drives.", &self.fetched),
+            ("sent_bytes", "Data bytes written to drives.", &self.sent),
+            ("read_bytes", "Data bytes that programs have read.", &self.read),
+            ("written_bytes", "Data bytes that programs have written.", &self.written),
+            ("ahead_bytes", "Of these reads, what had been fetched ahead.", &self.ahead),
+            ("attribute_hits", "Attributes that were known.", &self.attributes_known),
+            ("attribute_misses", "Attributes that were asked for.", &self.attributes_asked),
+        ];
+        for (name, help, counter) in counters {
+            page.single(&format!("nasd_clerk_{name}_total"), "counter", help, counter.get());
+        }
+    }
+}
+
+/// Drives whose calls are measured.
+pub(crate) struct MeasuredObjects {
+    objects: Arc<dyn Objects>,
+    measures: Arc<Measures>,
+}
+
+impl MeasuredObjects {
+    pub(crate) fn new(objects: Arc<dyn Objects>, measures: Arc<Measures>) -> Self {
+        MeasuredObjects { objects, measures }
+    }
+}
+
+impl Objects for MeasuredObjects {
+    fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
+        let outcome = self.measures.reads.measure(|| self.objects.read(grant, offset, into))?;
+        self.measures.fetched.add(outcome.length as u64);
+        Ok(outcome)
+    }
+
+    fn write(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, ClerkError> {
+        let write = || self.objects.write(grant, offset, data, durable);
+        let written = self.measures.writes.measure(write)?;
+        self.measures.sent.add(data.len() as u64);
+        Ok(written)
+    }
+
+    fn append(
+        &self,
+        grant: &Grant,
+        identity: (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClerkError> {
+        let append = || self.objects.append(grant, identity, data);
+        let appended = self.measures.appends.measure(append)?;
+        self.measures.sent.add(data.len() as u64);
+        Ok(appended)
+    }
+
+    fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
+        self.measures.flushes.measure(|| self.objects.flush(grant))
+    }
+
+    fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
+        self.measures.getattrs.measure(|| self.objects.getattr(grant))
+    }
+
+    fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
+        self.measures.punches.measure(|| self.objects.punch(grant, range))
+    }
+
+    fn seek(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>, ClerkError> {
+        self.measures.seeks.measure(|| self.objects.seek(grant, offset, target))
+    }
+
+    fn drive_time(&self, grant: &Grant) -> Timestamp {
+        self.objects.drive_time(grant)
+    }
+
+    fn set_volume(&self, volume: &Volume) {
+        self.objects.set_volume(volume);
+    }
+}

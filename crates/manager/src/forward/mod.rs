@@ -1,0 +1,310 @@
+//! Store and forward: what clients ask of drives, done on their behalf. It is the way of a
+//! server-attached disk, for clients that can't reach the drives and for comparison.
+//!
+//! * [`room`]: the memory that data pass through, received into and sent from the same place;
+//! * `warrants`: the authority that requests go on with, which is the client's own;
+//! * `moved`: how much went through.
+//!
+//! Nothing is kept of the data: an answer tells the drive's `instance`, by which the client knows what it
+//! has to keep and to write again. A drive that is away is waited for shortly, and then the client is
+//! told so: it asks again for as long as it wants to wait.
+
+mod moved;
+mod room;
+mod warrants;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, ReadOutcome, RetryPolicy};
+use nasd_protocol::drive::{AttributesReply, Flushed, ReadData, Sought, Written};
+use nasd_protocol::manager::{
+    FORWARD_WRITE_HEAD_BYTES, FileHandle, ForwardPunchArguments, ForwardReadArguments,
+    ForwardSeekArguments, ForwardWriteArguments, ManagerStatus, Procedure,
+};
+use nasd_protocol::{Region, Status};
+use nasd_transport::{Arriving, Receive};
+use nasd_types::limits::MAX_TRANSFER_BYTES;
+use nasd_types::{DriveId, Protection};
+use nasd_xdr::from_bytes;
+
+use crate::caller::Caller;
+use crate::config::ManagerConfig;
+use crate::handle::Shown;
+use crate::namespace::{Namespace, Outcome};
+
+pub(crate) use moved::Moved;
+use moved::SinceStart;
+use room::Room;
+pub use room::{ForwardedData, Lent};
+use warrants::Warrants;
+
+/// How long a drive may take for one request: less than clients wait for one answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a read waits for memory.
+const ROOM_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A drive, as data go there.
+struct Drive {
+    client: DriveClient,
+    moved: SinceStart,
+}
+
+/// The way through the manager.
+pub(crate) struct Forwarder {
+    /// All of the cell, over connections of their own: names don't wait behind data.
+    drives: BTreeMap<DriveId, Drive>,
+    warrants: Warrants,
+    room: Arc<Room>,
+    moved: Moved,
+}
+
+/// Who asks, and the volume of the file that it asks for.
+pub(crate) struct Asked<'a> {
+    pub(crate) names: &'a Namespace,
+    pub(crate) caller: &'a Caller,
+    /// The identity that the connection has proved.
+    pub(crate) member: &'a str,
+}
+
+/// Whether a procedure is one of those that go on to drives.
+pub(crate) const fn is_forwarded(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::ForwardRead
+            | Procedure::ForwardWrite
+            | Procedure::ForwardFlush
+            | Procedure::ForwardGetattr
+            | Procedure::ForwardPunch
+            | Procedure::ForwardSeek
+    )
+}
+
+impl Forwarder {
+    pub(crate) fn new(config: &ManagerConfig) -> Forwarder {
+        let retry = RetryPolicy {
+            deadline: config.short_patience,
+            call_timeout: CALL_TIMEOUT,
+            ..RetryPolicy::default()
+        };
+        let options = ConnectOptions {
+            connections: config.forward_connections,
+            retry,
+            ..ConnectOptions::default()
+        };
+        let drive = |drive: &crate::config::DriveConfig| {
+            let client = DriveClient::tcp(drive.address.clone(), Some(drive.id), &options);
+            (drive.id, Drive { client, moved: SinceStart::default() })
+        };
+        Forwarder {
+            drives: config.drives.iter().map(drive).collect(),
+            // Whatever clients are told: who can alter these requests can alter everybody's files.
+            warrants: Warrants::new(config.protection | Protection::INTEGRITY_ARGS),
+            room: Room::new(config.forward_bytes),
+            moved: Moved::default(),
+        }
+    }
+
+    /// Data of clients that went through.
+    pub(crate) const fn moved(&self) -> &Moved {
+        &self.moved
+    }
+
+    /// Memory that data on their way take.
+    pub(crate) fn lent_bytes(&self) -> usize {
+        self.room.lent_bytes()
+    }
+
+    /// Data that went through to or from a drive since it was started.
+    pub(crate) fn moved_of(&self, drive: DriveId) -> u64 {
+        let known = self.drives.get(&drive);
+        known.map_or(0, |drive| drive.moved.bytes(drive.instance()))
+    }
+
+    /// Where the data of a write go, which come from a member of the cell: into memory, if there is
+    /// any. If not, [`Forwarder::write`] says so.
+    pub(crate) fn receive(&self, call: &Arriving<'_>, member: &str) -> Receive<Lent> {
+        let head_bytes = FORWARD_WRITE_HEAD_BYTES;
+        let Some(head) = call.arguments.get(..head_bytes) else {
+            return match call.complete {
+                true => Receive::Discard { head_bytes: 0 },
+                false => Receive::More { at_least: head_bytes },
+            };
+        };
+        let Ok(arguments) = from_bytes::<ForwardWriteArguments>(head) else {
+            return Receive::Discard { head_bytes: 0 };
+        };
+        match self.room.try_lend(member, arguments.data_length) {
+            Some(payload) => Receive::Data { head_bytes, payload },
+            None => Receive::Discard { head_bytes },
+        }
+    }
+
+    /// Reads for a client; the data follow behind the answer.
+    pub(crate) fn read(
+        &self,
+        asked: &Asked<'_>,
+        wanted: &ForwardReadArguments,
+    ) -> Outcome<(ReadData, ForwardedData)> {
+        let length = wanted.length as usize;
+        if length > MAX_TRANSFER_BYTES {
+            return Err(ManagerStatus::Invalid);
+        }
+        let lent = self.room.lend_within(asked.member, length, ROOM_PATIENCE);
+        let mut lent = lent.ok_or(ManagerStatus::Unavailable)?;
+        let read = |client: &DriveClient, authority: &Authority| {
+            read_all(client, authority, wanted, lent.bytes_mut())
+        };
+        let outcome = self.ask(asked, wanted.file, read)?;
+        self.moved.add_read(outcome.length);
+        self.count_at(wanted.file.drive, outcome.length);
+        let told = ReadData {
+            logical_size: outcome.logical_size,
+            fs_data_modify_time: outcome.fs_data_modify_time,
+            data_length: outcome.length,
+        };
+        Ok((told, lent.cut(outcome.length)))
+    }
+
+    /// Writes what came from a client, if there was memory to receive it.
+    pub(crate) fn write(
+        &self,
+        asked: &Asked<'_>,
+        wanted: &ForwardWriteArguments,
+        data: Option<Lent>,
+    ) -> Outcome<Written> {
+        let data = data.ok_or(ManagerStatus::Unavailable)?;
+        let bytes = data.bytes();
+        let written = self.ask(asked, wanted.file, |client, authority| {
+            write_all(client, authority, wanted, bytes)
+        })?;
+        self.moved.add_written(bytes.len());
+        self.count_at(wanted.file.drive, bytes.len());
+        Ok(written)
+    }
+
+    /// Makes a file durable.
+    pub(crate) fn flush(&self, asked: &Asked<'_>, file: FileHandle) -> Outcome<Flushed> {
+        self.ask(asked, file, |client, authority| {
+            client.flush(authority, file.partition, &[file.object])
+        })
+    }
+
+    /// What the drive keeps of a file.
+    pub(crate) fn getattr(&self, asked: &Asked<'_>, file: FileHandle) -> Outcome<AttributesReply> {
+        let attributes =
+            self.ask(asked, file, |client, authority| client.getattr(authority, file.name()))?;
+        Ok(AttributesReply { attributes })
+    }
+
+    /// Makes a hole.
+    pub(crate) fn punch(&self, asked: &Asked<'_>, wanted: &ForwardPunchArguments) -> Outcome<()> {
+        let &ForwardPunchArguments { file, offset, length, durable } = wanted;
+        let regions = [Region::single(offset, length)];
+        self.ask(asked, file, |client, authority| {
+            client.punch(authority, file.name(), &regions, durable).map(drop)
+        })
+    }
+
+    /// Looks for data, or a hole.
+    pub(crate) fn seek(&self, asked: &Asked<'_>, wanted: &ForwardSeekArguments) -> Outcome<Sought> {
+        let &ForwardSeekArguments { file, offset, target } = wanted;
+        let position = self.ask(asked, file, |client, authority| {
+            client.seek(authority, file.name(), offset, target)
+        })?;
+        Ok(Sought { position })
+    }
+
+    /// Asks the drive of a file, by the caller's authority.
+    fn ask<T>(
+        &self,
+        asked: &Asked<'_>,
+        file: FileHandle,
+        mut request: impl FnMut(&DriveClient, &Authority) -> Result<T, ClientError>,
+    ) -> Outcome<T> {
+        let drive = self.drives.get(&file.drive).ok_or(ManagerStatus::Stale)?;
+        let Asked { names, caller, .. } = asked;
+        let answer = self
+            .warrants
+            .by_authority_of(names, caller, file, |authority| request(&drive.client, authority))?;
+        answer.map_err(|error| status_of(&error, file))
+    }
+
+    fn count_at(&self, drive: DriveId, bytes: usize) {
+        if let Some(drive) = self.drives.get(&drive) {
+            drive.moved.add(drive.instance(), bytes);
+        }
+    }
+}
+
+impl Drive {
+    /// Which start of the drive it is, as it told when it was last connected to.
+    fn instance(&self) -> Option<u64> {
+        self.client.information().map(|told| told.instance)
+    }
+}
+
+/// Reads as much as was asked for, or as there is, in as many transfers as the drive wants.
+fn read_all(
+    client: &DriveClient,
+    authority: &Authority,
+    wanted: &ForwardReadArguments,
+    into: &mut [u8],
+) -> Result<ReadOutcome, ClientError> {
+    let (name, length) = (wanted.file.name(), into.len());
+    let mut done = 0;
+    loop {
+        let part = (length - done).min(client.max_transfer());
+        let offset = wanted.offset.saturating_add(done as u64);
+        let outcome = client.read(authority, name, offset, &mut into[done..done + part])?;
+        done += outcome.length;
+        if outcome.length < part || done == length {
+            return Ok(ReadOutcome { length: done, ..outcome });
+        }
+    }
+}
+
+/// Writes all, in as many transfers as the drive wants.
+fn write_all(
+    client: &DriveClient,
+    authority: &Authority,
+    wanted: &ForwardWriteArguments,
+    data: &[u8],
+) -> Result<Written, ClientError> {
+    let name = wanted.file.name();
+    let mut done = 0;
+    loop {
+        let end = data.len().min(done + client.max_transfer());
+        let offset = wanted.offset.saturating_add(done as u64);
+        let written = client.write(authority, name, offset, &data[done..end], wanted.durable)?;
+        done = end;
+        if done == data.len() {
+            return Ok(Written { length: data.len() as u64, ..written });
+        }
+    }
+}
+
+/// What a client is told of a drive's failure; the log is told the rest.
+fn status_of(error: &ClientError, file: FileHandle) -> ManagerStatus {
+    match error {
+        ClientError::Unreachable { .. } | ClientError::Interrupted { .. } => {
+            tracing::debug!(object = %Shown(file), %error, "could not forward");
+            return ManagerStatus::Unavailable;
+        }
+        ClientError::Drive(status) | ClientError::Refused(status) => match status {
+            Status::NoSuchObject | Status::NoSuchPartition => return ManagerStatus::Stale,
+            Status::NoSpace => return ManagerStatus::NoSpace,
+            Status::ReadOnly => return ManagerStatus::ReadOnly,
+            Status::TooLarge => return ManagerStatus::TooLarge,
+            Status::BadArgument => return ManagerStatus::Invalid,
+            Status::NotPermitted => return ManagerStatus::Permission,
+            Status::Busy => return ManagerStatus::Unavailable,
+            _ => {}
+        },
+        _ => {}
+    }
+    tracing::error!(object = %Shown(file), %error, "could not forward");
+    ManagerStatus::Io
+}

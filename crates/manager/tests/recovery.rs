@@ -1,0 +1,193 @@
+//! Random operations, and the manager dies at every single call to a drive: what was answered is there
+//! afterwards, what was committed is there after a power cut of all drives, in the order in which it was
+//! done, and a client that asks again gets each request done once.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use nasd_manager::objects::ObjectStore;
+use nasd_manager::objects::memory::MemoryDrives;
+use nasd_manager::{Caller, Namespace};
+use nasd_protocol::manager::{FileHandle, ManagerStatus, Request};
+use nasd_types::DriveId;
+
+use support::checker::check;
+use support::faulty::{FaultyDrives, Stop};
+use support::operation::Op;
+use support::reference::Reference;
+use support::{Random, open, options, root};
+
+const OPERATIONS: usize = 30;
+
+/// One thing that happens.
+enum Event {
+    Ask(Op),
+    Commit,
+    KeepHouse,
+    Restart(DriveId, u64),
+}
+
+fn path(random: &mut Random) -> String {
+    let depth = 1 + random.below(3);
+    (0..depth).map(|_| format!("/{}", random.pick(&["a", "b", "c"]))).collect()
+}
+
+fn workload(seed: u64) -> Vec<Event> {
+    let mut random = Random(seed);
+    let event = |random: &mut Random| match random.below(12) {
+        0 => Event::Commit,
+        1 => Event::KeepHouse,
+        2 => Event::Restart(DriveId(1 + random.below(3) as u64), random.below(1000) as u64),
+        _ => Event::Ask(Op::random(random, path)),
+    };
+    (0..OPERATIONS).map(|_| event(&mut random)).collect()
+}
+
+/// How far a workload has come.
+#[derive(Default)]
+struct Progress {
+    /// States after each request, by the reference.
+    states: Vec<Reference>,
+    answered: usize,
+    committed: usize,
+    /// The home drive has started anew since something was committed.
+    restarted: bool,
+    /// The request that was not answered, by its number, and what should have been the answer.
+    left: Option<(usize, Result<(), ManagerStatus>)>,
+}
+
+fn client(number: usize) -> Caller {
+    root().asking(Request { client: 77, number: number as u64 + 1, oldest: number as u64 + 1 })
+}
+
+fn run(
+    namespace: &Namespace,
+    drives: &MemoryDrives,
+    events: &[Event],
+    dead: &dyn Fn() -> bool,
+) -> Progress {
+    let mut progress = Progress { states: vec![Reference::new()], ..Progress::default() };
+    for (number, event) in events.iter().enumerate() {
+        match event {
+            Event::Ask(operation) => {
+                let mut next = progress.states.last().unwrap().clone();
+                let expected = next.run(operation);
+                let answer = operation.run_by(namespace, &client(number));
+                progress.states.push(next);
+                if dead() && answer != expected {
+                    progress.left = Some((number, expected));
+                    return progress;
+                }
+                assert_eq!(answer, expected, "{operation:?}");
+                progress.answered += 1;
+            }
+            Event::Commit if namespace.commit().is_ok() => {
+                progress.committed = progress.answered;
+                progress.restarted = false;
+            }
+            Event::KeepHouse => drop(namespace.keep_house()),
+            Event::Restart(drive, seed) if !dead() => {
+                drives.restart(*drive, *seed);
+                progress.restarted = true;
+            }
+            Event::Commit | Event::Restart(..) => {}
+        }
+    }
+    progress
+}
+
+/// After the death of a manager: the next one has the tree as it was after some request, no object
+/// too many, and goes on.
+fn recovered(
+    drives: &Arc<MemoryDrives>,
+    progress: &Progress,
+    power_cut: bool,
+    what: &str,
+) -> Namespace {
+    let namespace = open(drives.clone());
+    assert_eq!(namespace.keep_house(), Default::default(), "{what}");
+    let report = check(drives);
+    assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
+    assert_eq!(report.orphans, 0, "{what}");
+    let ahead: HashSet<FileHandle> = report.ahead.iter().copied().collect();
+    assert_eq!(ahead, namespace.made_ahead().into_iter().collect(), "{what}");
+    let is_safe = !power_cut && !progress.restarted;
+    let least = if is_safe { progress.answered } else { progress.committed };
+    let found = progress.states[least..].iter().any(|state| state.is(&report.tree));
+    assert!(found, "{what}: {} answered, {:?}", progress.answered, report.tree.keys());
+    namespace
+}
+
+fn one_death(seed: u64, stop_at: usize, stop: Stop, power_cut: bool) -> bool {
+    let what = format!("seed {seed}, call {stop_at}, {stop:?}, power cut {power_cut}");
+    let events = workload(seed);
+    let drives = Arc::new(MemoryDrives::new(3));
+    drop(open(drives.clone()));
+    let store = Arc::new(FaultyDrives::new(drives.clone(), stop_at, stop));
+    let Ok(namespace) = Namespace::open(store.clone(), options(&drives.drives())) else {
+        open(drives.clone());
+        return true;
+    };
+    let progress = run(&namespace, &drives, &events, &|| store.dead());
+    drop(namespace);
+    if power_cut {
+        drives.power_cut_of_some(seed + stop_at as u64);
+    }
+    let next = recovered(&drives, &progress, power_cut, &what);
+    if let (Some((number, expected)), false) = (&progress.left, power_cut || progress.restarted)
+        && let Event::Ask(operation) = &events[*number]
+    {
+        // The client asks again, and again: as if it had been answered at once.
+        for _ in 0..2 {
+            assert_eq!(
+                operation.run_by(&next, &client(*number)),
+                *expected,
+                "{what}: {operation:?}"
+            );
+            next.keep_house();
+            let tree = check(&drives).tree;
+            assert!(progress.states.last().unwrap().is(&tree), "{what}: {operation:?}");
+            if expected.is_err() {
+                break;
+            }
+        }
+    }
+    store.dead()
+}
+
+#[test]
+fn a_death_at_every_call() {
+    let mut cases = 0;
+    for seed in 1..=40 {
+        let mut stop_at = 0;
+        loop {
+            let kinds = [Stop::Before, Stop::After, Stop::AfterInMemory, Stop::Half];
+            let stop = kinds[(seed as usize + stop_at) % kinds.len()];
+            let has_died = one_death(seed, stop_at, stop, stop_at % 3 == 0);
+            cases += 1;
+            stop_at += 1;
+            if !has_died {
+                break;
+            }
+        }
+    }
+    assert!(cases > 1000, "only {cases}");
+}
+
+/// A drive that starts anew under a living manager loses nothing.
+#[test]
+fn restarts_lose_nothing() {
+    for seed in 100..160 {
+        let drives = Arc::new(MemoryDrives::new(3));
+        let namespace = open(drives.clone());
+        let progress = run(&namespace, &drives, &workload(seed), &|| false);
+        assert_eq!(namespace.keep_house(), Default::default());
+        let report = check(&drives);
+        assert!(report.problems.is_empty(), "seed {seed}: {:#?}", report.problems);
+        assert_eq!(report.orphans, 0, "seed {seed}");
+        assert!(progress.states.last().unwrap().is(&report.tree), "seed {seed}");
+    }
+}

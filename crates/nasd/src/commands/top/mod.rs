@@ -1,0 +1,46 @@
+//! `nasd top`: what the cell does, interval by interval: requests, latency, and data by client and drive,
+//! straight or through the manager.
+
+mod rates;
+mod sample;
+mod screen;
+
+use super::Outcome;
+use crate::arguments::TopArguments;
+use crate::cell::Cell;
+use crate::output::{self, say};
+use rates::Rates;
+use sample::Observer;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Shows what happens, until it is interrupted; with `once`, in one interval.
+///
+/// # Errors
+/// Missing or wrong certificates, or a manager that does not answer.
+pub fn top(cell: &Cell, arguments: &TopArguments, json: bool) -> Outcome {
+    let interval = Duration::from_secs_f64(arguments.interval.max(0.1));
+    let mut observer = Observer::new(cell, arguments.metrics_base_port)?;
+    let refreshes = !json && !arguments.once && std::io::stdout().is_terminal();
+    let mut before = observer.sample()?;
+    loop {
+        std::thread::sleep(interval);
+        let now = observer.sample()?;
+        let rates = Rates::between(&before, &now);
+        before = now;
+        if refreshes {
+            // To the upper left, and nothing of the last screen below.
+            say!("\x1b[H\x1b[J{}", screen::screen(&rates)?.trim_end());
+        } else if json && arguments.once {
+            output::json(&rates)?;
+        } else if json {
+            // One a line, so that a reader need not wait for the end.
+            say!("{}", serde_json::to_string(&rates)?);
+        } else {
+            say!("{}", screen::screen(&rates)?);
+        }
+        if arguments.once {
+            return Ok(());
+        }
+    }
+}
