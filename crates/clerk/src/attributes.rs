@@ -60,12 +60,22 @@ impl AttributeCache {
         known.insert(handle, entry);
     }
 
-    /// Attributes not older than `ttl`.
-    pub(crate) fn fresh(&self, handle: FileHandle, ttl: Duration) -> Option<FileAttributes> {
+    /// Attributes not older than `ttl`, and how old they are.
+    pub(crate) fn fresh(
+        &self,
+        handle: FileHandle,
+        ttl: Duration,
+    ) -> Option<(FileAttributes, Duration)> {
         let known = self.lock();
         let entry = known.get(&handle)?;
-        let fetched = entry.fetched?;
-        (fetched.elapsed() < ttl).then_some(entry.attributes)
+        let age = entry.fetched?.elapsed();
+        (age < ttl).then_some((entry.attributes, age))
+    }
+
+    /// Whether the drive may have something to tell of a file.
+    pub(crate) fn may_be_regular(&self, handle: FileHandle) -> bool {
+        let known = self.lock();
+        known.get(&handle).is_none_or(|known| known.attributes.file_type == FileType::Regular)
     }
 
     /// The drive has told, in answer to a request made at `asked`. Nothing, when the manager must

@@ -13,8 +13,9 @@ use crate::ClerkError;
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
     DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
-    IssuedCapability, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
-    SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
+    IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome,
+    RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written,
+    XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -62,6 +63,8 @@ pub struct Cell {
 /// Calls to the file manager (`specs/manager.x`), each on behalf of a caller. Every call waits for a manager that is away, up to the deadline it was made
 /// with, and then fails with `ClerkError::Unreachable`.
 pub trait Names: Send + Sync + 'static {
+    /// The number by which the manager knows changes of this client: its session has the same.
+    fn client(&self) -> u64;
     /// The volume's root, drives and protection.
     fn volume(&self, caller: &Caller) -> Result<Volume, ClerkError>;
     /// The file of that name.
@@ -230,6 +233,8 @@ pub trait Sessions: Send + Sync + 'static {
     fn events(&self, arguments: &EventsArguments) -> Result<EventsPage, ClerkError>;
     /// Removed files are not open any more.
     fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError>;
+    /// Whether what is told of a directory from now on may be believed.
+    fn lease(&self, arguments: &LeaseArguments) -> Result<bool, ClerkError>;
     /// Takes a lock, or learns who has it.
     fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError>;
     /// Lets go of locks, or of waiting for them.

@@ -1,6 +1,5 @@
 //! The clerk: names, attributes and open files of one volume, for any number of callers.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::thread::{self, JoinHandle};
@@ -15,9 +14,10 @@ use crate::backend::{Cell, Names};
 use crate::background;
 use crate::core::Core;
 use crate::file::FileState;
+use crate::names::{Asking, Belief};
 use crate::open_file::{OpenFile, OpenMode};
-use crate::paths::{NameCache, components};
-use crate::session::{LockRequest, Session};
+use crate::paths::components;
+use crate::session::{LockRequest, NameWatcher, Session};
 use crate::settings::Settings;
 use crate::wire::{
     Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, HeldLock,
@@ -28,6 +28,9 @@ use crate::xattrs::XattrCache;
 /// How long a clerk that ends waits for the manager to say that names are durable.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Names of a directory that are asked for when it is leased.
+const WORTH_KNOWING: u32 = 1024;
+
 /// Symbolic links followed on one path at most.
 const MAX_LINKS: usize = 40;
 
@@ -36,21 +39,25 @@ const MAX_LINKS: usize = 40;
 pub struct Entry {
     /// The file.
     pub handle: FileHandle,
-    /// Its attributes at that moment.
+    /// Its attributes, as they were that long ago.
     pub attributes: FileAttributes,
+    /// How long ago that was.
+    pub age: Duration,
+    /// By what the name may be believed, if it may be.
+    pub belief: Option<Belief>,
 }
 
-/// The number of a session: nobody else may draw the same.
-fn session_number() -> u64 {
-    let drawn = RandomState::new().hash_one(Instant::now());
-    drawn.max(1)
+impl Entry {
+    /// As it is now.
+    pub(crate) fn now(handle: FileHandle, attributes: FileAttributes) -> Entry {
+        Entry { handle, attributes, age: Duration::ZERO, belief: None }
+    }
 }
 
 /// The client of one volume. Cheap to share; every method may be called from any thread.
 pub struct Clerk {
     pub(crate) core: Arc<Core>,
     volume: RwLock<Arc<Volume>>,
-    paths: NameCache,
     session: Option<Arc<Session>>,
     pub(crate) xattrs: XattrCache,
     background: Mutex<Option<JoinHandle<()>>>,
@@ -73,7 +80,7 @@ impl Clerk {
         let background = background::start(&core).map_err(no_thread)?;
         let session = match sessions.filter(|_| core.settings.session) {
             Some(sessions) => {
-                Some(Session::start(sessions, session_number(), &core).map_err(no_thread)?)
+                Some(Session::start(sessions, core.names.client(), &core).map_err(no_thread)?)
             }
             None => None,
         };
@@ -81,7 +88,6 @@ impl Clerk {
             session,
             core,
             volume: RwLock::new(Arc::new(volume)),
-            paths: NameCache::default(),
             xattrs: XattrCache::default(),
             background: Mutex::new(Some(background)),
         })
@@ -122,12 +128,14 @@ impl Clerk {
         page.single("nasd_clerk_undurable_bytes", "gauge", help, bytes);
         let help = "Files that have such bytes.";
         page.single("nasd_clerk_undurable_files", "gauge", help, files);
+        let help = "Directories whose names are believed by a lease.";
+        page.single("nasd_clerk_leases", "gauge", help, self.core.known.leases());
     }
 
     /// Keeps what came with an answer to a request made at `asked`.
     pub(crate) fn learn(&self, caller: &Arc<Caller>, file: &File, asked: Instant) -> Entry {
         self.core.learn(caller, file, asked);
-        Entry { handle: file.handle, attributes: file.attributes }
+        Entry::now(file.handle, file.attributes)
     }
 
     pub(crate) fn ask<T>(
@@ -148,11 +156,78 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<Entry, ClerkError> {
+        if let Some(entry) = self.find_leased(caller, dir, name)? {
+            return Ok(entry);
+        }
+        let asking = match self.begin_lease(caller, dir) {
+            true => match self.find_leased(caller, dir, name)? {
+                Some(entry) => return Ok(entry),
+                None => self.core.known.asking(dir),
+            },
+            false => self.core.known.asking(dir),
+        };
         let asked = Instant::now();
-        let file = self.ask(|names| names.lookup(caller, dir, name))?;
-        self.paths.put(caller, dir, name, file.handle);
-        let entry = self.learn(caller, &file, asked);
-        Ok(self.with_own_writes(entry))
+        let told = self.ask(|names| names.lookup(caller, dir, name));
+        let found = match &told {
+            Ok(file) => Some(Some(file.handle)),
+            Err(ClerkError::Manager(ManagerStatus::NotFound)) => Some(None),
+            Err(_) => None,
+        };
+        if let Some(found) = found {
+            self.core.known.told(&asking, caller, [(name.clone(), found)], false);
+        }
+        let entry = self.learn(caller, &told?, asked);
+        Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
+    }
+
+    /// The file of that name, where that can be told without asking about the name.
+    fn find_leased(
+        &self,
+        caller: &Arc<Caller>,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Option<Entry>, ClerkError> {
+        let Some((found, belief)) = self.core.known.find(caller, dir, name, Duration::ZERO) else {
+            return Ok(None);
+        };
+        let handle = found.ok_or(ClerkError::Manager(ManagerStatus::NotFound))?;
+        self.core.measures.names_known.add(1);
+        match self.core.getattr_aged(caller, handle, self.core.settings.attribute_ttl) {
+            Ok((attributes, age)) => Ok(Some(Entry { handle, attributes, age, belief })),
+            // It was removed a moment ago.
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for a lease on a directory that is looked into often, and about the names there are; whether
+    /// there is one now that was not there before.
+    fn begin_lease(&self, caller: &Arc<Caller>, dir: FileHandle) -> bool {
+        let (Some(session), known) = (&self.session, &self.core.known) else {
+            return false;
+        };
+        let Some(number) = known.wants_lease(dir) else {
+            return false;
+        };
+        let is_granted = session.lease(dir);
+        known.leased(dir, number, is_granted);
+        if is_granted {
+            // Who may not list it may look for names one by one.
+            let _ = self.readdir(caller, dir, 0, WORTH_KNOWING);
+        }
+        is_granted
+    }
+
+    /// Whether a name that was told is still what it was.
+    pub fn is_believed(&self, belief: &Belief) -> bool {
+        self.core.known.is_believed(belief)
+    }
+
+    /// Tells `watcher` when names are not to be believed any more that came with a [`Belief`].
+    pub fn watch_names(&self, watcher: Arc<dyn NameWatcher>) {
+        if let Some(session) = &self.session {
+            session.watch(watcher);
+        }
     }
 
     /// The manager does not know what is written but not sent.
@@ -225,6 +300,8 @@ impl Clerk {
         let set = || {
             let asked = Instant::now();
             let file = self.ask(|names| names.setattr(caller, handle, changes))?;
+            // Others may search it now, or not any more.
+            self.core.known.end(handle);
             Ok(self.learn(caller, &file, asked).attributes)
         };
         let Some(file) = self.core.open_file(handle) else {
@@ -239,7 +316,7 @@ impl Clerk {
                 return Err(ClerkError::Interrupted);
             }
         }
-        set().map(|attributes| self.with_own_writes(Entry { handle, attributes }).attributes)
+        set().map(|attributes| self.with_own_writes(Entry::now(handle, attributes)).attributes)
     }
 
     /// A regular file; without `exclusive`, an existing one is as good.
@@ -272,7 +349,9 @@ impl Clerk {
         mode: impl Into<NewMode>,
     ) -> Result<Entry, ClerkError> {
         let mode = mode.into();
-        self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))
+        let made = self.make(caller, dir, name, |names| names.mkdir(caller, dir, name, mode))?;
+        self.core.known.made(caller, made.handle);
+        Ok(made)
     }
 
     /// A symbolic link.
@@ -316,11 +395,13 @@ impl Clerk {
         ask: impl FnMut(&dyn Names) -> Result<File, ClerkError>,
     ) -> Result<Entry, ClerkError> {
         let asked = Instant::now();
-        let file = self.ask(ask)?;
+        let asking = self.core.known.changing(dir);
+        let made = self.ask(ask);
+        let now = made.as_ref().ok().map(|file| Some(file.handle));
+        self.core.known.changed(&asking, &[(name, now)]);
         self.core.attributes.expire(dir);
-        self.paths.put(caller, dir, name, file.handle);
-        let entry = self.learn(caller, &file, asked);
-        Ok(self.with_own_writes(entry))
+        let entry = self.learn(caller, &made?, asked);
+        Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
     }
 
     /// What a symbolic link points to.
@@ -385,10 +466,20 @@ impl Clerk {
         to: (FileHandle, &Name),
         flags: RenameFlags,
     ) -> Result<(), ClerkError> {
-        let outcome =
-            self.change_name(from.0, from.1, |names| names.rename(caller, from, to, flags));
-        self.core.attributes.expire(to.0);
-        self.forget_name(to.0, to.1);
+        let known = &self.core.known;
+        let source = known.leads_to(from.0, from.1).filter(|_| !flags.is_exchange());
+        let asking = known.changing(from.0);
+        let asking_there = (to.0 != from.0).then(|| known.changing(to.0));
+        let outcome = self.ask(|names| names.rename(caller, from, to, flags));
+        let source = source.filter(|_| outcome.is_ok());
+        let (gone, come) = ((from.1, source.map(|_| None)), (to.1, source.map(Some)));
+        match asking_there {
+            None => self.names_changed(&asking, &[gone, come]),
+            Some(there) => {
+                self.names_changed(&asking, &[gone]);
+                self.names_changed(&there, &[come]);
+            }
+        }
         outcome
     }
 
@@ -398,16 +489,17 @@ impl Clerk {
         name: &Name,
         ask: impl FnMut(&dyn Names) -> Result<(), ClerkError>,
     ) -> Result<(), ClerkError> {
+        let asking = self.core.known.changing(dir);
         let outcome = self.ask(ask);
-        self.core.attributes.expire(dir);
-        self.forget_name(dir, name);
+        self.names_changed(&asking, &[(name, outcome.is_ok().then_some(None))]);
         outcome
     }
 
-    /// A name has changed: so have change time and links of the file that it led to, of which the drive
+    /// Names have changed: so have change time and links of the files that they led to, of which the drive
     /// hears a moment later.
-    fn forget_name(&self, dir: FileHandle, name: &Name) {
-        for file in self.paths.forget(dir, name) {
+    fn names_changed(&self, asking: &Asking, changes: &[(&Name, Option<Option<FileHandle>>)]) {
+        self.core.attributes.expire(asking.directory());
+        for file in self.core.known.changed(asking, changes) {
             self.core.attributes.forget(file);
         }
     }
@@ -424,7 +516,13 @@ impl Clerk {
         cookie: u64,
         max_entries: u32,
     ) -> Result<DirectoryPage, ClerkError> {
-        self.ask(|names| names.readdir(caller, dir, cookie, max_entries))
+        let asking = self.core.known.asking(dir);
+        let page = self.ask(|names| names.readdir(caller, dir, cookie, max_entries))?;
+        let names = page.entries.iter().map(|entry| (entry.name.clone(), Some(entry.handle)));
+        if asking.belief().is_some() {
+            self.core.known.told(&asking, caller, names, cookie == 0 && page.end);
+        }
+        Ok(page)
     }
 
     /// Room in the volume.
@@ -458,7 +556,7 @@ impl Clerk {
         mode: OpenMode,
     ) -> Result<(OpenFile, FileAttributes), ClerkError> {
         let attributes = self.getattr_now(caller, handle)?;
-        self.open_known(caller, &Entry { handle, attributes }, mode)
+        self.open_known(caller, &Entry::now(handle, attributes), mode)
     }
 
     /// Opens a file whose attributes the caller has just been told by `create` or `lookup`.
@@ -544,7 +642,7 @@ impl Clerk {
             stack.push(handle);
         }
         let handle = stack.last().copied().unwrap_or_else(|| self.root());
-        Ok(Entry { handle, attributes: self.getattr(caller, handle)? })
+        Ok(Entry::now(handle, self.getattr(caller, handle)?))
     }
 
     /// `lookup` through the cache of names.
@@ -554,9 +652,9 @@ impl Clerk {
         dir: FileHandle,
         name: &Name,
     ) -> Result<FileHandle, ClerkError> {
-        match self.paths.get(caller, dir, name, self.core.settings.attribute_ttl) {
-            Some(handle) => Ok(handle),
-            None => Ok(self.lookup(caller, dir, name)?.handle),
+        match self.core.known.find(caller, dir, name, self.core.settings.attribute_ttl) {
+            Some((Some(handle), _)) => Ok(handle),
+            _ => Ok(self.lookup(caller, dir, name)?.handle),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::buffers::{BufferPool, SpareBuffers};
 use crate::file::FileState;
 use crate::grants::{Grants, Slot};
 use crate::measures::{MeasuredObjects, Measures};
+use crate::names::KnownNames;
 use crate::settings::Settings;
 use crate::wire::{Caller, File, FileAttributes, FileHandle, Volume};
 use crate::work_pool::WorkPool;
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) measures: Arc<Measures>,
     pub(crate) grants: Grants,
     pub(crate) attributes: AttributeCache,
+    pub(crate) known: Arc<KnownNames>,
     pub(crate) buffers: BufferPool,
     /// Buffers of write-behind to be used again.
     spare: SpareBuffers,
@@ -101,6 +103,7 @@ impl Core {
             measures,
             grants: Grants::default(),
             attributes: AttributeCache::default(),
+            known: Arc::default(),
             buffers: BufferPool::new(settings.read_ahead_bytes),
             spare: SpareBuffers::default(),
             lanes: Mutex::default(),
@@ -338,6 +341,16 @@ impl Core {
         handle: FileHandle,
         ttl: Duration,
     ) -> Result<FileAttributes, ClerkError> {
+        self.getattr_aged(caller, handle, ttl).map(|(attributes, _)| attributes)
+    }
+
+    /// The same, and how old they may be.
+    pub(crate) fn getattr_aged(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+        ttl: Duration,
+    ) -> Result<(FileAttributes, Duration), ClerkError> {
         let Some(file) = self.open_file(handle) else {
             return self.getattr_from_servers(caller, handle, ttl);
         };
@@ -348,7 +361,7 @@ impl Core {
             let inner = file.lock();
             (inner.answers(), inner.pending.end())
         };
-        let mut attributes = self.getattr_from_servers(caller, handle, ttl)?;
+        let (mut attributes, age) = self.getattr_from_servers(caller, handle, ttl)?;
         let mut inner = file.lock();
         if inner.answers() != answers {
             // A write was answered meanwhile: this may be older.
@@ -357,7 +370,7 @@ impl Core {
         inner.note_size(attributes.size, answers);
         // A drive that was restarted may know less than what is kept for it here.
         attributes.size = attributes.size.max(pending_end).max(inner.pending.end());
-        Ok(attributes)
+        Ok((attributes, age))
     }
 
     /// Attributes of which only length and times may be older than `Settings::attribute_ttl`. Nothing
@@ -375,7 +388,7 @@ impl Core {
             // What is written here and not sent is not in the length that was told.
             self.attributes.expire(handle);
         }
-        told
+        told.map(|(attributes, _)| attributes)
     }
 
     fn getattr_from_servers(
@@ -383,19 +396,20 @@ impl Core {
         caller: &Arc<Caller>,
         handle: FileHandle,
         ttl: Duration,
-    ) -> Result<FileAttributes, ClerkError> {
-        if let Some(attributes) = self.attributes.fresh(handle, ttl) {
+    ) -> Result<(FileAttributes, Duration), ClerkError> {
+        if let Some(known) = self.attributes.fresh(handle, ttl) {
             self.measures.attributes_known.add(1);
-            return Ok(attributes);
+            return Ok(known);
         }
         self.measures.attributes_asked.add(1);
         let slot = self.grants.slot(caller, handle);
         let asked = Instant::now();
-        if slot.current().is_some() {
+        // Of anything but data the drive tells nothing.
+        if slot.current().is_some() && self.attributes.may_be_regular(handle) {
             match self.with_grant(&slot, |grant| self.objects.getattr(grant)) {
                 Ok(drive) => {
                     if let Some(attributes) = self.attributes.merge(handle, &drive, asked) {
-                        return Ok(attributes);
+                        return Ok((attributes, Duration::ZERO));
                     }
                 }
                 Err(error) if error.wants_new_capability() => {}
@@ -405,7 +419,7 @@ impl Core {
         let asked = Instant::now();
         let file = self.ask_names(|names| names.getattr(caller, handle))?;
         self.learn(caller, &file, asked);
-        Ok(file.attributes)
+        Ok((file.attributes, Duration::ZERO))
     }
 
     /// Bytes that were written and are not durable, and the files that they are of.

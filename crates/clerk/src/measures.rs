@@ -49,6 +49,8 @@ pub(crate) struct Measures {
     pub(crate) written: Counter,
     /// Of what they got, what had been fetched ahead.
     pub(crate) ahead: Counter,
+    /// Names that were known by a lease.
+    pub(crate) names_known: Counter,
     /// Attributes that were known, and that had to be asked for.
     pub(crate) attributes_known: Counter,
     pub(crate) attributes_asked: Counter,
@@ -96,6 +98,7 @@ impl Measures {
             ("read_bytes", "Data bytes that programs have read.", &self.read),
             ("written_bytes", "Data bytes that programs have written.", &self.written),
             ("ahead_bytes", "Of these reads, what had been fetched ahead.", &self.ahead),
+            ("name_hits", "Names that were known by a lease.", &self.names_known),
             ("attribute_hits", "Attributes that were known.", &self.attributes_known),
             ("attribute_misses", "Attributes that were asked for.", &self.attributes_asked),
         ];

@@ -18,7 +18,7 @@ use crate::settings::{Route, Settings};
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
     DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
-    LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget,
+    LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget,
     SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
@@ -136,6 +136,10 @@ impl Sessions for RemoteSessions {
         Ok(self.client.closed(&self.caller, arguments)?)
     }
 
+    fn lease(&self, arguments: &LeaseArguments) -> Result<bool, ClerkError> {
+        Ok(self.client.lease(&self.caller, arguments)?)
+    }
+
     fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {
         Ok(self.client.lock(&self.caller, arguments)?)
     }
@@ -174,6 +178,10 @@ impl RemoteNames {
 }
 
 impl Names for RemoteNames {
+    fn client(&self) -> u64 {
+        self.client.number()
+    }
+
     fn volume(&self, caller: &Caller) -> Result<Volume, ClerkError> {
         Ok(self.client.volume(caller, self.volume.as_bytes())?)
     }

@@ -17,6 +17,10 @@ pub struct Caller {
     pub peer: u32,
     /// Which of the client's requests this is.
     pub request: Request,
+    /// The client's session, or 0.
+    pub session: u64,
+    /// Whether clients with other sessions may have files open that this request removes.
+    pub others: bool,
 }
 
 /// The peer may not act for any user, or not for the one that the credential claims.
@@ -67,7 +71,7 @@ impl Caller {
             gid: credential.gid,
             groups: credential.groups.clone(),
             peer,
-            request: Request::default(),
+            ..Caller::default()
         };
         let certified = match identity {
             Identity::Plain => return Ok(believed(0)),

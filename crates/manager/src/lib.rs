@@ -16,6 +16,7 @@ pub mod acl;
 mod administration;
 mod bytes;
 pub mod caller;
+mod changes;
 pub mod config;
 pub mod directory;
 #[cfg(test)]

@@ -127,11 +127,9 @@ impl ManagerServer {
     }
 
     fn start_threads(&mut self, config: &ManagerConfig) -> io::Result<()> {
-        let sessions = Arc::clone(&self.sessions);
+        let service = Arc::clone(&self.service);
         let pause = config.sessions.lease / CHECKS_A_LEASE;
-        let tend = move || {
-            sessions.tend();
-        };
+        let tend = move || service.tend_sessions();
         self.threads.push(start_repeating("nasd-sessions", &self.stop, pause, tend)?);
         let interval = config.housekeeping_interval;
         let volumes = Arc::clone(&self.volumes);

@@ -9,14 +9,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Accessed, Attach, CellStatus, Change, Closed, Commit, Create, Detach, DriveAddress,
-    DriveStatus, Enroll, Events, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments,
-    ForwardSeek, ForwardWrite, Getattr, Getxattr, Link, Listxattr, Lock, Lookup, ManagerStatus,
-    Mint, MintArguments, Minted, Mkdir, Mknod, Name, Numbered, Operation, PROGRAM, Procedure,
-    Readdir, Reload, ReloadVolumes, Removexattr, Rename, Renew, Repair, Revoke, Rmdir, Rotate,
-    Setattr, Setxattr, Space, StatisticsOperation, StatusOperation, Symlink, TestLock, Unlink,
-    Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes,
-    XattrNames, XattrValue,
+    Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
+    Events, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments, ForwardSeek,
+    ForwardWrite, Getattr, Getxattr, Lease, Listxattr, Lock, Lookup, ManagerStatus, Mint,
+    MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Reload, ReloadVolumes,
+    Renew, Repair, Revoke, Rotate, Space, StatisticsOperation, StatusOperation, TestLock, Unlock,
+    VERSION, Volume, VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames,
+    XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -29,14 +28,14 @@ use nasd_xdr::{Encoder, from_bytes, to_bytes};
 
 use crate::administration::Administration;
 use crate::caller::Caller;
+use crate::changes::{Changes, is_change};
 use crate::config::ManagerConfig;
 use crate::forward::{Asked, ForwardedData, Forwarder, Lent, is_forwarded};
 use crate::measures::{Measures, Present};
-use crate::namespace::{Namespace, Node, Outcome};
+use crate::namespace::{Namespace, Outcome};
 use crate::objects::ObjectStore;
 use crate::server::ServerError;
 use crate::session_service::SessionService;
-use crate::sessions::Earlier;
 use crate::sessions::hub::SessionHub;
 use crate::volumes::{Volumes, drive_address};
 
@@ -75,7 +74,8 @@ pub struct ManagerService {
     measures: Measures,
 }
 
-type Reply = Answer<ForwardedData>;
+/// An answer on its way to the client.
+pub(crate) type Reply = Answer<ForwardedData>;
 
 impl ManagerService {
     /// Opens the volume of a configuration, making it at the first start. Waits for the volume's home
@@ -102,9 +102,9 @@ impl ManagerService {
         let volumes = Arc::new(volumes);
         ManagerService {
             administration: Administration::new(Arc::clone(&volumes), config.members.clone()),
-            volumes,
             facts: facts(config),
-            sessions: SessionService::new(SessionHub::new(config.sessions, Earlier::Unknown)),
+            sessions: SessionService::new(config.sessions, Arc::clone(&volumes)),
+            volumes,
             forwarder: Forwarder::new(config),
             counters: Counters::default(),
             measures: Measures::new(),
@@ -135,6 +135,11 @@ impl ManagerService {
             forward_bytes: self.forwarder.lent_bytes(),
             names_bytes: (bytes(received_bytes), bytes(sent_bytes)),
         })
+    }
+
+    /// What is due for sessions. Called several times a lease by one thread.
+    pub(crate) fn tend_sessions(&self) {
+        self.sessions.tend();
     }
 
     pub(crate) const fn sessions(&self) -> &Arc<SessionHub> {
@@ -175,7 +180,10 @@ impl ManagerService {
             Procedure::Renew => run::<Renew>(arguments, |how| administration.renew(peer, &how)),
             Procedure::Repair => run::<Repair>(arguments, |asked| {
                 administration.require_administrator(peer)?;
-                self.volumes.of_arguments(procedure, arguments)?.repair(&asked)
+                let names = self.volumes.of_arguments(procedure, arguments)?;
+                let touched = [Some(asked.directory), Some(asked.file)];
+                let _changing = self.sessions.change(0, "", touched)?;
+                names.repair(&asked)
             }),
             Procedure::Statistics => run::<StatisticsOperation>(arguments, |()| {
                 administration.require_administrator(peer).map(|()| self.measures.told())
@@ -190,6 +198,13 @@ impl ManagerService {
                 Ok(caller) if is_forwarded(procedure) => {
                     let member = peer.identity.to_string();
                     self.forward(procedure, (&caller, &member), arguments, payload)
+                }
+                Ok(caller) if is_change(procedure) => {
+                    match self.volumes.of_arguments(procedure, arguments) {
+                        Ok(names) => Changes::new(&names, &self.sessions, &caller, peer)
+                            .execute(procedure, arguments),
+                        Err(status) => refused(status),
+                    }
                 }
                 Ok(caller) => self.dispatch(procedure, &caller, arguments),
                 Err(status) => Answer::Denied(status),
@@ -208,6 +223,7 @@ impl ManagerService {
             Procedure::Lock => run::<Lock>(arguments, |wanted| sessions.lock(&wanted)),
             Procedure::Unlock => run::<Unlock>(arguments, |held| sessions.unlock(&held)),
             Procedure::TestLock => run::<TestLock>(arguments, |wanted| sessions.test_lock(&wanted)),
+            Procedure::Lease => run::<Lease>(arguments, |wanted| sessions.lease(&wanted)),
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
     }
@@ -273,33 +289,6 @@ impl ManagerService {
                 names.lookup(caller, lookup.directory, lookup.name.as_bytes())
             }),
             Procedure::Getattr => run::<Getattr>(arguments, |file| names.getattr(caller, file)),
-            Procedure::Setattr => change::<Setattr>(caller, arguments, |caller, set| {
-                names.setattr(caller, set.file, &set.changes)
-            }),
-            Procedure::Create => change::<Create>(caller, arguments, |caller, new| {
-                let name = new.name.as_bytes();
-                names.create(caller, new.directory, name, new.mode, new.exclusive)
-            }),
-            Procedure::Mkdir => change::<Mkdir>(caller, arguments, |caller, new| {
-                names.mkdir(caller, new.directory, new.name.as_bytes(), new.mode)
-            }),
-            Procedure::Symlink => change::<Symlink>(caller, arguments, |caller, new| {
-                names.symlink(caller, new.directory, new.name.as_bytes(), &new.target)
-            }),
-            Procedure::Unlink => change::<Unlink>(caller, arguments, |caller, old| {
-                names.unlink(caller, old.directory, old.name.as_bytes())
-            }),
-            Procedure::Rmdir => change::<Rmdir>(caller, arguments, |caller, old| {
-                names.rmdir(caller, old.directory, old.name.as_bytes())
-            }),
-            Procedure::Rename => change::<Rename>(caller, arguments, |caller, rename| {
-                let from = (rename.from_directory, rename.from_name.as_bytes());
-                let to = (rename.to_directory, rename.to_name.as_bytes());
-                names.rename(caller, from, to, rename.flags)
-            }),
-            Procedure::Link => change::<Link>(caller, arguments, |caller, link| {
-                names.link(caller, link.file, link.directory, link.name.as_bytes())
-            }),
             Procedure::Readdir => run::<Readdir>(arguments, |read| {
                 names.readdir(caller, read.directory, read.cookie, read.max_entries)
             }),
@@ -372,22 +361,12 @@ impl ManagerService {
     }
 }
 
-/// Special files, extended attributes and access times. What is left is not the name space's.
+/// Extended attributes and access times. What is left is not the name space's.
 fn on_more(names: &Namespace, procedure: Procedure, caller: &Caller, arguments: &[u8]) -> Reply {
     match procedure {
-        Procedure::Mknod => change::<Mknod>(caller, arguments, |caller, new| {
-            let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
-            names.mknod(caller, new.directory, new.name.as_bytes(), node)
-        }),
         Procedure::Getxattr => run::<Getxattr>(arguments, |asked| {
             let value = names.getxattr(caller, asked.file, asked.name.as_bytes())?;
             Ok(XattrValue { value })
-        }),
-        Procedure::Setxattr => change::<Setxattr>(caller, arguments, |caller, set| {
-            names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
-        }),
-        Procedure::Removexattr => change::<Removexattr>(caller, arguments, |caller, old| {
-            names.removexattr(caller, old.file, old.name.as_bytes())
         }),
         Procedure::Listxattr => run::<Listxattr>(arguments, |file| {
             Ok(XattrNames { names: names.listxattr(caller, file)? })
@@ -483,6 +462,7 @@ const fn is_of_sessions(procedure: Procedure) -> bool {
             | Procedure::Lock
             | Procedure::Unlock
             | Procedure::TestLock
+            | Procedure::Lease
     )
 }
 
@@ -508,29 +488,14 @@ fn run<Op: Operation>(
     results(out.into_bytes())
 }
 
-/// The same for an operation that changes something, which is executed once for each request.
-fn change<Op: Change>(
-    caller: &Caller,
-    arguments: &[u8],
-    operation: impl FnOnce(&Caller, Op::Arguments) -> Outcome<Op::Reply>,
-) -> Reply {
-    let Ok(Numbered { arguments, request }) = from_bytes::<Numbered<Op::Arguments>>(arguments)
-    else {
-        return Answer::Rejected(AcceptStatus::GarbageArguments);
-    };
-    let mut out = Encoder::new();
-    encode_result(&operation(&caller.asking(request), arguments), &mut out);
-    results(out.into_bytes())
-}
-
 /// A refusal before the arguments were looked at.
-fn refused(status: ManagerStatus) -> Reply {
+pub(crate) fn refused(status: ManagerStatus) -> Reply {
     let mut out = Encoder::new();
     encode_result::<(), ManagerStatus>(&Err(status), &mut out);
     results(out.into_bytes())
 }
 
-fn results(results: Vec<u8>) -> Reply {
+pub(crate) fn results(results: Vec<u8>) -> Reply {
     results_with(results, Vec::new())
 }
 

@@ -5,20 +5,24 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_protocol::manager::{
-    AttachArguments, Attached, ClosedArguments, EventsArguments, EventsPage, HeldLock, InTheWay,
-    LockAnswer, LockArguments, LockKind, ManagerStatus, UnlockArguments,
+    AttachArguments, Attached, ClosedArguments, EventsArguments, EventsPage, FileHandle, HeldLock,
+    InTheWay, LeaseArguments, Leased, LockAnswer, LockArguments, LockKind, ManagerStatus,
+    UnlockArguments,
 };
 use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 
-use crate::namespace::Outcome;
-use crate::sessions::hub::SessionHub;
+use crate::namespace::{Namespace, Outcome};
+use crate::sessions::hub::{Changing, SessionHub};
 use crate::sessions::locks::{self, LockedFile};
-use crate::sessions::{Claims, SessionError};
+use crate::sessions::{Claims, SessionError, SessionTimes};
+use crate::volumes::Volumes;
 
 /// All sessions of a manager, as its clients meet them.
 #[derive(Debug)]
 pub(crate) struct SessionService {
     hub: Arc<SessionHub>,
+    /// The name spaces, of which the first has the list of sessions in its journal.
+    volumes: Arc<Volumes>,
     /// Which start of the manager this is.
     instance: u64,
 }
@@ -30,10 +34,60 @@ pub(crate) struct SessionsOf<'a> {
 }
 
 impl SessionService {
-    pub(crate) fn new(hub: SessionHub) -> SessionService {
+    /// After the manager before this one, whose clients the journal tells.
+    pub(crate) fn new(times: SessionTimes, volumes: Arc<Volumes>) -> SessionService {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let hub = Arc::new(SessionHub::new(times, volumes.first().sessions()));
         // It has to differ from that of the manager before.
-        SessionService { hub: Arc::new(hub), instance: now.as_nanos() as u64 }
+        let service = SessionService { hub, volumes, instance: now.as_nanos() as u64 };
+        service.tell_of_orphans();
+        service
+    }
+
+    /// Tells clients of files that have lost their names: who has them open is to say so.
+    fn tell_of_orphans(&self) {
+        for names in self.volumes.open_ones() {
+            self.tell_of(&names);
+        }
+    }
+
+    fn tell_of(&self, names: &Namespace) {
+        let orphaned = names.take_orphaned();
+        if orphaned.is_empty() {
+            return;
+        }
+        self.hub.with(|sessions, _| {
+            orphaned.iter().for_each(|(file, closed_at)| sessions.removed(*file, *closed_at));
+        });
+    }
+
+    /// What is due: sessions that have ended, and files that nobody has open any more.
+    pub(crate) fn tend(&self) {
+        self.tell_of_orphans();
+        let (ended, mut free) = self.hub.tend();
+        self.volumes.first().end_sessions(&ended);
+        for names in self.volumes.open_ones() {
+            let ours: Vec<FileHandle> = free.extract_if(.., |file| names.has(*file)).collect();
+            if let Err(status) = names.remove_orphans(&ours) {
+                tracing::warn!(%status, "removed files stay for a while");
+                self.hub.with(|sessions, _| ours.iter().for_each(|file| sessions.keep_free(*file)));
+            }
+        }
+    }
+
+    /// Begins a change: see [`SessionHub::change`].
+    pub(crate) fn change(
+        &self,
+        client: u64,
+        member: &str,
+        directories: [Option<FileHandle>; 2],
+    ) -> Outcome<Changing<'_>> {
+        self.hub.change(client, member, directories).map_err(status)
+    }
+
+    /// Ends a change of a name space: those who may have open what has lost its name by it are told.
+    pub(crate) fn changed(&self, names: &Namespace) {
+        self.tell_of(names);
     }
 
     pub(crate) const fn hub(&self) -> &Arc<SessionHub> {
@@ -96,6 +150,11 @@ impl SessionsOf<'_> {
             sessions.attach(arguments.client, &self.member, &claims, now)
         };
         let attached = self.hub().with(attach).map_err(status)?;
+        // Nothing is granted that the next manager would not wait for.
+        if let Err(failed) = self.service.volumes.first().begin_session(arguments.client) {
+            let _ = self.detach(arguments.client);
+            return Err(failed);
+        }
         Ok(Attached {
             instance: self.service.instance,
             // Far below 2^64 nanoseconds.
@@ -128,6 +187,13 @@ impl SessionsOf<'_> {
     pub(crate) fn closed(&self, arguments: &ClosedArguments) -> Outcome<()> {
         let ClosedArguments { client, ref files } = *arguments;
         self.hub().with(|sessions, _| sessions.close(client, &self.member, files)).map_err(status)
+    }
+
+    /// Whether the client may believe what it is told of a directory.
+    pub(crate) fn lease(&self, arguments: &LeaseArguments) -> Outcome<Leased> {
+        let LeaseArguments { client, directory } = *arguments;
+        let lease = self.hub().with(|all, now| all.lease(client, &self.member, directory, now));
+        Ok(Leased { granted: lease.map_err(status)? })
     }
 
     /// Takes a lock, or tells who has it.

@@ -190,6 +190,11 @@ impl Volumes {
         self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The name spaces of the volumes that are served now.
+    pub(crate) fn open_ones(&self) -> impl Iterator<Item = Arc<Namespace>> {
+        self.list().into_iter().filter_map(|volume| volume.names.get().cloned())
+    }
+
     /// The volume of that name, the empty one being the first's, and its name space.
     pub(crate) fn served(&self, name: &Name) -> Outcome<(Arc<Volume>, Arc<Namespace>)> {
         let volume = self.find(name)?;

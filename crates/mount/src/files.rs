@@ -14,13 +14,14 @@ use nasd_clerk::{
     Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, NewMode, OpenFile, OpenMode,
     SeekTarget, SetFileAttributes,
 };
-use nasd_fuse::{Attributes, Errno, Fallocate, Opened, OpenedFlags, Write, WriteFlags};
+use nasd_fuse::{Errno, Fallocate, Opened, OpenedFlags, Write, WriteFlags};
 use nasd_types::ByteRange;
 
 use crate::DataPath;
 use crate::attributes::errno;
 use crate::callers::Who;
 use crate::inodes;
+use crate::names::Told;
 use crate::state::KnownOpening;
 use crate::tree::{Tree, name_of, permissions};
 
@@ -198,7 +199,7 @@ impl Tree {
         name: &OsStr,
         mode: NewMode,
         flags: i32,
-    ) -> Result<(Attributes, Opened), Errno> {
+    ) -> Result<(Told, Opened), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let exclusive = flags & libc::O_EXCL != 0;
         let made = self.clerk.create(&caller, dir, &name, permissions(mode), exclusive);
@@ -219,7 +220,8 @@ impl Tree {
             self.clerk.open_known(&caller, &entry, open_mode).map_err(|error| errno(&error))?;
         let opened = self.opened(opening, (open, caller), &attributes, flags);
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
-        Ok((self.present(ino, &attributes), opened))
+        let attributes = self.present(ino, &attributes);
+        Ok((Told { attributes, age: entry.age, belief: entry.belief }, opened))
     }
 
     /// Somebody else has just made the file and written to it.

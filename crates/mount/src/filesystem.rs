@@ -3,7 +3,6 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nasd_clerk::NewMode;
 use nasd_fuse::{
@@ -17,14 +16,9 @@ use crate::callers::Who;
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
 use crate::interrupts::Interrupter;
+use crate::names::{ATTRIBUTE_TTL, Told};
 use crate::tree::Tree;
 use crate::work_pool::run_guarded;
-
-/// How long the kernel may believe names and attributes.
-const TTL: Duration = Duration::from_secs(1);
-
-/// How long the kernel may believe that there is no such name.
-const NEGATIVE_TTL: Duration = Duration::from_millis(100);
 
 /// Largest request for data, in bytes.
 const MAX_IO_BYTES: u32 = 1 << 20;
@@ -73,18 +67,26 @@ fn new_mode(new: &NewName<'_>) -> NewMode {
     NewMode { mode: new.mode, umask: new.umask }
 }
 
-fn entry(attributes: Attributes) -> Entry {
-    Entry {
-        node: attributes.node,
-        generation: 0,
-        name_valid: TTL,
-        attributes_valid: TTL,
-        attributes,
+/// Tells the kernel of a file by its name.
+fn answer_entry(tree: &Tree, reply: Reply<Entry>, told: Result<Told, Errno>) {
+    match told {
+        Ok(told) => tree.tell_name(&told, |entry| reply.send(Ok(entry))),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// Tells the kernel of a file that was made and opened.
+fn answer_created(tree: &Tree, reply: Reply<Created>, made: Result<(Told, Opened), Errno>) {
+    match made {
+        Ok((told, opened)) => {
+            tree.tell_name(&told, |entry| reply.send(Ok(Created { entry, opened })));
+        }
+        Err(error) => reply.error(error),
     }
 }
 
 fn answer_attributes(reply: Reply<AttributesFor>, outcome: Result<Attributes, Errno>) {
-    reply.send(outcome.map(|attributes| AttributesFor { valid: TTL, attributes }));
+    reply.send(outcome.map(|attributes| AttributesFor { valid: ATTRIBUTE_TTL, attributes }));
 }
 
 fn answer_read(reply: Reply<Bytes>, file: &OpenedFile, offset: u64, size: u32) {
@@ -145,11 +147,11 @@ impl VolumeFilesystem {
         &self,
         context: &Context,
         reply: Reply<Entry>,
-        job: impl Fn(&Arc<Tree>, Who) -> Result<Attributes, Errno> + Send + 'static,
+        job: impl Fn(&Arc<Tree>, Who) -> Result<Told, Errno> + Send + 'static,
     ) {
         let who = who(context);
         self.on_names(context, move |tree| {
-            reply.send(tree.with_groups(who, |who| job(tree, who)).map(entry));
+            answer_entry(tree, reply, tree.with_groups(who, |who| job(tree, who)));
         });
     }
 
@@ -172,8 +174,10 @@ impl Filesystem for VolumeFilesystem {
         let (who, name) = (who(context), name.to_owned());
         self.on_names(context, move |tree| {
             let found = tree.with_groups(who, |who| tree.lookup(who, parent, &name));
-            let nothing = Entry { name_valid: NEGATIVE_TTL, ..Entry::default() };
-            reply.send(found.map(|attributes| attributes.map_or(nothing, entry)));
+            match found.transpose() {
+                Some(told) => answer_entry(tree, reply, told),
+                None => reply.send(Ok(Entry::default())),
+            }
         });
     }
 
@@ -198,7 +202,7 @@ impl Filesystem for VolumeFilesystem {
         let who = who(context);
         self.on_file(context, node, move |tree| {
             let found = tree.with_groups(who, |who| tree.getattr(who, node));
-            reply.send(found.map(|attributes| Statx { valid: TTL, attributes }));
+            reply.send(found.map(|attributes| Statx { valid: ATTRIBUTE_TTL, attributes }));
         });
     }
 
@@ -284,8 +288,7 @@ impl Filesystem for VolumeFilesystem {
         let mode = new_mode(&new);
         self.on_names(context, move |tree| {
             let made = tree.with_groups(who, |who| tree.create(who, parent, &name, mode, flags));
-            let created = |(attributes, opened)| Created { entry: entry(attributes), opened };
-            reply.send(made.map(created));
+            answer_created(tree, reply, made);
         });
     }
 
@@ -293,8 +296,8 @@ impl Filesystem for VolumeFilesystem {
         let (who, parent, mode) = (who(context), new.parent, new_mode(&new));
         self.on_names(context, move |tree| {
             let made = tree.with_groups(who, |who| tree.tmpfile(who, parent, mode, flags));
-            let created = |(attributes, opened)| Created { entry: entry(attributes), opened };
-            reply.send(made.map(created));
+            let nameless = |(attributes, opened)| (Told::nameless(attributes), opened);
+            answer_created(tree, reply, made.map(nameless));
         });
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nasd_clerk::{FileAttributes, FileHandle, Timestamp, Volume};
 use nasd_types::DriveId;
@@ -56,8 +57,8 @@ struct Inode {
 #[derive(Debug, Default)]
 struct Tables {
     inodes: HashMap<u64, Inode>,
-    /// By directory and name.
-    names: HashMap<u64, HashMap<Box<[u8]>, u64>>,
+    /// By directory and name, and when the kernel was told last.
+    names: HashMap<u64, HashMap<Box<[u8]>, (u64, Instant)>>,
     indexes: HashMap<DriveId, u64>,
     others: HashMap<FileHandle, u64>,
 }
@@ -152,7 +153,34 @@ impl Inodes {
 
     /// Where a name leads, as far as the kernel was told.
     pub(crate) fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
-        self.lock().names.get(&dir)?.get(name).copied()
+        Some(self.lock().names.get(&dir)?.get(name)?.0)
+    }
+
+    /// Directories and names that the kernel was told of not longer ago than `age`: in these, or anywhere.
+    pub(crate) fn told_within(
+        &self,
+        directories: Option<&[FileHandle]>,
+        age: Duration,
+    ) -> Vec<(u64, Box<[u8]>)> {
+        let mut tables = self.lock();
+        let dirs: Vec<u64> = match directories {
+            None => tables.names.keys().copied().collect(),
+            Some([]) => Vec::new(),
+            Some(some) => {
+                let number = |handle: &FileHandle| match *handle == self.root {
+                    true => ROOT,
+                    false => tables.number(*handle),
+                };
+                some.iter().map(number).collect()
+            }
+        };
+        let mut told = Vec::new();
+        for dir in dirs {
+            let names = tables.names.get(&dir).into_iter().flatten();
+            let lately = names.filter(|(_, (_, since))| since.elapsed() <= age);
+            told.extend(lately.map(|(name, _)| (dir, name.clone())));
+        }
+        told
     }
 
     /// A directory that has this file, or itself.
@@ -384,12 +412,15 @@ impl Tables {
     }
 
     fn set_name(&mut self, dir: u64, name: &[u8], ino: u64) {
-        match self.names.get(&dir).and_then(|names| names.get(name)) {
-            Some(known) if *known == ino => return,
+        match self.names.get_mut(&dir).and_then(|names| names.get_mut(name)) {
+            Some((known, since)) if *known == ino => {
+                *since = Instant::now();
+                return;
+            }
             Some(_) => drop(self.remove_name(dir, name)),
             None => {}
         }
-        self.names.entry(dir).or_default().insert(name.into(), ino);
+        self.names.entry(dir).or_default().insert(name.into(), (ino, Instant::now()));
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.names.push((dir, name.into()));
         }
@@ -397,7 +428,7 @@ impl Tables {
 
     fn remove_name(&mut self, dir: u64, name: &[u8]) -> Option<u64> {
         let names = self.names.get_mut(&dir)?;
-        let ino = names.remove(name)?;
+        let (ino, _) = names.remove(name)?;
         if names.is_empty() {
             self.names.remove(&dir);
         }

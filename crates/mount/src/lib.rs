@@ -20,6 +20,7 @@ mod locks;
 mod mount;
 mod mountinfo;
 mod mountpoint;
+mod names;
 mod options;
 mod presence;
 mod read_ahead;

@@ -14,6 +14,7 @@ use nasd_metrics::Page;
 use crate::accessed::Teller;
 use crate::dispatch::Dispatcher;
 use crate::filesystem::{VolumeFilesystem, wanted};
+use crate::names::Forgetting;
 use crate::presence::Presence;
 use crate::serving::{Ended, Serving};
 use crate::succession::{Estate, Listening};
@@ -231,6 +232,7 @@ impl Mount {
             // It is set once, here.
             let _ = tree.notifier.set(notifier);
         }
+        Forgetting::start(&tree).map_err(MountError::Serve)?;
         succession::resend(&session);
         let serving = Arc::new(Serving::new(session));
         let estate = Estate {

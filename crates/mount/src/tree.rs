@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nasd_clerk::{
     Caller, Clerk, ClerkError, Device, Entry, FileAttributes, FileHandle, FileType, ManagerStatus,
@@ -17,6 +18,7 @@ use crate::directories::OpenDirectory;
 use crate::dispatch::Lane;
 use crate::files::OpenedFile;
 use crate::inodes::{Inodes, version};
+use crate::names::{Gate, Told};
 use crate::state::MountState;
 use crate::table::Table;
 use crate::{DataPath, MountError, MountOptions};
@@ -35,6 +37,8 @@ pub(crate) struct Tree {
     pub(crate) directories: Table<OpenDirectory>,
     pub(crate) data_path: DataPath,
     pub(crate) accesses: Arc<Accesses>,
+    /// For those who tell the kernel of names.
+    pub(crate) gate: Gate,
     /// Tells the kernel what it must not believe any more.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -89,6 +93,7 @@ impl Tree {
             directories: Table::default(),
             data_path: options.data_path,
             accesses: Arc::new(Accesses::new(options.access_times)),
+            gate: Gate::default(),
             notifier: OnceLock::new(),
         }
     }
@@ -161,18 +166,18 @@ impl Tree {
         parent: u64,
         name: &Name,
         entry: &Entry,
-    ) -> Result<Attributes, Errno> {
+    ) -> Result<Told, Errno> {
         let ino = self.number(caller, entry.handle);
-        let mut attributes = entry.attributes;
+        let (mut attributes, mut age) = (entry.attributes, entry.age);
         if self.inodes.is_written(ino) {
             // What the manager was told may be older than what was written here meanwhile; and
             // the kernel appends at the length that it is told.
             let now = self.clerk.getattr_now(caller, entry.handle);
-            attributes = now.map_err(|error| errno(&error))?;
+            (attributes, age) = (now.map_err(|error| errno(&error))?, Duration::ZERO);
         }
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         self.notice(ino, &attributes);
-        Ok(self.present(ino, &attributes))
+        Ok(Told { attributes: self.present(ino, &attributes), age, belief: entry.belief })
     }
 
     /// The file of that name; `None` if there is none.
@@ -181,7 +186,7 @@ impl Tree {
         who: Who,
         parent: u64,
         name: &OsStr,
-    ) -> Result<Option<Attributes>, Errno> {
+    ) -> Result<Option<Told>, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         match self.clerk.lookup(&caller, dir, &name) {
             Ok(entry) => self.enter(&caller, parent, &name, &entry).map(Some),
@@ -244,7 +249,7 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         mode: NewMode,
-    ) -> Result<Attributes, Errno> {
+    ) -> Result<Told, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.mkdir(&caller, dir, &name, permissions(mode));
         self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
@@ -257,7 +262,7 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         (mode, device): (NewMode, u32),
-    ) -> Result<Attributes, Errno> {
+    ) -> Result<Told, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = match special_type(mode.mode)? {
             None => self.clerk.create(&caller, dir, &name, permissions(mode), true),
@@ -276,7 +281,7 @@ impl Tree {
         parent: u64,
         name: &OsStr,
         target: &OsStr,
-    ) -> Result<Attributes, Errno> {
+    ) -> Result<Told, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         let made = self.clerk.symlink(&caller, dir, &name, target.as_bytes());
         self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
@@ -289,7 +294,7 @@ impl Tree {
         ino: u64,
         parent: u64,
         name: &OsStr,
-    ) -> Result<Attributes, Errno> {
+    ) -> Result<Told, Errno> {
         let (file, dir, name) = (self.handle(ino)?, self.handle(parent)?, name_of(name)?);
         let caller = self.callers.get(who);
         let made = self.clerk.link(&caller, file, dir, &name);

@@ -304,6 +304,11 @@ impl FakeCell {
 }
 
 impl Names for FakeCell {
+    /// Each clerk asks once.
+    fn client(&self) -> u64 {
+        self.next_client()
+    }
+
     fn volume(&self, caller: &Caller) -> Result<Volume, ClerkError> {
         self.reach_manager()?;
         let tree = self.tree();

@@ -11,7 +11,7 @@ use crate::ClerkError;
 use crate::backend::Sessions;
 use crate::wire::{
     AttachArguments, Attached, ClosedArguments, Event, EventsArguments, EventsPage, FileHandle,
-    HeldLock, LockAnswer, LockArguments, LockKind, ManagerStatus, UnlockArguments,
+    HeldLock, LeaseArguments, LockAnswer, LockArguments, LockKind, ManagerStatus, UnlockArguments,
 };
 
 /// As long as clients may be without being heard of: they ask three times as often.
@@ -22,6 +22,8 @@ type LockedFile = (FileHandle, LockKind);
 #[derive(Debug, Default)]
 struct State {
     instance: u64,
+    /// The last number that a client was given.
+    drawn: u64,
     /// Events of each client, all that there ever were.
     clients: HashMap<u64, Vec<Event>>,
     locks: HashMap<LockedFile, RangeLocks>,
@@ -102,9 +104,17 @@ impl FakeCell {
     /// The manager forgets all sessions, as though it had been started anew.
     pub fn forget_sessions(&self) {
         let mut state = self.sessions_state();
-        let (instance, removed) = (state.instance + 1, std::mem::take(&mut state.removed));
-        *state = State { instance, removed, ..State::default() };
+        let (instance, drawn) = (state.instance + 1, state.drawn);
+        let removed = std::mem::take(&mut state.removed);
+        *state = State { instance, drawn, removed, ..State::default() };
         self.sessions.changed.notify_all();
+    }
+
+    /// A number for one more client.
+    pub(super) fn next_client(&self) -> u64 {
+        let mut state = self.sessions_state();
+        state.drawn += 1;
+        state.drawn
     }
 
     /// Locks that are held.
@@ -199,6 +209,11 @@ impl Sessions for FakeCell {
         drop(state);
         self.remove_free();
         Ok(())
+    }
+
+    /// Everybody may change everything here without anybody being told.
+    fn lease(&self, _arguments: &LeaseArguments) -> Result<bool, ClerkError> {
+        Ok(false)
     }
 
     fn lock(&self, arguments: &LockArguments) -> Result<LockAnswer, ClerkError> {

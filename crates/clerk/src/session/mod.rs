@@ -9,7 +9,7 @@ mod thread;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,17 @@ use nasd_protocol::range_locks::RangeLocks;
 
 use crate::backend::Sessions;
 use crate::core::Core;
-use crate::wire::{FileHandle, LockKind};
+use crate::names::KnownNames;
+use crate::wire::{FileHandle, LeaseArguments, LockKind};
 
 pub use locks::LockRequest;
+
+/// Somebody who has passed names on that he believes by a [`crate::Belief`].
+pub trait NameWatcher: Send + Sync {
+    /// The names in these directories (`None`: all) are not to be believed any more. Whoever changes them waits
+    /// until this returns; it should not wait for anything that waits for the file manager.
+    fn names_changed(&self, directories: Option<&[FileHandle]>);
+}
 
 /// A file's locks of one kind.
 type LockedFile = (FileHandle, LockKind);
@@ -29,6 +37,9 @@ pub(crate) struct Session {
     backend: Arc<dyn Sessions>,
     /// The number that was drawn for it.
     client: u64,
+    /// What is believed while the session is good.
+    known: Arc<KnownNames>,
+    watcher: OnceLock<Arc<dyn NameWatcher>>,
     state: Mutex<State>,
     /// Something in the state has changed.
     changed: Condvar,
@@ -72,6 +83,8 @@ impl Session {
         let session = Arc::new(Session {
             backend,
             client,
+            known: Arc::clone(&core.known),
+            watcher: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
             thread: Mutex::default(),
@@ -92,6 +105,17 @@ impl Session {
     /// Waits for a change of the state, for `most` at most.
     fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
         self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Tells somebody of names that are not to be believed any more. Only the first is told.
+    pub(crate) fn watch(&self, watcher: Arc<dyn NameWatcher>) {
+        let _ = self.watcher.set(watcher);
+    }
+
+    /// Whether what is told of a directory from now on may be believed; if there is no answer, it may not.
+    pub(crate) fn lease(&self, directory: FileHandle) -> bool {
+        let arguments = LeaseArguments { client: self.client, directory };
+        self.backend.lease(&arguments).unwrap_or(false)
     }
 
     /// Ends the session and its thread.

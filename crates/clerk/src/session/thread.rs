@@ -64,6 +64,9 @@ impl Session {
 
     /// Begins the session, or goes on with it at another manager, with all that is held.
     pub(super) fn attach(&self) -> Result<(), ClerkError> {
+        // Another manager does not know of leases, and one that has given us up grants them to others.
+        self.known.end_all();
+        self.tell_watcher(None);
         let asked = Instant::now();
         // Nothing is given back meanwhile: what is claimed is what is held in the end.
         let mut state = self.state();
@@ -90,6 +93,7 @@ impl Session {
         }
         let lease = Duration::from_nanos(attached.lease);
         let good_until = asked + lease;
+        self.known.good_until(good_until);
         state.attached = Some(Attachment { instance: attached.instance, lease, good_until });
         drop(state);
         self.changed.notify_all();
@@ -99,18 +103,21 @@ impl Session {
     fn is_alive(&self, asked: Instant) {
         if let Some(attached) = &mut self.state().attached {
             attached.good_until = asked + attached.lease;
+            self.known.good_until(attached.good_until);
         }
     }
 
     /// The manager does not know the session, or not any more.
     fn is_detached(&self) {
         self.state().attached = None;
+        self.known.end_all();
         self.changed.notify_all();
     }
 
     /// Deals with events; of the removed files, those that are open here.
     fn deal_with(&self, events: &[Event], core: &Weak<Core>) -> Vec<FileHandle> {
         let mut open = Vec::new();
+        let mut directories = Vec::new();
         let mut state = self.state();
         for event in events {
             match *event {
@@ -127,15 +134,28 @@ impl Session {
                         *count += 1;
                     }
                 }
-                // Nothing is believed without asking yet.
-                Event::DirectoryChanged(_) => {}
+                Event::DirectoryChanged(directory) => {
+                    self.known.end(directory);
+                    directories.push(directory);
+                }
             }
         }
         drop(state);
         if !events.is_empty() {
             self.changed.notify_all();
         }
+        if !directories.is_empty() {
+            self.tell_watcher(Some(&directories));
+        }
         open
+    }
+
+    /// Whoever believes names on the word of this session does so no longer when this returns: those of these
+    /// directories, or any.
+    fn tell_watcher(&self, directories: Option<&[FileHandle]>) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.names_changed(directories);
+        }
     }
 
     /// Tells the manager which removed files need not be kept for this clerk any more.

@@ -98,7 +98,7 @@ fn two_clerks_append_whole_lines_and_lose_none() {
             let cell = &cell;
             scope.spawn(move || {
                 let clerk = cell.clerk(settings());
-                let entry = Entry { handle, attributes: first_attributes(&clerk, handle) };
+                let entry = Entry::now(handle, first_attributes(&clerk, handle));
                 let file = open(&clerk, &root(), entry);
                 for number in 0..500 {
                     file.append(format!("{writer} {number}\n").as_bytes()).unwrap();

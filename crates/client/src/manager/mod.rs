@@ -102,7 +102,7 @@ impl ManagerClient {
         let server = Server::new(connector.address());
         let pool = Pool::new(options.connections);
         let connect_timeout = options.transport.connect_timeout;
-        let requests = Requests::of(host.random());
+        let requests = Requests::of(host.random().max(1));
         let shared = Shared { connector, server, host, pool, connect_timeout, requests };
         ManagerClient { shared: Arc::new(shared), retry: options.retry }
     }
@@ -110,6 +110,12 @@ impl ManagerClient {
     /// The same manager, over the same connections, with another patience.
     pub fn with_retry(&self, retry: RetryPolicy) -> ManagerClient {
         ManagerClient { shared: Arc::clone(&self.shared), retry }
+    }
+
+    /// The number that this client has drawn for itself: its requests are numbered under it, and its session
+    /// is to have the same.
+    pub fn number(&self) -> u64 {
+        self.shared.requests.client()
     }
 
     /// The manager's address.

@@ -32,6 +32,11 @@ impl Requests {
         Requests { client, numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }) }
     }
 
+    /// The client's number.
+    pub(super) const fn client(&self) -> u64 {
+        self.client
+    }
+
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }

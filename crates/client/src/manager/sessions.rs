@@ -2,8 +2,8 @@
 
 use nasd_protocol::manager::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments, Events,
-    EventsArguments, EventsPage, HeldLock, InTheWay, Lock, LockAnswer, LockArguments, TestLock,
-    Unlock, UnlockArguments,
+    EventsArguments, EventsPage, HeldLock, InTheWay, Lease, LeaseArguments, Lock, LockAnswer,
+    LockArguments, TestLock, Unlock, UnlockArguments,
 };
 
 use super::{Caller, ManagerClient};
@@ -39,6 +39,11 @@ impl ManagerClient {
     /// Tells that removed files are not open any more.
     pub fn closed(&self, caller: &Caller, arguments: &ClosedArguments) -> Result<(), ClientError> {
         self.call::<Closed>(caller, arguments)
+    }
+
+    /// Whether what is told of a directory from now on may be believed.
+    pub fn lease(&self, caller: &Caller, arguments: &LeaseArguments) -> Result<bool, ClientError> {
+        Ok(self.call::<Lease>(caller, arguments)?.granted)
     }
 
     /// Takes a lock, or learns who has it.

@@ -5,7 +5,7 @@
 //!   already, and whatever was changed there since by later steps of the same journal, laying the image
 //!   over it gives the newest state: so it does not matter how much of it has come home.
 //! * The **ledger** is what is kept nowhere but in the journal: objects made ahead, objects to be
-//!   removed, outcomes of requests. A new area begins with it.
+//!   removed, orphans, outcomes of requests, sessions. A new area begins with it.
 //!
 //! The manager folds its own changes into both as it makes them, by the same function as a journal
 //! that it finds at its start.
@@ -97,6 +97,10 @@ pub struct Ledger {
     pub ahead: BTreeMap<DriveId, Ahead>,
     /// Objects to be removed.
     pub doomed: HashSet<FileHandle>,
+    /// Files without a name that somebody may have open.
+    pub orphans: BTreeSet<FileHandle>,
+    /// Clients that have a session.
+    pub sessions: BTreeSet<u64>,
     /// Outcomes of requests, by peer and client.
     pub outcomes: BTreeMap<(u32, u64), Outcomes>,
     outcome_count: usize,
@@ -136,6 +140,9 @@ impl Image {
             | Step::Making { .. }
             | Step::Made { .. }
             | Step::Outcome { .. }
+            | Step::Session { .. }
+            | Step::SessionEnded { .. }
+            | Step::Orphan { .. }
             | Step::Home => {}
         }
     }
@@ -233,8 +240,12 @@ impl Ledger {
             Step::Take { object } => self.take(*object),
             Step::Remove { object } => {
                 self.take(*object);
+                self.orphans.remove(object);
                 self.doomed.insert(*object);
             }
+            Step::Orphan { object } => drop(self.orphans.insert(*object)),
+            Step::Session { client } => drop(self.sessions.insert(*client)),
+            Step::SessionEnded { client } => drop(self.sessions.remove(client)),
             Step::Making { drive } => self.ahead.entry(*drive).or_default().making = true,
             Step::Made { drive, highest, objects } => {
                 let ahead = self.ahead.entry(*drive).or_default();
@@ -316,7 +327,9 @@ impl Ledger {
             })
         });
         // What is to be removed is not ahead, whichever was said first.
-        doomed.chain(ahead).chain(outcomes)
+        let orphans = self.orphans.iter().map(|object| Step::Orphan { object: *object });
+        let sessions = self.sessions.iter().map(|client| Step::Session { client: *client });
+        doomed.chain(ahead).chain(outcomes).chain(orphans).chain(sessions)
     }
 }
 

@@ -13,6 +13,9 @@
 //! 8 made           drive (u64), highest (u64), count (u16), object (u64) each
 //! 9 outcome        peer (u32), client (u64), number (u64), oldest (u64), handle (20, or zeros)
 //! 10 home          (what the area before holds is home)
+//! 11 session       client (u64)
+//! 12 session ended client (u64)
+//! 13 orphan        object (20)
 //! each behind its number (u8)
 //! ```
 
@@ -124,6 +127,21 @@ pub enum Step {
     },
     /// What the area before this one holds is where it belongs, or said again in this one.
     Home,
+    /// A client has a session: it may hold locks, leases, and removed files open.
+    Session {
+        /// The number that it drew for itself.
+        client: u64,
+    },
+    /// A client's session has ended.
+    SessionEnded {
+        /// Its number.
+        client: u64,
+    },
+    /// A file has no name any more, and stays until nobody has it open.
+    Orphan {
+        /// Which.
+        object: FileHandle,
+    },
 }
 
 /// A step that can't be understood.
@@ -190,6 +208,9 @@ impl Step {
                 push_handle(out, handle.unwrap_or(NO_HANDLE));
             }
             Step::Home => out.push(10),
+            Step::Session { client } => put_client(out, 11, *client),
+            Step::SessionEnded { client } => put_client(out, 12, *client),
+            Step::Orphan { object } => put_object(out, 13, *object),
         }
     }
 
@@ -227,7 +248,7 @@ impl Step {
         let mut cursor = Cursor::new(bytes);
         let mut steps = Vec::new();
         while let Some(kind) = cursor.u8() {
-            if !(1..=10).contains(&kind) {
+            if !(1..=LAST_KIND).contains(&kind) {
                 return Err(StepError::Unknown(kind));
             }
             steps.push(take_step(kind, &mut cursor).ok_or(StepError::Damaged { kind })?);
@@ -235,6 +256,9 @@ impl Step {
         Ok(steps)
     }
 }
+
+/// The highest number of a step.
+const LAST_KIND: u8 = 13;
 
 const NO_HANDLE: FileHandle =
     FileHandle { drive: DriveId(0), partition: nasd_types::PartitionId(0), object: ObjectId(0) };
@@ -248,6 +272,11 @@ fn push_handle(out: &mut Vec<u8>, handle: FileHandle) {
 fn put_object(out: &mut Vec<u8>, kind: u8, object: FileHandle) {
     out.push(kind);
     push_handle(out, object);
+}
+
+fn put_client(out: &mut Vec<u8>, kind: u8, client: u64) {
+    out.push(kind);
+    out.extend_from_slice(&client.to_le_bytes());
 }
 
 fn put_place(out: &mut Vec<u8>, kind: u8, directory: FileHandle, block: u32, slot: u8) {
@@ -307,6 +336,9 @@ fn take_step(kind: u8, cursor: &mut Cursor<'_>) -> Option<Step> {
             Step::Outcome { request: RequestKey { peer, client, number }, oldest, handle }
         }
         10 => Step::Home,
+        11 => Step::Session { client: cursor.u64()? },
+        12 => Step::SessionEnded { client: cursor.u64()? },
+        13 => Step::Orphan { object: handle::take(cursor)? },
         _ => return None,
     })
 }
@@ -375,6 +407,10 @@ pub(super) mod tests {
                 handle: None,
             },
             Step::Home,
+            Step::Session { client: 5 },
+            Step::Session { client: 6 },
+            Step::SessionEnded { client: 5 },
+            Step::Orphan { object: handle(11) },
         ]
     }
 
@@ -395,7 +431,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_no_step_is_refused() {
         assert_eq!(Step::decode_all(&[0]), Err(StepError::Unknown(0)));
-        assert_eq!(Step::decode_all(&[11]), Err(StepError::Unknown(11)));
+        assert_eq!(Step::decode_all(&[14]), Err(StepError::Unknown(14)));
         let name = Step::SetName {
             directory: handle(1),
             block: 0,

@@ -137,7 +137,24 @@ impl Draft<'_> {
         }
     }
 
-    /// A file has lost its last name: it goes, with the object of its attributes.
+    /// A file has lost its last name: it goes, or stays without one until no other client has it open.
+    pub(super) fn remove_name_of(
+        &mut self,
+        caller: &Caller,
+        file: FileHandle,
+        record: Option<&FileRecord>,
+    ) {
+        match record.filter(|record| caller.others && record.file_type == FileType::Regular) {
+            Some(record) => {
+                self.set_record(file, &FileRecord { links: 0, ..record.next() });
+                self.steps.push(Step::Orphan { object: file });
+                self.namespace.orphaned().push((file, caller.session));
+            }
+            None => self.remove_file(file, record),
+        }
+    }
+
+    /// A file goes, with the object of its attributes.
     pub(super) fn remove_file(&mut self, file: FileHandle, record: Option<&FileRecord>) {
         self.remove_object(file);
         if let Some(attributes) = record.and_then(|record| record.attribute_handle(file)) {

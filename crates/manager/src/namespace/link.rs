@@ -47,6 +47,10 @@ impl Namespace {
         let _held = self.hold(Wants::new().write(directory).write(file));
         let above = self.require_addable_held(caller, directory, name)?;
         let record = self.record(file)?;
+        if record.links == 0 {
+            // It was removed, and is only waited for until it is closed.
+            return Err(ManagerStatus::NotFound);
+        }
         if record.links >= MAX_LINKS {
             return Err(ManagerStatus::TooManyLinks);
         }

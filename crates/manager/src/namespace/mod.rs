@@ -33,6 +33,7 @@ mod link;
 mod lookup;
 mod measures;
 mod once;
+mod orphans;
 mod readdir;
 mod records;
 mod rename;
@@ -135,6 +136,9 @@ pub struct Namespace {
     going_home: Mutex<()>,
     pool: Pool,
     running: Running,
+    /// Files that have lost their names, until those are told who may have them open; and the session that
+    /// removed them, which has not.
+    orphaned: Mutex<Vec<(FileHandle, u64)>>,
     mint: Mint,
 }
 
@@ -191,6 +195,11 @@ impl Namespace {
             }
         }
         Err(ManagerStatus::Unavailable)
+    }
+
+    /// Whether a file is of this volume, if it is anywhere.
+    pub fn has(&self, file: FileHandle) -> bool {
+        self.objects.partition(file.drive) == Some(file.partition)
     }
 
     /// Whether a handle that a client sent could be of this volume at all.

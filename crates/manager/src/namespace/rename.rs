@@ -161,7 +161,7 @@ impl Namespace {
         }
         let records = self.check_rename(caller, from, to, seen)?;
         let sequence = self.change(&[from.directory, to.directory], |draft| {
-            draft_rename(draft, from, to, seen, &records)?;
+            draft_rename(draft, caller, from, to, seen, &records)?;
             draft.answers(caller, None);
             Ok(())
         })?;
@@ -229,6 +229,7 @@ fn wants(from: Place<'_>, to: Place<'_>, seen: &Seen) -> Wants {
 
 fn draft_rename(
     draft: &mut Draft<'_>,
+    caller: &Caller,
     from: Place<'_>,
     to: Place<'_>,
     seen: &Seen,
@@ -255,7 +256,9 @@ fn draft_rename(
             let links = record.links - 1;
             draft.set_record(victim.handle, &FileRecord { links, ..record.next() });
         }
-        (Some(victim), record) => draft.remove_file(victim.handle, record.as_ref()),
+        (Some(victim), record) => {
+            draft.remove_name_of(caller, victim.handle, record.as_ref());
+        }
         (None, _) => {}
     }
     Ok(())

@@ -31,7 +31,7 @@ impl Namespace {
         let is_kept = self.journal.ledger(|ledger| {
             let ahead = ledger.ahead.get(&file.drive);
             let is_ahead = ahead.is_some_and(|ahead| ahead.objects.contains(&file.object));
-            is_ahead || ledger.doomed.contains(&file)
+            is_ahead || ledger.doomed.contains(&file) || ledger.orphans.contains(&file)
         });
         if is_kept || file == self.volume.root || file == self.volume.log {
             Err(ManagerStatus::Exists)

@@ -111,10 +111,12 @@ impl Namespace {
             going_home: Mutex::new(()),
             pool: Pool::default(),
             running: Running::default(),
+            orphaned: Mutex::new(Vec::new()),
             mint: Mint::new(options.keys, &options.mint),
             objects,
             volume,
         };
+        namespace.adopt_orphans();
         namespace.prefer_newer_records();
         namespace.disown_ahead();
         namespace.keep_house();

@@ -109,7 +109,7 @@ impl Namespace {
                     let links = record.links - 1;
                     draft.set_record(victim, &FileRecord { links, ..record.next() });
                 }
-                None => draft.remove_file(victim, record.as_ref()),
+                None => draft.remove_name_of(caller, victim, record.as_ref()),
             }
             draft.touch(directory, &parent);
             draft.answers(caller, None);

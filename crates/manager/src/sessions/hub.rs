@@ -1,13 +1,14 @@
 //! Where threads wait for sessions: for something to tell a client, or for clients to have dealt
 //! with something.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_protocol::manager::{Event, FileHandle};
 
-use super::{Earlier, SessionError, SessionTimes, Sessions};
+use super::{SessionError, SessionTimes, Sessions};
 
 /// All sessions of a manager, shared by its threads.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct SessionHub {
 
 impl SessionHub {
     /// After an earlier manager that had these clients.
-    pub fn new(times: SessionTimes, earlier: Earlier) -> SessionHub {
+    pub fn new(times: SessionTimes, earlier: HashSet<u64>) -> SessionHub {
         SessionHub {
             sessions: Mutex::new(Sessions::new(times, earlier, Duration::ZERO)),
             changed: Condvar::new(),
@@ -83,26 +84,32 @@ impl SessionHub {
         }
     }
 
-    /// Ends the leases of other clients on a directory that `client` is about to change, and waits
-    /// until they know, or are gone.
+    /// Begins a change of directories by a client: ends the leases of the others, and waits until they know,
+    /// or are gone. Until what is returned is dropped nobody else gets a lease on them.
     ///
     /// # Errors
     /// `Grace`.
-    pub fn recall(&self, client: u64, directory: FileHandle) -> Result<(), SessionError> {
+    pub fn change(
+        &self,
+        client: u64,
+        member: &str,
+        directories: [Option<FileHandle>; 2],
+    ) -> Result<Changing<'_>, SessionError> {
         let mut sessions = self.lock();
-        let recall = sessions.recall(client, directory, self.now())?;
+        let client = sessions.session_of(client, member);
+        let recall = sessions.begin_change(client, named(directories), self.now())?;
+        let others = sessions.has_others(client);
+        let changing = Changing { hub: self, client, others, directories };
         if sessions.is_recalled(&recall) {
-            return Ok(());
+            return Ok(changing);
         }
-        drop(sessions);
         self.changed.notify_all();
-        let mut sessions = self.lock();
         while !sessions.is_recalled(&recall) && !self.closing.load(Ordering::Acquire) {
             let woken = self.changed.wait_timeout(sessions, self.times.lease / 8);
             sessions = woken.unwrap_or_else(PoisonError::into_inner).0;
             sessions.expire(self.now());
         }
-        Ok(())
+        Ok(changing)
     }
 
     /// Ends all waiting: the manager stops.
@@ -112,20 +119,50 @@ impl SessionHub {
         self.changed.notify_all();
     }
 
-    /// What is due: sessions that have ended. Returns files that nobody has open any more.
-    pub fn tend(&self) -> Vec<FileHandle> {
+    /// What is due: the clients whose sessions have ended, and files that nobody has open any more.
+    pub fn tend(&self) -> (Vec<u64>, Vec<FileHandle>) {
         self.with(|sessions, now| {
             for client in sessions.expire(now) {
                 tracing::info!(client, "the session of a client that is not heard of has ended");
             }
-            sessions.take_free_orphans()
+            (sessions.take_ended(), sessions.take_free_orphans())
         })
+    }
+}
+
+/// A change that a client is making.
+#[derive(Debug)]
+pub struct Changing<'a> {
+    hub: &'a SessionHub,
+    client: u64,
+    others: bool,
+    directories: [Option<FileHandle>; 2],
+}
+
+fn named(directories: [Option<FileHandle>; 2]) -> impl Iterator<Item = FileHandle> {
+    directories.into_iter().flatten()
+}
+
+impl Changing<'_> {
+    /// The client's session, or 0.
+    pub const fn client(&self) -> u64 {
+        self.client
+    }
+
+    /// Whether other clients may have files open that lose their names by it.
+    pub const fn has_others(&self) -> bool {
+        self.others
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.hub.lock().end_change(self.client, named(self.directories));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::sync::Arc;
     use std::thread;
 
@@ -138,7 +175,7 @@ mod tests {
     }
 
     fn hub(lease: Duration) -> Arc<SessionHub> {
-        let hub = Arc::new(SessionHub::new(SessionTimes { lease }, Earlier::These(HashSet::new())));
+        let hub = Arc::new(SessionHub::new(SessionTimes { lease }, HashSet::new()));
         for client in [1, 2] {
             let attached =
                 hub.with(|all, now| all.attach(client, "host:a", &Claims::default(), now));
@@ -150,10 +187,10 @@ mod tests {
     #[test]
     fn a_change_waits_for_those_who_hold_leases() {
         let hub = hub(Duration::from_secs(600));
-        assert!(hub.with(|all, now| all.lease(2, directory(), now)));
+        assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
         let changer = {
             let hub = Arc::clone(&hub);
-            thread::spawn(move || hub.recall(1, directory()))
+            thread::spawn(move || hub.change(1, "host:a", [Some(directory()), None]).map(drop))
         };
         let (first, events) = hub.wait_for_events(2, "host:a").unwrap();
         assert_eq!((first, &events[..]), (1, &[Event::DirectoryChanged(directory())][..]));
@@ -166,9 +203,10 @@ mod tests {
     #[test]
     fn a_client_that_is_silent_is_not_waited_for() {
         let hub = hub(Duration::from_millis(200));
-        assert!(hub.with(|all, now| all.lease(2, directory(), now)));
+        assert!(hub.with(|all, now| all.lease(2, "host:a", directory(), now)).unwrap());
         let begin = Instant::now();
-        assert_eq!(hub.recall(1, directory()), Ok(()));
+        let changing = hub.change(1, "host:a", [None, Some(directory())]).unwrap();
+        assert_eq!((changing.client(), changing.has_others()), (1, true));
         assert!(begin.elapsed() >= Duration::from_millis(150), "{:?}", begin.elapsed());
         assert_eq!(hub.wait_for_events(2, "host:a"), Err(SessionError::Gone));
     }

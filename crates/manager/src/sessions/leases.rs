@@ -9,7 +9,7 @@ use nasd_protocol::manager::FileHandle;
 pub const MAX_LEASES: usize = 1 << 16;
 
 /// A directory that one client has changed under the eyes of others is not leased for so long.
-const SHARED_FOR: Duration = Duration::from_secs(2);
+const SHARED_FOR: Duration = Duration::from_secs(5);
 
 /// Directories of which it is remembered that they are shared.
 const MAX_SHARED: usize = 1 << 12;
@@ -24,6 +24,8 @@ pub struct DirectoryLeases {
     count: usize,
     /// Directories that are not leased until then.
     shared: HashMap<FileHandle, Duration>,
+    /// Directories that are being changed, and by whom: to others they are not leased.
+    changing: HashMap<FileHandle, Vec<u64>>,
 }
 
 impl DirectoryLeases {
@@ -35,7 +37,9 @@ impl DirectoryLeases {
         directory: FileHandle,
         now: Duration,
     ) -> (bool, Vec<(u64, FileHandle)>) {
-        if self.shared.get(&directory).is_some_and(|until| *until > now) {
+        let is_shared = self.shared.get(&directory).is_some_and(|until| *until > now);
+        let changers = self.changing.get(&directory);
+        if is_shared || changers.is_some_and(|by| by.iter().any(|other| *other != client)) {
             return (false, Vec::new());
         }
         self.shared.remove(&directory);
@@ -53,8 +57,10 @@ impl DirectoryLeases {
         self.by_client.get(&client).is_some_and(|held| held.contains(&directory))
     }
 
-    /// A client changes the directory (0: nobody's client): whose leases end by that.
-    pub fn change(&mut self, client: u64, directory: FileHandle, now: Duration) -> Vec<u64> {
+    /// A client begins to change the directory (0: one without a session): whose leases end by that. Until
+    /// [`DirectoryLeases::end_change`] nobody else gets one.
+    pub fn begin_change(&mut self, client: u64, directory: FileHandle, now: Duration) -> Vec<u64> {
+        self.changing.entry(directory).or_default().push(client);
         let Some(holders) = self.holders.get(&directory) else {
             return Vec::new();
         };
@@ -70,6 +76,19 @@ impl DirectoryLeases {
             self.shared.insert(directory, now + SHARED_FOR);
         }
         others
+    }
+
+    /// A client has changed the directory.
+    pub fn end_change(&mut self, client: u64, directory: FileHandle) {
+        let Some(changers) = self.changing.get_mut(&directory) else {
+            return;
+        };
+        if let Some(place) = changers.iter().position(|other| *other == client) {
+            changers.swap_remove(place);
+        }
+        if changers.is_empty() {
+            self.changing.remove(&directory);
+        }
     }
 
     /// A client is gone.
@@ -138,19 +157,44 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(10);
 
+    fn changed(
+        leases: &mut DirectoryLeases,
+        client: u64,
+        directory: FileHandle,
+        now: Duration,
+    ) -> Vec<u64> {
+        let others = leases.begin_change(client, directory, now);
+        leases.end_change(client, directory);
+        others
+    }
+
+    #[test]
+    fn nobody_gets_a_lease_on_what_another_one_is_changing() {
+        let mut leases = DirectoryLeases::default();
+        assert!(leases.begin_change(1, directory(1), NOW).is_empty());
+        leases.begin_change(1, directory(1), NOW);
+        assert!(!leases.grant(2, directory(1), NOW).0);
+        assert!(leases.grant(1, directory(1), NOW).0, "one's own change");
+        leases.end_change(1, directory(1));
+        assert!(!leases.grant(2, directory(1), NOW).0, "there was another");
+        leases.end_change(1, directory(1));
+        leases.end_change(1, directory(1));
+        assert!(leases.grant(2, directory(1), NOW).0 && leases.changing.is_empty());
+    }
+
     #[test]
     fn a_change_ends_the_leases_of_others() {
         let mut leases = DirectoryLeases::default();
         assert_eq!(leases.grant(1, directory(1), NOW), (true, vec![]));
         assert_eq!(leases.grant(1, directory(1), NOW), (true, vec![]));
-        assert_eq!(leases.change(1, directory(1), NOW), [], "one's own change");
+        assert_eq!(changed(&mut leases, 1, directory(1), NOW), [], "one's own change");
         assert!(leases.grant(2, directory(1), NOW).0);
-        assert_eq!(leases.change(1, directory(1), NOW), [2]);
+        assert_eq!(changed(&mut leases, 1, directory(1), NOW), [2]);
         assert!(leases.holds(1, directory(1)) && !leases.holds(2, directory(1)));
         assert!(!leases.grant(2, directory(1), NOW).0, "it is shared");
         let later = NOW + SHARED_FOR;
         assert!(leases.grant(2, directory(1), later).0);
-        let mut others = leases.change(0, directory(1), later);
+        let mut others = changed(&mut leases, 0, directory(1), later);
         others.sort_unstable();
         assert_eq!((others, leases.len()), (vec![1, 2], 0));
     }
@@ -161,7 +205,7 @@ mod tests {
         for object in 0..MAX_LEASES as u64 {
             assert_eq!(leases.grant(1, directory(object), NOW), (true, vec![]));
         }
-        leases.change(2, directory(0), NOW);
+        changed(&mut leases, 2, directory(0), NOW);
         assert_eq!(leases.grant(1, directory(1 << 40), NOW).1, []);
         assert_eq!(leases.grant(2, directory(1 << 41), NOW).1, [(1, directory(1))]);
         assert_eq!(leases.len(), MAX_LEASES);
@@ -175,7 +219,7 @@ mod tests {
         for round in 0..3 * MAX_LEASES as u64 {
             let now = NOW + SHARED_FOR * round as u32;
             leases.grant(1, directory(1), now);
-            leases.change(2, directory(1), now);
+            changed(&mut leases, 2, directory(1), now);
         }
         assert!(leases.is_empty() && leases.order.len() <= 2 * MAX_LEASES);
     }

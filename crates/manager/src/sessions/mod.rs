@@ -86,21 +86,12 @@ pub struct Sessions {
     orphans: Orphans,
     /// Clients of the manager before this one that have not come back yet.
     awaited: HashSet<u64>,
-    /// There may be others of whom nothing is known.
-    awaits_anybody: bool,
     /// They are not waited for longer than that.
     grace_ends: Duration,
+    /// Clients whose sessions have ended, until somebody has written that down.
+    ended: Vec<u64>,
     /// How often something happened that somebody may wait for.
     news: u64,
-}
-
-/// Clients that the manager before this one had.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Earlier {
-    /// These, and no others.
-    These(HashSet<u64>),
-    /// There may have been some.
-    Unknown,
 }
 
 /// A change of a directory that others must be told of: their clients, and the events' numbers.
@@ -109,12 +100,7 @@ pub struct Recall(Vec<(u64, u64)>);
 
 impl Sessions {
     /// After an earlier manager, whose clients must come back within the lease.
-    pub fn new(times: SessionTimes, earlier: Earlier, now: Duration) -> Sessions {
-        let awaits_anybody = earlier == Earlier::Unknown;
-        let awaited = match earlier {
-            Earlier::These(clients) => clients,
-            Earlier::Unknown => HashSet::new(),
-        };
+    pub fn new(times: SessionTimes, earlier: HashSet<u64>, now: Duration) -> Sessions {
         Sessions {
             times,
             clients: HashMap::new(),
@@ -122,15 +108,15 @@ impl Sessions {
             leases: DirectoryLeases::default(),
             orphans: Orphans::default(),
             grace_ends: now + times.lease,
-            awaited,
-            awaits_anybody,
+            awaited: earlier,
+            ended: Vec::new(),
             news: 0,
         }
     }
 
     /// Whether clients of an earlier manager may still come back.
     pub fn is_grace(&self, now: Duration) -> bool {
-        (self.awaits_anybody || !self.awaited.is_empty()) && now < self.grace_ends
+        !self.awaited.is_empty() && now < self.grace_ends
     }
 
     /// Begins a session, or goes on with it: what the client claims of an earlier manager's time is
@@ -155,8 +141,7 @@ impl Sessions {
         if self.clients.contains_key(&client) {
             self.remove(client);
         }
-        let is_awaited = self.awaits_anybody || self.awaited.contains(&client);
-        let is_awaited = is_awaited && self.is_grace(now);
+        let is_awaited = self.awaited.contains(&client) && self.is_grace(now);
         let events = Events::default();
         self.clients.insert(client, Client { member: member.to_owned(), heard: now, events });
         let mut attached = Attached::default();
@@ -185,6 +170,7 @@ impl Sessions {
     pub fn detach(&mut self, client: u64, member: &str) -> Result<(), SessionError> {
         self.require(client, member)?;
         self.remove(client);
+        self.ended.push(client);
         Ok(())
     }
 
@@ -287,37 +273,66 @@ impl Sessions {
     }
 
     /// Whether the client may believe from now on what it is told of a directory.
-    pub fn lease(&mut self, client: u64, directory: FileHandle, now: Duration) -> bool {
-        if !self.clients.contains_key(&client) {
-            return false;
+    ///
+    /// # Errors
+    /// `Gone`, `NotYours`, `Grace`.
+    pub fn lease(
+        &mut self,
+        client: u64,
+        member: &str,
+        directory: FileHandle,
+        now: Duration,
+    ) -> Result<bool, SessionError> {
+        self.require(client, member)?;
+        if self.is_grace(now) {
+            return Err(SessionError::Grace);
         }
         let (granted, ended) = self.leases.grant(client, directory, now);
         for (other, directory) in ended {
             self.tell(other, Event::DirectoryChanged(directory));
         }
-        granted
+        Ok(granted)
     }
 
-    /// A client (0: one without a session) is about to change a directory: the leases of the others
-    /// end. It is done when [`Sessions::is_recalled`].
+    /// The session that a client's request counts for: 0 where it has none, or has given another's
+    /// number for its own.
+    pub fn session_of(&self, client: u64, member: &str) -> u64 {
+        let known = self.clients.get(&client);
+        known.filter(|known| known.member == member).map_or(0, |_| client)
+    }
+
+    /// Whether a client besides this one has a session.
+    pub fn has_others(&self, client: u64) -> bool {
+        self.clients.keys().chain(&self.awaited).any(|other| *other != client)
+    }
+
+    /// A client (0: one without a session) is about to change directories: the leases of the others
+    /// end. It may go on when [`Sessions::is_recalled`], and has to tell when it has done so.
     ///
     /// # Errors
     /// `Grace`.
-    pub fn recall(
+    pub fn begin_change(
         &mut self,
         client: u64,
-        directory: FileHandle,
+        directories: impl Iterator<Item = FileHandle>,
         now: Duration,
     ) -> Result<Recall, SessionError> {
         if self.is_grace(now) {
             return Err(SessionError::Grace);
         }
-        let holders = self.leases.change(client, directory, now);
-        let told = holders.into_iter().filter_map(|holder| {
-            let number = self.tell(holder, Event::DirectoryChanged(directory))?;
-            Some((holder, number))
-        });
-        Ok(Recall(told.collect()))
+        let mut told = Vec::new();
+        for directory in directories {
+            for holder in self.leases.begin_change(client, directory, now) {
+                let number = self.tell(holder, Event::DirectoryChanged(directory));
+                told.extend(number.map(|number| (holder, number)));
+            }
+        }
+        Ok(Recall(told))
+    }
+
+    /// The change is made, or not.
+    pub fn end_change(&mut self, client: u64, directories: impl Iterator<Item = FileHandle>) {
+        directories.for_each(|directory| self.leases.end_change(client, directory));
     }
 
     /// Whether all whose leases were recalled have dealt with it, or are gone.
@@ -339,12 +354,6 @@ impl Sessions {
         self.orphans.add(file, asked);
     }
 
-    /// An orphan that an earlier manager has left: its clients say, when they come back, whether
-    /// they have it open.
-    pub fn adopt_orphan(&mut self, file: FileHandle) {
-        self.orphans.add(file, self.awaited.clone());
-    }
-
     /// A client has closed removed files.
     ///
     /// # Errors
@@ -361,7 +370,7 @@ impl Sessions {
     }
 
     /// Ends the sessions of clients that were not heard of for the lease time, or are too far
-    /// behind; whose.
+    /// behind, and waits no longer for those that should have come back; whose.
     pub fn expire(&mut self, now: Duration) -> Vec<u64> {
         let lease = self.times.lease;
         let is_gone = |client: &Client| client.heard + lease <= now || client.events.is_overdue();
@@ -375,9 +384,22 @@ impl Sessions {
         if now >= self.grace_ends {
             for client in std::mem::take(&mut self.awaited) {
                 self.orphans.remove_client(client);
+                self.ended.push(client);
             }
         }
+        self.ended.extend(&gone);
         gone
+    }
+
+    /// Clients whose sessions have ended, each told once: those that have begun another since are not.
+    pub fn take_ended(&mut self) -> Vec<u64> {
+        let ended = std::mem::take(&mut self.ended);
+        ended.into_iter().filter(|client| !self.clients.contains_key(client)).collect()
+    }
+
+    /// A file that was told to be free could not be removed: it is told again.
+    pub fn keep_free(&mut self, file: FileHandle) {
+        self.orphans.keep_free(file);
     }
 
     /// Files without a name that nobody has open any more, each told once: to be removed.

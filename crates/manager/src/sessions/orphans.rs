@@ -78,6 +78,11 @@ impl Orphans {
         std::mem::take(&mut self.free)
     }
 
+    /// One that was told is to be told again.
+    pub fn keep_free(&mut self, file: FileHandle) {
+        self.free.push(file);
+    }
+
     /// How many are waited for.
     pub fn len(&self) -> usize {
         self.waiting.len()

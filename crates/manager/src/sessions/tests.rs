@@ -26,8 +26,7 @@ fn lock(client: u64) -> RangeLock {
 }
 
 fn sessions(clients: &[u64]) -> Sessions {
-    let mut sessions =
-        Sessions::new(SessionTimes { lease: LEASE }, Earlier::These(HashSet::new()), at(0));
+    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, HashSet::new(), at(0));
     for client in clients {
         sessions.attach(*client, MEMBER, &Claims::default(), at(0)).unwrap();
     }
@@ -71,13 +70,15 @@ fn locks_of_a_silent_client_are_free_after_its_lease() {
 #[test]
 fn what_was_held_under_the_manager_before_is_claimed_within_the_grace() {
     let earlier = HashSet::from([1, 2, 3]);
-    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, Earlier::These(earlier), at(0));
-    sessions.adopt_orphan(file(9));
+    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, earlier, at(0));
+    sessions.removed(file(9), 0);
     assert_eq!(sessions.attach(1, MEMBER, &claim_of(1), at(1)), Ok(Attached::default()));
     // A newcomer may attach, but not lock, nor change what others may believe.
     assert_eq!(sessions.attach(4, MEMBER, &claim_of(4), at(1)), Ok(Attached { lost: vec![0] }));
     assert_eq!(sessions.lock(MEMBER, locked(2), lock(4), false, at(1)), Err(SessionError::Grace));
-    assert_eq!(sessions.recall(4, file(5), at(1)), Err(SessionError::Grace));
+    let changed = sessions.begin_change(4, [file(5)].into_iter(), at(1));
+    assert_eq!(changed, Err(SessionError::Grace));
+    assert_eq!(sessions.lease(4, MEMBER, file(5), at(1)), Err(SessionError::Grace));
     assert_eq!(sessions.attach(2, MEMBER, &Claims::default(), at(2)), Ok(Attached::default()));
     assert!(sessions.is_grace(at(2)));
     // The third is dead.
@@ -98,26 +99,11 @@ fn what_was_held_under_the_manager_before_is_claimed_within_the_grace() {
 
 #[test]
 fn the_grace_ends_when_all_are_back() {
-    let mut sessions =
-        Sessions::new(SessionTimes { lease: LEASE }, Earlier::These(HashSet::from([1])), at(0));
+    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, HashSet::from([1]), at(0));
     assert!(sessions.is_grace(at(0)));
     sessions.attach(1, MEMBER, &claim_of(1), at(0)).unwrap();
     assert!(!sessions.is_grace(at(0)));
     assert_eq!(sessions.test_lock(locked(1), &lock(2), at(0)), Ok(Some(lock(1))));
-}
-
-#[test]
-fn whoever_was_there_before_may_claim_for_a_lease_where_nothing_is_known() {
-    let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, Earlier::Unknown, at(0));
-    sessions.attach(2, MEMBER, &Claims::default(), at(0)).unwrap();
-    let asked = sessions.lock(MEMBER, locked(1), lock(2), false, at(1));
-    assert_eq!(asked, Err(SessionError::Grace), "somebody may have it");
-    assert_eq!(sessions.attach(1, MEMBER, &claim_of(1), at(2)), Ok(Attached::default()));
-    assert_eq!(sessions.attach(3, MEMBER, &claim_of(3), at(2)), Ok(Attached { lost: vec![0] }));
-    sessions.acknowledge(2, MEMBER, 0, &[], at(5)).unwrap();
-    let asked = sessions.lock(MEMBER, locked(1), lock(2), false, at(6));
-    assert_eq!(asked, Ok(LockAnswer::Denied(lock(1))));
-    assert_eq!(sessions.attach(4, MEMBER, &claim_of(4), at(6)), Ok(Attached { lost: vec![0] }));
 }
 
 #[test]
@@ -145,12 +131,14 @@ fn a_removed_file_stays_while_somebody_has_it_open() {
 #[test]
 fn a_client_that_attaches_anew_holds_nothing() {
     let mut sessions = sessions(&[1, 2]);
-    assert!(sessions.lease(1, file(3), at(1)) && !sessions.lease(5, file(3), at(1)));
+    assert_eq!(sessions.lease(1, MEMBER, file(3), at(1)), Ok(true));
+    assert_eq!(sessions.lease(5, MEMBER, file(3), at(1)), Err(SessionError::Gone));
     sessions.lock(MEMBER, locked(1), lock(1), false, at(1)).unwrap();
     let attached = sessions.attach(1, MEMBER, &claim_of(1), at(1)).unwrap();
     assert_eq!(attached.lost, [0]);
     assert_eq!(sessions.counts(), SessionCounts { sessions: 2, ..SessionCounts::default() });
-    assert_eq!(sessions.recall(2, file(3), at(1)), Ok(Recall::default()));
+    let changed = sessions.begin_change(2, [file(3)].into_iter(), at(1));
+    assert_eq!(changed, Ok(Recall::default()));
 }
 
 #[test]

@@ -13,7 +13,11 @@ impl Operation for Create {
     type Reply = File;
 }
 
-impl Change for Create {}
+impl Change for Create {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}
 
 message! {
     /// Arguments (`nasd_create_file_arguments`).

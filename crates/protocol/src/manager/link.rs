@@ -13,7 +13,11 @@ impl Operation for Link {
     type Reply = File;
 }
 
-impl Change for Link {}
+impl Change for Link {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}
 
 message! {
     /// Arguments (`nasd_link_arguments`).

@@ -13,7 +13,11 @@ impl Operation for Mkdir {
     type Reply = File;
 }
 
-impl Change for Mkdir {}
+impl Change for Mkdir {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}
 
 message! {
     /// Arguments (`nasd_mkdir_arguments`).

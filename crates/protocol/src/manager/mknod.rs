@@ -13,7 +13,11 @@ impl Operation for Mknod {
     type Reply = File;
 }
 
-impl Change for Mknod {}
+impl Change for Mknod {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}
 
 message! {
     /// Arguments (`nasd_mknod_arguments`).

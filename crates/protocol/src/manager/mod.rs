@@ -10,7 +10,8 @@ pub mod events;
 pub mod file;
 pub mod forward;
 pub mod getattr;
-pub mod link;
+pub mod lease;
+mod link;
 pub mod lock;
 pub mod lookup;
 pub mod mint;
@@ -55,6 +56,7 @@ pub use forward::{
     ForwardWriteArguments,
 };
 pub use getattr::Getattr;
+pub use lease::{Lease, LeaseArguments, Leased};
 pub use link::{Link, LinkArguments};
 pub use lock::{
     HeldLock, InTheWay, Lock, LockAnswer, LockArguments, LockKind, LockMode, TestLock, Unlock,
@@ -165,6 +167,8 @@ xdr_enum! {
         Unlock = 65,
         /// Who would be in the way of a lock.
         TestLock = 66,
+        /// Whether what is told of a directory may be believed.
+        Lease = 67,
         /// Read data of a file by the way of the manager.
         ForwardRead = 70,
         /// Write data of a file in this way.

@@ -15,7 +15,11 @@ impl Operation for Rename {
     type Reply = ();
 }
 
-impl Change for Rename {}
+impl Change for Rename {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.from_directory), Some(arguments.to_directory)]
+    }
+}
 
 /// How to rename: the bits of `flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

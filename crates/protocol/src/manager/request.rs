@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
-use super::Operation;
+use super::{FileHandle, Operation};
 use crate::wire::message;
 
 message! {
@@ -26,7 +26,10 @@ impl Request {
 }
 
 /// An operation that changes names or attributes. Behind its arguments its calls have a [`Request`].
-pub trait Change: Operation {}
+pub trait Change: Operation {
+    /// The directories whose names or permissions it changes; files do no harm.
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2];
+}
 
 /// What follows the head of a call that changes something.
 #[derive(Clone, Debug, PartialEq, Eq)]

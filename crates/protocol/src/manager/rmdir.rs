@@ -1,6 +1,6 @@
 //! `rmdir`: remove an empty directory.
 
-use super::{Change, Operation, Procedure, UnlinkArguments};
+use super::{Change, FileHandle, Operation, Procedure, UnlinkArguments};
 
 /// The operation.
 #[derive(Debug)]
@@ -12,4 +12,8 @@ impl Operation for Rmdir {
     type Reply = ();
 }
 
-impl Change for Rmdir {}
+impl Change for Rmdir {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}

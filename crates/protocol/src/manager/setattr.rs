@@ -15,7 +15,11 @@ impl Operation for Setattr {
     type Reply = File;
 }
 
-impl Change for Setattr {}
+impl Change for Setattr {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.file), None]
+    }
+}
 
 message! {
     /// What to change; `None` leaves one as it is (`nasd_set_file_attributes`).

@@ -16,7 +16,11 @@ impl Operation for Symlink {
     type Reply = File;
 }
 
-impl Change for Symlink {}
+impl Change for Symlink {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}
 
 /// Arguments (`nasd_symlink_arguments`).
 #[derive(Clone, Debug, PartialEq, Eq)]

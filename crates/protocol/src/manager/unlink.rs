@@ -13,7 +13,11 @@ impl Operation for Unlink {
     type Reply = ();
 }
 
-impl Change for Unlink {}
+impl Change for Unlink {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.directory), None]
+    }
+}
 
 message! {
     /// Arguments, also of `rmdir` (`nasd_unlink_arguments`).

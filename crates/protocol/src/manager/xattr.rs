@@ -26,7 +26,11 @@ impl Operation for Setxattr {
     type Reply = File;
 }
 
-impl Change for Setxattr {}
+impl Change for Setxattr {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.file), None]
+    }
+}
 
 /// Tells the names of all that the caller may know of.
 #[derive(Debug)]
@@ -48,7 +52,11 @@ impl Operation for Removexattr {
     type Reply = File;
 }
 
-impl Change for Removexattr {}
+impl Change for Removexattr {
+    fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
+        [Some(arguments.file), None]
+    }
+}
 
 message! {
     /// Arguments of reading and removing (`nasd_xattr_arguments`).

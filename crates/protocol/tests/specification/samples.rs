@@ -22,13 +22,14 @@ use nasd_protocol::manager::{
     DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage, Extended, File,
     FileAccess, FileAttributes, FileHandle, FileType, ForwardPunchArguments, ForwardReadArguments,
     ForwardSeekArguments, ForwardWriteArguments, HeldLock, InTheWay, IssuedCapability,
-    LinkArguments, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus,
-    MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics,
-    ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction,
-    RepairArguments, Request, RotateArguments, Rotation, SetFileArguments, SetFileAttributes,
-    SetxattrArguments, SpaceInformation, Statistics, SymlinkArguments, UnlinkArguments,
-    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
-    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
+    LeaseArguments, Leased, LinkArguments, LockAnswer, LockArguments, LockKind, LockMode,
+    LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments, MknodArguments, Name,
+    NewMode, OperationStatistics, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags,
+    RenewArguments, RepairAction, RepairArguments, Request, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
+    SymlinkArguments, UnlinkArguments, UnlockArguments, Volume, VolumeList, VolumePart,
+    VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags, XattrNames,
+    XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -735,6 +736,8 @@ fn session_samples() -> Vec<Sample> {
         answer(LockAnswer::Queued(held_lock())),
         in_the_way(None),
         in_the_way(Some(held_lock())),
+        message("nasd_lease_arguments", &LeaseArguments { client, directory: handle() }),
+        result::<_, ManagerStatus>("nasd_lease_result", &Ok(Leased { granted: true })),
     ]
 }
 

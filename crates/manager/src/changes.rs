@@ -1,0 +1,121 @@
+//! The calls that change names and attributes. Each is executed once for each request, and when no other
+//! client believes any more what it changes.
+
+use nasd_protocol::encode_result;
+use nasd_protocol::manager::{
+    Change, Create, Link, Mkdir, Mknod, Numbered, Procedure, Removexattr, Rename, Rmdir, Setattr,
+    Setxattr, Symlink, Unlink,
+};
+use nasd_rpc::AcceptStatus;
+use nasd_transport::{Answer, Peer};
+use nasd_xdr::{Encoder, from_bytes};
+
+use crate::caller::Caller;
+use crate::namespace::{Namespace, Node, Outcome};
+use crate::service::{Reply, results};
+use crate::session_service::SessionService;
+
+/// Whether a procedure is one of these.
+pub(crate) const fn is_change(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::Setattr
+            | Procedure::Create
+            | Procedure::Mkdir
+            | Procedure::Symlink
+            | Procedure::Unlink
+            | Procedure::Rmdir
+            | Procedure::Rename
+            | Procedure::Link
+            | Procedure::Mknod
+            | Procedure::Setxattr
+            | Procedure::Removexattr
+    )
+}
+
+/// The changes that somebody asks for.
+pub(crate) struct Changes<'a> {
+    names: &'a Namespace,
+    sessions: &'a SessionService,
+    caller: &'a Caller,
+    peer: &'a Peer,
+}
+
+impl<'a> Changes<'a> {
+    pub(crate) const fn new(
+        names: &'a Namespace,
+        sessions: &'a SessionService,
+        caller: &'a Caller,
+        peer: &'a Peer,
+    ) -> Changes<'a> {
+        Changes { names, sessions, caller, peer }
+    }
+
+    pub(crate) fn execute(&self, procedure: Procedure, arguments: &[u8]) -> Reply {
+        let names = self.names;
+        match procedure {
+            Procedure::Setattr => self.once::<Setattr>(arguments, |caller, set| {
+                names.setattr(caller, set.file, &set.changes)
+            }),
+            Procedure::Create => self.once::<Create>(arguments, |caller, new| {
+                let name = new.name.as_bytes();
+                names.create(caller, new.directory, name, new.mode, new.exclusive)
+            }),
+            Procedure::Mkdir => self.once::<Mkdir>(arguments, |caller, new| {
+                names.mkdir(caller, new.directory, new.name.as_bytes(), new.mode)
+            }),
+            Procedure::Symlink => self.once::<Symlink>(arguments, |caller, new| {
+                names.symlink(caller, new.directory, new.name.as_bytes(), &new.target)
+            }),
+            Procedure::Unlink => self.once::<Unlink>(arguments, |caller, old| {
+                names.unlink(caller, old.directory, old.name.as_bytes())
+            }),
+            Procedure::Rmdir => self.once::<Rmdir>(arguments, |caller, old| {
+                names.rmdir(caller, old.directory, old.name.as_bytes())
+            }),
+            Procedure::Rename => self.once::<Rename>(arguments, |caller, rename| {
+                let from = (rename.from_directory, rename.from_name.as_bytes());
+                let to = (rename.to_directory, rename.to_name.as_bytes());
+                names.rename(caller, from, to, rename.flags)
+            }),
+            Procedure::Link => self.once::<Link>(arguments, |caller, link| {
+                names.link(caller, link.file, link.directory, link.name.as_bytes())
+            }),
+            Procedure::Mknod => self.once::<Mknod>(arguments, |caller, new| {
+                let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
+                names.mknod(caller, new.directory, new.name.as_bytes(), node)
+            }),
+            Procedure::Setxattr => self.once::<Setxattr>(arguments, |caller, set| {
+                names.setxattr(caller, set.file, set.name.as_bytes(), &set.value, set.flags)
+            }),
+            Procedure::Removexattr => self.once::<Removexattr>(arguments, |caller, old| {
+                names.removexattr(caller, old.file, old.name.as_bytes())
+            }),
+            _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
+        }
+    }
+
+    fn once<Op: Change>(
+        &self,
+        arguments: &[u8],
+        operation: impl FnOnce(&Caller, Op::Arguments) -> Outcome<Op::Reply>,
+    ) -> Reply {
+        let Ok(Numbered { arguments, request }) = from_bytes::<Numbered<Op::Arguments>>(arguments)
+        else {
+            return Answer::Rejected(AcceptStatus::GarbageArguments);
+        };
+        let member = self.peer.identity.to_string();
+        let touched = Op::touches(&arguments);
+        let changing = self.sessions.change(request.client, &member, touched);
+        let outcome = changing.and_then(|changing| {
+            let (session, others) = (changing.client(), changing.has_others());
+            let outcome =
+                operation(&Caller { request, session, others, ..self.caller.clone() }, arguments);
+            self.sessions.changed(self.names);
+            outcome
+        });
+        let mut out = Encoder::new();
+        encode_result(&outcome, &mut out);
+        results(out.into_bytes())
+    }
+}
