@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::device::{Device, Received};
+use crate::notify::resend;
 use crate::reply::{failure, finish};
 use crate::request::{Init, Operation, Request};
 use crate::wire::Writer;
@@ -94,6 +95,20 @@ impl Connection {
     /// What was agreed on.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
+    }
+
+    /// Everything that was read and not answered is to come again. For who has taken the connection over, before
+    /// he serves it: else what he has just read comes twice.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; EINVAL from those before Linux 6.9.
+    pub fn resend(&self) -> io::Result<()> {
+        let first = self.devices.first().ok_or(io::ErrorKind::NotConnected)?;
+        match rustix::io::write(first, resend().as_bytes()) {
+            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Descriptors for so many threads, as far as the kernel gives them. Whoever holds all of them

@@ -119,15 +119,11 @@ impl Notifier {
     pub fn store(&self, node: u64, offset: u64, data: &[u8]) -> io::Result<()> {
         self.send(&[store(node, offset, data.len()).as_bytes(), data])
     }
+}
 
-    /// Everything that was read and not answered is to come again. For who has taken a session over.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says; EINVAL from those before Linux 6.9.
-    pub fn resend(&self) -> io::Result<()> {
-        self.send(&[finish(notification(code::RESEND), 0).as_bytes()])
-    }
+/// The message that has everything come again that was read and not answered.
+pub(crate) fn resend() -> Writer {
+    finish(notification(code::RESEND), 0)
 }
 
 #[cfg(test)]

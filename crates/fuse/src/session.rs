@@ -95,7 +95,7 @@ pub struct HandOver {
     /// What the successor needs.
     pub connection: Connection,
     /// Requests that were not answered in time. The kernel sends them again to a successor that
-    /// asks for it ([`Notifier::resend`]).
+    /// asks for it ([`Connection::resend`]).
     pub unanswered: usize,
 }
 

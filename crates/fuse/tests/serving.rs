@@ -295,8 +295,8 @@ fn a_successor_goes_on_with_open_files_and_with_what_was_not_answered() {
     let (connection, state) = handover::take(&there).unwrap();
     giving.join().unwrap().unwrap();
     assert_eq!(state, b"state");
+    connection.resend().expect("Linux 6.9 or later");
     let second = Session::start(connection, Arc::clone(&memory), 2).unwrap();
-    second.handle().notifier().unwrap().resend().expect("Linux 6.9 or later");
     drop(first);
     assert_eq!(asking.join().unwrap(), Some(libc::ENOENT));
     file.write_all_at(b" after", 6).unwrap();

@@ -224,6 +224,7 @@ impl Mount {
         let filesystem =
             Arc::new(VolumeFilesystem::new(Arc::clone(&tree), Arc::clone(&dispatcher)));
         begun()?;
+        succession::resend(&connection);
         let measures = Arc::new(Measures::default());
         let session =
             Session::start_counting(connection, Arc::clone(&filesystem), threads, &measures)
@@ -233,7 +234,6 @@ impl Mount {
             let _ = tree.notifier.set(notifier);
         }
         Forgetting::start(&tree).map_err(MountError::Serve)?;
-        succession::resend(&session);
         let serving = Arc::new(Serving::new(session));
         let estate = Estate {
             tree: Arc::clone(&tree),

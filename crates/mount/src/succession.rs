@@ -151,19 +151,18 @@ impl Estate {
 
     fn go_on(&self, connection: Connection) -> io::Result<()> {
         let filesystem = Arc::clone(&self.filesystem);
+        resend(&connection);
         let session =
             Session::start_counting(connection, filesystem, self.threads, &self.measures)?;
-        resend(&session);
         self.serving.go_on_with(session);
         Ok(())
     }
 }
 
-/// Has the kernel send again what the session before has left unanswered.
-pub(crate) fn resend(session: &Session) {
-    if let Some(notifier) = session.handle().notifier()
-        && let Err(error) = notifier.resend()
-    {
+/// Has the kernel send again what the session before has left unanswered. A mount that had none before has
+/// nothing to send.
+pub(crate) fn resend(connection: &Connection) {
+    if let Err(error) = connection.resend() {
         tracing::warn!(%error, "requests that were under way are not sent again");
     }
 }
