@@ -148,7 +148,8 @@ impl FileRecord {
             return Err(RecordError::Damaged("mode out of range"));
         }
         let links = u32_at(bytes, AT_LINKS);
-        if links == 0 {
+        // A regular file that others have open may have lost its name.
+        if links == 0 && file_type != FileType::Regular {
             return Err(RecordError::Damaged("no links"));
         }
         let parent = match file_type {
@@ -316,6 +317,8 @@ mod tests {
         assert!(matches!(parse(&|bytes| bytes[6] = 0), Err(RecordError::Damaged(_))));
         assert!(matches!(parse(&|bytes| bytes[10] = 1), Err(RecordError::Damaged(_))));
         assert!(matches!(parse(&|bytes| bytes[20] = 0), Err(RecordError::Damaged(_))));
+        let removed = FileRecord { links: 0, ..FileRecord::new(FileType::Regular, 0o644, (3, 4)) };
+        assert_eq!(FileRecord::parse(&removed.to_bytes()), Ok(removed));
         assert!(matches!(parse(&|bytes| bytes[60] = 1), Err(RecordError::Damaged(_))));
         assert!(matches!(parse(&|bytes| bytes[84] = 22), Err(RecordError::Damaged(_))));
         assert!(matches!(parse(&|bytes| bytes[85] = 1), Err(RecordError::Damaged(_))));
