@@ -40,9 +40,13 @@ impl AttributeCache {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The manager has told, in answer to a request made at `asked`.
+    /// The manager has told, in answer to a request made at `asked`; in answer to a change by this clerk, now. What
+    /// was told later is not overwritten.
     pub(crate) fn told(&self, handle: FileHandle, attributes: &FileAttributes, asked: Instant) {
         let mut known = self.lock();
+        if known.get(&handle).is_some_and(|entry| entry.confirmed > asked) {
+            return;
+        }
         if known.len() >= MAX_KNOWN {
             let mut ages: Vec<Option<Instant>> =
                 known.values().map(|entry| entry.fetched).collect();
@@ -58,6 +62,11 @@ impl AttributeCache {
             confirmed: asked,
         };
         known.insert(handle, entry);
+    }
+
+    /// Whether there are attributes not older than `ttl`.
+    pub(crate) fn is_fresh(&self, handle: FileHandle, ttl: Duration) -> bool {
+        self.fresh(handle, ttl).is_some()
     }
 
     /// Attributes not older than `ttl`, and how old they are.

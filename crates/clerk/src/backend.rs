@@ -12,10 +12,10 @@ use nasd_types::{AppendToken, Attributes, ByteRange, Protection, Rights, Timesta
 use crate::ClerkError;
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
-    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
-    IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome,
-    RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written,
-    XattrFlags,
+    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage, FileType,
+    HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
+    ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments,
+    Volume, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -174,6 +174,13 @@ pub trait Names: Send + Sync + 'static {
         cookie: u64,
         max_entries: u32,
     ) -> Result<DirectoryPage, ClerkError>;
+    /// Files of a directory after `cookie`, with attributes and capabilities.
+    fn readdirplus(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        cookie: u64,
+    ) -> Result<FilePage, ClerkError>;
     /// Room in the volume.
     fn space(&self, caller: &Caller) -> Result<SpaceInformation, ClerkError>;
     /// What `nasd status` shows.

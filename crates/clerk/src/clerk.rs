@@ -190,13 +190,35 @@ impl Clerk {
         let Some((found, belief)) = self.core.known.find(caller, dir, name, Duration::ZERO) else {
             return Ok(None);
         };
-        let handle = found.ok_or(ClerkError::Manager(ManagerStatus::NotFound))?;
         self.core.measures.names_known.add(1);
+        let handle = found.ok_or(ClerkError::Manager(ManagerStatus::NotFound))?;
+        let is_known = self.core.attributes.is_fresh(handle, self.core.settings.attribute_ttl);
+        if let Some(cookie) = self.core.known.wants_list(dir, is_known) {
+            self.list_ahead(caller, dir, cookie);
+        }
         match self.core.getattr_aged(caller, handle, self.core.settings.attribute_ttl) {
             Ok((attributes, age)) => Ok(Some(Entry { handle, attributes, age, belief })),
             // It was removed a moment ago.
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for all there is to know of a directory's next files.
+    fn list_ahead(&self, caller: &Arc<Caller>, dir: FileHandle, cookie: u64) {
+        let asked = Instant::now();
+        match self.ask(|names| names.readdirplus(caller, dir, cookie)) {
+            Ok(page) => {
+                for listed in &page.files {
+                    // Of what is written here the length is known better.
+                    if self.core.open_file(listed.file.handle).is_none() {
+                        self.core.learn(caller, &listed.file, asked);
+                    }
+                }
+                self.core.known.listed(dir, (!page.end).then_some(page.cookie));
+            }
+            // Then they are asked for one by one.
+            Err(error) => tracing::debug!(%error, "a directory is not listed ahead"),
         }
     }
 
@@ -298,11 +320,10 @@ impl Clerk {
         changes: &SetFileAttributes,
     ) -> Result<FileAttributes, ClerkError> {
         let set = || {
-            let asked = Instant::now();
             let file = self.ask(|names| names.setattr(caller, handle, changes))?;
             // Others may search it now, or not any more.
             self.core.known.end(handle);
-            Ok(self.learn(caller, &file, asked).attributes)
+            Ok(self.learn(caller, &file, Instant::now()).attributes)
         };
         let Some(file) = self.core.open_file(handle) else {
             return set();
@@ -394,13 +415,12 @@ impl Clerk {
         name: &Name,
         ask: impl FnMut(&dyn Names) -> Result<File, ClerkError>,
     ) -> Result<Entry, ClerkError> {
-        let asked = Instant::now();
         let asking = self.core.known.changing(dir);
         let made = self.ask(ask);
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
         self.core.attributes.expire(dir);
-        let entry = self.learn(caller, &made?, asked);
+        let entry = self.learn(caller, &made?, Instant::now());
         Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
     }
 

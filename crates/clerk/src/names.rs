@@ -24,6 +24,11 @@ const MAX_SEARCHERS: usize = 64;
 /// Looked into so often, a directory is worth the question for a lease.
 const WORTH_A_LEASE: u32 = 2;
 
+/// Attributes of a directory's files that must have been missing before the next page of all of them is worth its
+/// price; or that must have been of use since the last.
+const WORTH_LISTING: u32 = 2;
+const OF_USE: u32 = 16;
+
 /// How long a directory that others change is not asked about again.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
@@ -79,6 +84,17 @@ struct Directory {
     names: HashMap<Name, (Option<FileHandle>, Instant)>,
     /// There are no other names.
     is_complete: bool,
+    listing: Listing,
+}
+
+/// How much of a directory was listed with all there is to know of its files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Listing {
+    /// Where to go on.
+    cookie: u64,
+    /// Attributes that were known when they were asked for, and that were not, since the last page.
+    hits: u32,
+    misses: u32,
 }
 
 impl Directory {
@@ -249,6 +265,32 @@ impl KnownNames {
             // What was known before may be older than the lease.
             let forgotten = known.forget_names();
             state.names -= forgotten;
+        }
+    }
+
+    /// Somebody wants the attributes of a file that he has found in a directory; they are known, or not. If
+    /// they are not, and those of its neighbours are probably wanted too: where to go on listing them.
+    pub(crate) fn wants_list(&self, directory: FileHandle, is_known: bool) -> Option<u64> {
+        let mut state = self.lock();
+        let known = state.directories.get_mut(&directory)?;
+        known.held()?;
+        let listing = &mut known.listing;
+        match is_known {
+            true => listing.hits = listing.hits.saturating_add(1),
+            false => listing.misses = listing.misses.saturating_add(1),
+        }
+        let is_worth_it = listing.misses >= WORTH_LISTING || listing.hits >= OF_USE;
+        if is_known || !is_worth_it {
+            return None;
+        }
+        (listing.hits, listing.misses) = (0, 0);
+        Some(listing.cookie)
+    }
+
+    /// A page was listed, and the next one begins there; after the last one it begins from the start.
+    pub(crate) fn listed(&self, directory: FileHandle, next: Option<u64>) {
+        if let Some(known) = self.lock().directories.get_mut(&directory) {
+            known.listing.cookie = next.unwrap_or(0);
         }
     }
 
@@ -470,6 +512,23 @@ mod tests {
         let failed = known.changing(handle(1));
         known.changed(&failed, &[(&name("a"), None)]);
         assert_eq!(found(&known, "z"), None, "nobody knows whether it was executed");
+    }
+
+    #[test]
+    fn what_is_looked_at_file_by_file_is_listed() {
+        let known = leased();
+        let directory = handle(1);
+        assert_eq!(known.wants_list(handle(2), false), None, "there is no lease");
+        assert_eq!(known.wants_list(directory, false), None, "one file is no reason");
+        assert_eq!(known.wants_list(directory, false), Some(0));
+        known.listed(directory, Some(77));
+        for _ in 0..OF_USE {
+            assert_eq!(known.wants_list(directory, true), None);
+        }
+        assert_eq!(known.wants_list(directory, false), Some(77), "the last page was of use");
+        known.listed(directory, None);
+        assert_eq!(known.wants_list(directory, false), None);
+        assert_eq!(known.wants_list(directory, false), Some(0), "once more from the start");
     }
 
     #[test]

@@ -17,9 +17,9 @@ use crate::forwarded::ForwardedDrives;
 use crate::settings::{Route, Settings};
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
-    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FileType, HeldLock,
-    LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags, SeekTarget,
-    SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
+    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage, FileType,
+    HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
+    SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -333,6 +333,15 @@ impl Names for RemoteNames {
         max_entries: u32,
     ) -> Result<DirectoryPage, ClerkError> {
         Ok(self.client.readdir(caller, dir, cookie, max_entries)?)
+    }
+
+    fn readdirplus(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        cookie: u64,
+    ) -> Result<FilePage, ClerkError> {
+        Ok(self.client.readdirplus(caller, dir, cookie, u32::MAX)?)
     }
 
     fn space(&self, caller: &Caller) -> Result<SpaceInformation, ClerkError> {

@@ -8,8 +8,8 @@ pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
     AttachArguments, Attached, CellStatus, ClosedArguments, Device, DirectoryEntry, DirectoryPage,
     DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess, FileAttributes,
-    FileHandle, FileType, HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments,
-    LockKind, LockMode, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes,
-    SpaceInformation, UnlockArguments, Volume, XattrFlags,
+    FileHandle, FilePage, FileType, HeldLock, IssuedCapability, LeaseArguments, ListedFile,
+    LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name, NewMode, RenameFlags,
+    SetFileAttributes, SpaceInformation, UnlockArguments, Volume, XattrFlags,
 };
 pub use nasd_types::SeekTarget;

@@ -148,10 +148,9 @@ impl Clerk {
         caller: &Arc<Caller>,
         ask: impl FnMut(&dyn crate::Names) -> Result<File, ClerkError>,
     ) -> Result<FileAttributes, ClerkError> {
-        let asked = Instant::now();
         let file = self.ask(ask)?;
         // The revision is another one, so that nothing that is kept counts any more.
-        let entry = self.learn(caller, &file, asked);
+        let entry = self.learn(caller, &file, Instant::now());
         Ok(self.with_own_writes(entry).attributes)
     }
 

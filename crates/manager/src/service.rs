@@ -12,10 +12,10 @@ use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
     Events, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments, ForwardSeek,
     ForwardWrite, Getattr, Getxattr, Lease, Listxattr, Lock, Lookup, ManagerStatus, Mint,
-    MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Reload, ReloadVolumes,
-    Renew, Repair, Revoke, Rotate, Space, StatisticsOperation, StatusOperation, TestLock, Unlock,
-    VERSION, Volume, VolumeList, VolumeOperation, VolumeParts, Volumes as ListVolumes, XattrNames,
-    XattrValue,
+    MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Readdirplus, Reload,
+    ReloadVolumes, Renew, Repair, Revoke, Rotate, Space, StatisticsOperation, StatusOperation,
+    TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
+    Volumes as ListVolumes, XattrNames, XattrValue,
 };
 use nasd_rpc::{AUTH_SYS, AuthSys};
 use nasd_transport::{
@@ -291,6 +291,9 @@ impl ManagerService {
             Procedure::Getattr => run::<Getattr>(arguments, |file| names.getattr(caller, file)),
             Procedure::Readdir => run::<Readdir>(arguments, |read| {
                 names.readdir(caller, read.directory, read.cookie, read.max_entries)
+            }),
+            Procedure::Readdirplus => run::<Readdirplus>(arguments, |read| {
+                names.readdirplus(caller, read.directory, read.cookie, read.max_entries)
             }),
             Procedure::Commit => run::<Commit>(arguments, |_| names.commit()),
             Procedure::Space => run::<Space>(arguments, |name| self.volumes.named(&name)?.space()),

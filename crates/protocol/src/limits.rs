@@ -72,6 +72,9 @@ pub const MAX_ACCESSED: usize = 1024;
 /// Most directory entries of one answer.
 pub const MAX_ENTRIES: usize = 1024;
 
+/// Most files of one answer to `readdirplus` (`NASD_MAX_FILES`).
+pub const MAX_FILES: usize = 128;
+
 const _: () = assert!(MAX_VOLUMES * (MAX_NAME_BYTES + 16) < nasd_types::limits::MAX_HEAD_BYTES);
 const _: () = assert!(MAX_DRIVES * 48 < nasd_types::limits::MAX_HEAD_BYTES);
 /// Most locks, and most removed files, that a client claims or closes in one call.

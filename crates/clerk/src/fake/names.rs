@@ -12,8 +12,9 @@ use crate::ClerkError;
 use crate::backend::Names;
 use crate::wire::{
     Caller, CellStatus, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended, File,
-    FileAccess, FileAttributes, FileHandle, FileType, IssuedCapability, ManagerStatus, Name,
-    NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume, XattrFlags,
+    FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability, ListedFile,
+    ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
+    XattrFlags,
 };
 
 const PARTITION: PartitionId = PartitionId(1);
@@ -626,6 +627,22 @@ impl Names for FakeCell {
             }
         }
         Ok(())
+    }
+
+    fn readdirplus(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        cookie: u64,
+    ) -> Result<FilePage, ClerkError> {
+        let page = self.readdir(caller, dir, cookie, 16)?;
+        let tell = |entry: &DirectoryEntry| {
+            let file = self.lookup(caller, dir, &entry.name).ok()?;
+            Some(ListedFile { name: entry.name.clone(), file })
+        };
+        let files = page.entries.iter().filter_map(tell).collect();
+        let last = page.entries.last().map_or(cookie, |entry| entry.cookie);
+        Ok(FilePage { files, cookie: last, end: page.end })
     }
 
     fn readdir(

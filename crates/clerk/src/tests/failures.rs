@@ -106,6 +106,7 @@ fn a_drive_that_comes_back_in_time_is_only_a_pause() {
             file.close().unwrap();
             let mut back = vec![0; 100_000];
             assert_eq!(file.read(0, &mut back).unwrap(), 100_000);
+            file.sync().unwrap();
         });
         std::thread::sleep(Duration::from_millis(150));
         cell.drive(0).crash();

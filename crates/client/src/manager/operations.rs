@@ -4,13 +4,13 @@ use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
     CellStatus, Commit, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments,
-    Enrolled, File, FileHandle, Getattr, Link, LinkArguments, Lookup, LookupArguments, Mint,
-    MintArguments, Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir, ReaddirArguments, Reload,
-    ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags, Renew, RenewArguments,
-    Repair, RepairArguments, Revoke, Rmdir, Rotate, RotateArguments, Rotation, SetFileArguments,
-    SetFileAttributes, Setattr, Space, SpaceInformation, Statistics, StatisticsOperation,
-    StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments, Volume, VolumeList,
-    VolumeOperation, VolumePartList, VolumeParts, Volumes,
+    Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup, LookupArguments,
+    Mint, MintArguments, Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir, ReaddirArguments,
+    Readdirplus, Reload, ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags,
+    Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, Rotate, RotateArguments,
+    Rotation, SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, Statistics,
+    StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
+    Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts, Volumes,
 };
 
 use super::{Caller, ManagerClient};
@@ -156,6 +156,18 @@ impl ManagerClient {
     ) -> Result<DirectoryPage, ClientError> {
         let arguments = ReaddirArguments { directory, cookie, max_entries };
         self.call::<Readdir>(caller, &arguments)
+    }
+
+    /// Files of a directory after `cookie`, with all there is to know of them.
+    pub fn readdirplus(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        cookie: u64,
+        max_entries: u32,
+    ) -> Result<FilePage, ClientError> {
+        let arguments = ReaddirArguments { directory, cookie, max_entries };
+        self.call::<Readdirplus>(caller, &arguments)
     }
 
     /// Makes durable what was changed in the volume that a file is of, by anybody and until now.

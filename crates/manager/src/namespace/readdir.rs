@@ -1,16 +1,29 @@
 //! `readdir`: a directory's names, a page at a time.
 
-use nasd_protocol::limits::MAX_ENTRIES;
-use nasd_protocol::manager::{DirectoryEntry, DirectoryPage, FileHandle, ManagerStatus, Name};
+use std::collections::{BTreeSet, HashMap};
+
+use nasd_protocol::limits::{MAX_ENTRIES, MAX_FILES};
+use nasd_protocol::manager::{
+    DirectoryEntry, DirectoryPage, File, FileHandle, FilePage, FileType, ListedFile, ManagerStatus,
+    Name,
+};
+use nasd_types::{Attributes, DriveId};
 
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
-use crate::directory::Listing;
+use crate::directory::{Listed, Listing};
+use crate::file_record::FileRecord;
 use crate::locks::Wants;
-use crate::permission::{self, READ};
+use crate::permission::{self, EXECUTE, READ};
 
 /// Bytes of names and 48 more for each, so that a page stays within the head of a record.
 const PAGE_BYTES: usize = 48 << 10;
+
+/// The same where all is told of each file, which takes less than 320 bytes more.
+const FILE_PAGE_NAME_BYTES: usize = 20 << 10;
+
+const _: () =
+    assert!(FILE_PAGE_NAME_BYTES + 320 * MAX_FILES + 1024 < nasd_types::limits::MAX_HEAD_BYTES);
 
 const _: () = assert!(PAGE_BYTES + 1024 < nasd_types::limits::MAX_HEAD_BYTES);
 
@@ -29,9 +42,9 @@ impl Namespace {
         if max_entries == 0 {
             return Err(ManagerStatus::Invalid);
         }
-        let listing = self.list(caller, directory, cookie, max_entries);
+        let listing = self.list(caller, directory, cookie, (max_entries, PAGE_BYTES), READ);
         let listing = self.answered(listing, &[directory])?;
-        let entry = |listed: crate::directory::Listed| {
+        let entry = |listed: Listed| {
             Ok(DirectoryEntry {
                 cookie: listed.cookie,
                 handle: listed.handle,
@@ -43,16 +56,67 @@ impl Namespace {
             listing.entries.into_iter().map(entry).collect();
         Ok(DirectoryPage { entries: entries?, end: listing.end })
     }
+    /// Entries that the caller may be told of who has these permissions on the directory.
     fn list(
         &self,
         caller: &Caller,
         directory: FileHandle,
         cookie: u64,
-        max_entries: usize,
+        (max_entries, max_bytes): (usize, usize),
+        permissions: u32,
     ) -> Outcome<Listing> {
         let _held = self.hold(Wants::new().read(directory));
         let record = self.directory_record(directory)?;
-        permission::require(&record, caller, READ)?;
-        self.read_directory(directory, |contents| contents.list(cookie, max_entries, PAGE_BYTES))
+        permission::require(&record, caller, permissions)?;
+        self.read_directory(directory, |contents| contents.list(cookie, max_entries, max_bytes))
+    }
+
+    /// Entries after `cookie`, as `readdir` tells them, each with what `lookup` would tell of it. Those that more would have to be
+    /// read for than their objects' attributes are left out: directories, and files on drives that are away.
+    pub fn readdirplus(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        cookie: u64,
+        max_entries: u32,
+    ) -> Outcome<FilePage> {
+        let most = MAX_FILES.min(max_entries as usize);
+        if most == 0 {
+            return Err(ManagerStatus::Invalid);
+        }
+        let listing =
+            self.list(caller, directory, cookie, (most, FILE_PAGE_NAME_BYTES), READ | EXECUTE);
+        let listing = self.answered(listing, &[directory])?;
+        let is_asked = |listed: &&Listed| listed.file_type != FileType::Directory;
+        let asked: Vec<&Listed> = listing.entries.iter().filter(is_asked).collect();
+        let handles: Vec<FileHandle> = asked.iter().map(|listed| listed.handle).collect();
+        let told = self.getattr_all(caller, &handles);
+        let mut files = Vec::with_capacity(asked.len());
+        for (listed, file) in asked.into_iter().zip(told) {
+            if let Some(file) = file {
+                let name = Name::new(&*listed.name).map_err(|_| ManagerStatus::Io)?;
+                files.push(ListedFile { name, file });
+            }
+        }
+        let last = listing.entries.last().map_or(cookie, |listed| listed.cookie);
+        Ok(FilePage { files, cookie: last, end: listing.end })
+    }
+
+    /// What `getattr` would tell of several files that are no directories, as far as their drives answer.
+    fn getattr_all(&self, caller: &Caller, files: &[FileHandle]) -> Vec<Option<File>> {
+        let wants = files.iter().fold(Wants::new(), |wants, file| wants.read(*file));
+        let _held = self.hold(wants);
+        let mut told: HashMap<FileHandle, (FileRecord, Attributes)> = HashMap::new();
+        let drives: BTreeSet<DriveId> = files.iter().map(|file| file.drive).collect();
+        for drive in drives {
+            let of_drive: Vec<FileHandle> =
+                files.iter().copied().filter(|file| file.drive == drive).collect();
+            told.extend(self.fresh_all(drive, &of_drive));
+        }
+        let file = |handle: &FileHandle| {
+            let (record, attributes) = told.get(handle)?;
+            self.file(caller, *handle, record, attributes).ok()
+        };
+        files.iter().map(file).collect()
     }
 }

@@ -8,8 +8,9 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
+use nasd_protocol::drive::BatchOperation;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::{Attributes, FsSpecific};
+use nasd_types::{Attributes, DriveId, FsSpecific};
 
 use super::{Namespace, Outcome, failure};
 use crate::file_record::{FileRecord, RecordError};
@@ -47,6 +48,41 @@ impl Namespace {
         let record = parse(handle, &attributes.fs_specific)?;
         self.remember(handle, record);
         Ok((record, attributes))
+    }
+
+    /// The same of several files of a drive, without those of which the drive tells nothing now.
+    pub(super) fn fresh_all(
+        &self,
+        drive: DriveId,
+        files: &[FileHandle],
+    ) -> Vec<(FileHandle, (FileRecord, Attributes))> {
+        let alive = files.iter().copied().filter(|file| self.require_alive(*file).is_ok());
+        let before: Vec<(FileHandle, Option<RecordImage>)> =
+            alive.map(|file| (file, self.journal.record(file))).collect();
+        let ask = |(file, _): &(FileHandle, _)| BatchOperation::Getattr(file.object);
+        let asked: Vec<BatchOperation> = before.iter().map(ask).collect();
+        let told = match self.objects.batch(drive, &asked, false, Wait::Brief) {
+            Ok(told) => told,
+            Err(error) => {
+                tracing::debug!(%drive, %error, "the attributes of files are not told");
+                return Vec::new();
+            }
+        };
+        let mut fresh = Vec::with_capacity(told.len());
+        for ((file, before), outcome) in before.into_iter().zip(told) {
+            let Some(mut attributes) = outcome.ok().and_then(|done| done.attributes) else {
+                continue;
+            };
+            self.note_times(drive, &attributes);
+            if let Some(newer) = self.journal.record(file).or(before) {
+                lay_over(newer, &mut attributes);
+            }
+            if let Ok(record) = parse(file, &attributes.fs_specific) {
+                self.remember(file, record);
+                fresh.push((file, (record, attributes)));
+            }
+        }
+        fresh
     }
 
     /// Attributes that the drive told of a file that was changed since, as they are now.

@@ -20,6 +20,7 @@ pub mod mknod;
 pub mod mode;
 pub mod name;
 pub mod readdir;
+mod readdirplus;
 pub mod reload;
 pub mod rename;
 pub mod renew;
@@ -69,6 +70,7 @@ pub use mknod::{Mknod, MknodArguments};
 pub use mode::NewMode;
 pub use name::{Name, NameTooLong};
 pub use readdir::{DirectoryEntry, DirectoryPage, Readdir, ReaddirArguments};
+pub use readdirplus::{FilePage, ListedFile, Readdirplus};
 pub use reload::{Reload, ReloadArguments};
 pub use rename::{Rename, RenameArguments, RenameFlags};
 pub use renew::{Renew, RenewArguments};
@@ -195,6 +197,8 @@ xdr_enum! {
         Removexattr = 84,
         /// Tell when files were read.
         Accessed = 85,
+        /// List a directory with the attributes of files, and capabilities.
+        Readdirplus = 86,
     }
 }
 

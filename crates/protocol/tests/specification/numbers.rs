@@ -93,6 +93,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_DRIVES", limits::MAX_DRIVES as u64),
         ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
+        ("NASD_MAX_FILES", limits::MAX_FILES as u64),
         ("NASD_MAX_CLAIMS", limits::MAX_CLAIMS as u64),
         ("NASD_MAX_EVENTS", limits::MAX_EVENTS as u64),
         ("NASD_MAX_TOKEN", limits::MAX_TOKEN_BYTES as u64),
@@ -291,5 +292,5 @@ fn operations_have_the_types_of_the_specification() {
         Lease
         ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek
         StatisticsOperation
-        Mknod Getxattr Setxattr Listxattr Removexattr Accessed);
+        Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus);
 }
