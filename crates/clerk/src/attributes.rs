@@ -64,6 +64,16 @@ impl AttributeCache {
         known.insert(handle, entry);
     }
 
+    /// The answer to a change of a directory by this clerk has told. It may have been overtaken by the answer to a
+    /// later change.
+    pub(crate) fn told_directory(&self, handle: FileHandle, attributes: &FileAttributes) {
+        let is_overtaken = |known: &Known| known.told > attributes.change_time;
+        let overtaken = self.lock().get(&handle).is_some_and(is_overtaken);
+        if !overtaken {
+            self.told(handle, attributes, Instant::now());
+        }
+    }
+
     /// Whether there are attributes not older than `ttl`.
     pub(crate) fn is_fresh(&self, handle: FileHandle, ttl: Duration) -> bool {
         self.fresh(handle, ttl).is_some()

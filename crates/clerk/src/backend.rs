@@ -11,7 +11,7 @@ use nasd_types::{AppendToken, Attributes, ByteRange, Protection, Rights, Timesta
 
 use crate::ClerkError;
 use crate::wire::{
-    Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
+    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Device,
     DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage, FileType,
     HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
     ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments,
@@ -88,7 +88,7 @@ pub trait Names: Send + Sync + 'static {
         name: &Name,
         mode: NewMode,
         exclusive: bool,
-    ) -> Result<File, ClerkError>;
+    ) -> Result<Changed<File>, ClerkError>;
     /// A directory.
     fn mkdir(
         &self,
@@ -96,7 +96,7 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         name: &Name,
         mode: NewMode,
-    ) -> Result<File, ClerkError>;
+    ) -> Result<Changed<File>, ClerkError>;
     /// A symbolic link; its target is the data of its object.
     fn symlink(
         &self,
@@ -104,11 +104,21 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         name: &Name,
         target: &[u8],
-    ) -> Result<File, ClerkError>;
+    ) -> Result<Changed<File>, ClerkError>;
     /// Removes a name that is not a directory's.
-    fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError>;
+    fn unlink(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Changed<()>, ClerkError>;
     /// Removes an empty directory.
-    fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError>;
+    fn rmdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Changed<()>, ClerkError>;
     /// Moves a name, over an existing one unless the flags say no.
     fn rename(
         &self,
@@ -116,7 +126,7 @@ pub trait Names: Send + Sync + 'static {
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
-    ) -> Result<(), ClerkError>;
+    ) -> Result<Changed<()>, ClerkError>;
     /// Another name for a file.
     fn link(
         &self,
@@ -124,7 +134,7 @@ pub trait Names: Send + Sync + 'static {
         file: FileHandle,
         dir: FileHandle,
         name: &Name,
-    ) -> Result<File, ClerkError>;
+    ) -> Result<Changed<File>, ClerkError>;
     /// A named pipe, a socket's name, a device's, or a regular file.
     fn mknod(
         &self,
@@ -133,7 +143,7 @@ pub trait Names: Send + Sync + 'static {
         name: &Name,
         node: (FileType, Device),
         mode: NewMode,
-    ) -> Result<File, ClerkError>;
+    ) -> Result<Changed<File>, ClerkError>;
     /// The value of an extended attribute.
     fn getxattr(
         &self,

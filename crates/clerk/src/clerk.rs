@@ -20,8 +20,9 @@ use crate::paths::components;
 use crate::session::{LockRequest, NameWatcher, Session};
 use crate::settings::Settings;
 use crate::wire::{
-    Caller, CellStatus, DirectoryPage, File, FileAttributes, FileHandle, FileType, HeldLock,
-    ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
+    Caller, CellStatus, Changed, DirectoryPage, File, FileAttributes, FileHandle, FileType,
+    HeldLock, ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation,
+    Volume,
 };
 use crate::xattrs::XattrCache;
 
@@ -279,6 +280,25 @@ impl Clerk {
         self.core.getattr(caller, handle, self.core.settings.attribute_ttl)
     }
 
+    /// Attributes of a directory that is leased, as others see them, without asking: those it had after this
+    /// clerk's last change, as long as they are not older than `Settings::attribute_ttl`. Of everything else
+    /// attributes as they are now.
+    ///
+    /// # Errors
+    ///
+    /// As `getattr`.
+    pub fn getattr_leased(
+        &self,
+        caller: &Arc<Caller>,
+        handle: FileHandle,
+    ) -> Result<FileAttributes, ClerkError> {
+        let is_leased = self.core.known.asking(handle).belief().is_some();
+        match is_leased {
+            true => self.getattr(caller, handle),
+            false => self.getattr_now(caller, handle),
+        }
+    }
+
     /// Attributes as they are now.
     ///
     /// # Errors
@@ -413,14 +433,16 @@ impl Clerk {
         caller: &Arc<Caller>,
         dir: FileHandle,
         name: &Name,
-        ask: impl FnMut(&dyn Names) -> Result<File, ClerkError>,
+        ask: impl FnMut(&dyn Names) -> Result<Changed<File>, ClerkError>,
     ) -> Result<Entry, ClerkError> {
         let asking = self.core.known.changing(dir);
         let made = self.ask(ask);
         let now = made.as_ref().ok().map(|file| Some(file.handle));
         self.core.known.changed(&asking, &[(name, now)]);
         self.core.attributes.expire(dir);
-        let entry = self.learn(caller, &made?, Instant::now());
+        let made = made?;
+        self.learn_directories(&made);
+        let entry = self.learn(caller, &made.reply, Instant::now());
         Ok(Entry { belief: asking.belief(), ..self.with_own_writes(entry) })
     }
 
@@ -500,19 +522,26 @@ impl Clerk {
                 self.names_changed(&there, &[come]);
             }
         }
-        outcome
+        outcome.map(|changed| self.learn_directories(&changed))
+    }
+
+    /// Keeps what came with the answer to a change.
+    fn learn_directories<R>(&self, changed: &Changed<R>) {
+        for told in &changed.directories {
+            self.core.attributes.told_directory(told.handle, &told.attributes);
+        }
     }
 
     fn change_name(
         &self,
         dir: FileHandle,
         name: &Name,
-        ask: impl FnMut(&dyn Names) -> Result<(), ClerkError>,
+        ask: impl FnMut(&dyn Names) -> Result<Changed<()>, ClerkError>,
     ) -> Result<(), ClerkError> {
         let asking = self.core.known.changing(dir);
         let outcome = self.ask(ask);
         self.names_changed(&asking, &[(name, outcome.is_ok().then_some(None))]);
-        outcome
+        outcome.map(|changed| self.learn_directories(&changed))
     }
 
     /// Names have changed: so have change time and links of the files that they led to, of which the drive

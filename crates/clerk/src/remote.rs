@@ -16,7 +16,7 @@ use crate::clerk::Clerk;
 use crate::forwarded::ForwardedDrives;
 use crate::settings::{Route, Settings};
 use crate::wire::{
-    Appended, AttachArguments, Attached, Caller, CellStatus, ClosedArguments, Device,
+    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Device,
     DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage, FileType,
     HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
     SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
@@ -219,7 +219,7 @@ impl Names for RemoteNames {
         name: &Name,
         mode: NewMode,
         exclusive: bool,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.changed(self.client.create(caller, dir, name.as_bytes(), mode, exclusive))
     }
 
@@ -229,7 +229,7 @@ impl Names for RemoteNames {
         dir: FileHandle,
         name: &Name,
         mode: NewMode,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.changed(self.client.mkdir(caller, dir, name.as_bytes(), mode))
     }
 
@@ -239,15 +239,25 @@ impl Names for RemoteNames {
         dir: FileHandle,
         name: &Name,
         target: &[u8],
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.changed(self.client.symlink(caller, dir, name.as_bytes(), target))
     }
 
-    fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+    fn unlink(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Changed<()>, ClerkError> {
         self.changed(self.client.unlink(caller, dir, name.as_bytes()))
     }
 
-    fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+    fn rmdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Changed<()>, ClerkError> {
         self.changed(self.client.rmdir(caller, dir, name.as_bytes()))
     }
 
@@ -257,7 +267,7 @@ impl Names for RemoteNames {
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
-    ) -> Result<(), ClerkError> {
+    ) -> Result<Changed<()>, ClerkError> {
         let from = (from.0, from.1.as_bytes());
         self.changed(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags))
     }
@@ -268,7 +278,7 @@ impl Names for RemoteNames {
         file: FileHandle,
         dir: FileHandle,
         name: &Name,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.changed(self.client.link(caller, file, dir, name.as_bytes()))
     }
 
@@ -279,7 +289,7 @@ impl Names for RemoteNames {
         name: &Name,
         node: (FileType, Device),
         mode: NewMode,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.changed(self.client.mknod(caller, dir, name.as_bytes(), node, mode))
     }
 

@@ -3,8 +3,8 @@
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Change, Create, Link, Mkdir, Mknod, Numbered, Procedure, Removexattr, Rename, Rmdir, Setattr,
-    Setxattr, Symlink, Unlink,
+    Change, Changed, Create, FileHandle, Link, MAX_TOLD, Mkdir, Mknod, Numbered, Procedure,
+    Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, ToldDirectory, Unlink,
 };
 use nasd_rpc::AcceptStatus;
 use nasd_transport::{Answer, Peer};
@@ -57,31 +57,31 @@ impl<'a> Changes<'a> {
             Procedure::Setattr => self.once::<Setattr>(arguments, |caller, set| {
                 names.setattr(caller, set.file, &set.changes)
             }),
-            Procedure::Create => self.once::<Create>(arguments, |caller, new| {
+            Procedure::Create => self.once_named::<Create, _>(arguments, |caller, new| {
                 let name = new.name.as_bytes();
                 names.create(caller, new.directory, name, new.mode, new.exclusive)
             }),
-            Procedure::Mkdir => self.once::<Mkdir>(arguments, |caller, new| {
+            Procedure::Mkdir => self.once_named::<Mkdir, _>(arguments, |caller, new| {
                 names.mkdir(caller, new.directory, new.name.as_bytes(), new.mode)
             }),
-            Procedure::Symlink => self.once::<Symlink>(arguments, |caller, new| {
+            Procedure::Symlink => self.once_named::<Symlink, _>(arguments, |caller, new| {
                 names.symlink(caller, new.directory, new.name.as_bytes(), &new.target)
             }),
-            Procedure::Unlink => self.once::<Unlink>(arguments, |caller, old| {
+            Procedure::Unlink => self.once_named::<Unlink, _>(arguments, |caller, old| {
                 names.unlink(caller, old.directory, old.name.as_bytes())
             }),
-            Procedure::Rmdir => self.once::<Rmdir>(arguments, |caller, old| {
+            Procedure::Rmdir => self.once_named::<Rmdir, _>(arguments, |caller, old| {
                 names.rmdir(caller, old.directory, old.name.as_bytes())
             }),
-            Procedure::Rename => self.once::<Rename>(arguments, |caller, rename| {
+            Procedure::Rename => self.once_named::<Rename, _>(arguments, |caller, rename| {
                 let from = (rename.from_directory, rename.from_name.as_bytes());
                 let to = (rename.to_directory, rename.to_name.as_bytes());
                 names.rename(caller, from, to, rename.flags)
             }),
-            Procedure::Link => self.once::<Link>(arguments, |caller, link| {
+            Procedure::Link => self.once_named::<Link, _>(arguments, |caller, link| {
                 names.link(caller, link.file, link.directory, link.name.as_bytes())
             }),
-            Procedure::Mknod => self.once::<Mknod>(arguments, |caller, new| {
+            Procedure::Mknod => self.once_named::<Mknod, _>(arguments, |caller, new| {
                 let node = Node { file_type: new.file_type, mode: new.mode, device: new.device };
                 names.mknod(caller, new.directory, new.name.as_bytes(), node)
             }),
@@ -95,10 +95,39 @@ impl<'a> Changes<'a> {
         }
     }
 
+    /// Changes a file alone.
     fn once<Op: Change>(
         &self,
         arguments: &[u8],
         operation: impl FnOnce(&Caller, Op::Arguments) -> Outcome<Op::Reply>,
+    ) -> Reply {
+        self.answer::<Op>(arguments, |caller, arguments, _| operation(caller, arguments))
+    }
+
+    /// Changes names, and tells of their directories.
+    fn once_named<Op: Change<Reply = Changed<R>>, R>(
+        &self,
+        arguments: &[u8],
+        operation: impl FnOnce(&Caller, Op::Arguments) -> Outcome<R>,
+    ) -> Reply {
+        self.answer::<Op>(arguments, |caller, arguments, touched| {
+            let reply = operation(caller, arguments)?;
+            let mut directories: Vec<ToldDirectory> = Vec::with_capacity(MAX_TOLD);
+            for handle in touched.into_iter().flatten() {
+                if directories.iter().all(|told| told.handle != handle)
+                    && let Some(attributes) = self.names.known_attributes(handle)
+                {
+                    directories.push(ToldDirectory { handle, attributes });
+                }
+            }
+            Ok(Changed { reply, directories })
+        })
+    }
+
+    fn answer<Op: Change>(
+        &self,
+        arguments: &[u8],
+        operation: impl FnOnce(&Caller, Op::Arguments, [Option<FileHandle>; 2]) -> Outcome<Op::Reply>,
     ) -> Reply {
         let Ok(Numbered { arguments, request }) = from_bytes::<Numbered<Op::Arguments>>(arguments)
         else {
@@ -109,8 +138,8 @@ impl<'a> Changes<'a> {
         let changing = self.sessions.change(request.client, &member, touched);
         let outcome = changing.and_then(|changing| {
             let (session, others) = (changing.client(), changing.has_others());
-            let outcome =
-                operation(&Caller { request, session, others, ..self.caller.clone() }, arguments);
+            let caller = Caller { request, session, others, ..self.caller.clone() };
+            let outcome = operation(&caller, arguments, touched);
             self.sessions.changed(self.names);
             outcome
         });

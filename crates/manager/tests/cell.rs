@@ -329,8 +329,8 @@ fn a_drive_that_restarts_is_waited_for_and_others_go_on() {
     // Files on both drives, so that there is one that needs the drive that is stopped.
     let files: Vec<File> = (0..4)
         .map(|number| client.create(&caller, root, format!("f{number}").as_bytes(), 0o644, true))
-        .collect::<Result<_, _>>()
-        .unwrap();
+        .map(|made| made.unwrap().reply)
+        .collect();
     let far = files.iter().position(|file| file.handle.drive.0 == 2).unwrap();
     let near = files.iter().position(|file| file.handle.drive.0 == 1).unwrap();
     cell.drives[1].stop();

@@ -108,7 +108,7 @@ fn rotate(cell: &Cell, at_once: bool) -> Rotation {
 fn file(cell: &Cell, called: &str) -> File {
     let client = cell.client("host:a");
     let root = client.volume(&Caller::ROOT, b"home").unwrap().root.handle;
-    client.create(&Caller::ROOT, root, called.as_bytes(), 0o600, true).unwrap()
+    client.create(&Caller::ROOT, root, called.as_bytes(), 0o600, true).unwrap().reply
 }
 
 fn getattr_by(cell: &Cell, file: &File) -> Result<(), ClientError> {

@@ -201,7 +201,8 @@ impl Tree {
     /// Attributes as of now.
     pub(crate) fn getattr(&self, who: Who, ino: u64) -> Result<Attributes, Errno> {
         let (handle, caller) = (self.handle(ino)?, self.callers.get(who));
-        let attributes = self.clerk.getattr_now(&caller, handle).map_err(|error| errno(&error))?;
+        let attributes =
+            self.clerk.getattr_leased(&caller, handle).map_err(|error| errno(&error))?;
         self.notice(ino, &attributes);
         Ok(self.present(ino, &attributes))
     }

@@ -11,8 +11,8 @@ use super::{FIRST_DRIVE, FakeCell};
 use crate::ClerkError;
 use crate::backend::Names;
 use crate::wire::{
-    Caller, CellStatus, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended, File,
-    FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability, ListedFile,
+    Caller, CellStatus, Changed, Device, DirectoryEntry, DirectoryPage, DriveAddress, Extended,
+    File, FileAccess, FileAttributes, FileHandle, FilePage, FileType, IssuedCapability, ListedFile,
     ManagerStatus, Name, NewMode, RenameFlags, SetFileAttributes, SpaceInformation, Volume,
     XattrFlags,
 };
@@ -388,7 +388,7 @@ impl Names for FakeCell {
         name: &Name,
         mode: NewMode,
         exclusive: bool,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.change_names()?;
         let made = self.make(caller, dir, name, FileType::Regular, mode.masked());
         let mut tree = self.tree();
@@ -398,7 +398,7 @@ impl Names for FakeCell {
             }
             made => made?,
         };
-        self.answer(&tree, caller, handle)
+        self.answer(&tree, caller, handle).map(Changed::alone)
     }
 
     fn mkdir(
@@ -407,10 +407,10 @@ impl Names for FakeCell {
         dir: FileHandle,
         name: &Name,
         mode: NewMode,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.change_names()?;
         let handle = self.make(caller, dir, name, FileType::Directory, mode.masked())?;
-        self.answer(&self.tree(), caller, handle)
+        self.answer(&self.tree(), caller, handle).map(Changed::alone)
     }
 
     fn symlink(
@@ -419,14 +419,19 @@ impl Names for FakeCell {
         dir: FileHandle,
         name: &Name,
         target: &[u8],
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.change_names()?;
         let handle = self.make(caller, dir, name, FileType::Symlink, 0o777)?;
         self.find(handle.drive)?.fill(handle.object, target).ok_or_else(away)?;
-        self.answer(&self.tree(), caller, handle)
+        self.answer(&self.tree(), caller, handle).map(Changed::alone)
     }
 
-    fn unlink(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+    fn unlink(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Changed<()>, ClerkError> {
         self.change_names()?;
         let mut tree = self.tree();
         let handle = tree.find(caller, dir, name, SEARCH | WRITE)?;
@@ -440,10 +445,15 @@ impl Names for FakeCell {
             let drive = self.find(handle.drive)?;
             drive.set(handle.object, None, None, now()).ok_or_else(away)?;
         }
-        self.touch(dir)
+        self.touch(dir).map(Changed::alone)
     }
 
-    fn rmdir(&self, caller: &Caller, dir: FileHandle, name: &Name) -> Result<(), ClerkError> {
+    fn rmdir(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        name: &Name,
+    ) -> Result<Changed<()>, ClerkError> {
         self.change_names()?;
         let mut tree = self.tree();
         let handle = tree.find(caller, dir, name, SEARCH | WRITE)?;
@@ -459,7 +469,7 @@ impl Names for FakeCell {
         parent.links -= 1;
         tree.drop_link(handle)?;
         self.without_name(&mut tree, handle)?;
-        self.touch(dir)
+        self.touch(dir).map(Changed::alone)
     }
 
     fn rename(
@@ -468,21 +478,21 @@ impl Names for FakeCell {
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
-    ) -> Result<(), ClerkError> {
+    ) -> Result<Changed<()>, ClerkError> {
         self.change_names()?;
         let mut tree = self.tree();
         let moved = tree.find(caller, from.0, from.1, SEARCH | WRITE)?;
         let is_directory = tree.node(moved)?.file_type == FileType::Directory;
         if flags.is_exchange() {
             let other = tree.find(caller, to.0, to.1, SEARCH | WRITE)?;
-            return self.exchange(&mut tree, (from, moved), (to, other));
+            return self.exchange(&mut tree, (from, moved), (to, other)).map(Changed::alone);
         }
         if is_directory && tree.is_below(to.0, moved) {
             return no(ManagerStatus::Invalid);
         }
         match tree.find(caller, to.0, to.1, SEARCH | WRITE) {
             Ok(_) if flags.is_no_replace() => return no(ManagerStatus::Exists),
-            Ok(target) if target == moved => return Ok(()),
+            Ok(target) if target == moved => return Ok(Changed::alone(())),
             Ok(target) => {
                 let node = tree.node(target)?;
                 match (is_directory, node.file_type == FileType::Directory) {
@@ -512,7 +522,7 @@ impl Names for FakeCell {
             tree.node_mut(moved)?.parent = Some(to.0);
         }
         self.touch(from.0)?;
-        self.touch(to.0)
+        self.touch(to.0).map(Changed::alone)
     }
 
     fn link(
@@ -521,7 +531,7 @@ impl Names for FakeCell {
         file: FileHandle,
         dir: FileHandle,
         name: &Name,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.change_names()?;
         let mut tree = self.tree();
         if tree.directory(caller, dir, SEARCH | WRITE)?.children.contains_key(name) {
@@ -536,7 +546,7 @@ impl Names for FakeCell {
         let drive = self.find(file.drive)?;
         drive.set(file.object, None, None, now()).ok_or_else(away)?;
         self.touch(dir)?;
-        self.answer(&tree, caller, file)
+        self.answer(&tree, caller, file).map(Changed::alone)
     }
 
     fn mknod(
@@ -546,12 +556,12 @@ impl Names for FakeCell {
         name: &Name,
         (file_type, device): (FileType, Device),
         mode: NewMode,
-    ) -> Result<File, ClerkError> {
+    ) -> Result<Changed<File>, ClerkError> {
         self.change_names()?;
         let handle = self.make(caller, dir, name, file_type, mode.masked())?;
         let mut tree = self.tree();
         tree.node_mut(handle)?.device = device;
-        self.answer(&tree, caller, handle)
+        self.answer(&tree, caller, handle).map(Changed::alone)
     }
 
     fn getxattr(

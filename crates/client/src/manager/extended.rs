@@ -3,7 +3,7 @@
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::{MAX_ACCESSED, MAX_XATTR_VALUE_BYTES};
 use nasd_protocol::manager::{
-    Accessed, AccessedArguments, Device, File, FileAccess, FileHandle, FileType, Getxattr,
+    Accessed, AccessedArguments, Changed, Device, File, FileAccess, FileHandle, FileType, Getxattr,
     Listxattr, Mknod, MknodArguments, NewMode, Removexattr, Setxattr, SetxattrArguments,
     XattrArguments, XattrFlags,
 };
@@ -22,7 +22,7 @@ impl ManagerClient {
         name: &[u8],
         (file_type, device): (FileType, Device),
         mode: NewMode,
-    ) -> Result<File, ClientError> {
+    ) -> Result<Changed<File>, ClientError> {
         let arguments = MknodArguments { directory, name: checked(name)?, file_type, mode, device };
         self.change::<Mknod>(caller, &arguments)
     }

@@ -3,14 +3,15 @@
 use nasd_protocol::ManagerStatus;
 use nasd_protocol::limits::MAX_SYMLINK_BYTES;
 use nasd_protocol::manager::{
-    CellStatus, Commit, Create, CreateFileArguments, DirectoryPage, Enroll, EnrollArguments,
-    Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup, LookupArguments,
-    Mint, MintArguments, Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir, ReaddirArguments,
-    Readdirplus, Reload, ReloadArguments, ReloadVolumes, Rename, RenameArguments, RenameFlags,
-    Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, Rotate, RotateArguments,
-    Rotation, SetFileArguments, SetFileAttributes, Setattr, Space, SpaceInformation, Statistics,
-    StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, Unlink, UnlinkArguments,
-    Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts, Volumes,
+    CellStatus, Changed, Commit, Create, CreateFileArguments, DirectoryPage, Enroll,
+    EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup,
+    LookupArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir,
+    ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes, Rename, RenameArguments,
+    RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, Rotate,
+    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
+    SpaceInformation, Statistics, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments,
+    Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts,
+    Volumes,
 };
 
 use super::{Caller, ManagerClient};
@@ -59,7 +60,7 @@ impl ManagerClient {
         name: &[u8],
         mode: impl Into<NewMode>,
         exclusive: bool,
-    ) -> Result<File, ClientError> {
+    ) -> Result<Changed<File>, ClientError> {
         let (name, mode) = (checked(name)?, mode.into());
         let arguments = CreateFileArguments { directory, name, mode, exclusive };
         self.change::<Create>(caller, &arguments)
@@ -72,7 +73,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
         mode: impl Into<NewMode>,
-    ) -> Result<File, ClientError> {
+    ) -> Result<Changed<File>, ClientError> {
         let (name, mode) = (checked(name)?, mode.into());
         let arguments = MkdirArguments { directory, name, mode };
         self.change::<Mkdir>(caller, &arguments)
@@ -85,7 +86,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
         target: &[u8],
-    ) -> Result<File, ClientError> {
+    ) -> Result<Changed<File>, ClientError> {
         if target.len() > MAX_SYMLINK_BYTES {
             return Err(ClientError::Manager(ManagerStatus::NameTooLong));
         }
@@ -100,7 +101,7 @@ impl ManagerClient {
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
-    ) -> Result<(), ClientError> {
+    ) -> Result<Changed<()>, ClientError> {
         let arguments = UnlinkArguments { directory, name: checked(name)? };
         self.change::<Unlink>(caller, &arguments)
     }
@@ -111,7 +112,7 @@ impl ManagerClient {
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
-    ) -> Result<(), ClientError> {
+    ) -> Result<Changed<()>, ClientError> {
         let arguments = UnlinkArguments { directory, name: checked(name)? };
         self.change::<Rmdir>(caller, &arguments)
     }
@@ -123,7 +124,7 @@ impl ManagerClient {
         from: (FileHandle, &[u8]),
         to: (FileHandle, &[u8]),
         flags: RenameFlags,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Changed<()>, ClientError> {
         let arguments = RenameArguments {
             from_directory: from.0,
             from_name: checked(from.1)?,
@@ -141,7 +142,7 @@ impl ManagerClient {
         file: FileHandle,
         directory: FileHandle,
         name: &[u8],
-    ) -> Result<File, ClientError> {
+    ) -> Result<Changed<File>, ClientError> {
         let arguments = LinkArguments { file, directory, name: checked(name)? };
         self.change::<Link>(caller, &arguments)
     }

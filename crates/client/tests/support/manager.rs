@@ -8,7 +8,7 @@ use std::time::Duration;
 use nasd_capability::{Capability, SecretKey};
 use nasd_client::{ConnectOptions, Connector, ManagerClient, TransportError};
 use nasd_protocol::manager::{
-    CreateFileArguments, File, FileAttributes, FileHandle, FileType, IssuedCapability,
+    Changed, CreateFileArguments, File, FileAttributes, FileHandle, FileType, IssuedCapability,
     LookupArguments, MkdirArguments, Name, PROGRAM, Procedure, RenameArguments, Request,
     UnlinkArguments, VERSION,
 };
@@ -136,16 +136,16 @@ impl State {
             Procedure::Create => {
                 let create: CreateFileArguments = decode(arguments);
                 let made = self.make(&create.name);
-                encode(&if create.exclusive { made } else { Ok(file()) })
+                encode_changed(if create.exclusive { made } else { Ok(file()) })
             }
             Procedure::Mkdir => {
                 let mkdir: MkdirArguments = decode(arguments);
-                encode(&self.make(&mkdir.name))
+                encode_changed(self.make(&mkdir.name))
             }
-            Procedure::Rename => encode(&self.rename(&decode(arguments))),
+            Procedure::Rename => encode_changed(self.rename(&decode(arguments))),
             _ => {
                 let unlink: UnlinkArguments = decode(arguments);
-                encode(&self.remove(&unlink.name))
+                encode_changed(self.remove(&unlink.name))
             }
         };
         if answer.starts_with(&[0; 4]) {
@@ -205,6 +205,10 @@ fn file() -> File {
 
 fn decode<T: XdrDecode>(bytes: &[u8]) -> T {
     from_bytes(bytes).expect("the client encodes what it should")
+}
+
+fn encode_changed<T: XdrEncode>(outcome: Result<T, ManagerStatus>) -> Vec<u8> {
+    encode(&outcome.map(Changed::alone))
 }
 
 fn encode<T: XdrEncode>(result: &Result<T, ManagerStatus>) -> Vec<u8> {

@@ -6,6 +6,7 @@ use nasd_types::{Attributes, DriveId, Timestamp};
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::file_record::FileRecord;
+use crate::locks::Wants;
 use crate::mint::DriveState;
 use crate::permission;
 
@@ -30,6 +31,15 @@ impl Namespace {
             self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;
         let attributes = FileAttributes { size, ..file_attributes(record, attributes, links) };
         Ok(File { handle, attributes, capability })
+    }
+
+    /// A directory's attributes, if they are known without a drive's being asked: those of one that has just
+    /// been changed are in the journal and in memory.
+    pub fn known_attributes(&self, directory: FileHandle) -> Option<FileAttributes> {
+        let _held = self.hold(Wants::new().read(directory));
+        let (record, attributes) = self.changed_directory(directory)?;
+        let (links, size) = self.directory_size(directory).ok()?;
+        Some(FileAttributes { size, ..file_attributes(&record, &attributes, links) })
     }
 
     /// What capabilities for a drive depend on.

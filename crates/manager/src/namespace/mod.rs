@@ -50,7 +50,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::{CellId, DriveId, ObjectId};
+use nasd_types::{Attributes, CellId, DriveId, ObjectId};
 
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
@@ -125,6 +125,8 @@ pub struct Namespace {
     locks: LockTable,
     records: Mutex<Lru<FileHandle, FileRecord>>,
     directories: DirectoryCache,
+    /// What drives told of directories, each when it was asked last.
+    directory_attributes: Mutex<Lru<FileHandle, Attributes>>,
     placement: Placement,
     /// What the drives told last of their partitions.
     controls: Mutex<HashMap<DriveId, PartitionControl>>,

@@ -45,7 +45,7 @@ impl Namespace {
         let record = self.record(file)?;
         let now = self.objects.file_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
-        let (_, mut attributes) = self.fresh(file)?;
+        let (_, mut attributes) = self.fresh_from_drive(file)?;
         let is_touched = planned.record != record.next() || names_more_than_size(changes);
         let new = if is_touched { planned.record } else { record };
         // Of what only the manager writes it is the journal's, as the contents are.
@@ -97,6 +97,7 @@ impl Namespace {
                 failure("change the attributes", file, &error)
             })?;
         self.note_times(file.drive, attributes);
+        self.forget_attributes(file);
         Ok(true)
     }
 
@@ -104,7 +105,7 @@ impl Namespace {
     /// key of the drive may have raised it, what is remembered would not do: the next after that may be
     /// the present one, which revokes nothing. The caller holds the file's lock.
     pub(super) fn next_version(&self, file: FileHandle) -> Outcome<u64> {
-        let (_, attributes) = self.fresh(file)?;
+        let (_, attributes) = self.fresh_from_drive(file)?;
         next_version(&attributes)
     }
 }

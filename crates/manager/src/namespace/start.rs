@@ -21,6 +21,9 @@ use crate::objects::{ObjectError, ObjectStore, Wait};
 use crate::placement::Placement;
 use crate::volume::{VOLUME_RECORD_BYTES, VolumeError, VolumeRecord};
 
+/// Directories of which is kept what the drives told.
+const DIRECTORY_ATTRIBUTES: usize = 4096;
+
 /// Why a volume can't be served.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -104,6 +107,7 @@ impl Namespace {
             locks: LockTable::default(),
             records: Mutex::new(Lru::new(options.record_cache_entries)),
             directories: DirectoryCache::new(options.directory_cache_bytes),
+            directory_attributes: Mutex::new(Lru::new(DIRECTORY_ATTRIBUTES)),
             placement: Placement::new(&objects.drives()),
             controls: Mutex::new(HashMap::new()),
             journal,

@@ -1,6 +1,6 @@
 //! `create`: make a regular file.
 
-use super::{Change, File, FileHandle, Name, NewMode, Operation, Procedure};
+use super::{Change, Changed, File, FileHandle, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -10,7 +10,7 @@ pub enum Create {}
 impl Operation for Create {
     const PROCEDURE: Procedure = Procedure::Create;
     type Arguments = CreateFileArguments;
-    type Reply = File;
+    type Reply = Changed<File>;
 }
 
 impl Change for Create {

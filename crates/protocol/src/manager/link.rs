@@ -1,6 +1,6 @@
 //! `link`: give a file another name.
 
-use super::{Change, File, FileHandle, Name, Operation, Procedure};
+use super::{Change, Changed, File, FileHandle, Name, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -10,7 +10,7 @@ pub enum Link {}
 impl Operation for Link {
     const PROCEDURE: Procedure = Procedure::Link;
     type Arguments = LinkArguments;
-    type Reply = File;
+    type Reply = Changed<File>;
 }
 
 impl Change for Link {

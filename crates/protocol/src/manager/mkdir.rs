@@ -1,6 +1,6 @@
 //! `mkdir`: make a directory.
 
-use super::{Change, File, FileHandle, Name, NewMode, Operation, Procedure};
+use super::{Change, Changed, File, FileHandle, Name, NewMode, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -10,7 +10,7 @@ pub enum Mkdir {}
 impl Operation for Mkdir {
     const PROCEDURE: Procedure = Procedure::Mkdir;
     type Arguments = MkdirArguments;
-    type Reply = File;
+    type Reply = Changed<File>;
 }
 
 impl Change for Mkdir {

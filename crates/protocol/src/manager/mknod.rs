@@ -1,6 +1,8 @@
 //! `mknod`: make a named pipe, a socket's name, or a device's.
 
-use super::{Change, Device, File, FileHandle, FileType, Name, NewMode, Operation, Procedure};
+use super::{
+    Change, Changed, Device, File, FileHandle, FileType, Name, NewMode, Operation, Procedure,
+};
 use crate::wire::message;
 
 /// The operation.
@@ -10,7 +12,7 @@ pub enum Mknod {}
 impl Operation for Mknod {
     const PROCEDURE: Procedure = Procedure::Mknod;
     type Arguments = MknodArguments;
-    type Reply = File;
+    type Reply = Changed<File>;
 }
 
 impl Change for Mknod {

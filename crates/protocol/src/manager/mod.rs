@@ -3,7 +3,8 @@
 pub mod accessed;
 pub mod attach;
 pub mod cell_status;
-pub mod commit;
+pub mod changed;
+mod commit;
 pub mod create;
 pub mod enroll;
 pub mod events;
@@ -46,6 +47,7 @@ pub use attach::{
     Attach, AttachArguments, Attached, Closed, ClosedArguments, Detach, DetachArguments,
 };
 pub use cell_status::{CellStatus, DriveStatus, StatusOperation};
+pub use changed::{Changed, MAX_TOLD, ToldDirectory};
 pub use commit::Commit;
 pub use create::{Create, CreateFileArguments};
 pub use enroll::{Enroll, EnrollArguments, Enrolled};

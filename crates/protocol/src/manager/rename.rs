@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrError};
 
-use super::{Change, FileHandle, Name, Operation, Procedure};
+use super::{Change, Changed, FileHandle, Name, Operation, Procedure};
 use crate::wire::{Field, message};
 
 /// The operation.
@@ -12,7 +12,7 @@ pub enum Rename {}
 impl Operation for Rename {
     const PROCEDURE: Procedure = Procedure::Rename;
     type Arguments = RenameArguments;
-    type Reply = ();
+    type Reply = Changed<()>;
 }
 
 impl Change for Rename {

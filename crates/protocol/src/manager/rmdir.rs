@@ -1,6 +1,6 @@
 //! `rmdir`: remove an empty directory.
 
-use super::{Change, FileHandle, Operation, Procedure, UnlinkArguments};
+use super::{Change, Changed, FileHandle, Operation, Procedure, UnlinkArguments};
 
 /// The operation.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub enum Rmdir {}
 impl Operation for Rmdir {
     const PROCEDURE: Procedure = Procedure::Rmdir;
     type Arguments = UnlinkArguments;
-    type Reply = ();
+    type Reply = Changed<()>;
 }
 
 impl Change for Rmdir {

@@ -2,7 +2,7 @@
 
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
-use super::{Change, File, FileHandle, Name, Operation, Procedure};
+use super::{Change, Changed, File, FileHandle, Name, Operation, Procedure};
 use crate::limits::MAX_SYMLINK_BYTES;
 use crate::wire::Field;
 
@@ -13,7 +13,7 @@ pub enum Symlink {}
 impl Operation for Symlink {
     const PROCEDURE: Procedure = Procedure::Symlink;
     type Arguments = SymlinkArguments;
-    type Reply = File;
+    type Reply = Changed<File>;
 }
 
 impl Change for Symlink {

@@ -1,6 +1,6 @@
 //! `unlink`: remove a name that is not a directory's.
 
-use super::{Change, FileHandle, Name, Operation, Procedure};
+use super::{Change, Changed, FileHandle, Name, Operation, Procedure};
 use crate::wire::message;
 
 /// The operation.
@@ -10,7 +10,7 @@ pub enum Unlink {}
 impl Operation for Unlink {
     const PROCEDURE: Procedure = Procedure::Unlink;
     type Arguments = UnlinkArguments;
-    type Reply = ();
+    type Reply = Changed<()>;
 }
 
 impl Change for Unlink {

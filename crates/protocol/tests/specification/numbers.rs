@@ -94,6 +94,7 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_VOLUMES", limits::MAX_VOLUMES as u64),
         ("NASD_MAX_ENTRIES", limits::MAX_ENTRIES as u64),
         ("NASD_MAX_FILES", limits::MAX_FILES as u64),
+        ("NASD_MAX_TOLD", nasd_protocol::manager::MAX_TOLD as u64),
         ("NASD_MAX_CLAIMS", limits::MAX_CLAIMS as u64),
         ("NASD_MAX_EVENTS", limits::MAX_EVENTS as u64),
         ("NASD_MAX_TOKEN", limits::MAX_TOKEN_BYTES as u64),
@@ -203,6 +204,11 @@ fn procedures(program: &Program) -> Vec<(String, u64)> {
 /// The name in the specification of a Rust message, `void` for `()`.
 fn specified_type<T>() -> String {
     let path = std::any::type_name::<T>();
+    // What directories a change has touched is told behind what else there is.
+    if path.contains("::Changed<") {
+        let is_made = path.ends_with("::File>");
+        return if is_made { "nasd_made" } else { "nasd_changed" }.to_owned();
+    }
     match path.rsplit("::").next().unwrap_or(path) {
         "()" => "void".to_owned(),
         // Renamed because an operation has the name already, or to make a struct of one field.

@@ -17,19 +17,19 @@ use nasd_protocol::drive::{
     Written,
 };
 use nasd_protocol::manager::{
-    AccessedArguments, AttachArguments, Attached, CellStatus, ClientStatistics, ClosedArguments,
-    CreateFileArguments, DetachArguments, Device, DirectoryEntry, DirectoryPage, DriveAddress,
-    DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage, Extended, File,
-    FileAccess, FileAttributes, FileHandle, FilePage, FileType, ForwardPunchArguments,
-    ForwardReadArguments, ForwardSeekArguments, ForwardWriteArguments, HeldLock, InTheWay,
-    IssuedCapability, LeaseArguments, Leased, LinkArguments, ListedFile, LockAnswer, LockArguments,
-    LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments, Minted, MkdirArguments,
-    MknodArguments, Name, NewMode, OperationStatistics, ReaddirArguments, ReloadArguments,
-    RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments, Request,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
-    SpaceInformation, Statistics, SymlinkArguments, UnlinkArguments, UnlockArguments, Volume,
-    VolumeList, VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments,
-    XattrFlags, XattrNames, XattrValue,
+    AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
+    ClosedArguments, CreateFileArguments, DetachArguments, Device, DirectoryEntry, DirectoryPage,
+    DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage,
+    Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileType,
+    ForwardPunchArguments, ForwardReadArguments, ForwardSeekArguments, ForwardWriteArguments,
+    HeldLock, InTheWay, IssuedCapability, LeaseArguments, Leased, LinkArguments, ListedFile,
+    LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments,
+    Minted, MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics, ReaddirArguments,
+    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments,
+    Request, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
+    SpaceInformation, Statistics, SymlinkArguments, ToldDirectory, UnlinkArguments,
+    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
+    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -682,6 +682,11 @@ fn forward_samples() -> Vec<Sample> {
     ]
 }
 
+fn changed<R>(reply: R) -> Changed<R> {
+    let directory = ToldDirectory { handle: handle(), attributes: file().attributes };
+    Changed { reply, directories: vec![directory; 2] }
+}
+
 fn file_page() -> FilePage {
     let listed = ListedFile { name: name("name"), file: file() };
     FilePage { files: vec![listed; 2], cookie: n("cookie"), end: true }
@@ -842,6 +847,8 @@ fn manager_results() -> Vec<Sample> {
         result::<_, ManagerStatus>("nasd_volume_result", &Ok(volume)),
         result::<_, ManagerStatus>("nasd_readdir_result", &Ok(page)),
         result::<_, ManagerStatus>("nasd_readdirplus_result", &Ok(file_page())),
+        result::<_, ManagerStatus>("nasd_made_result", &Ok(changed(file()))),
+        result::<_, ManagerStatus>("nasd_changed_result", &Ok(changed(()))),
         result::<_, ManagerStatus>("nasd_xattr_result", &Ok(XattrValue { value: vec![1; 7] })),
         result::<_, ManagerStatus>(
             "nasd_xattr_names_result",

@@ -1,0 +1,60 @@
+//! What answers to changes of names tell besides: the directories as they are afterwards.
+
+use std::ops::Deref;
+
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
+
+use super::{FileAttributes, FileHandle};
+use crate::wire::{message, put_array, take_array};
+
+/// Directories that one change is told of at most (`NASD_MAX_TOLD`).
+pub const MAX_TOLD: usize = 2;
+
+message! {
+    /// A directory after a change (`nasd_told_directory`).
+    #[derive(Copy)]
+    pub struct ToldDirectory {
+        /// Which.
+        pub handle: FileHandle,
+        /// Its attributes.
+        pub attributes: FileAttributes,
+    }
+}
+
+/// The answer to a change (`nasd_made`, `nasd_changed`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed<R> {
+    /// What was asked for.
+    pub reply: R,
+    /// The directories that were changed, as far as they can be told without asking a drive: at most
+    /// [`MAX_TOLD`].
+    pub directories: Vec<ToldDirectory>,
+}
+
+impl<R> Changed<R> {
+    /// An answer that tells of no directory.
+    pub const fn alone(reply: R) -> Changed<R> {
+        Changed { reply, directories: Vec::new() }
+    }
+}
+
+impl<R> Deref for Changed<R> {
+    type Target = R;
+
+    fn deref(&self) -> &R {
+        &self.reply
+    }
+}
+
+impl<R: XdrEncode> XdrEncode for Changed<R> {
+    fn encode(&self, out: &mut Encoder) {
+        self.reply.encode(out);
+        put_array(&self.directories, out);
+    }
+}
+
+impl<R: XdrDecode> XdrDecode for Changed<R> {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(Changed { reply: R::decode(input)?, directories: take_array(input, MAX_TOLD)? })
+    }
+}
