@@ -719,6 +719,9 @@ impl Clerk {
         let in_the_way = self.session()?.lock(request, wait)?;
         if in_the_way.is_none() {
             if let Some(file) = self.core.open_file(request.file) {
+                // What was written here before the lock, and is kept because it is not durable, would hide what
+                // others have written since. A failure is kept for those who wrote.
+                let _ = file.sync(&self.core);
                 file.lock().fetched.clear();
             }
             self.core.attributes.expire(request.file);

@@ -134,3 +134,23 @@ fn without_a_session_there_are_no_locks() {
     let error = clerk.lock(&request(file, 1, 0, 0), false);
     assert_eq!(error, Err(ClerkError::NoSession));
 }
+
+#[test]
+fn what_others_wrote_before_a_lock_is_seen_under_it() {
+    let cell = cell(1);
+    let (one, two) = (cell.clerk(settings()), cell.clerk(settings()));
+    let (here, file) = new_file(&one, "file");
+    // Closed, and not durable: it is kept in case the drive loses it.
+    let again = one.open(&root(), file, OpenMode { read: true, write: true }).unwrap().0;
+    here.write(0, b"first").unwrap();
+    here.close().unwrap();
+    let there = two.open(&root(), file, OpenMode { read: true, write: true }).unwrap().0;
+    let asked = request(file, 1, 0, 9);
+    assert_eq!(two.lock(&asked, false), Ok(None));
+    there.write(0, b"other").unwrap();
+    two.unlock(&asked).unwrap();
+    assert_eq!(one.lock(&asked, false), Ok(None));
+    let mut data = [0; 5];
+    assert_eq!(again.read(0, &mut data), Ok(5));
+    assert_eq!(&data, b"other");
+}
