@@ -363,12 +363,7 @@ impl<S: Service> Connection<S> {
         if begun.is_empty() && lead.alone.is_none() {
             return Ok(lead);
         }
-        // What has come through TLS may have been taken from the socket already.
-        let ahead = if self.wire.is_plain() {
-            lead.records.read_ahead(|into| self.wire.receive_now(into))
-        } else {
-            Ahead::Part
-        };
+        let ahead = lead.records.read_ahead(|into| self.wire.receive_now(into));
         let may_receive = lead.alone.is_none() && !begun.is_full();
         match ahead {
             Ahead::Record if may_receive => {
