@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_transport::{
-    Channel, ChannelError, ClientOptions, Connection, Execution, InFlight, OpaqueAuth,
-    OutgoingCall, ResultShape, ServerOptions,
+    Channel, ChannelError, ClientOptions, Connection, Execution, InFlight, ServerOptions,
 };
 
 fn begin_echo(channel: &Arc<Connection>, text: &[u8]) -> InFlight {
