@@ -43,6 +43,8 @@ pub(crate) struct Lane {
     pub(crate) fetchers: WorkPool,
     /// Memory for what is not durable.
     pub(crate) budget: Budget,
+    /// What the drive was last heard to run as: drawn anew by each start of it; 0 before that.
+    pub(crate) instance: AtomicU64,
 }
 
 /// The shared part of a clerk.
@@ -146,6 +148,7 @@ impl Core {
                 senders: WorkPool::new("nasd-write", threads),
                 fetchers: WorkPool::new("nasd-read", threads),
                 budget: Budget::new(self.settings.unflushed_bytes_per_drive),
+                instance: AtomicU64::new(0),
             })
         });
         Arc::clone(lane)
