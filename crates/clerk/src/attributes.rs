@@ -98,6 +98,12 @@ impl AttributeCache {
         Some(entry.attributes)
     }
 
+    /// Whether the drive could tell them: the manager has told before, and not of a directory or the like.
+    pub(crate) fn is_of_drive(&self, handle: FileHandle) -> bool {
+        let known = self.lock();
+        known.get(&handle).is_some_and(|entry| entry.attributes.file_type == FileType::Regular)
+    }
+
     /// Attributes of which what the manager keeps (mode, owner, which extended attributes there are)
     /// is not older than `ttl`; length and times may be. Writes do not make it older.
     pub(crate) fn standing(&self, handle: FileHandle, ttl: Duration) -> Option<FileAttributes> {

@@ -394,7 +394,7 @@ impl Core {
         self.measures.attributes_asked.add(1);
         let slot = self.grants.slot(caller, handle);
         let asked = Instant::now();
-        if slot.current().is_some() {
+        if self.attributes.is_of_drive(handle) && slot.current().is_some() {
             match self.with_grant(&slot, |grant| self.objects.getattr(grant)) {
                 Ok(drive) => {
                     if let Some(attributes) = self.attributes.merge(handle, &drive, asked) {

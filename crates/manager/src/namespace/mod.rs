@@ -41,6 +41,7 @@ mod setattr;
 mod share;
 mod space;
 mod start;
+mod told;
 mod unlink;
 mod xattrs;
 
@@ -70,6 +71,7 @@ pub use start::StartError;
 
 use ahead::Pool;
 use once::Running;
+use told::Told;
 
 /// An operation's outcome.
 pub type Outcome<T> = Result<T, ManagerStatus>;
@@ -123,6 +125,7 @@ pub struct Namespace {
     volume: VolumeRecord,
     locks: LockTable,
     records: Mutex<Lru<FileHandle, FileRecord>>,
+    told: Told,
     directories: DirectoryCache,
     placement: Placement,
     /// What the drives told last of their partitions.

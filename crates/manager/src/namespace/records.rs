@@ -93,6 +93,7 @@ impl Namespace {
     /// Takes a record out of the cache: nobody knows what the drive has now, or the file is gone.
     pub(super) fn forget(&self, handle: FileHandle) {
         self.records().remove(&handle);
+        self.told.forget(handle);
     }
 
     pub(super) fn known(&self, handle: FileHandle) -> Outcome<Option<FileRecord>> {

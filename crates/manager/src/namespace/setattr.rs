@@ -100,6 +100,7 @@ impl Namespace {
                 failure("change the attributes", file, &error)
             })?;
         self.note_times(file.drive, &attributes);
+        self.told.forget(file);
         Ok((attributes, true))
     }
 

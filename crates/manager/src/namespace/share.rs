@@ -47,6 +47,7 @@ impl Namespace {
             self.forget(file);
             failure("revoke the capabilities", file, &error)
         })?;
+        self.told.forget(file);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::ahead::Pool;
 use super::once::Running;
+use super::told::Told;
 use super::{Namespace, NamespaceOptions, RootOptions};
 use crate::directory::DirectoryCache;
 use crate::file_record::{FileRecord, MODE_BITS};
@@ -103,6 +104,7 @@ impl Namespace {
         let namespace = Namespace {
             locks: LockTable::default(),
             records: Mutex::new(Lru::new(options.record_cache_entries)),
+            told: Told::default(),
             directories: DirectoryCache::new(options.directory_cache_bytes),
             placement: Placement::new(&objects.drives()),
             controls: Mutex::new(HashMap::new()),
