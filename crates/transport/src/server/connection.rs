@@ -27,8 +27,9 @@ use crate::AcceptStatus;
 use crate::record::{Ahead, ReadError, RecordReader};
 use crate::wire::{Patience, Wire, wait_unless_closed};
 
-/// A connection is watched until its turn was found in use so many times in a row.
-const QUIET_LOOKS: u32 = 200;
+/// A connection is watched until its turn was found in use so many times in a row. To ask for it anew costs
+/// about as much as a few looks.
+const QUIET_LOOKS: u32 = 16;
 
 /// The turn may have lain since the same time at so many looks before a follower is given it. Calls
 /// that wait together end one after the other, so that their leader is back before long.
