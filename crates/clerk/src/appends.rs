@@ -38,6 +38,7 @@ impl FileState {
         }
         let behind = inner.pending.next_id();
         let is_ready = inner.appending.put(data, writer, behind) && !inner.appending.is_sending();
+        inner.time.forget();
         inner.charged += length;
         inner.last_write = Instant::now();
         if inner.dirty_since.is_none() {

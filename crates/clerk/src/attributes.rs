@@ -91,12 +91,6 @@ impl AttributeCache {
         (age < ttl).then_some((entry.attributes, age))
     }
 
-    /// Whether the drive may have something to tell of a file.
-    pub(crate) fn may_be_regular(&self, handle: FileHandle) -> bool {
-        let known = self.lock();
-        known.get(&handle).is_none_or(|known| known.attributes.file_type == FileType::Regular)
-    }
-
     /// The drive has told, in answer to a request made at `asked`. Nothing, when the manager must
     /// be asked.
     pub(crate) fn merge(
@@ -125,6 +119,12 @@ impl AttributeCache {
         entry.fetched = Some(asked);
         entry.confirmed = asked;
         Some(entry.attributes)
+    }
+
+    /// Whether the drive could tell them: the manager has told before, and not of a directory or the like.
+    pub(crate) fn is_of_drive(&self, handle: FileHandle) -> bool {
+        let known = self.lock();
+        known.get(&handle).is_some_and(|entry| entry.attributes.file_type == FileType::Regular)
     }
 
     /// Attributes of which what the manager keeps (mode, owner, which extended attributes there are)

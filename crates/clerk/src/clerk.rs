@@ -345,17 +345,27 @@ impl Clerk {
             self.core.known.end(handle);
             Ok(self.learn(caller, &file, Instant::now()).attributes)
         };
-        let Some(file) = self.core.open_file(handle) else {
-            return set();
+        let sets_time = changes.modify_time.is_some() || changes.modify_time_now;
+        let file = match self.core.open_file(handle) {
+            Some(file) => file,
+            None if sets_time => self.core.file(handle),
+            None => return set(),
         };
         if let Some(size) = changes.size {
-            return file.truncate(&self.core, size, set);
+            let attributes = file.truncate(&self.core, size, set)?;
+            let Some(time) = changes.modify_time else { return Ok(attributes) };
+            let time = SetFileAttributes { modify_time: Some(time), ..Default::default() };
+            return self.setattr(caller, handle, &time);
         }
-        if changes.modify_time.is_some() || changes.modify_time_now {
-            // Another failure is kept for those who wrote.
-            if let Err(ClerkError::Interrupted) = file.sync(&self.core) {
+        if sets_time {
+            // What is sent later would move it. Another failure is kept for those who wrote.
+            if let Err(ClerkError::Interrupted) = file.drain(&self.core) {
                 return Err(ClerkError::Interrupted);
             }
+            let before = file.before_time();
+            let attributes = set()?;
+            file.keep_time(&self.core, caller, (&attributes, changes.modify_time), before);
+            return Ok(self.with_own_writes(Entry::now(handle, attributes)).attributes);
         }
         set().map(|attributes| self.with_own_writes(Entry::now(handle, attributes)).attributes)
     }

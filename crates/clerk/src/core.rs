@@ -44,6 +44,8 @@ pub(crate) struct Lane {
     pub(crate) fetchers: WorkPool,
     /// Memory for what is not durable.
     pub(crate) budget: Budget,
+    /// What the drive was last heard to run as: drawn anew by each start of it; 0 before that.
+    pub(crate) instance: AtomicU64,
 }
 
 /// The shared part of a clerk.
@@ -149,6 +151,7 @@ impl Core {
                 senders: WorkPool::new("nasd-write", threads),
                 fetchers: WorkPool::new("nasd-read", threads),
                 budget: Budget::new(self.settings.unflushed_bytes_per_drive),
+                instance: AtomicU64::new(0),
             })
         });
         Arc::clone(lane)
@@ -404,8 +407,7 @@ impl Core {
         self.measures.attributes_asked.add(1);
         let slot = self.grants.slot(caller, handle);
         let asked = Instant::now();
-        // Of anything but data the drive tells nothing.
-        if slot.current().is_some() && self.attributes.may_be_regular(handle) {
+        if self.attributes.is_of_drive(handle) && slot.current().is_some() {
             match self.with_grant(&slot, |grant| self.objects.getattr(grant)) {
                 Ok(drive) => {
                     if let Some(attributes) = self.attributes.merge(handle, &drive, asked) {

@@ -4,6 +4,8 @@
 //! drive has acknowledged stays in `pending` until a flush answered by the same instance of the
 //! drive, so that a drive that is killed and started again loses nothing of a living client.
 //!
+//! A modification time that was set is kept in the same way (`times`).
+//!
 //! What is appended has no place yet, and waits in `appending`; how it gets to the drive is in `appends`.
 //! Everything else that is done with the file comes behind what was appended before.
 //!
@@ -28,6 +30,7 @@ use crate::fetched::Fetched;
 use crate::grants::{Slot, Writer};
 use crate::latch::ErrorLatch;
 use crate::pending::{Outgoing, Pending};
+use crate::times::KeptTime;
 use crate::wire::{FileAttributes, FileHandle, SeekTarget, Written};
 
 /// Waiting threads look around at least this often.
@@ -45,7 +48,7 @@ pub(crate) struct FileState {
     inner: Mutex<Inner>,
     changed: Condvar,
     /// Held by the one who asks the drive to flush; the others then often find it done.
-    flush_turn: Mutex<()>,
+    pub(crate) flush_turn: Mutex<()>,
     background: AtomicBool,
 }
 
@@ -55,9 +58,10 @@ pub(crate) struct Inner {
     pub(crate) appending: Appending<Writer>,
     pub(crate) fetched: Fetched,
     pub(crate) errors: ErrorLatch,
+    pub(crate) time: KeptTime,
     /// Length of the object, as the drive told last.
     drive_size: u64,
-    /// Modification time of the object, as the last write here has set it.
+    /// Modification time of the object, as the last write here, or who set it, has left it.
     modified: Timestamp,
     /// When its length was told.
     size_told: Instant,
@@ -113,6 +117,19 @@ impl Inner {
         self.size_told = Instant::now();
     }
 
+    /// The modification time was set.
+    pub(crate) fn note_time(&mut self, time: Timestamp) {
+        self.modified = time;
+    }
+
+    /// Notes that the drive runs as `instance`. Returns how many chunks must be sent again.
+    fn heard(&mut self, lane: &Lane, instance: u64) -> usize {
+        lane.instance.store(instance, Ordering::Release);
+        let requeued = self.pending.requeue_other_instances(instance);
+        self.time.heard(instance, requeued);
+        requeued
+    }
+
     /// To be given to `note_size` later.
     pub(crate) fn answers(&self) -> u64 {
         self.answers
@@ -127,6 +144,8 @@ enum Step {
     Wait,
     /// Send this; with `true`, it is the last one and may as well be the flush.
     Send(Box<Outgoing<Writer>>, bool),
+    /// Everything is with the drive, which may have lost the time that was set.
+    SetTime,
     /// Everything is with the drive: flush.
     Flush,
 }
@@ -139,6 +158,7 @@ impl FileState {
             appending: Appending::default(),
             fetched: Fetched::default(),
             errors: ErrorLatch::default(),
+            time: KeptTime::default(),
             drive_size: 0,
             modified: Timestamp::default(),
             size_told: Instant::now(),
@@ -210,6 +230,7 @@ impl FileState {
             inner = self.wait(inner).inspect_err(|_| self.lane.budget.release(length))?;
         }
         let queued = inner.pending.put(offset, data, writer);
+        inner.time.forget();
         inner.charged += length;
         inner.fetched.drop_overlapping(range);
         inner.writer = Some(writer.clone());
@@ -312,7 +333,10 @@ impl FileState {
         core.attributes.expire(self.handle);
         let mut inner = self.lock();
         let requeued = match answer {
-            Ok(written) => note_written(&mut inner, outgoing, &written, durable.then_some(mark)),
+            Ok(written) => {
+                let mark = durable.then_some(mark);
+                note_written(&mut inner, &self.lane, outgoing, &written, mark)
+            }
             Err(ClerkError::Interrupted) => {
                 inner.pending.put_back(outgoing);
                 self.after_answer(core, inner, 1);
@@ -358,17 +382,21 @@ impl FileState {
         if inner.doomed {
             inner.pending.discard();
             inner.appending.discard();
+            inner.time.forget();
         }
         self.settle(&mut inner);
-        let is_clean = inner.pending.is_empty() && inner.appending.is_empty();
-        if is_clean && inner.dirty_since.take().is_some() {
+        if inner.is_durable() && inner.dirty_since.take().is_some() {
             core.mark_clean(self.handle);
         }
+        let has_lost_time = requeued > 0 && inner.time.is_kept();
         drop(inner);
         self.notify();
         if requeued > 0 {
             tracing::info!(handle = ?self.handle, requeued, "writing again");
             self.submit_sends(core, requeued);
+        }
+        if has_lost_time {
+            self.sync_in_background(core);
         }
     }
 
@@ -441,9 +469,13 @@ impl FileState {
                     drop(inner);
                     self.send(core, &outgoing, durable)?;
                 }
+                Step::SetTime => {
+                    drop(inner);
+                    self.set_time_again(core)?;
+                }
                 Step::Flush => {
                     let mark = inner.pending.acknowledged();
-                    let writer = inner.writer.clone();
+                    let writer = inner.writer.clone().or_else(|| inner.time.writer());
                     drop(inner);
                     self.flush(core, writer, mark)?;
                 }
@@ -460,20 +492,26 @@ impl FileState {
         mark: u64,
     ) -> Result<(), ClerkError> {
         let _turn = interrupt::lock(&self.flush_turn)?;
-        if !self.lock().pending.has_retained_to(mark) {
+        let inner = self.lock();
+        let time_mark = inner.time.mark();
+        if time_mark.is_none() && !inner.pending.has_retained_to(mark) {
             return Ok(());
         }
+        drop(inner);
         let Some(writer) = writer else { return Ok(()) };
         let answer = core.with_grant(&writer.0, |grant| core.objects.flush(grant));
         let mut inner = self.lock();
         let requeued = match answer {
             Ok(instance) => {
                 inner.pending.release(instance, mark);
-                inner.pending.requeue_other_instances(instance)
+                let requeued = inner.heard(&self.lane, instance);
+                inner.time.flushed(instance, time_mark);
+                requeued
             }
             Err(ClerkError::Interrupted) => return Err(ClerkError::Interrupted),
             Err(error) => {
                 inner.pending.give_up(mark);
+                inner.time.give_up(time_mark);
                 self.note_failure(core, &mut inner, error);
                 0
             }
@@ -568,6 +606,7 @@ impl FileState {
         inner.fetched.clear();
         if outcome.is_ok() {
             inner.answers += 1;
+            inner.time.forget();
         }
         if let Some(size) = size.filter(|_| outcome.is_ok()) {
             inner.drive_size = size;
@@ -584,6 +623,7 @@ impl FileState {
         inner.doomed = true;
         inner.pending.discard();
         inner.appending.discard();
+        inner.time.forget();
         self.after_answer(core, inner, 0);
     }
 
@@ -594,6 +634,7 @@ impl FileState {
 /// A write was answered. Returns how many older chunks must be sent again.
 fn note_written(
     inner: &mut Inner,
+    lane: &Lane,
     outgoing: &Outgoing<Writer>,
     written: &Written,
     durable_mark: Option<u64>,
@@ -608,17 +649,27 @@ fn note_written(
     inner.drive_size = inner.drive_size.max(written.logical_size);
     inner.modified = inner.modified.max(written.fs_data_modify_time);
     inner.size_told = Instant::now();
-    inner.pending.requeue_other_instances(written.instance)
+    inner.heard(lane, written.instance)
 }
 
 /// What brings the chunks older than `target` nearer to durability.
 fn next_step(inner: &mut Inner, target: u64) -> Step {
+    // A time that was set belongs behind everything: what is written later would have ended it.
+    let target = if inner.time.is_kept() { u64::MAX } else { target };
     if inner.pending.has_unacknowledged_before(target) {
-        let last = inner.pending.unsent() == 1 && inner.pending.in_flight() == 0;
+        // A time that was set has to be set again behind it.
+        let last =
+            inner.pending.unsent() == 1 && inner.pending.in_flight() == 0 && !inner.time.is_kept();
         return match inner.pending.take_queued() {
             Some(outgoing) => Step::Send(Box::new(outgoing), last),
             None => Step::Wait,
         };
     }
-    if inner.pending.has_retained_before(target) { Step::Flush } else { Step::Done }
+    if inner.time.is_lost() {
+        return Step::SetTime;
+    }
+    match inner.pending.has_retained_before(target) || inner.time.is_kept() {
+        true => Step::Flush,
+        false => Step::Done,
+    }
 }

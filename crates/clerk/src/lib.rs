@@ -36,6 +36,7 @@ mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod times;
 mod walk;
 mod wire;
 mod work_pool;

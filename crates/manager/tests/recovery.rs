@@ -7,17 +7,19 @@ mod support;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use nasd_manager::objects::ObjectStore;
 use nasd_manager::objects::memory::MemoryDrives;
+use nasd_manager::objects::{ObjectError, ObjectStore};
 use nasd_manager::{Caller, Namespace};
-use nasd_protocol::manager::{FileHandle, ManagerStatus, Request};
-use nasd_types::DriveId;
+use nasd_protocol::manager::{FileHandle, ManagerStatus, Request, SetFileAttributes};
+use nasd_types::{DriveId, Timestamp};
 
 use support::checker::check;
 use support::faulty::{FaultyDrives, Stop};
 use support::operation::Op;
 use support::reference::Reference;
+use support::watched::{WatchedDrives, What};
 use support::{Random, open, options, root};
 
 const OPERATIONS: usize = 30;
@@ -190,4 +192,41 @@ fn restarts_lose_nothing() {
         assert_eq!(report.orphans, 0, "seed {seed}");
         assert!(progress.states.last().unwrap().is(&report.tree), "seed {seed}");
     }
+}
+
+/// What a manager has put to a drive, not durably, when it dies before that is in the journal, is newer
+/// than the journal for the next one. It must be durable before the journal is let go of.
+#[test]
+fn a_record_that_is_preferred_to_the_journals_is_durable() {
+    let drives = Arc::new(MemoryDrives::new(1));
+    let (is_ill, is_dead) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (falls_ill, dies) = (Arc::clone(&is_ill), Arc::clone(&is_dead));
+    let store = WatchedDrives::new(drives.clone(), move |seen| {
+        if dies.load(Ordering::SeqCst) {
+            let reason = "dead".to_owned();
+            return Err(ObjectError::Unavailable { reason, maybe_done: true });
+        }
+        // The call that sets the time is done, and none after it.
+        let is_last = seen.what == What::Setattr && falls_ill.load(Ordering::SeqCst);
+        dies.store(is_last, Ordering::SeqCst);
+        Ok(())
+    });
+    let first = open(Arc::new(store));
+    let file = first.create(&root(), first.root(), b"f", 0o600, true).unwrap().handle;
+    let wider = SetFileAttributes { mode: Some(0o666), ..SetFileAttributes::default() };
+    first.setattr(&root(), file, &wider).unwrap();
+    first.commit().unwrap();
+    let dated =
+        SetFileAttributes { modify_time: Some(Timestamp(5)), ..SetFileAttributes::default() };
+    is_ill.store(true, Ordering::SeqCst);
+    first.setattr(&root(), file, &dated).unwrap_err();
+    assert!(is_dead.load(Ordering::SeqCst));
+    drop(first);
+    let next = open(drives.clone());
+    next.keep_house();
+    drop(next);
+    drives.power_cut();
+    let last = open(drives.clone());
+    let found = last.getattr(&root(), file).unwrap().attributes;
+    assert_eq!((found.mode, found.modify_time), (0o666, Timestamp(5)));
 }

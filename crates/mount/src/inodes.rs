@@ -54,11 +54,14 @@ struct Inode {
     hidden: Vec<Place>,
 }
 
+/// What the names of a directory lead to, and when the kernel was told.
+type ToldNames = HashMap<Box<[u8]>, (u64, Instant)>;
+
 #[derive(Debug, Default)]
 struct Tables {
     inodes: HashMap<u64, Inode>,
-    /// By directory and name, and when the kernel was told last.
-    names: HashMap<u64, HashMap<Box<[u8]>, (u64, Instant)>>,
+    /// By directory.
+    names: HashMap<u64, ToldNames>,
     indexes: HashMap<DriveId, u64>,
     others: HashMap<FileHandle, u64>,
 }

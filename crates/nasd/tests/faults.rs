@@ -7,7 +7,7 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use support::{
     CellOptions, TestCell, finish, make_tree, noise, scratch, shell, signal, sync_tree, wait_until,
 };
@@ -180,4 +180,60 @@ fn a_mount_that_was_unmounted_stays_so() {
     assert!(output.status.success(), "{}", support::text(&output));
     std::thread::sleep(Duration::from_millis(500));
     assert!(!cell.members().iter().any(|(_, line)| line.contains("mount")), "it came back");
+}
+
+fn kill_both_drives(cell: &TestCell) {
+    signal(cell.member("drive-1.img"), "KILL");
+    signal(cell.member("drive-2.img"), "KILL");
+    wait_until("both drives are back", || {
+        cell.members().iter().filter(|(_, line)| line.contains("drive serve")).count() == 2
+    });
+}
+
+/// Written and dated a moment ago: nothing of it is durable yet.
+fn dated(cell: &TestCell, name: &str, time: SystemTime) -> File {
+    let mut file = File::create(cell.path(name)).unwrap();
+    file.write_all(&noise(5, 300_000)).unwrap();
+    file.set_modified(time).unwrap();
+    file
+}
+
+#[test]
+fn modification_times_survive_the_drives() {
+    let mut cell = TestCell::start(&CellOptions::default());
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let time_of = |cell: &TestCell, name: &str| {
+        shell("echo 3 > /proc/sys/vm/drop_caches", &[]);
+        fs::metadata(cell.path(name)).unwrap().modified().unwrap()
+    };
+    // The client lives: the drive gets everything again, at fsync, or by itself a moment later.
+    let synced = dated(&cell, "synced", time);
+    let left_alone = dated(&cell, "left alone", time);
+    drop(dated(&cell, "closed", time));
+    fs::write(cell.path("touched"), "x").unwrap();
+    sync_tree(&cell.mountpoint());
+    let again = dated(&cell, "again", time);
+    File::open(cell.path("touched")).unwrap().set_modified(time).unwrap();
+    kill_both_drives(&cell);
+    synced.sync_all().unwrap();
+    again.sync_all().unwrap();
+    File::open(cell.path("touched")).unwrap().sync_all().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    kill_both_drives(&cell);
+    let names = ["synced", "left alone", "closed", "touched", "again"];
+    for name in names {
+        assert_eq!(time_of(&cell, name), time, "{name}");
+    }
+    drop((synced, left_alone, again));
+    // And everything dies.
+    let last = dated(&cell, "last", time);
+    last.sync_all().unwrap();
+    cell.kill_everything();
+    drop(last);
+    cell.restart();
+    for name in names.into_iter().chain(["last"]) {
+        assert_eq!(time_of(&cell, name), time, "{name}");
+        let length = if name == "touched" { 1 } else { 300_000 };
+        assert_eq!(fs::metadata(cell.path(name)).unwrap().len(), length, "{name}");
+    }
 }

@@ -72,7 +72,7 @@ impl From<FrameError> for ReadError {
 pub(crate) enum Ahead {
     /// A whole record.
     Record,
-    /// A part of one, or it can't be told.
+    /// A part of one.
     Part,
     /// Nothing.
     Nothing,

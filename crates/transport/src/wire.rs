@@ -57,12 +57,12 @@ impl Wire {
         }
     }
 
-    /// Receives what has come, without waiting; `WouldBlock` if that is nothing. Not for TLS.
+    /// Receives what has come, without waiting; `WouldBlock` if that is nothing. After that, nothing is
+    /// left that `has_event` would not tell of when more comes.
     pub(crate) fn receive_now(&self, into: &mut [u8]) -> io::Result<usize> {
-        match recv(self.socket(), into, RecvFlags::DONTWAIT) {
-            Ok((bytes, _)) => Ok(bytes),
-            Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error.into()),
+        match self {
+            Wire::Tcp(socket) => receive_plain_now(socket, into),
+            Wire::Tls(tls) => tls.receive_now(into),
         }
     }
 
@@ -251,6 +251,15 @@ pub(crate) fn receive_plain(
             Err(rustix::io::Errno::INTR) => {}
             other => return Ok(other?),
         }
+    }
+}
+
+/// `recv` of what has come, without waiting.
+pub(crate) fn receive_plain_now(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    match recv(socket, into, RecvFlags::DONTWAIT) {
+        Ok((bytes, _)) => Ok(bytes),
+        Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

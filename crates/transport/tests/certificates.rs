@@ -133,6 +133,49 @@ fn bulk_data_and_pipelining_work_as_without_tls() {
     });
 }
 
+/// Which thread executed a call that waits alone.
+fn executor(connection: &Connection) -> Vec<u8> {
+    let asked = Asked { procedure: WHERE, ..Asked::default() };
+    ask(connection, &asked, &mut []).unwrap().results().to_vec()
+}
+
+#[test]
+fn calls_that_come_one_by_one_need_no_other_thread() {
+    let cell = Authority::new();
+    let server = serve(&cell.named("host:manager"));
+    let tls = join(&server, &cell.named("host:a").client()).unwrap();
+    let plain_server = start(ServerOptions::default());
+    for connection in [tls, connect(&plain_server)] {
+        let executors: Vec<_> = (0..100).map(|_| executor(&connection)).collect();
+        let changes = executors.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        // A few where this machine stops a thread for longer than the server's patience.
+        assert!(changes < 20, "handed over {changes} times");
+    }
+}
+
+#[test]
+fn a_slow_call_holds_up_none_that_came_with_it_or_after() {
+    let cell = Authority::new();
+    let server = serve(&cell.named("host:manager"));
+    let connection = join(&server, &cell.named("host:a").client()).unwrap();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| sleep(&connection, 2000));
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(300) {
+            echo(&connection, b"quick---").unwrap();
+        }
+        assert!(begin.elapsed() < Duration::from_millis(1500), "it waited for the slow call");
+        slow.join().unwrap().unwrap();
+    });
+    // Both in one piece: the second is there, and decrypted, when the first begins to wait.
+    let connection = Arc::new(connection);
+    let slow = begin(&connection, SLEEP, &2000_u32.to_be_bytes(), &[], Vec::new());
+    let begin = Instant::now();
+    echo(&*connection, b"quick---").unwrap();
+    assert!(begin.elapsed() < Duration::from_millis(1500), "it waited for the slow call");
+    slow.wait().0.unwrap();
+}
+
 #[test]
 fn a_server_of_another_cell_is_refused() {
     let (cell, other) = (Authority::new(), Authority::new());

@@ -3,40 +3,14 @@
 
 mod common;
 
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_transport::{
-    Channel, ChannelError, ClientOptions, Connection, Execution, InFlight, OpaqueAuth,
-    OutgoingCall, ResultShape, ServerOptions,
+    Channel, ChannelError, ClientOptions, Connection, Execution, InFlight, ServerOptions,
 };
-
-fn begin(
-    channel: &Arc<Connection>,
-    procedure: u32,
-    arguments: &[u8],
-    data: &[u8],
-    into: Vec<u8>,
-) -> InFlight {
-    let results = match procedure {
-        READ => ResultShape::DataAfter { head_bytes: 4 },
-        _ => ResultShape::Plain,
-    };
-    let call = OutgoingCall {
-        program: PROGRAM,
-        version: 1,
-        procedure,
-        credential: OpaqueAuth::NONE,
-        verifier: OpaqueAuth { flavor: 9, body: b"proof" },
-        arguments,
-        data: &[IoSlice::new(data)],
-        results,
-        timeout: Duration::from_secs(20),
-    };
-    Arc::clone(channel).begin(&call, into).map_err(|(error, _)| error).unwrap()
-}
 
 fn begin_echo(channel: &Arc<Connection>, text: &[u8]) -> InFlight {
     begin(channel, ECHO, text, &[], Vec::new())

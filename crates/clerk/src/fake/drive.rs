@@ -196,6 +196,11 @@ impl FakeDrive {
         Some(all)
     }
 
+    /// The modification time of an object that would survive a power cut, if it has not been removed.
+    pub fn durable_time(&self, object: ObjectId) -> Option<Timestamp> {
+        Some(self.lock().objects.get(&object.0)?.durable.modify_time)
+    }
+
     /// Waits until the drive can be reached, up to the deadline.
     fn reach(&self) -> Result<MutexGuard<'_, State>, ClerkError> {
         let mut state = self.lock();
@@ -389,7 +394,8 @@ impl FakeDrive {
         Some(state.objects.get(&object.0).map(|object| attributes(&object.now)))
     }
 
-    /// Changes length, data time and attribute time, durably.
+    /// Changes length, data time and attribute time: a length durably, a data time not, and the third
+    /// as the journal does, which is not lost.
     pub(super) fn set(
         &self,
         object: ObjectId,
@@ -405,10 +411,10 @@ impl FakeDrive {
                 contents.bytes.set_length(size);
                 contents.modify_time = attribute_time;
             }
-            if let Some(time) = modify_time {
-                contents.modify_time = time;
-            }
             contents.attribute_time = attribute_time;
+        }
+        if let Some(time) = modify_time {
+            entry.now.modify_time = time;
         }
         Some(())
     }

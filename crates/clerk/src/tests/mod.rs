@@ -9,6 +9,7 @@ mod names;
 mod pending_model;
 mod read_ahead;
 mod sessions;
+mod times;
 mod write_behind;
 mod xattrs;
 

@@ -1,5 +1,7 @@
 //! Names and paths.
 
+use std::sync::atomic::Ordering;
+
 use super::{cell, name, new_file, root, settings, user};
 use crate::{ClerkError, FileType, ManagerStatus, OpenMode, RenameFlags};
 
@@ -93,4 +95,19 @@ fn a_chmod_by_another_client_is_seen() {
     assert_eq!(ours.getattr_now(&root(), handle).unwrap().mode, 0o600);
     let (_, attributes) = ours.open(&root(), handle, OpenMode::READ).unwrap();
     assert_eq!(attributes.mode, 0o600);
+}
+
+#[test]
+fn of_a_directory_only_the_manager_is_asked() {
+    let cell = cell(1);
+    let clerk = cell.clerk(settings());
+    let dir = clerk.mkdir(&root(), clerk.root(), &name("d"), 0o755).unwrap().handle;
+    let before = clerk.getattr_now(&root(), dir).unwrap();
+    clerk.create(&root(), dir, &name("f"), 0o644, true).unwrap();
+    let after = clerk.getattr_now(&root(), dir).unwrap();
+    assert!(after.change_time >= before.change_time);
+    assert_eq!(cell.drive(0).counters.getattrs.load(Ordering::Relaxed), 0);
+    let file = clerk.lookup(&root(), dir, &name("f")).unwrap().handle;
+    clerk.getattr_now(&root(), file).unwrap();
+    assert_eq!(cell.drive(0).counters.getattrs.load(Ordering::Relaxed), 1, "of a file, the drive");
 }

@@ -33,11 +33,10 @@ impl Namespace {
         Ok(File { handle, attributes, capability })
     }
 
-    /// A directory's attributes, if they are known without a drive's being asked: those of one that has just
-    /// been changed are in the journal and in memory.
+    /// A directory's attributes, if they are known without a drive's being asked.
     pub fn known_attributes(&self, directory: FileHandle) -> Option<FileAttributes> {
         let _held = self.hold(Wants::new().read(directory));
-        let (record, attributes) = self.changed_directory(directory)?;
+        let (record, attributes) = self.told_of(directory)?;
         let (links, size) = self.directory_size(directory).ok()?;
         Some(FileAttributes { size, ..file_attributes(&record, &attributes, links) })
     }

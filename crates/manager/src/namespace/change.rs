@@ -122,8 +122,10 @@ impl Draft<'_> {
         changed: Timestamp,
         modified: Option<Timestamp>,
     ) {
+        let bytes = record.to_bytes();
         self.namespace.remember(object, *record);
-        self.steps.push(Step::SetRecord { object, changed, modified, record: record.to_bytes() });
+        self.namespace.told.change(object, &bytes, changed, modified);
+        self.steps.push(Step::SetRecord { object, changed, modified, record: bytes });
     }
 
     /// An object that was made ahead becomes a file.

@@ -159,9 +159,6 @@ impl Namespace {
         match self.add_name(caller, wanted, new.handle, &record) {
             Ok(sequence) => {
                 self.wait_for(sequence)?;
-                if record.is_directory() {
-                    self.remember_attributes(new.handle, &new.attributes);
-                }
                 self.file(caller, new.handle, &record, &as_made(&new, &record, wanted))
             }
             Err(status) => {

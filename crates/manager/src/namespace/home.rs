@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 use nasd_protocol::drive::BatchOperation;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
 use nasd_types::limits::{BLOCK_BYTES, MAX_FLUSH_OBJECTS};
-use nasd_types::{DriveId, ObjectId, SetAttributes};
+use nasd_types::{DriveId, FsSpecific, ObjectId, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
 use crate::directory::overlay::{lay_over_block, numbers, parse_or_new};
@@ -303,27 +303,46 @@ impl Namespace {
         }
     }
 
+    /// The files whose records at the drive are newer, and durable there.
     fn newer_records(&self, drive: DriveId, going: &Image) -> Result<Vec<FileHandle>, ObjectError> {
         let revision = |record: &_| FileRecord::parse(record).map_or(0, |record| record.revision);
-        let here: Vec<(&FileHandle, u64)> = going
+        let mut here: Vec<(FileHandle, u64)> = going
             .records
             .iter()
             .filter(|(object, _)| object.drive == drive)
-            .map(|(object, image)| (object, revision(&image.record)))
+            .map(|(object, image)| (*object, revision(&image.record)))
             .collect();
+        self.retain_newer(drive, &mut here, revision)?;
+        let objects: Vec<ObjectId> = here.iter().map(|(object, _)| object.object).collect();
+        for objects in objects.chunks(MAX_FLUSH_OBJECTS) {
+            self.objects.flush(drive, objects, Wait::Brief)?;
+        }
+        // What a drive that has started anew meanwhile still has is durable as well.
+        self.retain_newer(drive, &mut here, revision)?;
+        Ok(here.into_iter().map(|(object, _)| object).collect())
+    }
+
+    /// Leaves those of which the drive has a later revision.
+    fn retain_newer(
+        &self,
+        drive: DriveId,
+        records: &mut Vec<(FileHandle, u64)>,
+        revision: impl Fn(&FsSpecific) -> u64,
+    ) -> Result<(), ObjectError> {
         let mut newer = Vec::new();
-        for asked in here.chunks(BATCH) {
+        for asked in records.chunks(BATCH) {
             let operations: Vec<BatchOperation> =
                 asked.iter().map(|(at, _)| BatchOperation::Getattr(at.object)).collect();
             let batched = self.objects.batch(drive, &operations, false, Wait::Brief)?;
-            for ((object, known), outcome) in asked.iter().zip(batched) {
+            for (known, outcome) in asked.iter().zip(batched) {
                 let found = outcome.ok().and_then(|done| done.attributes);
-                if found.is_some_and(|found| revision(&found.fs_specific) > *known) {
-                    newer.push(**object);
+                if found.is_some_and(|found| revision(&found.fs_specific) > known.1) {
+                    newer.push(*known);
                 }
             }
         }
-        Ok(newer)
+        *records = newer;
+        Ok(())
     }
 }
 

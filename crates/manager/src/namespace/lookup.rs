@@ -20,7 +20,7 @@ impl Namespace {
 
     fn look(&self, caller: &Caller, file: FileHandle) -> Outcome<File> {
         let _held = self.hold(Wants::new().read(file));
-        let (record, attributes) = self.fresh(file)?;
+        let (record, attributes) = self.latest(file)?;
         self.file(caller, file, &record, &attributes)
     }
 

@@ -42,6 +42,7 @@ mod setattr;
 mod share;
 mod space;
 mod start;
+mod told;
 mod unlink;
 mod xattrs;
 
@@ -50,7 +51,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::drive::PartitionControl;
 use nasd_protocol::manager::{FileHandle, ManagerStatus};
-use nasd_types::{Attributes, CellId, DriveId, ObjectId};
+use nasd_types::{CellId, DriveId, ObjectId};
 
 use crate::directory::DirectoryCache;
 use crate::file_record::FileRecord;
@@ -71,6 +72,7 @@ pub use start::StartError;
 
 use ahead::Pool;
 use once::Running;
+use told::Told;
 
 /// An operation's outcome.
 pub type Outcome<T> = Result<T, ManagerStatus>;
@@ -124,9 +126,8 @@ pub struct Namespace {
     volume: VolumeRecord,
     locks: LockTable,
     records: Mutex<Lru<FileHandle, FileRecord>>,
+    told: Told,
     directories: DirectoryCache,
-    /// What drives told of directories, each when it was asked last.
-    directory_attributes: Mutex<Lru<FileHandle, Attributes>>,
     placement: Placement,
     /// What the drives told last of their partitions.
     controls: Mutex<HashMap<DriveId, PartitionControl>>,

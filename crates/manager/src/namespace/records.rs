@@ -39,15 +39,6 @@ impl Namespace {
     /// them. The caller holds its lock.
     pub(super) fn fresh(&self, handle: FileHandle) -> Outcome<(FileRecord, Attributes)> {
         self.require_alive(handle)?;
-        match self.changed_directory(handle) {
-            Some(known) => Ok(known),
-            None => self.fresh_from_drive(handle),
-        }
-    }
-
-    /// The same, whatever is known: also what others with a key of the drive have changed there.
-    pub(super) fn fresh_from_drive(&self, handle: FileHandle) -> Outcome<(FileRecord, Attributes)> {
-        self.require_alive(handle)?;
         // It may come home while the drive is asked, before or after that looks.
         let before = self.journal.record(handle);
         let mut attributes = self.ask(handle)?;
@@ -56,31 +47,7 @@ impl Namespace {
         }
         let record = parse(handle, &attributes.fs_specific)?;
         self.remember(handle, record);
-        if record.is_directory() {
-            self.remember_attributes(handle, &attributes);
-        }
         Ok((record, attributes))
-    }
-
-    /// A directory's record and attributes, if it has changed and that is not home: whatever the drive may have
-    /// to tell is in the journal then, but for the blocks it takes, which are those that it took when it was
-    /// asked last. The caller holds its lock.
-    pub(super) fn changed_directory(&self, handle: FileHandle) -> Option<(FileRecord, Attributes)> {
-        let mut attributes = self.directory_attributes().get(&handle)?.clone();
-        let newer = self.journal.record(handle)?;
-        newer.modified?;
-        lay_over(newer, &mut attributes);
-        let record = parse(handle, &attributes.fs_specific).ok()?;
-        record.is_directory().then_some((record, attributes))
-    }
-
-    /// Keeps what a drive told of a directory.
-    pub(super) fn remember_attributes(&self, directory: FileHandle, attributes: &Attributes) {
-        self.directory_attributes().insert(directory, attributes.clone(), 1);
-    }
-
-    fn directory_attributes(&self) -> MutexGuard<'_, Lru<FileHandle, Attributes>> {
-        self.directory_attributes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same of several files of a drive, without those of which the drive tells nothing now.
@@ -162,12 +129,7 @@ impl Namespace {
     /// Takes a record out of the cache: nobody knows what the drive has now, or the file is gone.
     pub(super) fn forget(&self, handle: FileHandle) {
         self.records().remove(&handle);
-        self.directory_attributes().remove(&handle);
-    }
-
-    /// A directory's attributes at the drive have changed.
-    pub(super) fn forget_attributes(&self, directory: FileHandle) {
-        self.directory_attributes().remove(&directory);
+        self.told.forget(handle);
     }
 
     pub(super) fn known(&self, handle: FileHandle) -> Outcome<Option<FileRecord>> {

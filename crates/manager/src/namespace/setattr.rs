@@ -45,12 +45,11 @@ impl Namespace {
         let record = self.record(file)?;
         let now = self.objects.file_time(file.drive);
         let planned = permission::plan_changes(&record, caller, changes, now)?;
-        let (_, mut attributes) = self.fresh_from_drive(file)?;
         let is_touched = planned.record != record.next() || names_more_than_size(changes);
         let new = if is_touched { planned.record } else { record };
         // Of what only the manager writes it is the journal's, as the contents are.
         let modified = planned.modify_time.filter(|_| record.file_type != FileType::Regular);
-        let has_changed = self.change_at_drive(file, &planned, &new, &mut attributes)?;
+        let (attributes, has_changed) = self.change_at_drive(file, &planned, &new)?;
         let is_lagging = self.journal.record(file).is_some();
         let sequence = if is_touched || (has_changed && is_lagging) {
             self.change(&[], |draft| {
@@ -65,25 +64,26 @@ impl Namespace {
         Ok((self.file(caller, file, &new, &attributes)?, sequence))
     }
 
-    /// Sets what the drive keeps, at once; whether there was any of that.
+    /// Sets what the drive keeps, at once. Answers the attributes that it has then, and whether there was
+    /// any of that.
     fn change_at_drive(
         &self,
         file: FileHandle,
         planned: &Changes,
         new: &FileRecord,
-        attributes: &mut Attributes,
-    ) -> Outcome<bool> {
-        let version = match planned.narrows {
-            true => Some(next_version(attributes)?),
-            false => None,
-        };
+    ) -> Outcome<(Attributes, bool)> {
         let modify_time = planned.modify_time.filter(|_| new.file_type == FileType::Regular);
-        if version.is_none() && planned.size.is_none() && modify_time.is_none() {
-            return Ok(false);
+        let (mut version, mut cuts) = (None, false);
+        // Who sets nothing but a time need not know what is there before.
+        if modify_time.is_none() || planned.size.is_some() || planned.narrows {
+            let (_, present) = self.fresh(file)?;
+            if planned.narrows {
+                version = Some(next_version(&present)?);
+            } else if planned.size.is_none() && modify_time.is_none() {
+                return Ok((present, false));
+            }
+            cuts = planned.size.is_some_and(|size| size < present.logical_size);
         }
-        // Nothing is lost by a power cut that makes a file longer, or as long as it was.
-        let cuts = planned.size.is_some_and(|size| size < attributes.logical_size);
-        let durable = version.is_some() || cuts || modify_time.is_some();
         let set = SetAttributes {
             access_control_version: version,
             logical_size: planned.size,
@@ -91,21 +91,24 @@ impl Namespace {
             fs_specific: Some(new.to_bytes()),
             ..SetAttributes::default()
         };
-        *attributes =
+        // Nothing is lost by a power cut that makes a file longer, or as long as it was. A time that was
+        // set is kept by who has set it until it is durable, as data are, and the record by the journal.
+        let durable = version.is_some() || cuts;
+        let attributes =
             self.objects.setattr(file, &set, durable, Wait::Patient).map_err(|error| {
                 self.forget(file);
                 failure("change the attributes", file, &error)
             })?;
-        self.note_times(file.drive, attributes);
-        self.forget_attributes(file);
-        Ok(true)
+        self.note_times(file.drive, &attributes);
+        self.told.forget(file);
+        Ok((attributes, true))
     }
 
     /// The access control version that revokes all capabilities of the file there are. As others with a
     /// key of the drive may have raised it, what is remembered would not do: the next after that may be
     /// the present one, which revokes nothing. The caller holds the file's lock.
     pub(super) fn next_version(&self, file: FileHandle) -> Outcome<u64> {
-        let (_, attributes) = self.fresh_from_drive(file)?;
+        let (_, attributes) = self.fresh(file)?;
         next_version(&attributes)
     }
 }

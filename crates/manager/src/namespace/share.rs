@@ -47,7 +47,7 @@ impl Namespace {
             self.forget(file);
             failure("revoke the capabilities", file, &error)
         })?;
-        self.forget_attributes(file);
+        self.told.forget(file);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::ahead::Pool;
 use super::once::Running;
+use super::told::Told;
 use super::{Namespace, NamespaceOptions, RootOptions};
 use crate::directory::DirectoryCache;
 use crate::file_record::{FileRecord, MODE_BITS};
@@ -20,9 +21,6 @@ use crate::mint::Mint;
 use crate::objects::{ObjectError, ObjectStore, Wait};
 use crate::placement::Placement;
 use crate::volume::{VOLUME_RECORD_BYTES, VolumeError, VolumeRecord};
-
-/// Directories of which is kept what the drives told.
-const DIRECTORY_ATTRIBUTES: usize = 4096;
 
 /// Why a volume can't be served.
 #[derive(Debug, Error)]
@@ -106,8 +104,8 @@ impl Namespace {
         let namespace = Namespace {
             locks: LockTable::default(),
             records: Mutex::new(Lru::new(options.record_cache_entries)),
+            told: Told::default(),
             directories: DirectoryCache::new(options.directory_cache_bytes),
-            directory_attributes: Mutex::new(Lru::new(DIRECTORY_ATTRIBUTES)),
             placement: Placement::new(&objects.drives()),
             controls: Mutex::new(HashMap::new()),
             journal,

@@ -183,6 +183,7 @@ impl Namespace {
                 failure("set the extended attributes", file, &error)
             })?;
             self.note_times(file.drive, &attributes);
+            self.told.forget(file);
         }
         let has_other_object = record.attribute_object != before.attribute_object;
         let object_of =

@@ -27,8 +27,9 @@ use crate::AcceptStatus;
 use crate::record::{Ahead, ReadError, RecordReader};
 use crate::wire::{Patience, Wire, wait_unless_closed};
 
-/// A connection is watched until its turn was found in use so many times in a row.
-const QUIET_LOOKS: u32 = 200;
+/// A connection is watched until its turn was found in use so many times in a row. To ask for it anew costs
+/// about as much as a few looks.
+const QUIET_LOOKS: u32 = 16;
 
 /// The turn may have lain since the same time at so many looks before a follower is given it. Calls
 /// that wait together end one after the other, so that their leader is back before long.
@@ -363,12 +364,7 @@ impl<S: Service> Connection<S> {
         if begun.is_empty() && lead.alone.is_none() {
             return Ok(lead);
         }
-        // What has come through TLS may have been taken from the socket already.
-        let ahead = if self.wire.is_plain() {
-            lead.records.read_ahead(|into| self.wire.receive_now(into))
-        } else {
-            Ahead::Part
-        };
+        let ahead = lead.records.read_ahead(|into| self.wire.receive_now(into));
         let may_receive = lead.alone.is_none() && !begun.is_full();
         match ahead {
             Ahead::Record if may_receive => {

@@ -15,7 +15,7 @@ use super::error::tls_error_within;
 use super::identity::certified;
 use super::{ClientTls, Identity, ServerTls};
 use crate::TlsError;
-use crate::wire::{Amount, receive_plain, send_bytes};
+use crate::wire::{Amount, receive_plain, receive_plain_now, send_bytes};
 
 /// Ciphertext received at a time: a full TLS record and some.
 const INCOMING_BYTES: usize = 32 << 10;
@@ -120,6 +120,21 @@ impl TlsWire {
             Some(count) => Ok(count),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
+    }
+
+    /// As `Wire::receive_now`: `WouldBlock` also when bytes came that make no plaintext yet.
+    pub(crate) fn receive_now(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut incoming = lock(&self.incoming);
+        let mut into = [IoSliceMut::new(into)];
+        if let Some(count) = self.decrypt(&mut incoming, &mut into)? {
+            return Ok(count);
+        }
+        let count = receive_plain_now(&self.socket, &mut incoming.bytes)?;
+        (incoming.start, incoming.end) = (0, count);
+        if count == 0 {
+            return Ok(0);
+        }
+        self.decrypt(&mut incoming, &mut into)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     /// Decrypts what has been received until there is plaintext; `None` if more must be received.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use nasd_transport::{
     AcceptStatus, Answer, Arriving, Attempt, Call, CallHead, Channel, ChannelError, ClientOptions,
-    Connection, OpaqueAuth, OutgoingCall, Payload, Receive, Reply, ReplyVerifier, ResultShape,
-    Server, ServerOptions, Service, Together, Waits,
+    Connection, InFlight, OpaqueAuth, OutgoingCall, Payload, Receive, Reply, ReplyVerifier,
+    ResultShape, Server, ServerOptions, Service, Together, Waits,
 };
 use nasd_xdr::{Encoder, to_bytes, xdr_pad};
 pub use random::Random;
@@ -35,6 +35,8 @@ pub const WHO: u32 = 7;
 /// As `SLEEP`, but many are under way at once. Results: the arguments, and how many there were when
 /// it was begun.
 pub const NAP: u32 = 8;
+/// Waits alone, though for nothing. Results: the thread that executes it, as text.
+pub const WHERE: u32 = 9;
 /// A nap that panics when it is begun, and one that does when it should end.
 pub const NO_BEGIN: u32 = 77_001;
 pub const NO_END: u32 = 77_002;
@@ -95,7 +97,7 @@ impl Service for TestService {
 
     fn attempt(&self, call: Call<'_, Pieces>) -> Attempt<Pieces, Vec<u8>> {
         match call.head.procedure {
-            SLEEP => Attempt::Waits(Waits::Alone, call.payload),
+            SLEEP | WHERE => Attempt::Waits(Waits::Alone, call.payload),
             NAP => Attempt::Waits(Waits::Together, call.payload),
             _ => Attempt::Answered(self.execute(call)),
         }
@@ -128,6 +130,7 @@ impl Service for TestService {
             PANIC => panic!("as asked for"),
             DISCARD => vec![u8::from(call.payload.is_some()); 4],
             WHO => to_bytes_of_text(&call.peer.identity.to_string()),
+            WHERE => to_bytes_of_text(&format!("{:?}", std::thread::current().id())),
             _ => return Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         };
         let verifier = ReplyVerifier::new(call.head.verifier.flavor, call.head.verifier.body);
@@ -237,6 +240,32 @@ pub fn ask(
         timeout: Duration::from_millis(asked.timeout_ms),
     };
     channel.call(&call, into)
+}
+
+/// Begins a call, which is sent with the next one.
+pub fn begin(
+    channel: &Arc<Connection>,
+    procedure: u32,
+    arguments: &[u8],
+    data: &[u8],
+    into: Vec<u8>,
+) -> InFlight {
+    let results = match procedure {
+        READ => ResultShape::DataAfter { head_bytes: 4 },
+        _ => ResultShape::Plain,
+    };
+    let call = OutgoingCall {
+        program: PROGRAM,
+        version: 1,
+        procedure,
+        credential: OpaqueAuth::NONE,
+        verifier: OpaqueAuth { flavor: 9, body: b"proof" },
+        arguments,
+        data: &[IoSlice::new(data)],
+        results,
+        timeout: Duration::from_secs(20),
+    };
+    Arc::clone(channel).begin(&call, into).map_err(|(error, _)| error).unwrap()
 }
 
 pub fn echo(channel: &dyn Channel, text: &[u8]) -> Result<Vec<u8>, ChannelError> {
