@@ -76,7 +76,9 @@ fn one_by_one(
     over: &AtomicBool,
 ) -> Vec<Tried> {
     let protection = protection_of(client);
-    let channel = Connection::tcp(drive.server().address(), &ClientOptions::default()).unwrap();
+    let address = drive.server().address();
+    let connect = || Connection::tcp(address, &ClientOptions::default()).unwrap();
+    let mut channel = connect();
     let mut tried = Vec::new();
     let data = vec![7; BLOCK];
     while !over.load(Ordering::Relaxed) {
@@ -95,7 +97,16 @@ fn one_by_one(
         };
         let request = Request { protection, ..request };
         let sent = Instant::now();
-        let status = drive.ask_over(&channel, &request).unwrap().status;
+        let status = match drive.ask_over(&channel, &request) {
+            Ok(answer) => answer.status,
+            // Whoever is refused a thousand times in a row loses his connection.
+            Err(error) => {
+                let refused = tried.iter().rev().take_while(|tried: &&Tried| !tried.succeeded);
+                assert!(refused.count() >= 1000, "{error:?}");
+                channel = connect();
+                continue;
+            }
+        };
         assert!(matches!(status, None | Some(Status::RefusedDigest)), "{status:?}");
         tried.push(Tried { sent, succeeded: status.is_none() });
     }

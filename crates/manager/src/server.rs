@@ -179,7 +179,9 @@ impl ManagerServer {
         self.sessions.close();
         let finished = self.server.shut_down(grace);
         self.stop_threads();
-        // The next manager has less to do; what can't be done now is left to it.
+        // The next manager has less to do, and waits for nobody who has said goodbye; what can't be done now is
+        // left to it.
+        self.service.tend_sessions();
         self.volumes.settle();
         finished
     }

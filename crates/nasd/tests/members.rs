@@ -569,6 +569,8 @@ fn a_replacement_that_is_killed_anywhere_leaves_an_administrator() {
 fn a_stolen_certificate_of_the_cells_own_machine_is_shut_out_alone() {
     let mut cell = cell();
     fs::write(cell.path("file"), "hello").unwrap();
+    // The mount is shut out with the thief, and could make nothing durable any more.
+    fs::File::open(cell.path("file")).unwrap().sync_all().unwrap();
     let thief = steal(&cell, "thief");
     fs::remove_file(thief.join("tls/admin.key")).unwrap();
     assert_eq!(ok(&thief, &["cat", "main:/file"]), "hello");
