@@ -57,13 +57,17 @@ impl World {
         let done = match self.allowed(outcome) {
             Ok(done) => done,
             Err(error) => {
-                // Done, but not made durable; or not done at all.
-                let found = store.getattr(name)?.logical_size;
-                if found != offset + length {
-                    let mut histories = self.histories();
+                // Not done at all, or done and perhaps durable: then it may be seen, or not, until the drive is
+                // started anew (docs/limits.md).
+                let length_now = store.getattr(name).map(|found| found.logical_size);
+                let mut histories = self.histories();
+                if length_now.is_ok_and(|now| now != offset + length) {
                     histories.appending.pop();
                     histories.objects.get_mut(&name).and_then(Vec::pop);
+                } else {
+                    histories.unsure.insert(name);
                 }
+                drop(histories);
                 return Err(error);
             }
         };

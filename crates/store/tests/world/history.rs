@@ -66,6 +66,9 @@ pub struct Histories {
     /// Appends that were answered, and those under way, which may be there wholly.
     pub appended: Vec<AppendMade>,
     pub appending: Vec<AppendMade>,
+    /// Objects of which a failing drive can't tell whether the last append was made: their newest state or the
+    /// one before.
+    pub unsure: BTreeSet<ObjectName>,
     /// Partitions that may not be named anew: their objects may be there still.
     pub doomed: BTreeSet<PartitionId>,
     /// Whether objects may have reserved blocks.
@@ -121,6 +124,9 @@ impl Histories {
     pub fn newest(&self) -> Histories {
         let mut newest = self.clone();
         newest.all_durable();
+        for name in &self.unsure {
+            newest.objects.insert(*name, self.objects[name].clone());
+        }
         newest
     }
 
