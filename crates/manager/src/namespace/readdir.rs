@@ -102,10 +102,9 @@ impl Namespace {
         Ok(FilePage { files, cookie: last, end: listing.end })
     }
 
-    /// What `getattr` would tell of several files that are no directories, as far as their drives answer.
+    /// What `getattr` would tell of several files that are no directories, as far as their drives answer. No lock is
+    /// waited for, lest a file whose drive is away keep others from being told.
     fn getattr_all(&self, caller: &Caller, files: &[FileHandle]) -> Vec<Option<File>> {
-        let wants = files.iter().fold(Wants::new(), |wants, file| wants.read(*file));
-        let _held = self.hold(wants);
         let mut told: HashMap<FileHandle, (FileRecord, Attributes)> = HashMap::new();
         let drives: BTreeSet<DriveId> = files.iter().map(|file| file.drive).collect();
         for drive in drives {

@@ -50,7 +50,8 @@ impl Namespace {
         Ok((record, attributes))
     }
 
-    /// The same of several files of a drive, without those of which the drive tells nothing now.
+    /// The same of several files of a drive, without those of which the drive tells nothing now. The caller need
+    /// hold no lock: nothing is put into the cache.
     pub(super) fn fresh_all(
         &self,
         drive: DriveId,
@@ -78,7 +79,6 @@ impl Namespace {
                 lay_over(newer, &mut attributes);
             }
             if let Ok(record) = parse(file, &attributes.fs_specific) {
-                self.remember(file, record);
                 fresh.push((file, (record, attributes)));
             }
         }
