@@ -113,7 +113,8 @@ fn a_listing_with_attributes_tells_what_a_lookup_of_each_tells() {
     let directory = namespace.mkdir(&root(), namespace.root(), b"d", 0o755).unwrap().handle;
     for number in 0..300 {
         let name = format!("f{number}");
-        let made = namespace.create(&root(), directory, name.as_bytes(), 0o600 | number % 8, true);
+        let made =
+            namespace.create(&root(), directory, name.as_bytes(), 0o600 | (number % 8), true);
         let made = made.unwrap();
         drives.write(made.handle, 0, &vec![7; number as usize], false, Wait::Brief).unwrap();
     }
