@@ -132,8 +132,18 @@ fn extended_attributes_and_lists_go_all_the_way() {
     let theirs = client.lookup(&user(8), root, b"file").unwrap();
     let theirs = Use::of(&cell, &theirs);
     assert_eq!(theirs.write(b"data"), Ok(()));
+    client.setxattr(&me, file, ACCESS_ACL, &list, none).unwrap();
+    assert_eq!(theirs.read(4), Ok(b"data".to_vec()), "nobody may do less");
     client.removexattr(&me, file, ACCESS_ACL).unwrap();
     assert_eq!(theirs.read(4), Err(Status::RefusedDigest), "it was taken back");
+    // A list that says what a mode says is a `chmod`: `cp -a` sets one on each file.
+    let wider = client.setxattr(&me, file, ACCESS_ACL, &Acl::of_mode(0o664).to_xattr(), none);
+    assert_eq!(wider.unwrap().attributes.mode, 0o664);
+    let theirs = Use::of(&cell, &client.lookup(&user(8), root, b"file").unwrap());
+    client.setxattr(&me, file, ACCESS_ACL, &Acl::of_mode(0o666).to_xattr(), none).unwrap();
+    assert_eq!(theirs.read(4), Ok(b"data".to_vec()), "nobody may do less");
+    client.setxattr(&me, file, ACCESS_ACL, &Acl::of_mode(0o660).to_xattr(), none).unwrap();
+    assert_eq!(theirs.read(4), Err(Status::RefusedDigest), "others may do less");
 
     let fifo = (FileType::Fifo, Device::NONE);
     let mode = NewMode { mode: 0o666, umask: 0o022 };

@@ -115,7 +115,7 @@ impl Namespace {
 
 /// There is none after the last. That would take as many changes as nobody can make: somebody has set it
 /// so.
-fn next_version(attributes: &Attributes) -> Outcome<u64> {
+pub(super) fn next_version(attributes: &Attributes) -> Outcome<u64> {
     attributes.access_control_version.checked_add(1).ok_or(ManagerStatus::Io)
 }
 

@@ -8,6 +8,7 @@ use nasd_protocol::limits::MAX_XATTR_VALUE_BYTES;
 use nasd_protocol::manager::{File, FileHandle, ManagerStatus, XattrFlags};
 use nasd_types::SetAttributes;
 
+use super::setattr::next_version;
 use super::{Namespace, Outcome, failure};
 use crate::acl::Acl;
 use crate::caller::Caller;
@@ -149,8 +150,7 @@ impl Namespace {
             Some(bytes) => Some(self.make_attribute_object(file, &bytes)?.object),
             None => None,
         };
-        // Who may do less by it, or by the next change of the mode, must ask again.
-        let narrows = class == Class::AccessAcl;
+        let narrows = class == Class::AccessAcl && may_narrow(&before, &record);
         let done = self.set_extended(caller, file, (&before, &record), narrows);
         if done.is_err() && record.attribute_object != before.attribute_object {
             // It was made for nothing.
@@ -173,7 +173,7 @@ impl Namespace {
         let (_, mut attributes) = self.fresh(file)?;
         if narrows {
             let set = SetAttributes {
-                access_control_version: Some(self.next_version(file)?),
+                access_control_version: Some(next_version(&attributes)?),
                 fs_specific: Some(record.to_bytes()),
                 ..SetAttributes::default()
             };
@@ -256,6 +256,13 @@ fn set_access(record: &mut FileRecord, extended: &mut Extended, caller: &Caller,
         record.mode &= !SET_GID;
     }
     extended.access = Some(acl).filter(|acl| !acl.is_minimal());
+}
+
+/// Whether somebody may do less by another access control list, or by the next change of the mode, and so must
+/// ask again. Where there is no list before and after, the mode says it.
+fn may_narrow(before: &FileRecord, after: &FileRecord) -> bool {
+    let (old, new) = (before.access_acl(), after.access_acl());
+    old != new || before.mode & !after.mode & 0o777 != 0
 }
 
 /// Only directories have one. It must go into the records of directories that are made in this one, as
