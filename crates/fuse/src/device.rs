@@ -64,6 +64,14 @@ impl Device {
         }
     }
 
+    /// Whether there is a request that nobody has read.
+    pub(crate) fn has_request(&self) -> bool {
+        let mut wanted = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which lives until the call returns.
+        let ready = unsafe { libc::poll(&mut wanted, 1, 0) };
+        ready == 1 && wanted.revents & libc::POLLIN != 0
+    }
+
     /// Sends a message whole.
     pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         rustix::io::writev(&self.fd, parts)?;

@@ -18,9 +18,11 @@ mod interrupts;
 mod measures;
 mod mounting;
 mod notify;
+mod pace;
 mod reply;
 mod request;
 mod session;
+mod turns;
 mod wire;
 
 pub use answer::{

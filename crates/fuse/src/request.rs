@@ -388,6 +388,17 @@ fn parse_group(extensions: &[u8]) -> Option<u32> {
     }
 }
 
+/// Whether a request is of a kind that is slow by nature: what waits for a medium, for others' locks, or moves
+/// many bytes.
+pub(crate) fn takes_long(message: &[u8]) -> bool {
+    let mut reader = Reader::new(message);
+    // FSYNC, FSYNCDIR, SETLKW, FALLOCATE, COPY_FILE_RANGE, SYNCFS, COPY_FILE_RANGE_64.
+    reader
+        .skip(4)
+        .and_then(|()| reader.u32())
+        .is_some_and(|opcode| matches!(opcode, 20 | 30 | 33 | 43 | 47 | 50 | 53))
+}
+
 enum Parsed<'a> {
     Operation(Option<Operation<'a>>),
     Unknown,

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use crate::buffer::Buffers;
 use crate::device::{Device, Received};
 use crate::dispatch::Dispatch;
+use crate::request::takes_long;
+use crate::turns::{self, Turns};
 use crate::{Connection, Filesystem, InitFlags, Interrupts, Measures, Negotiated, Notifier};
 
 /// Between two looks at whether the threads have stopped.
@@ -39,6 +41,7 @@ struct Control {
     buffers: Arc<Buffers>,
     /// No more requests are read.
     stopping: AtomicBool,
+    turns: Arc<Turns>,
     readings: Vec<Reading>,
     state: Mutex<State>,
     changed: Condvar,
@@ -135,12 +138,15 @@ impl Session {
             interrupts: Arc::default(),
             buffers: Buffers::new(negotiated.max_write),
             stopping: AtomicBool::new(false),
+            turns: Arc::default(),
             // A predecessor may have had more descriptors than this session has threads for; all
             // of them have to be read from by nobody in particular: a request goes to whoever asks.
             readings: (0..threads).map(|_| Reading::default()).collect(),
             state: Mutex::new(State { running: threads, failure: None }),
             changed: Condvar::new(),
         });
+        let first = control.devices.first().expect("invariant: widened to one thread or more");
+        turns::watch(&control.turns, first)?;
         let mut session = Session { control: Arc::clone(&control), threads: Vec::new() };
         for number in 0..threads {
             let (shared, filesystem) = (Arc::clone(&control), Arc::clone(&filesystem));
@@ -206,6 +212,7 @@ impl Session {
     fn stop_reading(&self, end: Instant) {
         install_handler();
         self.control.stopping.store(true, Ordering::SeqCst);
+        self.control.turns.close();
         loop {
             for (thread, reading) in self.threads.iter().zip(&self.control.readings) {
                 if reading.waits.load(Ordering::SeqCst) && !thread.is_finished() {
@@ -263,6 +270,8 @@ fn install_handler() {
 
 fn serve<F: Filesystem>(control: &Control, filesystem: &F, number: usize) {
     let outcome = read_requests(control, filesystem, number);
+    // Nobody else will be told that the mount is gone before he reads.
+    control.turns.close();
     control.readings[number].waits.store(false, Ordering::SeqCst);
     let mut state = control.lock();
     state.running -= 1;
@@ -288,6 +297,9 @@ fn read_requests<F: Filesystem>(
             // The last request's data were kept.
             None => slot.insert(control.buffers.take()?),
         };
+        if !control.turns.wait() {
+            return Ok(());
+        }
         waits.store(true, Ordering::SeqCst);
         if control.stopping.load(Ordering::SeqCst) {
             return Ok(());
@@ -296,12 +308,14 @@ fn read_requests<F: Filesystem>(
         waits.store(false, Ordering::Release);
         match received? {
             Received::Request(length) => {
+                control.turns.received(takes_long(buffer.message(length)));
                 let run = AssertUnwindSafe(|| dispatch.run(&mut slot, length));
                 if catch_unwind(run).is_err() {
                     tracing::error!("an operation panicked; it is answered with an I/O error");
                 }
+                control.turns.done();
             }
-            Received::Nothing => {}
+            Received::Nothing => control.turns.got_nothing(),
             Received::Unmounted => return Ok(()),
         }
     }
