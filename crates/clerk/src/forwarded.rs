@@ -37,17 +37,13 @@ impl Objects for ForwardedDrives {
         Ok(self.way.forward_write(&grant.caller, grant.handle, offset, data, durable)?)
     }
 
-    /// The manager forwards no appends: what is appended goes to where the file was seen to end, which
-    /// is not atomic between clients.
     fn append(
         &self,
         grant: &Grant,
-        _identity: (AppendToken, Duration),
+        identity: (AppendToken, Duration),
         data: &[u8],
     ) -> Result<Appended, ClerkError> {
-        let offset = self.getattr(grant)?.logical_size;
-        self.write(grant, offset, data, true)?;
-        Ok(Appended { offset, attributes: self.getattr(grant)? })
+        Ok(self.way.forward_append(&grant.caller, grant.handle, identity, data)?)
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {

@@ -1,5 +1,6 @@
 //! How long, and how often, a call is tried.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -143,6 +144,16 @@ impl<'a> Tries<'a> {
         interrupt::pause_with(wait.min(left), |wait| self.host.sleep(wait))?;
         self.backoff = (self.backoff * 2).min(self.policy.longest_backoff);
         Ok(true)
+    }
+}
+
+/// Adds to how long ago a call was made first, in nanoseconds, which its arguments tell at `at`.
+pub(crate) fn add_age(arguments: &mut [u8], at: Range<usize>, taken: Duration) {
+    if let Some(bytes) = arguments.get_mut(at)
+        && let Ok(age) = <[u8; 8]>::try_from(&*bytes)
+    {
+        let passed = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        bytes.copy_from_slice(&u64::from_be_bytes(age).saturating_add(passed).to_be_bytes());
     }
 }
 

@@ -4,11 +4,12 @@ mod support;
 
 use std::time::Duration;
 
-use nasd_client::ClientError;
-use nasd_protocol::Status;
+use nasd_client::{Caller, ClientError};
+use nasd_protocol::{ManagerStatus, Status};
 use nasd_types::{AppendToken, Protection};
 
 use support::drive::{FakeDrive, OBJECT, manager};
+use support::manager::{FakeManager, ROOT};
 use support::{FakeHost, Fault, options};
 
 const DATA: Protection = Protection::INTEGRITY_ARGS.union(Protection::INTEGRITY_DATA);
@@ -62,5 +63,37 @@ fn what_is_not_known_is_told_so() {
     drive.script.then(&[Fault::TimedOut]);
     drive.state().answers = vec![Status::Forgotten; 2];
     let error = client.append(&authority, OBJECT, identity, b"x").unwrap_err();
+    assert!(error.may_have_run(), "{error}");
+}
+
+#[test]
+fn what_goes_through_the_manager_ages_too() {
+    let manager = FakeManager::new(&FakeHost::new());
+    let client = manager.client(&options());
+    let append = |age| {
+        let identity = (AppendToken([5; 16]), age);
+        client.forward_append(&Caller::ROOT, ROOT, identity, b"and")
+    };
+    manager.script.then(&[Fault::Lost, Fault::ReplyLost]);
+    manager.state().answers = vec![ManagerStatus::Unavailable];
+    let done = append(Duration::ZERO).expect("appended");
+    assert_eq!((done.offset, done.attributes.logical_size), (7, 10));
+    let ages = std::mem::take(&mut manager.state().append_ages);
+    // The first try was lost on its way there.
+    assert!(ages.len() == 2 && ages[0] > 0 && ages[0] < ages[1], "{ages:?}");
+
+    manager.script.then(&[Fault::ReplyLost]);
+    append(Duration::from_secs(5)).expect("appended");
+    let ages = std::mem::take(&mut manager.state().append_ages);
+    assert!(ages[0] == 5_000_000_000 && ages[1] > ages[0], "{ages:?}");
+
+    manager.state().answers = vec![ManagerStatus::Access];
+    let error = append(Duration::ZERO).unwrap_err();
+    assert!(matches!(error, ClientError::Manager(ManagerStatus::Access)), "{error}");
+    assert_eq!(manager.state().append_ages, [0]);
+    // What was tried before may have been done.
+    manager.script.then(&[Fault::TimedOut]);
+    manager.state().answers = vec![ManagerStatus::Access; 2];
+    let error = append(Duration::ZERO).unwrap_err();
     assert!(error.may_have_run(), "{error}");
 }

@@ -10,9 +10,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
     Accessed, Attach, CellStatus, Closed, Commit, Detach, DriveAddress, DriveStatus, Enroll,
-    Events, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments, ForwardSeek,
-    ForwardWrite, Getattr, Getxattr, Lease, Listxattr, Lock, Lookup, ManagerStatus, Mint,
-    MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Readdirplus, Reload,
+    Events, ForwardAppend, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardReadArguments,
+    ForwardSeek, ForwardWrite, Getattr, Getxattr, Lease, Listxattr, Lock, Lookup, ManagerStatus,
+    Mint, MintArguments, Minted, Name, Operation, PROGRAM, Procedure, Readdir, Readdirplus, Reload,
     ReloadVolumes, Renew, Repair, Revoke, Rotate, Space, StatisticsOperation, StatusOperation,
     TestLock, Unlock, VERSION, Volume, VolumeList, VolumeOperation, VolumeParts,
     Volumes as ListVolumes, XattrNames, XattrValue,
@@ -30,7 +30,7 @@ use crate::administration::Administration;
 use crate::caller::Caller;
 use crate::changes::{Changes, is_change};
 use crate::config::ManagerConfig;
-use crate::forward::{Asked, ForwardedData, Forwarder, Lent, is_forwarded};
+use crate::forward::{Asked, ForwardedData, Forwarder, Lent, brings_data, is_forwarded};
 use crate::measures::{Measures, Present};
 use crate::namespace::{Namespace, Outcome};
 use crate::objects::ObjectStore;
@@ -258,6 +258,9 @@ impl ManagerService {
             Procedure::ForwardSeek => {
                 run::<ForwardSeek>(arguments, |wanted| way.seek(&asked, &wanted))
             }
+            Procedure::ForwardAppend => {
+                run::<ForwardAppend>(arguments, |wanted| way.append(&asked, &wanted, payload))
+            }
             _ => Answer::Rejected(AcceptStatus::ProcedureUnavailable),
         }
     }
@@ -405,12 +408,13 @@ impl Service for ManagerService {
     type Segment = ForwardedData;
 
     fn receive(&self, call: &Arriving<'_>) -> Receive<Lent> {
-        if procedure_of(call.head) != Ok(Procedure::ForwardWrite) {
+        let Some(procedure) = procedure_of(call.head).ok().filter(|known| brings_data(*known))
+        else {
             return Receive::Whole;
-        }
+        };
         let identity = &call.peer.identity;
         match self.administration.admits(identity) {
-            true => self.forwarder.receive(call, &identity.to_string()),
+            true => self.forwarder.receive(call, procedure, &identity.to_string()),
             false => Receive::Discard { head_bytes: 0 },
         }
     }

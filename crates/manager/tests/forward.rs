@@ -21,7 +21,7 @@ use nasd_client::{Authority, Caller, ClientError};
 use nasd_manager::caller::peer_number;
 use nasd_protocol::drive::AuditArguments;
 use nasd_protocol::manager::{FileHandle, ManagerStatus, Name, SetFileAttributes};
-use nasd_types::{AuditId, ByteRange, Protection};
+use nasd_types::{AppendToken, AuditId, ByteRange, Protection};
 
 use setup::{Cell, DRIVE_KEY};
 
@@ -189,6 +189,11 @@ fn nobody_gets_what_he_could_not_get_from_the_drive() {
     assert_eq!(bytes, [0; 6]);
     let write = |caller: &Caller| client.forward_write(caller, handle, 0, b"public", true);
     assert_eq!(status_of(write(&other)), ManagerStatus::Access);
+    let append = |caller: &Caller, file| {
+        let identity = (AppendToken([7; 16]), Duration::ZERO);
+        client.forward_append(caller, file, identity, b"public")
+    };
+    assert_eq!(status_of(append(&other, handle)), ManagerStatus::Access);
     assert_eq!(status_of(client.forward_flush(&other, handle)), ManagerStatus::Access);
     let range = ByteRange::new(0, 6);
     assert_eq!(status_of(client.forward_punch(&other, handle, range, true)), ManagerStatus::Access);
@@ -201,6 +206,7 @@ fn nobody_gets_what_he_could_not_get_from_the_drive() {
     assert_eq!(client.forward_read(&other, handle, 0, &mut bytes).unwrap().length, 6);
     assert_eq!(&bytes, b"secret");
     assert_eq!(status_of(write(&other)), ManagerStatus::Access, "to read");
+    assert_eq!(status_of(append(&other, handle)), ManagerStatus::Access, "to read");
     far.setattr(&owner, handle, &mode(0o600)).unwrap();
     assert_eq!(
         status_of(client.forward_read(&other, handle, 0, &mut bytes)),
@@ -211,6 +217,7 @@ fn nobody_gets_what_he_could_not_get_from_the_drive() {
     let root = far.root();
     let over = client.forward_write(&Caller::ROOT, root, 0, b"x", true);
     assert_eq!(status_of(over), ManagerStatus::Access);
+    assert_eq!(status_of(append(&Caller::ROOT, root)), ManagerStatus::Access);
     let none = FileHandle { object: nasd_types::ObjectId(1 << 40), ..handle };
     assert_eq!(status_of(client.forward_getattr(&owner, none)), ManagerStatus::Stale);
     let record = FileHandle { object: nasd_types::ObjectId::FIRST_OBJECT, ..handle };
@@ -221,6 +228,82 @@ fn nobody_gets_what_he_could_not_get_from_the_drive() {
     let person = cell.client(&format!("user:{OTHER}"));
     let refused = person.forward_read(&owner, handle, 0, &mut bytes).unwrap_err();
     assert!(matches!(refused, ClientError::NotAdmitted { .. }), "{refused}");
+}
+
+/// Lines of a writer, as it appends them one by one.
+fn line(writer: usize, number: usize) -> Vec<u8> {
+    let mut line = format!("{writer} {number} {}", "x".repeat(number * 37 % 700)).into_bytes();
+    line.push(b'\n');
+    line
+}
+
+#[test]
+fn appends_by_either_way_keep_every_line() {
+    let mut cell = cell(1);
+    let clerks = [Route::Manager, Route::Manager, Route::Direct].map(|way| clerk(&cell, USER, way));
+    let caller = &clerks[0].1;
+    let handle = new_file(&clerks[0].0, caller, "log").handle();
+    const LINES: usize = 300;
+    thread::scope(|scope| {
+        for (writer, (clerk, caller)) in clerks.iter().enumerate() {
+            let file = open(clerk, caller, handle);
+            scope.spawn(move || {
+                for number in 0..LINES {
+                    file.append(&line(writer, number)).unwrap();
+                    if number % 10 == 0 {
+                        file.sync().unwrap();
+                    }
+                }
+                file.sync().unwrap();
+            });
+        }
+        thread::sleep(Duration::from_millis(150));
+        cell.restart_manager();
+        thread::sleep(Duration::from_millis(150));
+        cell.drives[0].stop();
+        cell.drives[0].start();
+    });
+    let (fresh, _) = clerk(&cell, USER, Route::Manager);
+    let length: usize = (0..3).flat_map(|w| (0..LINES).map(move |n| line(w, n).len())).sum();
+    let text = read_whole(&open(&fresh, caller, handle), length);
+    assert_eq!(text.len(), length);
+    let mut next = [0; 3];
+    for found in text.split_inclusive(|byte| *byte == b'\n') {
+        let writer = usize::from(found[0] - b'0');
+        assert_eq!(found, line(writer, next[writer]), "whole, and in its order");
+        next[writer] += 1;
+    }
+    assert_eq!(next, [LINES; 3]);
+}
+
+#[test]
+fn an_append_that_is_asked_for_again_is_made_once() {
+    let mut cell = cell(1);
+    let (far, caller) = clerk(&cell, USER, Route::Manager);
+    let file = new_file(&far, &caller, "log");
+    file.write(0, b"head ").unwrap();
+    file.sync().unwrap();
+    let append = |cell: &Cell, token, age, data: &[u8]| {
+        let identity = (AppendToken([token; 16]), age);
+        let client = cell.client("host:a");
+        client.forward_append(&caller, file.handle(), identity, data)
+    };
+    let begun = Instant::now();
+    let first = append(&cell, 1, Duration::ZERO, b"one ").unwrap();
+    assert_eq!((first.offset, first.attributes.logical_size), (5, 9));
+    let other = append(&cell, 2, Duration::ZERO, b"two ").unwrap();
+    assert_eq!(other.offset, 9);
+    cell.restart_manager();
+    cell.drives[0].stop();
+    cell.drives[0].start();
+    let again = append(&cell, 1, begun.elapsed(), b"one ").unwrap();
+    assert_eq!((again.offset, again.attributes.logical_size), (5, 13));
+    assert_eq!(read_whole(&open(&far, &caller, file.handle()), 13), b"head one two ");
+
+    // Another length by the same token, and nothing at all, are nonsense.
+    let longer = append(&cell, 1, begun.elapsed(), b"three");
+    assert_eq!(status_of(longer), ManagerStatus::TooLarge);
+    assert_eq!(status_of(append(&cell, 3, Duration::ZERO, b"")), ManagerStatus::Invalid);
 }
 
 /// The drive knows on whose behalf it was asked.

@@ -30,18 +30,18 @@ use nasd_manager::{ForwardedData, Lent, ManagerService};
 use nasd_protocol::manager::{
     Accessed, AccessedArguments, Attach, AttachArguments, Change, Closed, ClosedArguments, Commit,
     Create, CreateFileArguments, Detach, DetachArguments, Device, Enroll, EnrollArguments, Events,
-    EventsArguments, FileAccess, FileHandle, FileType, ForwardFlush, ForwardGetattr, ForwardPunch,
-    ForwardPunchArguments, ForwardRead, ForwardReadArguments, ForwardSeek, ForwardSeekArguments,
-    ForwardWrite, ForwardWriteArguments, Getattr, Getxattr, HeldLock, Lease, LeaseArguments, Link,
-    LinkArguments, Listxattr, Lock, LockArguments, LockKind, LockMode, Lookup, LookupArguments,
-    ManagerStatus, Mint, MintArguments, Mkdir, MkdirArguments, Mknod, MknodArguments, Name,
-    NewMode, Numbered, Operation, PROGRAM, Procedure, Readdir, ReaddirArguments, Readdirplus,
-    Reload, ReloadArguments, ReloadVolumes, Removexattr, Rename, RenameArguments, RenameFlags,
-    Renew, RenewArguments, Repair, RepairAction, RepairArguments, Request, Revoke, Rmdir, Rotate,
-    RotateArguments, SetFileArguments, SetFileAttributes, Setattr, Setxattr, SetxattrArguments,
-    Space, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink,
-    UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes,
-    XattrArguments, XattrFlags,
+    EventsArguments, FileAccess, FileHandle, FileType, ForwardAppend, ForwardAppendArguments,
+    ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments, ForwardRead,
+    ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite, ForwardWriteArguments,
+    Getattr, Getxattr, HeldLock, Lease, LeaseArguments, Link, LinkArguments, Listxattr, Lock,
+    LockArguments, LockKind, LockMode, Lookup, LookupArguments, ManagerStatus, Mint, MintArguments,
+    Mkdir, MkdirArguments, Mknod, MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM,
+    Procedure, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes,
+    Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairAction,
+    RepairArguments, Request, Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments,
+    SetFileAttributes, Setattr, Setxattr, SetxattrArguments, Space, StatisticsOperation,
+    StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink, UnlinkArguments, Unlock,
+    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -49,7 +49,7 @@ use nasd_transport::{
     AcceptStatus, Answer, Arriving, Attempt, Call, Certified, Identity, Payload, Peer, Receive,
     Service, Standing,
 };
-use nasd_types::{DriveId, ObjectId, Rights, SeekTarget, Timestamp};
+use nasd_types::{AppendToken, DriveId, ObjectId, Rights, SeekTarget, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrEncode, from_bytes, to_bytes};
 
 use guard::Guard;
@@ -407,6 +407,7 @@ impl Form {
             Procedure::ForwardGetattr => Form::of_operation::<ForwardGetattr>(),
             Procedure::ForwardPunch => Form::of_operation::<ForwardPunch>(),
             Procedure::ForwardSeek => Form::of_operation::<ForwardSeek>(),
+            Procedure::ForwardAppend => Form::of_operation::<ForwardAppend>(),
             Procedure::Statistics => Form::of_operation::<StatisticsOperation>(),
             Procedure::Getxattr => Form::of_operation::<Getxattr>(),
             Procedure::Setxattr => Form::of_change::<Setxattr>(),
@@ -601,12 +602,19 @@ fn samples(files: &Files) -> Vec<Vec<u8>> {
 fn forwarded(file: FileHandle, closed: FileHandle) -> Vec<Vec<u8>> {
     let write = ForwardWriteArguments { file, offset: 3, durable: true, data_length: 5 };
     let written = [sample(Procedure::ForwardWrite, SOMEBODY, &write), b"12345\0\0\0".to_vec()];
+    let append = |age_ns| {
+        let append =
+            ForwardAppendArguments { file, token: AppendToken([3; 16]), age_ns, data_length: 5 };
+        [sample(Procedure::ForwardAppend, SOMEBODY, &append), b"12345\0\0\0".to_vec()].concat()
+    };
     let read = ForwardReadArguments { file, offset: 0, length: 100 };
     let punch = ForwardPunchArguments { file, offset: 4, length: 2, durable: false };
     let seek = ForwardSeekArguments { file, offset: 0, target: SeekTarget::Data };
     vec![
         sample(Procedure::Statistics, ADMINISTRATOR, &()),
         written.concat(),
+        append(0),
+        append(1),
         sample(Procedure::ForwardRead, SOMEBODY, &read),
         sample(Procedure::ForwardFlush, SOMEBODY, &file),
         sample(Procedure::ForwardGetattr, SOMEBODY, &closed),

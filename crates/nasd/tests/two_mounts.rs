@@ -51,13 +51,17 @@ fn check_lines(path: &Path, expected: &BTreeMap<String, u32>) {
 
 /// Runs processes on both mounts that append to one file, while `meanwhile` happens.
 fn append_from_both(cell: &TestCell, beside: &Beside, lines: u32, meanwhile: impl FnOnce()) {
-    let paths = [cell.path("log"), beside.at.join("log")];
+    append_by(&[cell.path("log"), beside.at.join("log")], lines, meanwhile);
+}
+
+/// The same by these paths of it.
+fn append_by(paths: &[PathBuf], lines: u32, meanwhile: impl FnOnce()) {
     fs::write(&paths[0], "").unwrap();
     let mut expected = BTreeMap::new();
     let mut processes = Vec::new();
     for number in 0..6 {
         let writer = format!("w{number}");
-        processes.push(appender(&paths[number % 2], &writer, lines));
+        processes.push(appender(&paths[number % paths.len()], &writer, lines));
         expected.insert(writer, lines);
     }
     // And one that makes each line durable.
@@ -77,7 +81,7 @@ fn append_from_both(cell: &TestCell, beside: &Beside, lines: u32, meanwhile: imp
         assert!(wait_for_exit(process).success());
     }
     synced.join().unwrap();
-    for path in &paths {
+    for path in paths {
         check_lines(path, &expected);
     }
 }
@@ -105,15 +109,33 @@ fn appends_are_kept_while_the_drive_is_killed_again_and_again() {
     let beside = Beside::mount(&cell);
     append_from_both(&cell, &beside, 20_000, || {
         for _ in 0..4 {
-            thread::sleep(std::time::Duration::from_millis(300));
-            let drive = cell.member("drive serve");
-            signal(drive, "KILL");
-            let is_another =
-                |(pid, line): &(u32, String)| line.contains("drive serve") && *pid != drive;
-            wait_until("the drive is back", || cell.members().iter().any(is_another));
+            kill_member(&cell, "drive serve");
         }
     });
     drop(beside);
+    cell.stop();
+}
+
+/// Kills one of the cell's processes in a moment, and waits for the next one in its place.
+fn kill_member(cell: &TestCell, which: &str) {
+    thread::sleep(std::time::Duration::from_millis(300));
+    let member = cell.member(which);
+    signal(member, "KILL");
+    let is_another = |(pid, line): &(u32, String)| line.contains(which) && *pid != member;
+    wait_until("it is back", || cell.members().iter().any(is_another));
+}
+
+#[test]
+fn appends_through_the_manager_and_straight_keep_every_line() {
+    let mut cell = TestCell::start(&OPTIONS);
+    let far = ["one", "two"].map(|name| Beside::mount_as(&cell, name, &["-o", "path=manager"]));
+    let paths = [cell.path("log"), far[0].at.join("log"), far[1].at.join("log")];
+    append_by(&paths, 8000, || {
+        for which in ["drive serve", "manager", "drive serve", "manager"] {
+            kill_member(&cell, which);
+        }
+    });
+    drop(far);
     cell.stop();
 }
 

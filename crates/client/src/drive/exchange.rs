@@ -23,7 +23,7 @@ use super::{DriveClient, Shared};
 use crate::authority::Prepared;
 use crate::error::is_told_to_anybody;
 use crate::pool::Lease;
-use crate::retry::Tries;
+use crate::retry::{Tries, add_age};
 use crate::{Authority, ClientError, TransportError};
 
 /// How often a call is sent again at once because the drive did not like its nonce. Twice is
@@ -94,12 +94,7 @@ impl<'a> Request<'a> {
             return Cow::Borrowed(self);
         };
         let mut later = self.clone();
-        if let Some(bytes) = later.arguments.get_mut(at)
-            && let Ok(age) = <[u8; 8]>::try_from(&*bytes)
-        {
-            let passed = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
-            bytes.copy_from_slice(&u64::from_be_bytes(age).saturating_add(passed).to_be_bytes());
-        }
+        add_age(&mut later.arguments, at, taken);
         Cow::Owned(later)
     }
 

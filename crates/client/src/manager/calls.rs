@@ -1,6 +1,8 @@
 //! The tries that a call to the file manager is made of.
 
+use std::borrow::Cow;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::time::Duration;
 
 use nasd_protocol::manager::{Change, Operation, PROGRAM, VERSION};
@@ -10,7 +12,7 @@ use nasd_transport::{OpaqueAuth, OutgoingCall, ResultShape};
 use nasd_xdr::{Decoder, XdrError, to_bytes};
 
 use super::{Caller, ManagerClient, ManagerConnection, Shared};
-use crate::retry::Tries;
+use crate::retry::{Tries, add_age};
 use crate::{ClientError, TransportError};
 
 /// Bulk data of a call, either way.
@@ -45,6 +47,28 @@ impl ManagerClient {
         self.tries::<Op>(caller, &bytes).map_err(|failed| failed.error)
     }
 
+    /// Makes a call with bulk data that is executed once, as its arguments say which it is: they tell at
+    /// `age_at` how long ago it was made first, to which each further try adds what has passed since.
+    pub(super) fn call_once_with<Op: Operation>(
+        &self,
+        caller: &Caller,
+        arguments: &Op::Arguments,
+        age_at: Range<usize>,
+        bulk: Bulk<'_>,
+    ) -> Result<Op::Reply, ClientError> {
+        let done = self.tries_with::<Op>(caller, &to_bytes(arguments), Some(age_at), bulk);
+        done.map(|(reply, _)| reply).map_err(|failed| match failed.error {
+            // Of a file that is gone, what an earlier try has done is gone too.
+            ClientError::Manager(status)
+                if failed.ran_before
+                    && !matches!(status, ManagerStatus::Unavailable | ManagerStatus::Stale) =>
+            {
+                ClientError::Unsettled(Box::new(failed.error))
+            }
+            error => error,
+        })
+    }
+
     /// Makes a call that finds it done if it was executed before: `done` is what it answers then.
     pub(super) fn use_up<Op: Operation>(
         &self,
@@ -62,7 +86,7 @@ impl ManagerClient {
 
     fn tries<Op: Operation>(&self, caller: &Caller, arguments: &[u8]) -> Result<Op::Reply, Failed> {
         let bulk = Bulk { sends: &[], into: &mut [], results: ResultShape::Plain };
-        self.tries_with::<Op>(caller, arguments, bulk).map(|(reply, _)| reply)
+        self.tries_with::<Op>(caller, arguments, None, bulk).map(|(reply, _)| reply)
     }
 
     /// Makes a call with bulk data that may be executed twice. Tells how many bytes of them came, besides
@@ -73,13 +97,15 @@ impl ManagerClient {
         arguments: &Op::Arguments,
         bulk: Bulk<'_>,
     ) -> Result<(Op::Reply, usize), ClientError> {
-        self.tries_with::<Op>(caller, &to_bytes(arguments), bulk).map_err(|failed| failed.error)
+        let done = self.tries_with::<Op>(caller, &to_bytes(arguments), None, bulk);
+        done.map_err(|failed| failed.error)
     }
 
     fn tries_with<Op: Operation>(
         &self,
         caller: &Caller,
         arguments: &[u8],
+        age_at: Option<Range<usize>>,
         mut bulk: Bulk<'_>,
     ) -> Result<(Op::Reply, usize), Failed> {
         let credential = caller.credential();
@@ -87,7 +113,11 @@ impl ManagerClient {
         let mut ran_before = false;
         loop {
             let timeout = tries.begin();
-            let attempt = self.shared.attempt::<Op>(&credential, arguments, &mut bulk, timeout);
+            let mut arguments = Cow::Borrowed(arguments);
+            if let Some(at) = age_at.clone().filter(|_| tries.is_again()) {
+                add_age(arguments.to_mut(), at, tries.taken());
+            }
+            let attempt = self.shared.attempt::<Op>(&credential, &arguments, &mut bulk, timeout);
             let error = match attempt {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
                 Ok(Ok(Err(status))) if status.is_transient() => TransportError::DriveAway,

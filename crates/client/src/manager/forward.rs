@@ -1,22 +1,26 @@
 //! What is asked of drives, asked of the file manager: store and forward.
 
 use std::io::IoSlice;
+use std::time::Duration;
 
-use nasd_protocol::drive::{AttributesReply, Flushed, READ_RESULT_HEAD_BYTES, Sought, Written};
+use nasd_protocol::drive::{
+    Appended, AttributesReply, Flushed, READ_RESULT_HEAD_BYTES, Sought, Written,
+};
 use nasd_protocol::manager::{
-    FileHandle, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments, ForwardRead,
-    ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite, ForwardWriteArguments,
+    FileHandle, ForwardAppend, ForwardAppendArguments, ForwardFlush, ForwardGetattr, ForwardPunch,
+    ForwardPunchArguments, ForwardRead, ForwardReadArguments, ForwardSeek, ForwardSeekArguments,
+    ForwardWrite, ForwardWriteArguments,
 };
 use nasd_transport::ResultShape;
 use nasd_types::limits::MAX_TRANSFER_BYTES;
-use nasd_types::{Attributes, ByteRange, SeekTarget};
+use nasd_types::{AppendToken, Attributes, ByteRange, SeekTarget};
 
 use super::calls::Bulk;
 use super::{Caller, ManagerClient};
 use crate::{ClientError, ReadOutcome};
 
 /// Each of these fails with any [`ClientError`] but those of drives, whose statuses the manager puts in
-/// words of its own. All can be executed twice, as at a drive ([`crate::DriveClient`]).
+/// words of its own. All but appends can be executed twice, as at a drive ([`crate::DriveClient`]).
 impl ManagerClient {
     /// Reads from `offset` into the start of `into`, as much as that holds or as the file has.
     pub fn forward_read(
@@ -55,6 +59,25 @@ impl ManagerClient {
             return Err(self.nonsense("a part of a write was written"));
         }
         Ok(written)
+    }
+
+    /// Writes all of `data` where the file ends, as [`crate::DriveClient::append`] does: in one piece,
+    /// durably, and once however often the same `token` is used, which was used first so long ago.
+    /// `Unsettled` if it failed, and an earlier try may have appended.
+    pub fn forward_append(
+        &self,
+        caller: &Caller,
+        file: FileHandle,
+        (token, age): (AppendToken, Duration),
+        data: &[u8],
+    ) -> Result<Appended, ClientError> {
+        transfer_length(data.len())?;
+        let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let arguments = ForwardAppendArguments { file, token, age_ns, data_length: data.len() };
+        let sends = [IoSlice::new(data)];
+        let bulk = Bulk { sends: &sends, into: &mut [], results: ResultShape::Plain };
+        let age_at = ForwardAppendArguments::AGE_AT;
+        self.call_once_with::<ForwardAppend>(caller, &arguments, age_at, bulk)
     }
 
     /// Makes what was written to a file before durable. Tells the drive's instance.

@@ -424,23 +424,9 @@ impl State {
 
     fn attributes(&self, name: ObjectName) -> Result<AttributesReply, Status> {
         let data = self.objects.get(&name).ok_or(Status::NoSuchObject)?;
-        let time = self.clock;
-        let attributes = Attributes {
-            access_control_version: self.access_control_version,
-            nearby_object: ObjectId(0),
-            copied_object: ObjectId(0),
-            logical_size: data.len() as u64,
-            blocks_allocated: 0,
-            blocks_used: 1,
-            block_size: 4096,
-            create_time: time,
-            data_modify_time: time,
-            attribute_modify_time: time,
-            fs_data_modify_time: time,
-            fs_attribute_modify_time: time,
-            fs_specific: Box::new([0; FS_SPECIFIC_BYTES]),
-        };
-        Ok(AttributesReply { attributes })
+        let access_control_version = self.access_control_version;
+        let attributes = attributes_of(data.len(), self.clock);
+        Ok(AttributesReply { attributes: Attributes { access_control_version, ..attributes } })
     }
 
     fn read(&mut self, arguments: &ReadArguments, into: &mut [u8]) -> Answer {
@@ -546,4 +532,23 @@ fn encode<T: XdrEncode>(result: &Result<T, Status>) -> Vec<u8> {
 fn reply_with(verifier: &Verifier, results: &[u8], data_length: usize) -> Reply {
     let body = verifier.to_body();
     Reply::new(OpaqueAuth { flavor: AUTH_FLAVOR, body: &body }, results, data_length)
+}
+
+/// Attributes of an object of so many bytes.
+pub fn attributes_of(bytes: usize, time: Timestamp) -> Attributes {
+    Attributes {
+        access_control_version: 0,
+        nearby_object: ObjectId(0),
+        copied_object: ObjectId(0),
+        logical_size: bytes as u64,
+        blocks_allocated: 0,
+        blocks_used: 1,
+        block_size: 4096,
+        create_time: time,
+        data_modify_time: time,
+        attribute_modify_time: time,
+        fs_data_modify_time: time,
+        fs_attribute_modify_time: time,
+        fs_specific: Box::new([0; FS_SPECIFIC_BYTES]),
+    }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use nasd_capability::{Capability, SecretKey};
 use nasd_client::{ConnectOptions, Connector, ManagerClient, TransportError};
+use nasd_protocol::drive::Appended;
 use nasd_protocol::manager::{
-    Changed, CreateFileArguments, File, FileAttributes, FileHandle, FileType, IssuedCapability,
-    LookupArguments, MkdirArguments, Name, PROGRAM, Procedure, RenameArguments, Request,
-    UnlinkArguments, VERSION,
+    Changed, CreateFileArguments, File, FileAttributes, FileHandle, FileType,
+    ForwardAppendArguments, IssuedCapability, LookupArguments, MkdirArguments, Name, PROGRAM,
+    Procedure, RenameArguments, Request, UnlinkArguments, VERSION,
 };
 use nasd_protocol::{ManagerStatus, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys};
@@ -18,6 +19,7 @@ use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall,
 use nasd_types::{DriveId, ObjectId, PartitionId, Timestamp};
 use nasd_xdr::{Encoder, XdrDecode, XdrEncode, from_bytes, to_bytes};
 
+use super::drive::attributes_of;
 use super::{FakeHost, Fault, Script, break_after, broken, connect_error};
 
 pub const ROOT: FileHandle =
@@ -37,6 +39,8 @@ pub struct State {
     pub callers: Vec<AuthSys>,
     /// The numbers of changes, as they came.
     pub requests: Vec<Request>,
+    /// How old the appends were that were forwarded.
+    pub append_ages: Vec<u64>,
     answered: HashMap<(u64, u64), Vec<u8>>,
     /// Answer this after executing, last one first.
     pub answers: Vec<ManagerStatus>,
@@ -105,6 +109,10 @@ impl State {
         self.executed += 1;
         self.callers.push(AuthSys::from_body(call.credential.body).expect("a caller"));
         let procedure = Procedure::try_from(call.procedure).expect("a procedure");
+        if procedure == Procedure::ForwardAppend {
+            let ForwardAppendArguments { age_ns, .. } = decode(call.arguments);
+            self.append_ages.push(age_ns);
+        }
         if let Some(status) = self.answers.pop() {
             return encode::<()>(&Err(status));
         }
@@ -118,6 +126,9 @@ impl State {
                 let LookupArguments { name, .. } = decode(call.arguments);
                 let known = self.names.contains(name.as_bytes());
                 encode(&if known { Ok(file()) } else { Err(ManagerStatus::NotFound) })
+            }
+            Procedure::ForwardAppend => {
+                encode(&Ok(Appended { offset: 7, attributes: attributes_of(10, Timestamp(5)) }))
             }
             _ => encode::<()>(&Err(ManagerStatus::Invalid)),
         }

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, ReadOutcome, RetryPolicy};
-use nasd_protocol::drive::{AttributesReply, Flushed, ReadData, Sought, Written};
+use nasd_protocol::drive::{Appended, AttributesReply, Flushed, ReadData, Sought, Written};
 use nasd_protocol::manager::{
-    FORWARD_WRITE_HEAD_BYTES, FileHandle, ForwardPunchArguments, ForwardReadArguments,
-    ForwardSeekArguments, ForwardWriteArguments, ManagerStatus, Procedure,
+    FORWARD_WRITE_HEAD_BYTES, FileHandle, ForwardAppendArguments, ForwardPunchArguments,
+    ForwardReadArguments, ForwardSeekArguments, ForwardWriteArguments, ManagerStatus, Procedure,
 };
 use nasd_protocol::{Region, Status};
 use nasd_transport::{Arriving, Receive};
@@ -79,7 +79,27 @@ pub(crate) const fn is_forwarded(procedure: Procedure) -> bool {
             | Procedure::ForwardGetattr
             | Procedure::ForwardPunch
             | Procedure::ForwardSeek
+            | Procedure::ForwardAppend
     )
+}
+
+/// The bytes before the data of a procedure that brings some, and how many of these the former say to
+/// follow.
+fn announced(procedure: Procedure) -> Option<(usize, fn(&[u8]) -> Option<usize>)> {
+    match procedure {
+        Procedure::ForwardWrite => Some((FORWARD_WRITE_HEAD_BYTES, |head| {
+            from_bytes(head).ok().map(|write: ForwardWriteArguments| write.data_length)
+        })),
+        Procedure::ForwardAppend => Some((ForwardAppendArguments::HEAD_BYTES, |head| {
+            from_bytes(head).ok().map(|append: ForwardAppendArguments| append.data_length)
+        })),
+        _ => None,
+    }
+}
+
+/// Whether a procedure's arguments end with data.
+pub(crate) fn brings_data(procedure: Procedure) -> bool {
+    announced(procedure).is_some()
 }
 
 impl Forwarder {
@@ -123,20 +143,27 @@ impl Forwarder {
         known.map_or(0, |drive| drive.moved.bytes(drive.instance()))
     }
 
-    /// Where the data of a write go, which come from a member of the cell: into memory, if there is
-    /// any. If not, [`Forwarder::write`] says so.
-    pub(crate) fn receive(&self, call: &Arriving<'_>, member: &str) -> Receive<Lent> {
-        let head_bytes = FORWARD_WRITE_HEAD_BYTES;
+    /// Where the data of a write or append go, which come from a member of the cell: into memory, if there
+    /// is any. If not, [`Forwarder::write`] or [`Forwarder::append`] says so.
+    pub(crate) fn receive(
+        &self,
+        call: &Arriving<'_>,
+        procedure: Procedure,
+        member: &str,
+    ) -> Receive<Lent> {
+        let Some((head_bytes, length_in)) = announced(procedure) else {
+            return Receive::Whole;
+        };
         let Some(head) = call.arguments.get(..head_bytes) else {
             return match call.complete {
                 true => Receive::Discard { head_bytes: 0 },
                 false => Receive::More { at_least: head_bytes },
             };
         };
-        let Ok(arguments) = from_bytes::<ForwardWriteArguments>(head) else {
+        let Some(length) = length_in(head) else {
             return Receive::Discard { head_bytes: 0 };
         };
-        match self.room.try_lend(member, arguments.data_length) {
+        match self.room.try_lend(member, length) {
             Some(payload) => Receive::Data { head_bytes, payload },
             None => Receive::Discard { head_bytes },
         }
@@ -183,6 +210,27 @@ impl Forwarder {
         self.moved.add_written(bytes.len());
         self.count_at(wanted.file.drive, bytes.len());
         Ok(written)
+    }
+
+    /// Appends what came from a client, if there was memory to receive it.
+    pub(crate) fn append(
+        &self,
+        asked: &Asked<'_>,
+        wanted: &ForwardAppendArguments,
+        data: Option<Lent>,
+    ) -> Outcome<Appended> {
+        let data = data.ok_or(ManagerStatus::Unavailable)?;
+        let (bytes, told) = (data.bytes(), Duration::from_nanos(wanted.age_ns));
+        let mut is_first = wanted.age_ns == 0;
+        let appended = self.ask(asked, wanted.file, |client, authority| {
+            // What passed here counts too, or the drive would not look for the append far enough back.
+            let age = if is_first { told } else { told + data.age().max(Duration::from_nanos(1)) };
+            is_first = false;
+            client.append(authority, wanted.file.name(), (wanted.token, age), bytes)
+        })?;
+        self.moved.add_written(bytes.len());
+        self.count_at(wanted.file.drive, bytes.len());
+        Ok(appended)
     }
 
     /// Makes a file durable.
@@ -293,6 +341,7 @@ fn status_of(error: &ClientError, file: FileHandle) -> ManagerStatus {
             tracing::debug!(object = %Shown(file), %error, "could not forward");
             return ManagerStatus::Unavailable;
         }
+        ClientError::TooLarge { .. } => return ManagerStatus::Invalid,
         ClientError::Drive(status) | ClientError::Refused(status) => match status {
             Status::NoSuchObject | Status::NoSuchPartition => return ManagerStatus::Stale,
             Status::NoSpace => return ManagerStatus::NoSpace,

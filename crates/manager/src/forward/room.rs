@@ -31,6 +31,8 @@ pub struct Lent {
     /// Given back before it counts as such.
     buffer: Option<PooledBuffer>,
     bytes: usize,
+    /// When it was lent: as the first bytes of a request came, or later.
+    since: Instant,
     member: Arc<str>,
     room: Arc<Room>,
 }
@@ -96,7 +98,7 @@ impl Room {
         let sum = has.checked_add(bytes).filter(|sum| *sum <= self.share)?;
         let buffer = Some(self.pool.try_take(bytes)?);
         lent.insert(Arc::clone(&member), sum);
-        Some(Lent { buffer, bytes, member, room: Arc::clone(self) })
+        Some(Lent { buffer, bytes, since: Instant::now(), member, room: Arc::clone(self) })
     }
 }
 
@@ -104,6 +106,11 @@ impl Lent {
     /// How many bytes.
     pub(crate) const fn len(&self) -> usize {
         self.bytes
+    }
+
+    /// How long ago it was lent.
+    pub(super) fn age(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// The bytes.

@@ -78,6 +78,7 @@ impl Guard {
             procedure,
             Procedure::ForwardRead
                 | Procedure::ForwardWrite
+                | Procedure::ForwardAppend
                 | Procedure::ForwardFlush
                 | Procedure::ForwardPunch
                 | Procedure::ForwardSeek

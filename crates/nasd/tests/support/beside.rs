@@ -16,11 +16,16 @@ pub struct Beside {
 impl Beside {
     /// Mounts it, and waits until it is there.
     pub fn mount(cell: &TestCell) -> Beside {
-        let at = cell.directory.path().join("beside");
+        Beside::mount_as(cell, "beside", &[])
+    }
+
+    /// The same by another name, and with more arguments.
+    pub fn mount_as(cell: &TestCell, name: &str, arguments: &[&str]) -> Beside {
+        let at = cell.directory.path().join(name);
         fs::create_dir_all(&at).unwrap();
         let mut command = nasd();
-        command.arg("--cell").arg(cell.cell()).arg("mount").arg(&at);
-        let log = fs::File::create(cell.directory.path().join("beside.log")).unwrap();
+        command.arg("--cell").arg(cell.cell()).arg("mount").arg(&at).args(arguments);
+        let log = fs::File::create(at.with_extension("log")).unwrap();
         let process = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let beside = Beside { at, process };
         wait_until("the second mount", || is_mounted(&beside.at));

@@ -54,9 +54,9 @@ pub use enroll::{Enroll, EnrollArguments, Enrolled};
 pub use events::{Event, Events, EventsArguments, EventsPage};
 pub use file::{Device, Extended, File, FileAttributes, FileHandle, FileType, IssuedCapability};
 pub use forward::{
-    FORWARD_WRITE_HEAD_BYTES, ForwardFlush, ForwardGetattr, ForwardPunch, ForwardPunchArguments,
-    ForwardRead, ForwardReadArguments, ForwardSeek, ForwardSeekArguments, ForwardWrite,
-    ForwardWriteArguments,
+    FORWARD_WRITE_HEAD_BYTES, ForwardAppend, ForwardAppendArguments, ForwardFlush, ForwardGetattr,
+    ForwardPunch, ForwardPunchArguments, ForwardRead, ForwardReadArguments, ForwardSeek,
+    ForwardSeekArguments, ForwardWrite, ForwardWriteArguments,
 };
 pub use getattr::Getattr;
 pub use lease::{Lease, LeaseArguments, Leased};
@@ -185,6 +185,8 @@ xdr_enum! {
         ForwardPunch = 74,
         /// Look for data, or a hole, in this way.
         ForwardSeek = 75,
+        /// Append data to a file in this way.
+        ForwardAppend = 76,
         /// What the manager has counted.
         Statistics = 79,
         /// Make a named pipe, a socket's name or a device's.

@@ -297,6 +297,7 @@ fn operations_have_the_types_of_the_specification() {
         VolumeParts ReloadVolumes Repair Attach Detach Events Closed Lock Unlock TestLock
         Lease
         ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek
+        ForwardAppend
         StatisticsOperation
         Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus);
 }

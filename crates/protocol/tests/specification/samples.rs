@@ -21,15 +21,16 @@ use nasd_protocol::manager::{
     ClosedArguments, CreateFileArguments, DetachArguments, Device, DirectoryEntry, DirectoryPage,
     DriveAddress, DriveStatus, EnrollArguments, Enrolled, Event, EventsArguments, EventsPage,
     Extended, File, FileAccess, FileAttributes, FileHandle, FilePage, FileType,
-    ForwardPunchArguments, ForwardReadArguments, ForwardSeekArguments, ForwardWriteArguments,
-    HeldLock, InTheWay, IssuedCapability, LeaseArguments, Leased, LinkArguments, ListedFile,
-    LockAnswer, LockArguments, LockKind, LockMode, LookupArguments, ManagerStatus, MintArguments,
-    Minted, MkdirArguments, MknodArguments, Name, NewMode, OperationStatistics, ReaddirArguments,
-    ReloadArguments, RenameArguments, RenameFlags, RenewArguments, RepairAction, RepairArguments,
-    Request, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments,
-    SpaceInformation, Statistics, SymlinkArguments, ToldDirectory, UnlinkArguments,
-    UnlockArguments, Volume, VolumeList, VolumePart, VolumePartList, VolumeSummary,
-    WorkingKeyState, XattrArguments, XattrFlags, XattrNames, XattrValue,
+    ForwardAppendArguments, ForwardPunchArguments, ForwardReadArguments, ForwardSeekArguments,
+    ForwardWriteArguments, HeldLock, InTheWay, IssuedCapability, LeaseArguments, Leased,
+    LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments,
+    ManagerStatus, MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode,
+    OperationStatistics, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags,
+    RenewArguments, RepairAction, RepairArguments, Request, RotateArguments, Rotation,
+    SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
+    SymlinkArguments, ToldDirectory, UnlinkArguments, UnlockArguments, Volume, VolumeList,
+    VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags,
+    XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -651,6 +652,9 @@ fn forward_samples() -> Vec<Sample> {
     let (file, offset) = (handle(), n("offset"));
     let read = ForwardReadArguments { file, offset, length: n32("length") };
     let write = ForwardWriteArguments { file, offset, durable: true, data_length: DATA.len() };
+    let (token, data_length) = (AppendToken([9; 16]), DATA.len());
+    let append = ForwardAppendArguments { file, token, age_ns: n("age"), data_length };
+    let appended = Appended { offset, attributes: attributes() };
     let punch = ForwardPunchArguments { file, offset, length: n("length"), durable: true };
     let brought = ReadData {
         logical_size: n("logical_size"),
@@ -670,11 +674,13 @@ fn forward_samples() -> Vec<Sample> {
     vec![
         message("nasd_forward_read_arguments", &read),
         with_data(message("nasd_forward_write_arguments", &write), DATA),
+        with_data(message("nasd_forward_append_arguments", &append), DATA),
         message("nasd_forward_punch_arguments", &punch),
         message("nasd_forward_seek_arguments", &seek),
         with_data(result::<_, ManagerStatus>("nasd_forward_read_result", &Ok(brought)), DATA),
         result::<ReadData, _>("nasd_forward_read_result", &Err(ManagerStatus::Access)),
         result::<_, ManagerStatus>("nasd_forward_write_result", &Ok(written)),
+        result::<_, ManagerStatus>("nasd_forward_append_result", &Ok(appended)),
         result::<_, ManagerStatus>("nasd_forward_flush_result", &Ok(flushed)),
         result::<_, ManagerStatus>("nasd_forward_getattr_result", &Ok(reply)),
         result::<_, ManagerStatus>("nasd_forward_seek_result", &Ok(sought)),
