@@ -83,9 +83,12 @@ pub(crate) const fn is_forwarded(procedure: Procedure) -> bool {
     )
 }
 
+/// Finds how many bytes of data the arguments before them announce.
+type LengthIn = fn(&[u8]) -> Option<usize>;
+
 /// The bytes before the data of a procedure that brings some, and how many of these the former say to
 /// follow.
-fn announced(procedure: Procedure) -> Option<(usize, fn(&[u8]) -> Option<usize>)> {
+fn announced(procedure: Procedure) -> Option<(usize, LengthIn)> {
     match procedure {
         Procedure::ForwardWrite => Some((FORWARD_WRITE_HEAD_BYTES, |head| {
             from_bytes(head).ok().map(|write: ForwardWriteArguments| write.data_length)
