@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nasd_device::FaultyDevice;
+use nasd_device::{FaultPlan, FaultyDevice};
 use nasd_store::{CopyRange, Store, StoreError};
 use nasd_types::{ByteRange, ObjectName, SeekTarget, Timestamp};
 
@@ -81,7 +81,9 @@ fn what_is_shared_is_durable_when_it_is_answered() {
     write(&store, source, 1 << 20, &bytes[1 << 20..]).unwrap();
     assert_eq!(copy(&store, (source, 0), (target, 0), 1 << 30).unwrap(), 300 * 4096);
     // The power goes.
-    let store = open(std::sync::Arc::new(FaultyDevice::new(device.live())), &options);
+    device.crash();
+    let survivor = FaultyDevice::over(device.survivor(1), FaultPlan::default());
+    let store = open(std::sync::Arc::new(survivor), &options);
     assert!(contents(&store, target).unwrap() == bytes);
 }
 
