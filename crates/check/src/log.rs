@@ -39,6 +39,17 @@ pub(crate) enum Action {
     PutCounters(Counters),
     Move(Move),
     Appended(Appended),
+    Share(Shared),
+}
+
+/// Blocks of an object that another one gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    pub(crate) source: u64,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) blocks: u64,
+    pub(crate) time: u64,
 }
 
 /// A change and whose it is.
@@ -287,7 +298,7 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<Change, String> {
     if !all_zero(&head[1..4]) {
         return Err("reserved bytes are not zero".to_owned());
     }
-    let concerns_object = matches!(kind, 1..=7 | 13);
+    let concerns_object = matches!(kind, 1..=7 | 13 | 14);
     if concerns_object == (object == 0) || (matches!(kind, 10..=12) && partition != 0) {
         return Err(format!("kind {kind} names partition {partition}, object {object}"));
     }
@@ -329,6 +340,11 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<Change, String> {
             let (offset, time) = (le64(body, 16), le64(body, 24));
             let token = array(body, 0);
             Action::Appended(Appended { partition, length, object, token, offset, time })
+        }
+        14 => {
+            let body = parser.take(40).ok_or(CUT)?;
+            let [source, from, to, blocks, time] = [0, 8, 16, 24, 32].map(|at| le64(body, at));
+            Action::Share(Shared { source, from, to, blocks, time })
         }
         _ => return Err(format!("kind {kind} is not known")),
     };

@@ -202,6 +202,12 @@ impl Object {
     pub(crate) fn set_family(&mut self, family: u64) {
         put64(&mut self.0, 56, family);
     }
+    /// Bytes up to `end` were written at that time.
+    pub(crate) fn note_write(&mut self, end: u64, time: u64) {
+        self.set_size(self.size().max(end));
+        put64(&mut self.0, 72, time);
+        put64(&mut self.0, 88, time);
+    }
 }
 
 impl Partition {

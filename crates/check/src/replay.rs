@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redb::{Key, ReadableTable, WriteTransaction};
 
 use crate::appends::{APPENDS, Appended, Appends};
-use crate::log::{Action, Change};
+use crate::log::{Action, Change, Shared};
 use crate::record::{
     EXTENT_MAX, Extent, ExtentKey, Family, GROUP, OBJECT_BLOCKS_MAX, Object, ObjectKey, Partition,
     Record, Share, Small, Sums, extent_key, object_key, split_extent,
@@ -128,6 +128,7 @@ impl<'t> Editor<'t> {
             Action::PutCounters(record) => self.put_drive(2, record),
             Action::Move(one) => self.apply_moves(&[*one], homeless),
             Action::Appended(appended) => self.remember(*appended),
+            Action::Share(shared) => self.share(partition, object, shared),
         }
     }
 
@@ -535,6 +536,68 @@ impl<'t> Editor<'t> {
         }
         self.store_object(partition, object, &record)?;
         self.charge(partition, 0, record.charge(), 1)
+    }
+
+    /// Puts blocks of another object in place of what this one has there.
+    fn share(&mut self, partition: u32, object: u64, shared: &Shared) -> Result<(), Trouble> {
+        let &Shared { source, from, to, blocks, time } = shared;
+        let fits =
+            |first: u64| first.checked_add(blocks).is_some_and(|end| end <= OBJECT_BLOCKS_MAX);
+        if blocks == 0 || source == object || !fits(from) || !fits(to) {
+            return senseless("a range of blocks that can't be shared");
+        }
+        let mut family = 0;
+        self.edit(partition, object, |editor, record| {
+            if record.is_small() {
+                return senseless("shared blocks for an object whose contents are small");
+            }
+            editor.clear(partition, object, record, to, to + blocks)?;
+            record.note_write((to + blocks) * 4096, time);
+            family = record.family();
+            Ok(())
+        })?;
+        let extents = self.extents_within(partition, source, from, from + blocks)?;
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let joined = family;
+        let mut parts = Vec::new();
+        self.edit(partition, source, |editor, original| {
+            let of_source = original.family();
+            if of_source == 0 {
+                family = if joined == 0 { source } else { joined };
+                original.set_family(family);
+                editor.join(partition, family, source)?;
+            } else if joined != 0 && joined != of_source {
+                return senseless("shared blocks of two families");
+            } else {
+                family = of_source;
+            }
+            for (logical, extent) in extents {
+                let end = logical + u64::from(extent.blocks);
+                let (first, behind) = (logical.max(from), end.min(from + blocks));
+                let is_cut = first > logical || behind < end;
+                if extent.is_compressed() && is_cut {
+                    return senseless("a part of a compressed extent is shared");
+                }
+                let part =
+                    if is_cut { extent.part(first - logical, behind - first) } else { extent };
+                editor.share_run(partition, family, original, &part)?;
+                parts.push((to + (first - from), part));
+            }
+            Ok(())
+        })?;
+        if joined == 0 {
+            self.join(partition, family, object)?;
+            self.edit(partition, object, |_, record| {
+                record.set_family(family);
+                Ok(())
+            })?;
+        }
+        for (logical, part) in parts {
+            self.put_extent(partition, object, logical, part)?;
+        }
+        Ok(())
     }
 
     fn join(&mut self, partition: u32, family: u64, object: u64) -> Result<(), Trouble> {

@@ -35,6 +35,18 @@ impl Clears {
         self.0.insert(first, joined);
     }
 
+    /// Takes out the blocks `[from, to)`.
+    pub(crate) fn remove(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let ranges = std::mem::take(&mut self.0);
+        let parts = ranges
+            .into_iter()
+            .flat_map(|range| [range.start..range.end.min(from), range.start.max(to)..range.end]);
+        self.0 = parts.filter(|part| !part.is_empty()).collect();
+    }
+
     /// Adds all of another set.
     pub(crate) fn add_all(&mut self, other: &Clears) {
         other.0.iter().for_each(|range| self.add(range.start, range.end));
@@ -97,7 +109,12 @@ mod tests {
         #[test]
         fn agrees_with_a_set(ranges in prop::collection::vec((0..60u64, 0..20u64), 0..12)) {
             let (mut clears, mut model) = (Clears::default(), BTreeSet::new());
-            for (from, length) in ranges {
+            for (number, (from, length)) in ranges.into_iter().enumerate() {
+                if number % 3 == 2 {
+                    clears.remove(from, from + length);
+                    model.retain(|block| !(from..from + length).contains(block));
+                    continue;
+                }
                 clears.add(from, from + length);
                 model.extend(from..from + length);
             }

@@ -37,7 +37,7 @@ impl Store {
         Ok((name.object, self.getattr(name)?))
     }
 
-    fn promise_records(&self, name: ObjectName, records: u64) -> Result<(), StoreError> {
+    pub(crate) fn promise_records(&self, name: ObjectName, records: u64) -> Result<(), StoreError> {
         let nothing = Demand::default();
         let mut settled = self.backlog.settled();
         match self.promise(name.partition, nothing, records) {

@@ -55,6 +55,9 @@ pub enum StoreError {
         /// Behind the last of them.
         end: u64,
     },
+    /// The caller's: bytes of an object were to be copied to where some of them are.
+    #[error("the ranges of object {0} to copy from and to overlap")]
+    Overlapping(ObjectName),
     /// The drive's: too many appends were made since one that is asked for again for it to be known
     /// whether that was made.
     #[error("whether the append was made before is not known any more")]

@@ -9,6 +9,7 @@ mod cache;
 mod clears;
 mod compress;
 mod copy;
+mod copy_range;
 mod data;
 #[cfg(test)]
 mod document;
@@ -45,6 +46,7 @@ mod testing;
 mod write;
 
 pub use append::{Append, AppendDone};
+pub use copy_range::CopyRange;
 pub use data::{IncomingFrames, ReadData, Segment, WriteData, Written};
 pub use error::{FormatError, NoSpace, OpenError, StoreError};
 pub use key::{DriveKeys, KEY_BYTES, PartitionKeys, StoredKey, WorkingKey};

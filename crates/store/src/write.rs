@@ -495,7 +495,7 @@ impl<'a> Source<'a> {
 
 impl ObjectRecord {
     /// Bytes up to `end` were written.
-    fn note_write(&mut self, end: u64, now: Timestamp) {
+    pub(crate) fn note_write(&mut self, end: u64, now: Timestamp) {
         self.logical_size = self.logical_size.max(end);
         self.data_modify_time = now;
         self.fs_data_modify_time = now;

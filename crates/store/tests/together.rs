@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use nasd_device::{FaultPlan, FaultyDevice};
-use nasd_store::{OpenOptions, PartitionFormat, Store, StoreError};
+use nasd_store::{CopyRange, OpenOptions, PartitionFormat, Store, StoreError};
 use nasd_types::{ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 use world::*;
 
@@ -123,7 +123,7 @@ fn use_up(store: &Store, seed: u64) {
         let name = ObjectName { partition: FLEETING, object };
         let length = 1 + random.below(40_000) as usize;
         gone(write(store, name, random.below(9000), &vec![5; length]));
-        match random.below(6) {
+        match random.below(7) {
             0 => drop(gone(store.flush(&[name]))),
             1 => drop(gone(store.fastcopy(name, Timestamp(3)))),
             2 => drop(gone(store.remove(name))),
@@ -133,6 +133,24 @@ fn use_up(store: &Store, seed: u64) {
                 let objects = gone(store.list(FLEETING, ObjectId(0), 30)).unwrap_or_default();
                 for object in objects {
                     gone(write(store, ObjectName { partition: FLEETING, object }, 0, &[1; 9000]));
+                }
+            }
+            5 => {
+                let objects = gone(store.list(FLEETING, ObjectId(0), 30)).unwrap_or_default();
+                if let Some(target) = random.pick(&objects).filter(|target| **target != object) {
+                    let (partition, target) = (FLEETING, *target);
+                    let (source, length) = (object, 1 << 20);
+                    let offsets = [random.below(3) * 4096, random.below(3) * 4096];
+                    let [source_offset, target_offset] = offsets;
+                    let copy = CopyRange {
+                        partition,
+                        source,
+                        source_offset,
+                        target,
+                        target_offset,
+                        length,
+                    };
+                    gone(store.copy_range(&copy, Timestamp(4)));
                 }
             }
             _ => {}

@@ -139,6 +139,7 @@ impl Store {
             self.identifiers.wanted_limit().filter(|_| request.identifiers || !taken.is_empty());
         let idle = request.changes.is_empty()
             && request.copies.is_empty()
+            && request.shares.is_empty()
             && !request.clock
             && !request.give_back;
         if taken.is_empty() && limit.is_none() && idle {
@@ -267,6 +268,7 @@ impl Store {
         for copy in &request.copies {
             changes.extend(self.copy_change(copy).map_err(Failure::Passing)?);
         }
+        changes.extend(self.share_changes(request, taken).map_err(Failure::Passing)?);
         changes.extend(request.changes.iter().cloned());
         if limit.is_some() || request.clock || request.give_back {
             // Here and nowhere else, so that no entry has an older limit than the one before it.

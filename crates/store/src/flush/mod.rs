@@ -14,8 +14,10 @@ mod checkpoint;
 mod cluster;
 mod place;
 mod settle;
+mod share;
 
 pub(crate) use settle::Backlog;
+pub(crate) use share::{ShareRange, Shared};
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -52,6 +54,8 @@ pub(crate) struct Request {
     pub(crate) give_back: bool,
     /// Copies to make of objects as the tree has them.
     pub(crate) copies: Vec<Copy>,
+    /// Ranges of objects, as the tree has them, that other objects are to share.
+    pub(crate) shares: Vec<ShareRange>,
     /// Changes of partitions and of the drive.
     pub(crate) changes: Vec<Change>,
     /// The tree has everything when the request is done.
@@ -73,7 +77,8 @@ impl Request {
     /// whether the tree has what was asked for before.
     fn is_plain(&self) -> bool {
         let more = self.clock || self.give_back || self.settle || self.checkpoint;
-        !more && self.copies.is_empty() && self.changes.is_empty()
+        let plain = self.copies.is_empty() && self.shares.is_empty();
+        !more && plain && self.changes.is_empty()
     }
 
     fn merge(&mut self, other: Request) {
@@ -84,6 +89,7 @@ impl Request {
         self.clock |= other.clock;
         self.give_back |= other.give_back;
         self.copies.extend(other.copies);
+        self.shares.extend(other.shares);
         self.changes.extend(other.changes);
         self.settle |= other.settle;
         self.checkpoint |= other.checkpoint;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::batch::{Durable, Taken};
 use super::place::block_count;
 use crate::frames::BlockSet;
-use crate::log::Change;
+use crate::log::{Change, Share};
 use crate::metadata::record::LogMark;
 use crate::metadata::{Effects, TreeError};
 use crate::{Store, StoreError};
@@ -193,8 +193,9 @@ impl Store {
             let changes = entries.iter().flat_map(|entry| &entry.changes);
             match self.apply(changes, mark) {
                 Ok(effects) => {
+                    let shares = shares_of(&entries);
                     let taken = entries.into_iter().flat_map(|entry| entry.taken);
-                    self.let_go(taken, &effects);
+                    self.let_go(taken, &shares, &effects);
                     self.backlog.settled.fetch_add(1, Ordering::SeqCst);
                     // What is applied is right, and can't become durable any more.
                     if let Err(error) = self.metadata.check_writable() {
@@ -229,7 +230,7 @@ impl Store {
     }
 
     /// What was taken is in the tree: clean, and charged for what it is.
-    fn let_go(&self, taken: impl Iterator<Item = Taken>, effects: &Effects) {
+    fn let_go(&self, taken: impl Iterator<Item = Taken>, shares: &[Share], effects: &Effects) {
         // What moves between an object and its family is charged twice for a moment, and never not
         // at all.
         let (more, less): (Vec<_>, Vec<_>) =
@@ -242,7 +243,7 @@ impl Store {
             others.remove(&one.object.name);
             self.let_go_of(&one, effects);
         }
-        // Sources of copies.
+        // Sources of copies, and those of shared ranges with their targets.
         for (name, settled) in others {
             if let (Some(settled), Ok(object)) = (settled, self.table.get(name)) {
                 let mut body = object.write();
@@ -252,6 +253,7 @@ impl Store {
                 self.settle_charge(&object, &mut body, charge);
             }
         }
+        shares.iter().for_each(|share| self.let_shared(share));
         // A read that had found these blocks in the tree before has ended by now: it held the object's
         // body, which was locked alone since. A prefetch holds nothing, and drops what it has read of
         // an object whose blocks have changed meanwhile (`FrameMap::epoch`), as they have by now. So
@@ -290,6 +292,16 @@ impl Store {
         let charge = body.charge_with(0);
         self.settle_charge(&one.object, &mut body, charge);
     }
+}
+
+/// What of entries shares ranges.
+fn shares_of(entries: &[Durable]) -> Vec<Share> {
+    let changes = entries.iter().flat_map(|entry| &entry.changes);
+    let shares = changes.filter_map(|change| match change {
+        Change::Share(share) => Some(**share),
+        _ => None,
+    });
+    shares.collect()
 }
 
 #[cfg(test)]

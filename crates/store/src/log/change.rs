@@ -73,6 +73,8 @@ pub(crate) enum Change {
     DropSmall(ObjectName),
     /// Makes an object that shares everything that the source has.
     Clone { source: ObjectId, name: ObjectName, record: Box<ObjectRecord> },
+    /// Puts blocks that the source shares in place of whatever the object has there.
+    Share(Box<Share>),
     /// Makes or replaces a partition's record, but for its counts.
     PutPartition(PartitionId, Box<PartitionRecord>),
     /// Removes a partition without objects.
@@ -85,6 +87,28 @@ pub(crate) enum Change {
     Move { from: Run, to: u64 },
     /// Remembers an append, whose bytes other changes of the same entry or of earlier ones have.
     Appended(Appended),
+}
+
+/// Blocks of one object that become blocks of another one too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) source: ObjectId,
+    /// The first block of the source.
+    pub(crate) from: u64,
+    /// The object that gets them.
+    pub(crate) name: ObjectName,
+    /// Its first block.
+    pub(crate) to: u64,
+    pub(crate) blocks: u64,
+    /// When, which is when its data was modified.
+    pub(crate) time: Timestamp,
+}
+
+impl Share {
+    /// Behind the last block of the object that gets them.
+    pub(crate) fn end(&self) -> u64 {
+        self.to + self.blocks
+    }
 }
 
 /// Why bytes are not a change.
@@ -122,6 +146,7 @@ impl Change {
             Change::PutCounters(_) => (11, NO_NAME),
             Change::Move { .. } => (12, NO_NAME),
             Change::Appended(appended) => (13, appended.name),
+            Change::Share(share) => (14, share.name),
         }
     }
 
@@ -161,6 +186,10 @@ impl Change {
             Change::PutCounters(counters) => out.extend_from_slice(&counters.encode()),
             Change::Move { from, to } => numbers(out, &[from.start, *to, from.blocks]),
             Change::Appended(one) => encode_appended(one, out),
+            Change::Share(share) => {
+                let Share { source, from, to, blocks, time, .. } = **share;
+                numbers(out, &[source.0, from, to, blocks, time.0]);
+            }
             Change::RemoveObject(_) | Change::DropSmall(_) | Change::RemovePartition(_) => {}
         }
     }
@@ -209,6 +238,7 @@ impl Change {
                 Change::Move { from: Run { start, blocks }, to }
             }
             13 => Change::Appended(decode_appended(name, input)?),
+            14 => Change::Share(Box::new(decode_share(name, input)?)),
             kind => return Err(ChangeError::Kind(kind)),
         })
     }
@@ -235,6 +265,17 @@ fn decode_appended(name: ObjectName, input: &mut &[u8]) -> Result<Appended, Chan
         length: appended::LENGTH.u32(body),
         time: Timestamp(appended::TIME.u64(body)),
     })
+}
+
+fn decode_share(name: ObjectName, input: &mut &[u8]) -> Result<Share, ChangeError> {
+    let source = ObjectId(take_u64(input)?);
+    let (from, to, blocks) = (take_u64(input)?, take_u64(input)?, take_u64(input)?);
+    let fits =
+        |first: u64| first.checked_add(blocks).is_some_and(|behind| behind <= LOGICAL_BLOCKS_MAX);
+    if blocks == 0 || !fits(from) || !fits(to) || source == name.object {
+        return Err(ChangeError::Field("shared blocks that make no sense"));
+    }
+    Ok(Share { source, from, name, to, blocks, time: Timestamp(take_u64(input)?) })
 }
 
 fn encode_map(extent: &Extent, sums: &[u32], contents: Option<&Vec<u8>>, out: &mut Vec<u8>) {
@@ -338,6 +379,14 @@ mod tests {
             Change::PutDriveKeys(DriveKeys::default()),
             Change::PutCounters(Counters::default()),
             Change::Move { from: Run { start: 1, blocks: 2 }, to: 3 },
+            Change::Share(Box::new(Share {
+                source: ObjectId(80),
+                from: 1,
+                name,
+                to: 2,
+                blocks: 3,
+                time: Timestamp(4),
+            })),
             Change::Appended(Appended {
                 name,
                 token: AppendToken([9; 16]),

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nasd_device::{AlignedBuffer, BlockDevice, DeviceError};
 use nasd_types::limits::BLOCK_BYTES;
 
-pub(crate) use change::Change;
+pub(crate) use change::{Change, Share};
 pub(crate) use inlined::{Block as InlinedBlock, Inlined};
 pub(crate) use replay::{ReplayError, replay};
 

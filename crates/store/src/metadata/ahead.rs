@@ -141,6 +141,13 @@ impl Metadata {
                     touch_object(&read, source)?;
                     touch_extents(&read, source, 0)?;
                 }
+                Change::Share(share) => {
+                    let source = ObjectName { object: share.source, ..share.name };
+                    touch_object(&read, source)?;
+                    touch_extents(&read, source, share.from)?;
+                    touch_object(&read, share.name)?;
+                    touch_extents(&read, share.name, share.to)?;
+                }
                 Change::PutPartition(..)
                 | Change::RemovePartition(_)
                 | Change::PutDriveKeys(_)

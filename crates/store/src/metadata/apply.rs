@@ -122,6 +122,7 @@ impl Applier<'_> {
             Change::PutSmall(name, bytes) => self.put_small(*name, bytes),
             Change::DropSmall(name) => self.drop_small(*name),
             Change::Clone { source, name, record } => self.clone_object(*source, *name, record),
+            Change::Share(share) => self.share_range(share),
             Change::PutPartition(partition, record) => self.put_partition(*partition, record),
             Change::RemovePartition(partition) => self.remove_partition(*partition),
             Change::PutDriveKeys(keys) => {

@@ -60,6 +60,10 @@ pub(super) fn touched<'c>(
             Change::Clear { name, from, to } => {
                 [Some(Touched::Blocks { name: *name, from: *from, to: *to }), None]
             }
+            Change::Share(share) => {
+                let (name, from, to) = (share.name, share.to, share.end());
+                [Some(Touched::Blocks { name, from, to }), None]
+            }
             Change::Map { name, extent, .. } => {
                 let blocks =
                     Touched::Blocks { name: *name, from: extent.logical, to: extent.end() };

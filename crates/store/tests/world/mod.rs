@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used)]
 
 mod appends;
+mod copies;
 mod history;
 mod operations;
 mod recorder;

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
 use redb::ReadableTable;
 
 use super::{Applier, Current, damaged};
 use crate::free_map::Run;
+use crate::log::change;
 use crate::metadata::record::{
     self, EXTENT_BLOCKS_MAX, Extent, ExtentKey, FamilyRecord, LOGICAL_BLOCKS_MAX, ObjectRecord,
     Share,
@@ -273,6 +275,69 @@ impl Applier<'_> {
             Some(bytes) => self.put_small(name, &bytes),
             None => Ok(()),
         }
+    }
+
+    /// Puts blocks of the source in place of what the object has, as holders of both. A hole stays one.
+    pub(super) fn share_range(&mut self, share: &change::Share) -> Result<(), TreeError> {
+        let (name, from) = (share.name, ObjectName { object: share.source, ..share.name });
+        let (first, behind) = (share.from, share.from + share.blocks);
+        let record = self.object(name)?;
+        let small = record.small;
+        record.logical_size = record.logical_size.max(share.end() * BLOCK_BYTES as u64);
+        (record.data_modify_time, record.fs_data_modify_time) = (share.time, share.time);
+        let joined = record.family;
+        self.clear(share.to, share.end())?;
+        let data_blocks = self.data_blocks;
+        let found = super::overlapping(self.tables.extents()?, from, first, behind, data_blocks)?;
+        let extents: Vec<Extent> =
+            found.iter().filter_map(|extent| extent.clip(first, behind)).collect();
+        let whole = |extent: &Extent| extent.logical >= first && extent.end() <= behind;
+        if small || !extents.iter().all(whole) {
+            return damaged(format!("blocks of object {from} can't be shared"));
+        }
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let family = self.common_family(from, name, joined)?;
+        for extent in &extents {
+            self.share(from, family, extent.run())?;
+        }
+        self.object(name)?.family = family;
+        for extent in extents {
+            let logical = share.to + (extent.logical - first);
+            self.put_extent(name, &Extent { logical, ..extent })?;
+        }
+        Ok(())
+    }
+
+    /// The family of two objects, of which the second is in family `joined`; whoever has none joins
+    /// the other's.
+    fn common_family(
+        &mut self,
+        source: ObjectName,
+        target: ObjectName,
+        joined: ObjectId,
+    ) -> Result<ObjectId, TreeError> {
+        let of_source = self.object(source)?.family;
+        let family = match (of_source, joined) {
+            (ObjectId(0), ObjectId(0)) => {
+                let of = source;
+                self.families.insert(of, FamilyRecord::default());
+                self.effects.added += capacity::RECORD;
+                source.object
+            }
+            (ObjectId(0), family) | (family, ObjectId(0)) => family,
+            (one, other) if one == other => one,
+            _ => return damaged(format!("objects {source} and {target} are of two families")),
+        };
+        if of_source == ObjectId(0) {
+            self.join_family(source, family)?;
+            self.object(source)?.family = family;
+        }
+        if joined == ObjectId(0) {
+            self.join_family(target, family)?;
+        }
+        Ok(family)
     }
 
     /// One more extent names a run of the current object's blocks.
