@@ -78,7 +78,7 @@ impl Store {
         for _ in 0..ATTEMPTS {
             let mut body = object.write();
             if body.removed {
-                return Err(StoreError::NoSuchObject(name));
+                return Err(self.gone(name));
             }
             if let Some(before) = self.appended_before(name, append)? {
                 return Ok(before.offset);

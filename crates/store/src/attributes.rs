@@ -138,7 +138,7 @@ impl Store {
         let object = self.object(name)?;
         let mut body = object.write();
         if body.removed {
-            return Err(StoreError::NoSuchObject(name));
+            return Err(self.gone(name));
         }
         self.make_removed(&object, &mut body);
         Ok(())
@@ -199,7 +199,7 @@ impl Store {
             body = object.read();
         }
         if body.removed {
-            return Err(StoreError::NoSuchObject(name));
+            return Err(self.gone(name));
         }
         self.attributes(name, &body)
     }
@@ -260,7 +260,7 @@ impl Store {
             let spare = self.allocate_frames(2)?;
             let mut body = object.write();
             if body.removed {
-                return Err(StoreError::NoSuchObject(name));
+                return Err(self.gone(name));
             }
             match self.try_setattr(&object, &mut body, changes, now, spare)? {
                 Ok(attributes) => return Ok(attributes),

@@ -56,7 +56,7 @@ impl Store {
         match self.metadata.object(ObjectName { object: target, ..source })? {
             Some(_) => Ok(target),
             // The source was removed in the last moment.
-            None => Err(StoreError::NoSuchObject(source)),
+            None => Err(self.gone(source)),
         }
     }
 }

@@ -94,7 +94,7 @@ impl Store {
         let size = {
             let body = source.read();
             if body.removed {
-                return Err(StoreError::NoSuchObject(copy.source()));
+                return Err(self.gone(copy.source()));
             }
             body.record.logical_size
         };

@@ -121,7 +121,7 @@ impl Store {
         range: ByteRange,
     ) -> Result<ByteRange, StoreError> {
         if body.removed {
-            return Err(StoreError::NoSuchObject(object.name));
+            return Err(self.gone(object.name));
         }
         let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
         self.check_transfer("a read", range.length)?;

@@ -161,7 +161,7 @@ impl Store {
         // Until the end of this, blocks that the extents name are not given to anybody else.
         let body = object.read();
         if body.removed {
-            return Err(StoreError::NoSuchObject(name));
+            return Err(self.gone(name));
         }
         let end = block.saturating_add(CHUNK_BLOCKS);
         let pieces = self.metadata.pieces_in_passing(name, block, end)?;

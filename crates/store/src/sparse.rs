@@ -36,7 +36,7 @@ impl Store {
             let mut spare = self.allocate_frames(4)?;
             let mut body = object.write();
             if body.removed {
-                return Err(StoreError::NoSuchObject(name));
+                return Err(self.gone(name));
             }
             let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
             let shared = self.shared_blocks(name, &body)?;
@@ -119,7 +119,7 @@ impl Store {
         let object = self.object(name)?;
         let body = object.read();
         if body.removed {
-            return Err(StoreError::NoSuchObject(name));
+            return Err(self.gone(name));
         }
         let size = body.record.logical_size;
         if offset >= size {
@@ -194,7 +194,7 @@ impl Store {
             body = object.read();
         }
         if body.removed {
-            return Err(StoreError::NoSuchObject(name));
+            return Err(self.gone(name));
         }
         let mut blocks = Clears::default();
         for range in ranges {

@@ -257,13 +257,22 @@ impl Store {
                 Err(ticket) => ticket,
             };
             self.partitions.get(name.partition)?;
-            let record = self.metadata.object(name)?.ok_or(StoreError::NoSuchObject(name))?;
+            let record = self.metadata.object(name)?.ok_or_else(|| self.gone(name))?;
             let loaded = Arc::new(Object::loaded(name, record));
             // Whoever removes the partition finds it in the table.
             let insert = || self.table.insert_loaded(loaded, ticket);
             if let Some(object) = self.partitions.while_there(name.partition, insert)? {
                 return Ok(object);
             }
+        }
+    }
+
+    /// Why an object is not there that was, or might have been: its partition may have gone with it, while what was
+    /// in memory of it is still being let go of.
+    pub(crate) fn gone(&self, name: ObjectName) -> StoreError {
+        match self.partitions.get(name.partition) {
+            Ok(_) => StoreError::NoSuchObject(name),
+            Err(gone) => gone,
         }
     }
 

@@ -121,7 +121,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Tried<'a>, StoreError> {
         if body.removed {
-            return Err(StoreError::NoSuchObject(object.name));
+            return Err(self.gone(object.name));
         }
         let length = payloads.length as u64;
         let end = payloads.offset + length;

@@ -474,3 +474,16 @@ fn who_changes_or_removes_very_many_objects_helps_to_write_back() {
     }
     assert!(entries() > before, "after removals");
 }
+
+/// Also while what was in memory of them is not let go of.
+#[test]
+fn objects_of_a_removed_partition_are_gone_with_it() {
+    let (_, store) = memory_store(16 * MIB, &small_cache(64));
+    let object = create(&store, P2);
+    write_frames(&store, object, 0, b"data").unwrap();
+    store.remove_partition(P2).unwrap();
+    let gone = |error| assert!(matches!(error, StoreError::NoSuchPartition(P2)), "{error}");
+    gone(store.getattr(object).unwrap_err());
+    gone(store.read(object, ByteRange::new(0, 4)).unwrap_err());
+    gone(write_frames(&store, object, 0, b"more").unwrap_err());
+}
