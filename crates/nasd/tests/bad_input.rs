@@ -115,8 +115,9 @@ fn sizes_and_ports_that_cannot_be() {
     assert_refused(&run(&["up", "--size", "900T"], &[&cell]), &["no room", "--size"]);
     assert_refused(&run(&["up", "--size", "nonsense"], &[&cell]), &["nonsense"]);
     assert_refused(&run(&["up", "--size", "64K", "--drives", "1"], &[&cell]), &["drive-1.img"]);
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = (taken.local_addr().unwrap().port() - 1).to_string();
+    let port = free_ports(2);
+    let _taken = TcpListener::bind(("127.0.0.1", port + 1)).unwrap();
+    let port = port.to_string();
     let up = ["up", "--drives", "1", "--size", "64M", "--base-port", &port];
     assert_refused(&run(&up, &[&cell]), &["drive-1", "in use"]);
 }

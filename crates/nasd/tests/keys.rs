@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use support::{CellOptions, TestCell, noise, signal, text, wait_until};
+use support::{CellOptions, TestCell, free_ports, noise, signal, text, wait_until};
 
 fn cell(drives: u32) -> TestCell {
     TestCell::start(&CellOptions { drives, size: "128M", cache: "32M" })
@@ -530,7 +530,7 @@ fn a_drive_that_does_not_answer_is_not_one_that_refuses() {
     let cell = cell(2);
     let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
     move_drive(&cell, 0, |drive| one_way(drive, LOSES_ALL));
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
     move_drive(&cell, 1, |_| nobody);
     let (unanswered, away) = std::thread::scope(|scope| {
         let line = |drive| ["key", "set-partition", drive, "1"];

@@ -4,7 +4,8 @@
 //! the same.
 #![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
 
-use std::net::TcpListener;
+mod support;
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl Drive {
             now: Timestamp(0),
         };
         Store::format(Arc::new(device), &options).unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let address = format!("127.0.0.1:{}", support::free_ports(1));
         let process = Command::new(env!("CARGO_BIN_EXE_nasd"))
             .args(["drive", "serve"])
             .arg(&image)

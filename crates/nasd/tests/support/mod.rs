@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything: a hang must fail a test, not stop the suite.
@@ -208,20 +209,25 @@ impl TestCell {
     }
 }
 
-/// A first port so that `count` ports from it are free now.
+/// A first port so that `count` ports from it are free now, and stay free until they are used.
+///
+/// They are below those that the kernel gives to connections (32768 and up), or else any
+/// connection could take one while a cell is stopped; and no two tests of a process get the same.
 pub fn free_ports(count: u32) -> u16 {
-    'search: loop {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = first.local_addr().unwrap().port();
-        if u32::from(port) + count >= 65535 {
-            continue;
+    const FIRST: u32 = 10_000;
+    const BLOCK: u32 = 16;
+    const BLOCKS: u32 = (32_768 - FIRST) / BLOCK;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+
+    assert!(count <= BLOCK);
+    loop {
+        // Processes that run side by side begin at different places.
+        let block = (std::process::id() * 7 + TAKEN.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
+        let first = (FIRST + block * BLOCK) as u16;
+        let mut ports = first..first + count as u16;
+        if ports.all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return first;
         }
-        for next in 1..count as u16 {
-            if TcpListener::bind(("127.0.0.1", port + next)).is_err() {
-                continue 'search;
-            }
-        }
-        return port;
     }
 }
 
