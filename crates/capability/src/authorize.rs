@@ -50,6 +50,12 @@
 //! refuse is told to who has the key alone, by an encrypted reply. For a key of the drive, whose
 //! credential names no partition, the partition's minimum (step 3) is among them. Data (step 18) and
 //! step 19 are the same.
+//!
+//! A request that copies shows a second authority, that for the object that is copied from. It is looked
+//! at when the request's own has passed all steps, by steps 1-4 and 7-16, of which step 16 is about the
+//! second one's proof ([`prove_source`]): that covers the request's nonce, so that steps 5, 6 and 17 hold
+//! for both. As it travels among the arguments, the request must be protected at least as it demands of
+//! arguments. What these steps refuse is told to who has the key of the request, by a reply that is proved.
 
 use nasd_types::{ByteRange, DriveId, ObjectId, PartitionId, Protection, Rights, Timestamp};
 
@@ -378,6 +384,30 @@ impl Admission {
         };
         if is_right { Ok(proved) } else { Err(Refusal::Digest) }
     }
+}
+
+/// Step 16 for the authority that a request shows besides its own, for the object that is copied from:
+/// whether its `proof` is right. `keys` and `protection` are those of that authority; `nonce` is the
+/// request's. All other steps but 5, 6 and 17, which are the nonce's, are made for it as well
+/// ([`admit_again`]).
+pub fn prove_source(
+    protection: Protection,
+    keys: Option<&DigestKeys>,
+    nonce: &Nonce,
+    covered: &[&[u8]],
+    proof: &Digest,
+) -> Result<(), Refusal> {
+    let is_right = match keys {
+        _ if protection.is_empty() => true,
+        Some(keys) => keys.source_proof(nonce, covered) == *proof,
+        None => {
+            // As above.
+            let decoy = DigestKeys::new(&SecretKey::new([0; 32]), Suite::preferred());
+            let _ = std::hint::black_box(decoy.source_proof(nonce, covered) == *proof);
+            false
+        }
+    };
+    if is_right { Ok(()) } else { Err(Refusal::Digest) }
 }
 
 impl Proved {

@@ -34,6 +34,10 @@
 //! With PRIVACY_DATA the data tag is that of their authenticated encryption ([`crate::privacy`])
 //! instead, so that they are gone through once.
 //!
+//! Who copies from one object to another shows a second authority, that for the source, in the
+//! arguments. Its *proof* is made like a request's digest, with a sub-key of its own and the nonce of
+//! the request that it is a part of.
+//!
 //! `data` is `Some`, even if empty, exactly when INTEGRITY_DATA is asked for and the message is of
 //! a kind that carries bulk data: requests of `write`, successful replies of `read`.
 
@@ -121,6 +125,7 @@ pub fn procedure_bytes(program: u32, version: u32, procedure: u32) -> [u8; 12] {
 struct Purposes {
     request: WayPurposes,
     reply: WayPurposes,
+    source: Purpose,
 }
 
 /// The same of messages that go one way.
@@ -144,6 +149,7 @@ static BLAKE3: Purposes = Purposes {
         private_args: Purpose::new("nasd v1 blake3 reply private arguments"),
         private_data: Purpose::new("nasd v1 blake3 reply private data"),
     },
+    source: Purpose::new("nasd v1 blake3 source of a copy"),
 };
 
 static AEGIS: Purposes = Purposes {
@@ -159,6 +165,7 @@ static AEGIS: Purposes = Purposes {
         private_args: Purpose::new("nasd v1 aegis reply private arguments"),
         private_data: Purpose::new("nasd v1 aegis reply private data"),
     },
+    source: Purpose::new("nasd v1 aegis source of a copy"),
 };
 
 /// The sub-keys of one key under one suite. Making those for arguments costs about as much as four
@@ -169,6 +176,8 @@ pub struct DigestKeys {
     key: SecretKey,
     request: SubKeys,
     reply: SubKeys,
+    source_purpose: &'static Purpose,
+    source: OnceLock<SecretKey>,
 }
 
 /// The sub-keys for messages that go one way.
@@ -207,6 +216,8 @@ impl DigestKeys {
             key: key.clone(),
             request: SubKeys::new(key, &purposes.request),
             reply: SubKeys::new(key, &purposes.reply),
+            source_purpose: &purposes.source,
+            source: OnceLock::new(),
         }
     }
 
@@ -223,6 +234,13 @@ impl DigestKeys {
     /// The digest of a request; the slices of `covered` are taken as joined.
     pub fn request(&self, nonce: &Nonce, covered: &[&[u8]], data: Option<&CoveredData>) -> Digest {
         digest(self.suite, &self.request.args, &nonce.to_bytes(), None, covered, data)
+    }
+
+    /// The proof of an authority that a request with this nonce shows besides its own, for the object
+    /// that is copied from.
+    pub fn source_proof(&self, nonce: &Nonce, covered: &[&[u8]]) -> Digest {
+        let key = self.source.get_or_init(|| self.source_purpose.derive(&self.key, &[]));
+        digest(self.suite, key, &nonce.to_bytes(), None, covered, None)
     }
 
     /// The digest of a reply, which also covers the nonce of the request that it answers.

@@ -36,7 +36,7 @@ pub mod window;
 
 pub use authorize::{
     Access, Admission, Authorized, Claim, DriveRules, Proved, Target, admit, admit_again,
-    admit_private,
+    admit_private, prove_source,
 };
 pub use capability::{CAPABILITY_BYTES, Capability};
 pub use digest::{CoveredData, DIGEST_BYTES, DataTag, Digest, DigestKeys, Way, procedure_bytes};

@@ -3,6 +3,8 @@
 //! The order of the checks is that of `nasd_capability::authorize`; this module gives it what it
 //! needs: the decoded header, the clock, the keys (step 13) and the access control version.
 
+mod source;
+
 use std::sync::Arc;
 
 use nasd_capability::{
@@ -278,17 +280,22 @@ impl Drive {
             claimed.data.as_ref(),
             &claimed.verifier.digest,
         )?;
-        if let (true, Some(keys), Some(suite)) =
-            (found.is_new, &found.keys, claimed.credential.suite())
-        {
-            let name = KeyName { key: &claimed.credential.key, suite };
-            let Found { opened, access_control_version, .. } = found;
-            let keys = Arc::clone(keys);
-            self.keys.keep(&name, Derived { access_control_version, opened, keys });
-        }
+        self.keep_keys(&claimed.credential, &found);
         let subject = said_by(claimed.subject(), found.opened.as_ref());
         let procedure = claimed.procedure_number;
         Ok(Vouched { proved, found, holder, subject, generation, procedure, is_above_the_mark })
+    }
+
+    /// Keeps what was derived for an authority that has proved itself.
+    fn keep_keys(&self, credential: &Credential, found: &Found) {
+        let (true, Some(keys), Some(suite)) = (found.is_new, &found.keys, credential.suite())
+        else {
+            return;
+        };
+        let name = KeyName { key: &credential.key, suite };
+        let &Found { opened, access_control_version, .. } = found;
+        let keys = Arc::clone(keys);
+        self.keys.keep(&name, Derived { access_control_version, opened, keys });
     }
 
     /// Step 17.

@@ -15,18 +15,19 @@ use std::time::Duration;
 use common::*;
 use fuzzing::fuzz;
 use nasd_capability::{
-    CAPABILITY_BYTES, Capability, DigestKeys, Nonce, NonceSource, Suite, Way, procedure_bytes,
+    CAPABILITY_BYTES, Capability, Digest, DigestKeys, Nonce, NonceSource, Suite, Way,
+    procedure_bytes,
 };
 use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
     AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
-    CreateArguments, CreatepartitionArguments, FastcopyArguments, FlushArguments,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, PROGRAM, PartitionKey,
-    Procedure, PunchArguments, ReadArguments, RemoveArguments, RemovepartitionArguments,
-    ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
-    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, VERSION, WriteArguments,
-    unwrap_arguments, unwrap_results, wrap_arguments,
+    CopyrangeArguments, CreateArguments, CreatepartitionArguments, FastcopyArguments,
+    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, PROGRAM,
+    PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
+    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    VERSION, WriteArguments, unwrap_arguments, unwrap_results, wrap_arguments,
 };
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Region, Status, Verifier, decode_result,
@@ -41,7 +42,7 @@ use nasd_types::{
     AppendToken, AuditId, ByteRange, Compression, ObjectId, ObjectName, PartitionId, Protection,
     Rights, SeekTarget, SetAttributes, Timestamp,
 };
-use nasd_xdr::{Decoder, XdrDecode, XdrEncode, to_bytes};
+use nasd_xdr::{Decoder, XdrDecode, XdrEncode, from_bytes, to_bytes};
 
 /// A drive without a socket, whose clock stands still.
 struct Bare {
@@ -140,6 +141,7 @@ impl Bare {
             _ => false,
         };
         let covered = if decodes { input.position() } else { body.len() };
+        let body = &proved(procedure, body, &nonce)[..];
         let signed = Signed::new(procedure, body, covered, by, Protection::INTEGRITY_ARGS, nonce);
         self.serve(&signed.head(), body)
     }
@@ -187,6 +189,20 @@ impl Bare {
     }
 }
 
+/// Arguments with a right proof for the source of a copy, whatever is copied, if they have what it takes.
+fn proved(procedure: u32, body: &[u8], nonce: &Nonce) -> Vec<u8> {
+    let decoded = from_bytes::<CopyrangeArguments>(body).ok();
+    let Some(arguments) = decoded.filter(|_| procedure == u32::from(Procedure::Copyrange)) else {
+        return body.to_vec();
+    };
+    let by = (0..SIGNERS).map(signer).find(|by| by.claimed == arguments.source_authority.key);
+    let Some(secret) = by.and_then(|by| by.secret) else { return body.to_vec() };
+    let keys = DigestKeys::new(&secret, Suite::Blake3);
+    let named = procedure_bytes(PROGRAM, VERSION, procedure);
+    let source_proof = keys.source_proof(nonce, &[&named, &arguments.to_covered()]);
+    to_bytes(&CopyrangeArguments { source_proof, ..arguments })
+}
+
 /// The head of a call with a right digest.
 struct Signed {
     procedure: u32,
@@ -231,7 +247,7 @@ fn status_of(results: &[u8]) -> u64 {
 
 /// All procedures that there are not have the same outcome: else they would be most of the samples.
 fn known_or_one(procedure: u32) -> u32 {
-    procedure.min(u32::from(Procedure::Private) + 1)
+    procedure.min(Procedure::ALL.len() as u32)
 }
 
 /// The outcome of a procedure that did what it should.
@@ -294,6 +310,7 @@ fn samples() -> Vec<Vec<u8>> {
         [sample(Procedure::Append, 4, &append), vec![7; 12]].concat(),
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
         sample(Procedure::Fastcopy, 4, &FastcopyArguments { name }),
+        sample(Procedure::Copyrange, 4, &copyrange(name)),
         sample(
             Procedure::Blocksrequired,
             4,
@@ -307,6 +324,15 @@ fn samples() -> Vec<Vec<u8>> {
     ];
     samples.extend(administration());
     samples
+}
+
+/// Whose source needs no proof where the drive wants none, and else has a wrong one.
+fn copyrange(name: ObjectName) -> CopyrangeArguments {
+    let copy =
+        RangeToCopy { name, offset: 5000, length: 4096, source: name.object, source_offset: 1 };
+    let by = signer(4).claimed;
+    let source_authority = Credential::new(by, Suite::Blake3, Protection::INTEGRITY_ARGS);
+    CopyrangeArguments { copy, source_authority, source_proof: Digest([5; 16]) }
 }
 
 /// One operation of each kind, and one more.
@@ -415,7 +441,7 @@ fn the_samples_are_done() {
         assert_eq!(outcome, done(procedure) + expected, "sample {at}, procedure {procedure}");
         asked.insert(procedure);
     }
-    let all = (1..=u32::from(Procedure::Batch)).filter(|one| Procedure::try_from(*one).is_ok());
+    let all = Procedure::ALL[1..].iter().map(|one| u32::from(*one));
     let missing: Vec<u32> = all.filter(|one| !asked.contains(one)).collect();
     assert_eq!(missing, [u32::from(Procedure::Private)], "of which another test is");
 }

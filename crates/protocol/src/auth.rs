@@ -15,7 +15,7 @@ use nasd_rpc::{AUTH_NONE, AuthStatus, OpaqueAuth};
 use nasd_types::{PartitionId, Protection};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
-use crate::wire::Field;
+use crate::wire::{Field, field_by_xdr};
 
 /// The flavor of NASD's credentials and verifiers: "NASD" in ASCII. Not registered with IANA.
 pub const AUTH_FLAVOR: u32 = u32::from_be_bytes(*b"NASD");
@@ -284,6 +284,8 @@ impl XdrDecode for Credential {
         Ok(Credential { key, suite_number, protection })
     }
 }
+
+field_by_xdr!(Credential);
 
 /// The proof that goes with a credential, and the drive's in its reply (`nasd_verifier`, and
 /// `nasd_data_verifier` where bulk data are covered).

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nasd_capability::{CoveredData, Digest, Nonce, Way, procedure_bytes};
+use nasd_capability::{CoveredData, Digest, Nonce, Suite, Way, procedure_bytes};
 use nasd_protocol::auth::VerifierBody;
 use nasd_protocol::drive::{
     self, Inquiry, Operation, PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure, VERSION,
@@ -16,7 +16,7 @@ use nasd_transport::{
     BufferPool, InFlight, OpaqueAuth, OutgoingCall, PooledBuffer, Reply, ResultShape,
 };
 use nasd_types::Protection;
-use nasd_xdr::{Decoder, to_bytes};
+use nasd_xdr::{Decoder, XdrEncode, to_bytes};
 
 use super::connection::DriveConnection;
 use super::{DriveClient, Shared};
@@ -67,19 +67,51 @@ pub(super) struct Request<'a> {
     once: bool,
     /// Where in the arguments is how long ago the call was made first, in nanoseconds, if they have that.
     age_at: Option<Range<usize>>,
+    /// An authority that is shown besides that of the call, behind the arguments, and its proof.
+    source: Option<&'a Authority>,
 }
 
 impl<'a> Request<'a> {
     pub(super) fn plain<Op: Operation>(arguments: &Op::Arguments) -> Self {
+        Request::of::<Op>(to_bytes(arguments))
+    }
+
+    /// With a second authority, that for an object that is copied from. The arguments are what comes
+    /// before it.
+    pub(super) fn copying<Op: Operation>(
+        arguments: &impl XdrEncode,
+        source: &'a Authority,
+    ) -> Self {
+        Request { source: Some(source), ..Request::of::<Op>(to_bytes(arguments)) }
+    }
+
+    fn of<Op: Operation>(arguments: Vec<u8>) -> Self {
         Request {
             procedure: Op::PROCEDURE,
-            arguments: to_bytes(arguments),
+            arguments,
             data: &[],
             carries_data: false,
             results: ResultShape::Plain,
             once: false,
             age_at: None,
+            source: None,
         }
+    }
+
+    /// The request as it is sent with this nonce to a drive that offers these suites; `None` if the
+    /// second authority can't be shown there.
+    fn vouched_for(&self, nonce: &Nonce, suites: &[Suite]) -> Option<Cow<'_, Self>> {
+        let Some(source) = self.source else {
+            return Some(Cow::Borrowed(self));
+        };
+        let Prepared { credential, keys } = source.prepare(suites)?;
+        let procedure = procedure_bytes(PROGRAM, VERSION, self.procedure.into());
+        let Digest(proof) = match source.protection().is_empty() {
+            true => Digest::ZERO,
+            false => keys.source_proof(nonce, &[&procedure, &self.arguments, credential]),
+        };
+        let arguments = [&self.arguments[..], credential, &proof].concat();
+        Some(Cow::Owned(Request { arguments, ..self.clone() }))
     }
 
     /// With arguments that tell at `at` how long ago the call was made first, up to the first try here;
@@ -230,6 +262,10 @@ impl Shared {
         timeout: Duration,
     ) -> Result<Result<Answer<Op::Reply>, Status>, Failure> {
         let (lease, seal) = self.prepare(authority, request.procedure, timeout)?;
+        let Some(request) = request.vouched_for(&seal.nonce, &lease.connection.suites) else {
+            return Err(ClientError::NoCommonSuite { server: self.address() }.into());
+        };
+        let request = &*request;
         let sealed = seal.seal(request, &self.buffers);
         let private = sealed.slices();
         let data = private.as_ref().map_or(request.data, |slices| &slices[..]);

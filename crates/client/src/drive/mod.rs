@@ -67,7 +67,7 @@ impl Default for ConnectOptions {
 /// operations of a drive,
 /// * `read`, `getattr`, `seek`, `blocks_required`, `flush` and `inquiry` can be executed twice
 ///   without harm;
-/// * `write`, `punch`, `setattr`, and whatever sets a key, a size or settings, set what they set once
+/// * `write`, `punch`, `copy_range`, `setattr`, and whatever sets a key, a size or settings, set what they set once
 ///   more, which shows only if somebody else changed the same in between;
 /// * `append` is done once, whatever is sent how often ([`DriveClient::append`]);
 /// * `remove` of an object or a partition that an earlier try may have removed counts as done, and

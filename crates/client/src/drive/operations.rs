@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use nasd_protocol::drive::{
     Append, AppendArguments, Appended, AttributesReply, BlocksRequired, Blocksrequired,
-    BlocksrequiredArguments, Create, CreateArguments, Created, DriveInformation, Fastcopy,
-    FastcopyArguments, Flush, FlushArguments, Flushed, Getattr, GetattrArguments, Punch,
-    PunchArguments, Read, ReadArguments, Remove, RemoveArguments, Seek, SeekArguments, Setattr,
-    SetattrArguments, Sought, Write, WriteArguments, Written,
+    BlocksrequiredArguments, Copied, Copyrange, Create, CreateArguments, Created, DriveInformation,
+    Fastcopy, FastcopyArguments, Flush, FlushArguments, Flushed, Getattr, GetattrArguments, Punch,
+    PunchArguments, RangeToCopy, Read, ReadArguments, Remove, RemoveArguments, Seek, SeekArguments,
+    Setattr, SetattrArguments, Sought, Write, WriteArguments, Written,
 };
 use nasd_protocol::limits::MAX_FLUSH_OBJECTS;
 use nasd_protocol::{Region, Status, expand, spread};
@@ -235,6 +235,31 @@ impl DriveClient {
     ) -> Result<Created, ClientError> {
         let request = Request::plain::<Fastcopy>(&FastcopyArguments { name: source });
         Ok(self.call::<Fastcopy>(authority, &request, &mut [])?.reply)
+    }
+
+    /// Copies bytes of one object into another, which shares whole blocks with it where it can; durable when
+    /// this returns. `authority` is that for the object that is copied to, `source` that for the other
+    /// one. Fewer bytes than asked for are copied where the source ends, and where one call would do
+    /// too much: none only at the source's end.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` may be meant for either authority; `NotSealed` if `source` can't be shown as it demands.
+    pub fn copy_range(
+        &self,
+        authority: &Authority,
+        source: &Authority,
+        copy: &RangeToCopy,
+    ) -> Result<Copied, ClientError> {
+        if !source.can_be_shown() {
+            return Err(ClientError::NotSealed);
+        }
+        let request = Request::copying::<Copyrange>(copy, source);
+        let copied = self.call::<Copyrange>(authority, &request, &mut [])?.reply;
+        if copied.length > copy.length {
+            return Err(self.shared.protocol_error("more was copied than asked for"));
+        }
+        Ok(copied)
     }
 
     /// How many blocks more the object may take once these regions are overwritten.

@@ -13,9 +13,10 @@ use nasd_capability::{
 use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, TransportError};
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, BatchArguments, BatchDone, BatchOperation,
-    BatchOutcome, Batched, CreateArguments, Created, DriveInformation, FlushArguments, Flushed,
-    GetattrArguments, PROGRAM, Procedure, ReadArguments, ReadData, RemoveArguments,
-    RemovepartitionArguments, SetattrArguments, VERSION, WriteArguments, Written,
+    BatchOutcome, Batched, Copied, CopyrangeArguments, CreateArguments, Created, DriveInformation,
+    FlushArguments, Flushed, GetattrArguments, PROGRAM, Procedure, RangeToCopy, ReadArguments,
+    ReadData, RemoveArguments, RemovepartitionArguments, SetattrArguments, VERSION, WriteArguments,
+    Written,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Status, Verifier, encode_result};
 use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall, Reply};
@@ -304,16 +305,7 @@ impl State {
         let now = self.clock;
         let admission =
             admit(&rules, &credential.claim(), &access, &verifier.nonce, &self.window, now)?;
-        let key = match (credential.key.kind(), credential.key.capability()) {
-            (KeyKind::WorkingCurrent, _) => working_key(),
-            (_, Some(capability)) => {
-                let minted =
-                    capability_key(&working_key(), capability, self.access_control_version);
-                narrowed_key(minted, credential.key.narrowings())
-            }
-            _ => return Err(Status::RefusedKey),
-        };
-        let keys = DigestKeys::new(&key, credential.suite().expect("admitted"));
+        let keys = self.keys_of(credential)?;
         let procedure = procedure_bytes(PROGRAM, VERSION, call.procedure);
         let covered = [&procedure, call.credential.body, call.arguments];
         let data: Vec<&[u8]> = call.data.iter().map(|slice| &**slice).collect();
@@ -336,6 +328,19 @@ impl State {
         let window = &self.window;
         let verified = admission.verify(Some(&keys), &covered, data.as_ref(), digest, window, now);
         Ok((verified?, keys))
+    }
+
+    fn keys_of(&self, credential: &Credential) -> Result<DigestKeys, Status> {
+        let key = match (credential.key.kind(), credential.key.capability()) {
+            (KeyKind::WorkingCurrent, _) => working_key(),
+            (_, Some(capability)) => {
+                let minted =
+                    capability_key(&working_key(), capability, self.access_control_version);
+                narrowed_key(minted, credential.key.narrowings())
+            }
+            _ => return Err(Status::RefusedKey),
+        };
+        Ok(DigestKeys::new(&key, credential.suite().expect("admitted")))
     }
 
     fn execute(
@@ -361,6 +366,7 @@ impl State {
             Procedure::Read => self.read(&decode(arguments), into),
             Procedure::Write => (encode(&self.write(&decode(arguments), call)), 0),
             Procedure::Append => (encode(&self.append(&decode(arguments))), 0),
+            Procedure::Copyrange => (encode(&self.copy_range(&decode(arguments))), 0),
             Procedure::Batch => (encode(&Ok(self.batch(&decode(arguments)))), 0),
             Procedure::Flush => (encode(&Ok(Flushed { instance: self.instance })), 0),
             _ => (encode(&Ok(())), 0),
@@ -394,6 +400,31 @@ impl State {
         };
         let AttributesReply { attributes } = self.attributes(arguments.name)?;
         Ok(Appended { offset, attributes })
+    }
+
+    /// As a drive that wants nothing of the source's capability but its proof.
+    fn copy_range(&mut self, arguments: &CopyrangeArguments) -> Result<Copied, Status> {
+        let credential = &arguments.source_authority;
+        let keys = self.keys_of(credential)?;
+        let procedure = procedure_bytes(PROGRAM, VERSION, Procedure::Copyrange.into());
+        let nonce = self.nonces.last().expect("the call's");
+        let proof = match credential.protection.is_empty() {
+            true => Digest::ZERO,
+            false => keys.source_proof(nonce, &[&procedure, &arguments.to_covered()]),
+        };
+        if proof != arguments.source_proof {
+            return Err(Status::RefusedDigest);
+        }
+        let RangeToCopy { name, offset, length, source_offset, .. } = arguments.copy;
+        let source = arguments.copy.source_name();
+        let bytes = self.objects.get(&source).ok_or(Status::NoSuchObject)?;
+        let from = bytes.len().min(source_offset as usize);
+        let bytes = bytes[from..bytes.len().min(from + length as usize)].to_vec();
+        let target = self.objects.get_mut(&name).ok_or(Status::NoSuchObject)?;
+        target.truncate(offset as usize);
+        target.extend_from_slice(&bytes);
+        let AttributesReply { attributes } = self.attributes(name)?;
+        Ok(Copied { length: bytes.len() as u64, attributes })
     }
 
     fn batch(&mut self, arguments: &BatchArguments) -> Batched {
@@ -494,6 +525,10 @@ fn access(procedure: Procedure, arguments: &[u8]) -> (Target<'static>, Rights, O
         Procedure::Write => {
             let write: WriteArguments = decode(arguments);
             (object(write.name), Rights::WRITE, Some(write.pieces().expect("checked").span()))
+        }
+        Procedure::Copyrange => {
+            let CopyrangeArguments { copy, .. } = decode(arguments);
+            (object(copy.name), Rights::WRITE, Some(copy.range()))
         }
         Procedure::Append => {
             let append: AppendArguments = decode(arguments);

@@ -107,6 +107,11 @@ impl AuditTrail {
         self.tally.count_many(&kind, count, now);
     }
 
+    /// Counts what was read by the second authority of a request.
+    pub(crate) fn note_source(&self, subject: &Subject, proved: bool, now: Timestamp) {
+        self.note(*subject, nasd_protocol::result::OK, proved, now);
+    }
+
     /// Counts a request that had no authority, or none that could be checked.
     pub(crate) fn note_refusal(&self, subject: &Subject, status: u32, now: Timestamp) {
         self.note(*subject, status, false, now);

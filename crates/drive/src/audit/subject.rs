@@ -2,8 +2,8 @@
 
 use nasd_capability::KeyKind;
 use nasd_protocol::Credential;
-use nasd_protocol::drive::Procedure;
-use nasd_types::{AuditId, ObjectId, PartitionId};
+use nasd_protocol::drive::{CopyrangeArguments, Procedure};
+use nasd_types::{AuditId, ObjectId, ObjectName, PartitionId};
 
 /// By whose authority, what, and on which object. What a refused request says of itself may be made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +26,15 @@ impl Subject {
         // Numbers of procedures are small.
         let procedure = u16::try_from(procedure).unwrap_or(u16::MAX);
         Subject { audit_id, object, partition, procedure, key: credential.key.kind() }
+    }
+
+    /// Of what a copy reads, by its second authority.
+    pub(crate) fn of_source(arguments: &CopyrangeArguments) -> Subject {
+        let ObjectName { partition, object } = arguments.copy.source_name();
+        let key = &arguments.source_authority.key;
+        let audit_id = key.capability().map_or(AuditId(0), |capability| capability.audit_id);
+        let procedure = Procedure::Copyrange as u16;
+        Subject { audit_id, object, partition, procedure, key: key.kind() }
     }
 
     /// Of operations that are parts of this request: on `object`, or on several, which is told as 0.
@@ -71,6 +80,7 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Read
         | Procedure::Write
         | Procedure::Append
+        | Procedure::Copyrange
         | Procedure::Fastcopy
         | Procedure::Blocksrequired
         | Procedure::Punch

@@ -5,6 +5,7 @@ mod audit;
 mod batch;
 mod blocksrequired;
 mod control;
+mod copyrange;
 mod create;
 mod createpartition;
 mod fastcopy;
@@ -115,6 +116,7 @@ pub(crate) fn execute(
         Procedure::Setdrive => run::<wire::Setdrive>(drive, source),
         Procedure::Audit => run::<wire::Audit>(drive, source),
         Procedure::Batch => run::<wire::Batch>(drive, source),
+        Procedure::Copyrange => run::<wire::Copyrange>(drive, source),
     }
 }
 

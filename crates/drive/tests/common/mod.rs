@@ -462,7 +462,7 @@ impl Signer {
         Signer { claimed, ..Signer::narrowed(capability, narrowings) }
     }
 
-    fn keys(&self, suite: Suite) -> Option<DigestKeys> {
+    pub fn keys(&self, suite: Suite) -> Option<DigestKeys> {
         self.secret.as_ref().map(|secret| DigestKeys::new(secret, suite))
     }
 }

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod batch;
 pub mod blocksrequired;
 pub mod control;
+pub mod copyrange;
 pub mod create;
 pub mod createpartition;
 pub mod fastcopy;
@@ -41,6 +42,7 @@ pub use blocksrequired::{BlocksRequired, Blocksrequired, BlocksrequiredArguments
 pub use control::{
     DriveControl, Extension, Medium, PartitionControl, PartitionState, PartitionSummary,
 };
+pub use copyrange::{Copied, Copyrange, CopyrangeArguments, RangeToCopy};
 pub use create::{Create, CreateArguments, Created};
 pub use createpartition::{Createpartition, CreatepartitionArguments};
 pub use fastcopy::{Fastcopy, FastcopyArguments};
@@ -127,6 +129,8 @@ xdr_enum! {
         Batch = 24,
         /// Write data where the object ends.
         Append = 25,
+        /// Copy bytes from one object to another.
+        Copyrange = 26,
     }
 }
 

@@ -8,13 +8,13 @@ use nasd_capability::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation, Extension,
-    FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments,
-    InitializeArguments, Medium, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
-    PunchArguments, ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments,
-    ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
-    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments,
-    Written,
+    Copied, CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
+    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
+    PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy, ReadArguments,
+    ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
+    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -241,7 +241,21 @@ fn drive_arguments() -> Vec<Sample> {
     let objects = vec![ObjectId(n("objects")); 3];
     let token = AppendToken([8; 16]);
     let append = AppendArguments { name, token, age_ns: n("age"), data_length: DATA.len() };
+    let copy = RangeToCopy {
+        name,
+        offset: n("offset"),
+        length: n("length"),
+        source: ObjectId(n("source")),
+        source_offset: n("source_offset"),
+    };
+    let by = CredentialKey::WorkingPrevious(PartitionId(n32("key_partition")));
+    let copyrange = CopyrangeArguments {
+        copy,
+        source_authority: credential(by),
+        source_proof: Digest([9; 16]),
+    };
     vec![
+        message("nasd_copyrange_arguments", &copyrange),
         message("nasd_create_arguments", &create),
         message("nasd_remove_arguments", &RemoveArguments { name, durable: true }),
         message("nasd_getattr_arguments", &GetattrArguments { name }),
@@ -451,6 +465,7 @@ fn drive_results() -> Vec<Sample> {
     };
     let sealed = Sealed { sealed: vec![7; 400], data_length: DATA.len() };
     let appended = Appended { offset: n("offset"), attributes: attributes() };
+    let copied = Copied { length: n("length"), attributes: attributes() };
     let required = BlocksRequired { estimated: n("estimated"), maximum: n("maximum") };
     let sought = Sought { position: Some(n("position")) };
     vec![
@@ -468,6 +483,8 @@ fn drive_results() -> Vec<Sample> {
         result::<_, Status>("nasd_write_result", &Ok(written)),
         result::<_, Status>("nasd_append_result", &Ok(appended)),
         result::<Appended, _>("nasd_append_result", &Err(Status::Forgotten)),
+        result::<_, Status>("nasd_copyrange_result", &Ok(copied)),
+        result::<Copied, _>("nasd_copyrange_result", &Err(Status::NoSpace)),
         with_data(message("nasd_sealed", &sealed), DATA),
         with_data(result::<_, Status>("nasd_private_result", &Ok(sealed.clone())), DATA),
         result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
