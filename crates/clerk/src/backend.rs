@@ -11,11 +11,11 @@ use nasd_types::{AppendToken, Attributes, ByteRange, Protection, Rights, Timesta
 
 use crate::ClerkError;
 use crate::wire::{
-    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Device,
-    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage, FileType,
-    HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
-    ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments,
-    Volume, Written, XattrFlags,
+    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
+    Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
+    FileType, HeldLock, IssuedCapability, LeaseArguments, LockAnswer, LockArguments, Name, NewMode,
+    RangeToCopy, ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation,
+    UnlockArguments, Volume, Written, XattrFlags,
 };
 
 /// The right to work on one file's object, as the manager granted it to one caller.
@@ -225,6 +225,14 @@ pub trait Objects: Send + Sync + 'static {
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError>;
     /// Makes bytes within the object's length read as zeros, durably, and frees their blocks.
     fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError>;
+    /// Copies bytes of another object of the drive into the one of the first grant, durably; fewer than
+    /// asked for where the source ends, or where a call would do too much.
+    fn copy_range(
+        &self,
+        target: &Grant,
+        source: &Grant,
+        copy: &RangeToCopy,
+    ) -> Result<Copied, ClerkError>;
     /// Where data, or a hole, begins at or after `offset`; `None` if not before the object's end.
     fn seek(
         &self,

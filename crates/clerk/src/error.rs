@@ -44,6 +44,10 @@ pub enum ClerkError {
     /// The offset or length is above what an object can have.
     #[error("beyond the largest possible file")]
     TooLarge,
+    /// Bytes can't go from one file to the other without a trip through this client: the files are of
+    /// different drives, or the drives are reached by way of the manager.
+    #[error("the files are not of one drive that is reached directly")]
+    Apart,
     /// The name is longer than 255 bytes, or a symbolic link's target longer than 4095.
     #[error("the name is too long")]
     NameTooLong,
@@ -67,6 +71,7 @@ impl ClerkError {
             ClerkError::Access => libc::EACCES,
             ClerkError::NotOpenForThis => libc::EBADF,
             ClerkError::TooLarge => libc::EFBIG,
+            ClerkError::Apart => libc::EXDEV,
             ClerkError::NameTooLong => libc::ENAMETOOLONG,
             ClerkError::BadName => libc::EINVAL,
         }

@@ -31,7 +31,7 @@ use crate::grants::{Slot, Writer};
 use crate::latch::ErrorLatch;
 use crate::pending::{Outgoing, Pending};
 use crate::times::KeptTime;
-use crate::wire::{FileAttributes, FileHandle, SeekTarget, Written};
+use crate::wire::{Copied, FileAttributes, FileHandle, SeekTarget, Written};
 
 /// Waiting threads look around at least this often.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -112,6 +112,11 @@ impl Inner {
     /// Bytes up to `end` were appended.
     pub(crate) fn note_appended(&mut self, range: ByteRange, size: u64) {
         self.fetched.drop_overlapping(range);
+        self.note_grown(size);
+    }
+
+    /// The drive told a length, other than in answer to a write.
+    fn note_grown(&mut self, size: u64) {
         self.answers += 1;
         self.drive_size = self.drive_size.max(size);
         self.size_told = Instant::now();
@@ -563,6 +568,19 @@ impl FileState {
         let outcome = self.alone(core, None, punch);
         core.attributes.expire(self.handle);
         outcome
+    }
+
+    /// Has the drive put other bytes into the file, in order with what is written.
+    pub(crate) fn put_copied(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        copy: impl FnOnce() -> Result<Copied, ClerkError>,
+    ) -> Result<Copied, ClerkError> {
+        let copied = self.alone(core, None, copy)?;
+        let mut inner = self.lock();
+        inner.note_grown(copied.attributes.logical_size);
+        inner.modified = inner.modified.max(copied.attributes.fs_data_modify_time);
+        Ok(copied)
     }
 
     /// Where data, or a hole, begins next, what was written here included.

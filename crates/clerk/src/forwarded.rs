@@ -8,7 +8,7 @@ use nasd_types::{AppendToken, Attributes, ByteRange, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
-use crate::wire::{Appended, ReadOutcome, SeekTarget, Volume, Written};
+use crate::wire::{Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written};
 
 /// The drives of a volume, behind its manager.
 pub(crate) struct ForwardedDrives {
@@ -56,6 +56,16 @@ impl Objects for ForwardedDrives {
 
     fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
         Ok(self.way.forward_punch(&grant.caller, grant.handle, range, true)?)
+    }
+
+    /// The manager has no such call: whoever copies reads and writes.
+    fn copy_range(
+        &self,
+        _target: &Grant,
+        _source: &Grant,
+        _copy: &RangeToCopy,
+    ) -> Result<Copied, ClerkError> {
+        Err(ClerkError::Apart)
     }
 
     fn seek(

@@ -29,6 +29,7 @@ mod names;
 mod open_file;
 mod paths;
 mod pending;
+mod ranges;
 mod reading;
 mod remote;
 mod session;

@@ -9,7 +9,7 @@ use nasd_types::{AppendToken, Attributes, ByteRange, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
-use crate::wire::{Appended, ReadOutcome, SeekTarget, Volume, Written};
+use crate::wire::{Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written};
 
 /// Calls of one kind.
 #[derive(Debug, Default)]
@@ -39,11 +39,14 @@ pub(crate) struct Measures {
     flushes: Calls,
     getattrs: Calls,
     punches: Calls,
+    copies: Calls,
     seeks: Calls,
     manager: Calls,
     /// Data that came from drives, and went there.
     fetched: Counter,
     sent: Counter,
+    /// Data that drives have copied from file to file.
+    copied: Counter,
     /// Data that applications got, and gave.
     pub(crate) read: Counter,
     pub(crate) written: Counter,
@@ -74,6 +77,7 @@ impl Measures {
             ("flush", &self.flushes),
             ("getattr", &self.getattrs),
             ("punch", &self.punches),
+            ("copyrange", &self.copies),
             ("seek", &self.seeks),
         ];
         let name = "nasd_clerk_drive_seconds";
@@ -95,6 +99,7 @@ impl Measures {
             ("manager_failures", "Questions that the manager did not grant.", &self.manager.failed),
             ("fetched_bytes", "Data bytes read from drives.", &self.fetched),
             ("sent_bytes", "Data bytes written to drives.", &self.sent),
+            ("copied_bytes", "Data bytes copied from file to file at drives.", &self.copied),
             ("read_bytes", "Data bytes that programs have read.", &self.read),
             ("written_bytes", "Data bytes that programs have written.", &self.written),
             ("ahead_bytes", "Of these reads, what had been fetched ahead.", &self.ahead),
@@ -162,6 +167,18 @@ impl Objects for MeasuredObjects {
 
     fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
         self.measures.punches.measure(|| self.objects.punch(grant, range))
+    }
+
+    fn copy_range(
+        &self,
+        target: &Grant,
+        source: &Grant,
+        copy: &RangeToCopy,
+    ) -> Result<Copied, ClerkError> {
+        let copied =
+            self.measures.copies.measure(|| self.objects.copy_range(target, source, copy))?;
+        self.measures.copied.add(copied.length);
+        Ok(copied)
     }
 
     fn seek(

@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::file::FileState;
 use crate::grants::{Slot, Writer};
 use crate::latch::Seen;
+use crate::ranges::{self, End};
 use crate::stream::Stream;
 use crate::wire::{FileHandle, SeekTarget};
 
@@ -175,6 +176,29 @@ impl OpenFile {
     pub fn punch(&self, range: ByteRange) -> Result<(), ClerkError> {
         self.check_mode(self.mode.write)?;
         self.file.punch(&self.core, &self.reader.slot, range)
+    }
+
+    /// Copies at most `length` bytes of another file from `source_offset` on to `offset` of this one, at
+    /// their drive, which shares whole blocks where it can. Tells how many: none only at the source's
+    /// end. What was copied is durable. Within one file the ranges must not overlap.
+    ///
+    /// # Errors
+    ///
+    /// `Apart` where it can't be done so: read and write then. `NotOpenForThis`, and whatever the drive
+    /// or the manager says.
+    pub fn copy_range(
+        &self,
+        offset: u64,
+        (source, source_offset): (&OpenFile, u64),
+        length: u64,
+    ) -> Result<u64, ClerkError> {
+        self.check_mode(self.mode.write)?;
+        source.check_mode(source.mode.read)?;
+        ranges::copy(&self.core, source.end_at(source_offset), self.end_at(offset), length)
+    }
+
+    fn end_at(&self, offset: u64) -> End<'_> {
+        End { file: &self.file, slot: &self.reader.slot, offset }
     }
 
     /// Where data, or a hole, begins at or after `offset`; `None` if not before the file's end.

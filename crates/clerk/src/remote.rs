@@ -16,10 +16,11 @@ use crate::clerk::Clerk;
 use crate::forwarded::ForwardedDrives;
 use crate::settings::{Route, Settings};
 use crate::wire::{
-    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Device,
-    DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage, FileType,
-    HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, ReadOutcome, RenameFlags,
-    SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, Written, XattrFlags,
+    Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
+    Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
+    FileType, HeldLock, LeaseArguments, LockAnswer, LockArguments, Name, NewMode, RangeToCopy,
+    ReadOutcome, RenameFlags, SeekTarget, SetFileAttributes, SpaceInformation, UnlockArguments,
+    Volume, Written, XattrFlags,
 };
 
 /// Where a volume is, and who asks for it.
@@ -418,6 +419,15 @@ impl Objects for RemoteDrives {
         let client = self.client(grant)?;
         client.punch(&grant.authority, grant.handle.name(), &[region], true)?;
         Ok(())
+    }
+
+    fn copy_range(
+        &self,
+        target: &Grant,
+        source: &Grant,
+        copy: &RangeToCopy,
+    ) -> Result<Copied, ClerkError> {
+        Ok(self.client(target)?.copy_range(&target.authority, &source.authority, copy)?)
     }
 
     fn seek(

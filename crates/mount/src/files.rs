@@ -342,6 +342,26 @@ impl Tree {
         Ok(())
     }
 
+    /// Copies from file to file at their drive; of copy_file_range(2). Where that can't be done, the kernel
+    /// reads and writes. It has written its pages of both, and drops those of the target.
+    pub(crate) fn copy_range(
+        &self,
+        who: Who,
+        (source, source_offset): (&OpenedFile, u64),
+        (target, offset): (&OpenedFile, u64),
+        length: u64,
+    ) -> Result<u64, Errno> {
+        if who.uid != 0 {
+            self.drop_set_ids(target)?;
+        }
+        self.drop_capability(target)?;
+        self.read_by(source);
+        let copied = target.open.copy_range(offset, (&source.open, source_offset), length);
+        let copied = copied.map_err(|error| errno(&error))?;
+        self.inodes.written(target.ino, offset.saturating_add(copied));
+        Ok(copied)
+    }
+
     fn check_room(&self, who: Who, bytes: u64) -> Result<(), Errno> {
         let space = self.clerk.space(&self.callers.get(who)).map_err(|error| errno(&error))?;
         if bytes > space.free_bytes { Err(Errno::ENOSPC) } else { Ok(()) }

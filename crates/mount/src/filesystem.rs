@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use nasd_clerk::NewMode;
 use nasd_fuse::{
-    Attributes, AttributesFor, Bytes, Context, Created, Directory, Done, Entry, Errno, Fallocate,
-    Filesystem, InitFlags, Listing, Lock, LockFound, NewName, Offset, Opened, OpenedFlags, Payload,
-    Read, Release, Reply, SetAttributes, StatFs, Statx, StatxAsked, Wanted, Write, Written, Xattr,
+    Attributes, AttributesFor, Bytes, Context, CopyFileRange, CopyReply, Created, Directory, Done,
+    Entry, Errno, Fallocate, Filesystem, InitFlags, Listing, Lock, LockFound, NewName, Offset,
+    Opened, OpenedFlags, Payload, Read, Release, Reply, SetAttributes, StatFs, Statx, StatxAsked,
+    Wanted, Write, Written, Xattr,
 };
 
 use crate::attributes::Changes;
@@ -416,6 +417,27 @@ impl Filesystem for VolumeFilesystem {
     ) {
         self.on_open_file(context, handle, move |_, file| {
             reply.send(file.and_then(|file| file.seek(from.0, from.1)).map(Offset));
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        context: &Context,
+        _node: u64,
+        copy: CopyFileRange,
+        reply: CopyReply,
+    ) {
+        let who = who(context);
+        self.on_open_file(context, copy.handle, move |tree, source| {
+            let target = tree.files.get(copy.to_handle).ok_or(Errno::EBADF);
+            let copied = source.and_then(|source| {
+                let (target, from) = (&*target?, (source, copy.offset));
+                tree.copy_range(who, from, (target, copy.to_offset), copy.length)
+            });
+            match copied {
+                Ok(bytes) => reply.ok(bytes),
+                Err(error) => reply.error(error),
+            }
         });
     }
 

@@ -13,10 +13,13 @@ use nasd_types::{
 use super::bytes::SparseBytes;
 use crate::ClerkError;
 use crate::backend::Grant;
-use crate::wire::{Appended, ReadOutcome, SeekTarget, Status, Written};
+use crate::wire::{Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Status, Written};
 
 /// Between two tries to reach a drive that is away.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+/// Bytes that one call copies from object to object, at most.
+const COPIED_AT_ONCE: u64 = 100_000;
 
 /// Calls that a drive has answered, or refused.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub struct Counters {
     pub writes: AtomicU64,
     /// Appends.
     pub appends: AtomicU64,
+    /// Copies from object to object.
+    pub copies: AtomicU64,
     /// Bytes written.
     pub written_bytes: AtomicU64,
     /// Writes that were to be durable, and flushes.
@@ -284,6 +289,28 @@ impl FakeDrive {
     ) -> Result<Option<u64>, ClerkError> {
         let (state, object) = self.admit(grant, Rights::READ)?;
         Ok(state.objects.get(&object).and_then(|entry| entry.now.bytes.seek(offset, target)))
+    }
+
+    /// At most a few bytes at once, so that callers have to go on.
+    pub(super) fn copy_range(
+        &self,
+        target: &Grant,
+        source: &Grant,
+        copy: &RangeToCopy,
+    ) -> Result<Copied, ClerkError> {
+        assert_eq!((copy.name, copy.source), (target.handle.name(), source.handle.object));
+        self.counters.copies.fetch_add(1, Ordering::Relaxed);
+        let (state, from) = self.admit(source, Rights::READ)?;
+        let mut bytes = vec![0; copy.length.min(COPIED_AT_ONCE) as usize];
+        let length = state.objects[&from].now.bytes.read(copy.source_offset, &mut bytes);
+        drop(state);
+        let (mut state, object) = self.admit(target, Rights::WRITE)?;
+        state.check_room(&bytes[..length])?;
+        if length > 0 {
+            state.write(object, copy.offset, &bytes[..length], true);
+        }
+        let attributes = attributes(&state.objects[&object].now);
+        Ok(Copied { length: length as u64, attributes })
     }
 
     pub(super) fn write(

@@ -22,7 +22,9 @@ use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
 use crate::settings::Settings;
-use crate::wire::{Appended, Caller, FileHandle, ReadOutcome, SeekTarget, Volume, Written};
+use crate::wire::{
+    Appended, Caller, Copied, FileHandle, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written,
+};
 use names::Tree;
 use sessions::FakeSessions;
 
@@ -197,6 +199,15 @@ impl Objects for FakeCell {
 
     fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
         self.find(grant.handle.drive)?.punch(grant, range)
+    }
+
+    fn copy_range(
+        &self,
+        target: &Grant,
+        source: &Grant,
+        copy: &RangeToCopy,
+    ) -> Result<Copied, ClerkError> {
+        self.find(target.handle.drive)?.copy_range(target, source, copy)
     }
 
     fn seek(

@@ -17,6 +17,9 @@ struct Model {
     file: OpenFile,
     handle: FileHandle,
     bytes: Vec<u8>,
+    /// From which bytes are copied into it.
+    other: OpenFile,
+    other_bytes: Vec<u8>,
     random: Random,
 }
 
@@ -25,7 +28,9 @@ impl Model {
         let cell = cell(1);
         let clerk = cell.clerk(settings());
         let (file, handle) = new_file(&clerk, "model");
-        Model { clerk, cell, file, handle, bytes: Vec::new(), random: Random::new(seed) }
+        let (other, _) = new_file(&clerk, "other");
+        let (bytes, other_bytes, random) = (Vec::new(), Vec::new(), Random::new(seed));
+        Model { clerk, cell, file, handle, bytes, other, other_bytes, random }
     }
 
     /// Somewhere, often near a chunk boundary or the end of the file.
@@ -53,6 +58,40 @@ impl Model {
             self.bytes.resize(end, 0);
         }
         self.bytes[offset as usize..end].copy_from_slice(&data);
+    }
+
+    fn write_other(&mut self) {
+        let (offset, length) = (self.random.below(LONGEST), self.length());
+        let data = vec![self.random.below(256) as u8; length];
+        self.other.write(offset, &data).unwrap();
+        let end = offset as usize + length;
+        self.other_bytes.resize(self.other_bytes.len().max(end), 0);
+        self.other_bytes[offset as usize..end].copy_from_slice(&data);
+    }
+
+    /// From the other file, or within this one.
+    fn copy(&mut self) {
+        let (mut from, mut to, length) = (self.place(), self.place(), self.length() as u64);
+        let within = self.random.below(3) == 0;
+        if within && from.abs_diff(to) < length {
+            return;
+        }
+        let end = from + length;
+        while from < end {
+            let source = if within { &self.file } else { &self.other };
+            let copied = self.file.copy_range(to, (source, from), end - from).unwrap() as usize;
+            let bytes = if within { &self.bytes } else { &self.other_bytes };
+            let start = bytes.len().min(from as usize);
+            assert!(copied <= bytes.len() - start);
+            if copied == 0 {
+                assert_eq!(start, bytes.len(), "only at its end");
+                break;
+            }
+            let bytes = bytes[start..start + copied].to_vec();
+            self.bytes.resize(self.bytes.len().max(to as usize + copied), 0);
+            self.bytes[to as usize..][..copied].copy_from_slice(&bytes);
+            (from, to) = (from + copied as u64, to + copied as u64);
+        }
     }
 
     /// Sequential small writes, as a logger makes them.
@@ -96,7 +135,9 @@ impl Model {
     }
 
     fn step(&mut self, crashes: bool) {
-        match self.random.below(20) {
+        match self.random.below(24) {
+            20 => self.write_other(),
+            21..24 => self.copy(),
             0..8 => self.write(),
             8..10 => self.append_some(),
             10..15 => self.read(),
