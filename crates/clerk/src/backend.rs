@@ -105,12 +105,20 @@ pub trait Names: Send + Sync + 'static {
         name: &Name,
         target: &[u8],
     ) -> Result<Changed<File>, ClerkError>;
-    /// Removes a name that is not a directory's.
+    /// A regular file without a name, as one of a directory's, that is open at this client.
+    fn tmpfile(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        mode: NewMode,
+    ) -> Result<Changed<File>, ClerkError>;
+    /// Removes a name that is not a directory's; the file that has it stays if it is `open` at this client.
     fn unlink(
         &self,
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClerkError>;
     /// Removes an empty directory.
     fn rmdir(
@@ -119,13 +127,15 @@ pub trait Names: Send + Sync + 'static {
         dir: FileHandle,
         name: &Name,
     ) -> Result<Changed<()>, ClerkError>;
-    /// Moves a name, over an existing one unless the flags say no.
+    /// Moves a name, over an existing one unless the flags say no; the file that has that one stays if it
+    /// is `open` at this client.
     fn rename(
         &self,
         caller: &Caller,
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClerkError>;
     /// Another name for a file.
     fn link(

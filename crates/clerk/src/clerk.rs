@@ -59,7 +59,7 @@ impl Entry {
 pub struct Clerk {
     pub(crate) core: Arc<Core>,
     volume: RwLock<Arc<Volume>>,
-    session: Option<Arc<Session>>,
+    pub(crate) session: Option<Arc<Session>>,
     pub(crate) xattrs: XattrCache,
     background: Mutex<Option<JoinHandle<()>>>,
 }
@@ -478,7 +478,8 @@ impl Clerk {
         Ok(target)
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name that is not a directory's. A file that has it and is `open` here stays until it is
+    /// [`closed`](Clerk::closed).
     ///
     /// # Errors
     ///
@@ -488,8 +489,11 @@ impl Clerk {
         caller: &Arc<Caller>,
         dir: FileHandle,
         name: &Name,
+        open: Option<FileHandle>,
     ) -> Result<(), ClerkError> {
-        self.change_name(dir, name, |names| names.unlink(caller, dir, name))
+        self.keeping(open, |open| {
+            self.change_name(dir, name, |names| names.unlink(caller, dir, name, open))
+        })
     }
 
     /// Removes an empty directory.
@@ -506,7 +510,8 @@ impl Clerk {
         self.change_name(dir, name, |names| names.rmdir(caller, dir, name))
     }
 
-    /// Moves a name, over an existing one unless the flags say no.
+    /// Moves a name, over an existing one unless the flags say no. A file that has that one and is `open` here
+    /// stays until it is [`closed`](Clerk::closed).
     ///
     /// # Errors
     ///
@@ -517,12 +522,24 @@ impl Clerk {
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
+        open: Option<FileHandle>,
+    ) -> Result<(), ClerkError> {
+        self.keeping(open, |open| self.rename_keeping(caller, from, to, flags, open))
+    }
+
+    fn rename_keeping(
+        &self,
+        caller: &Arc<Caller>,
+        from: (FileHandle, &Name),
+        to: (FileHandle, &Name),
+        flags: RenameFlags,
+        open: Option<FileHandle>,
     ) -> Result<(), ClerkError> {
         let known = &self.core.known;
         let source = known.leads_to(from.0, from.1).filter(|_| !flags.is_exchange());
         let asking = known.changing(from.0);
         let asking_there = (to.0 != from.0).then(|| known.changing(to.0));
-        let outcome = self.ask(|names| names.rename(caller, from, to, flags));
+        let outcome = self.ask(|names| names.rename(caller, from, to, flags, open));
         let source = source.filter(|_| outcome.is_ok());
         let (gone, come) = ((from.1, source.map(|_| None)), (to.1, source.map(Some)));
         match asking_there {
@@ -766,7 +783,7 @@ impl Clerk {
         self.session()?.test_lock(request)
     }
 
-    fn session(&self) -> Result<&Session, ClerkError> {
+    pub(crate) fn session(&self) -> Result<&Session, ClerkError> {
         self.session.as_deref().ok_or(ClerkError::NoSession)
     }
 

@@ -311,7 +311,7 @@ impl Clerk {
     ) -> Result<(), ClerkError> {
         match self.symlink(caller, dir, name, target.as_bytes()) {
             Err(ClerkError::Manager(ManagerStatus::Exists)) => {
-                self.unlink(caller, dir, name)?;
+                self.unlink(caller, dir, name, None)?;
                 self.symlink(caller, dir, name, target.as_bytes()).map(drop)
             }
             made => made.map(drop),

@@ -25,6 +25,7 @@ mod forwarded;
 mod grants;
 mod latch;
 mod measures;
+mod nameless;
 mod names;
 mod open_file;
 mod paths;

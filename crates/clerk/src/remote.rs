@@ -244,13 +244,23 @@ impl Names for RemoteNames {
         self.changed(self.client.symlink(caller, dir, name.as_bytes(), target))
     }
 
+    fn tmpfile(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        mode: NewMode,
+    ) -> Result<Changed<File>, ClerkError> {
+        self.changed(self.client.tmpfile(caller, dir, mode))
+    }
+
     fn unlink(
         &self,
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClerkError> {
-        self.changed(self.client.unlink(caller, dir, name.as_bytes()))
+        self.changed(self.client.unlink(caller, dir, name.as_bytes(), open))
     }
 
     fn rmdir(
@@ -268,9 +278,10 @@ impl Names for RemoteNames {
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClerkError> {
         let from = (from.0, from.1.as_bytes());
-        self.changed(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags))
+        self.changed(self.client.rename(caller, from, (to.0, to.1.as_bytes()), flags, open))
     }
 
     fn link(

@@ -79,7 +79,7 @@ impl Clerk {
     ) -> Result<u64, ClerkError> {
         let entry = self.lookup(caller, dir, name)?;
         if entry.attributes.file_type != FileType::Directory {
-            self.unlink(caller, dir, name)?;
+            self.unlink(caller, dir, name, None)?;
             return Ok(1);
         }
         let mut removed = 0;
@@ -87,7 +87,7 @@ impl Clerk {
             let item = item?;
             let outcome = match item.file_type {
                 FileType::Directory => self.rmdir(caller, item.parent, &item.name),
-                _ => self.unlink(caller, item.parent, &item.name),
+                _ => self.unlink(caller, item.parent, &item.name, None),
             };
             match outcome {
                 // Somebody else was faster.

@@ -64,12 +64,16 @@ fn a_change_whose_answer_was_lost_is_made_once_and_succeeds() {
     let exclusive = client.create(&caller, ROOT, b"file", 0o644, true).unwrap_err();
     assert!(matches!(exclusive, ClientError::Manager(ManagerStatus::Exists)), "{exclusive}");
     lose();
-    client.rename(&caller, (ROOT, b"file"), (ROOT, b"else"), RenameFlags::NONE).expect("moved");
+    client
+        .rename(&caller, (ROOT, b"file"), (ROOT, b"else"), RenameFlags::NONE, None)
+        .expect("moved");
     manager.script.then(&[Fault::TimedOut, Fault::ReplyLost]);
-    client.rename(&caller, (ROOT, b"else"), (ROOT, b"x"), RenameFlags::EXCHANGE).expect("once");
+    client
+        .rename(&caller, (ROOT, b"else"), (ROOT, b"x"), RenameFlags::EXCHANGE, None)
+        .expect("once");
     assert!(manager.state().names.contains(&b"x"[..]), "a second exchange would undo the first");
     lose();
-    client.unlink(&caller, ROOT, b"x").expect("removed by the first try");
+    client.unlink(&caller, ROOT, b"x", None).expect("removed by the first try");
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn without_a_lost_reply_the_same_answers_are_certain() {
     manager.script.then(&[Fault::Lost]);
     let error = client.mkdir(&Caller::ROOT, ROOT, b"name", 0o755).unwrap_err();
     assert!(matches!(error, ClientError::Manager(ManagerStatus::Exists)), "{error}");
-    let error = client.unlink(&Caller::ROOT, ROOT, b"none").unwrap_err();
+    let error = client.unlink(&Caller::ROOT, ROOT, b"none", None).unwrap_err();
     assert!(matches!(error, ClientError::Manager(ManagerStatus::NotFound)), "{error}");
 }
 

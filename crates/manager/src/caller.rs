@@ -1,6 +1,6 @@
 //! On whose behalf a call comes: what the credential says, as far as the certificate allows.
 
-use nasd_protocol::manager::Request;
+use nasd_protocol::manager::{FileHandle, Request};
 use nasd_rpc::AuthSys;
 use nasd_transport::{Identity, PeerIdentity};
 
@@ -21,6 +21,8 @@ pub struct Caller {
     pub session: u64,
     /// Whether clients with other sessions may have files open that this request removes.
     pub others: bool,
+    /// The file that this request removes as far as the client knows, if the client has it open.
+    pub keeps: Option<FileHandle>,
 }
 
 /// The peer may not act for any user, or not for the one that the credential claims.

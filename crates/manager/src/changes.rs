@@ -3,8 +3,9 @@
 
 use nasd_protocol::encode_result;
 use nasd_protocol::manager::{
-    Change, Changed, Create, FileHandle, Link, MAX_TOLD, Mkdir, Mknod, Numbered, Procedure,
-    Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, ToldDirectory, Unlink,
+    Change, Changed, Create, FileHandle, Link, MAX_TOLD, ManagerStatus, Mkdir, Mknod, Numbered,
+    Procedure, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink, Tmpfile, ToldDirectory,
+    Unlink,
 };
 use nasd_rpc::AcceptStatus;
 use nasd_transport::{Answer, Peer};
@@ -27,6 +28,7 @@ pub(crate) const fn is_change(procedure: Procedure) -> bool {
             | Procedure::Rmdir
             | Procedure::Rename
             | Procedure::Link
+            | Procedure::Tmpfile
             | Procedure::Mknod
             | Procedure::Setxattr
             | Procedure::Removexattr
@@ -69,6 +71,9 @@ impl<'a> Changes<'a> {
             }),
             Procedure::Unlink => self.once_named::<Unlink, _>(arguments, |caller, old| {
                 names.unlink(caller, old.directory, old.name.as_bytes())
+            }),
+            Procedure::Tmpfile => self.once_named::<Tmpfile, _>(arguments, |caller, new| {
+                names.tmpfile(caller, new.directory, new.mode)
             }),
             Procedure::Rmdir => self.once_named::<Rmdir, _>(arguments, |caller, old| {
                 names.rmdir(caller, old.directory, old.name.as_bytes())
@@ -134,11 +139,15 @@ impl<'a> Changes<'a> {
             return Answer::Rejected(AcceptStatus::GarbageArguments);
         };
         let member = self.peer.identity.to_string();
-        let touched = Op::touches(&arguments);
+        let (touched, keeps) = (Op::touches(&arguments), Op::keeps(&arguments));
         let changing = self.sessions.change(request.client, &member, touched);
         let outcome = changing.and_then(|changing| {
             let (session, others) = (changing.client(), changing.has_others());
-            let caller = Caller { request, session, others, ..self.caller.clone() };
+            let caller = Caller { request, session, others, keeps, ..self.caller.clone() };
+            if keeps.is_some() && session == 0 {
+                // Nobody would know that the client has it open: its session begins soon.
+                return Err(ManagerStatus::Grace);
+            }
             let outcome = operation(&caller, arguments, touched);
             self.sessions.changed(self.names);
             outcome

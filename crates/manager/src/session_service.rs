@@ -11,7 +11,7 @@ use nasd_protocol::manager::{
 };
 use nasd_protocol::range_locks::{LockOwner, LockRange, RangeLock};
 
-use crate::namespace::{Namespace, Outcome};
+use crate::namespace::{Namespace, Orphaned, Outcome};
 use crate::sessions::hub::{Changing, SessionHub};
 use crate::sessions::locks::{self, LockedFile};
 use crate::sessions::{Claims, SessionError, SessionTimes};
@@ -57,15 +57,25 @@ impl SessionService {
             return;
         }
         self.hub.with(|sessions, _| {
-            orphaned.iter().for_each(|(file, closed_at)| sessions.removed(*file, *closed_at));
+            for Orphaned { file, session, is_open } in orphaned {
+                sessions.removed(file, session, is_open);
+            }
         });
     }
 
     /// What is due: sessions that have ended, and files that nobody has open any more.
     pub(crate) fn tend(&self) {
         self.tell_of_orphans();
-        let (ended, mut free) = self.hub.tend();
+        let (ended, free) = self.hub.tend();
         self.volumes.first().end_sessions(&ended);
+        self.remove(free);
+    }
+
+    /// Removes files that nobody has open any more.
+    fn remove(&self, mut free: Vec<FileHandle>) {
+        if free.is_empty() {
+            return;
+        }
         for names in self.volumes.open_ones() {
             let ours: Vec<FileHandle> = free.extract_if(.., |file| names.has(*file)).collect();
             if let Err(status) = names.remove_orphans(&ours) {
@@ -186,7 +196,12 @@ impl SessionsOf<'_> {
     /// Removed files are not open any more.
     pub(crate) fn closed(&self, arguments: &ClosedArguments) -> Outcome<()> {
         let ClosedArguments { client, ref files } = *arguments;
-        self.hub().with(|sessions, _| sessions.close(client, &self.member, files)).map_err(status)
+        let close = |sessions: &mut crate::sessions::Sessions, _| {
+            sessions.close(client, &self.member, files).map(|()| sessions.take_free_orphans())
+        };
+        let free = self.hub().with(close).map_err(status)?;
+        self.service.remove(free);
+        Ok(())
     }
 
     /// Whether the client may believe what it is told of a directory.

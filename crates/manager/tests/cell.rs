@@ -185,7 +185,7 @@ fn capabilities_end_with_what_they_are_for() {
     assert_eq!(mine.read(10), Ok(b"data".to_vec()));
 
     // The file's last name goes, and the object soon after.
-    client.unlink(&user(USER), root, b"file").unwrap();
+    client.unlink(&user(USER), root, b"file", None).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while mine.read(10) != Err(Status::RefusedDigest) {
         assert!(Instant::now() < deadline, "it is never removed");
@@ -311,7 +311,7 @@ fn a_manager_that_was_killed_finds_everything() {
         client.create(&caller, directory.handle, b"file", 0o644, true).unwrap();
         if number % 3 == 0 {
             let from = (directory.handle, &b"file"[..]);
-            client.rename(&caller, from, (root, b"moved"), RenameFlags::NONE).unwrap();
+            client.rename(&caller, from, (root, b"moved"), RenameFlags::NONE, None).unwrap();
         }
     }
     cell.restart_manager();
@@ -362,7 +362,7 @@ fn a_drive_that_restarts_is_waited_for_and_others_go_on() {
             let name = format!("new{number}");
             let new = client.create(&caller, root, name.as_bytes(), 0o644, true).unwrap();
             assert_eq!(new.handle.drive.0, 1);
-            client.unlink(&caller, root, name.as_bytes()).unwrap();
+            client.unlink(&caller, root, name.as_bytes(), None).unwrap();
             assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
         }
         assert!(waiting.iter().any(|waiter| !waiter.is_finished()));
@@ -397,7 +397,7 @@ fn answers_survive_drives_that_are_killed() {
                         client.create(caller, root, name.as_bytes(), 0o644, true).unwrap();
                         let to = format!("w{worker}-{number}-renamed");
                         let (from, to_) = ((root, name.as_bytes()), (root, to.as_bytes()));
-                        client.rename(caller, from, to_, RenameFlags::NONE).unwrap();
+                        client.rename(caller, from, to_, RenameFlags::NONE, None).unwrap();
                         done.push(to);
                         // As many objects as a drive has room for would soon be made.
                         std::thread::sleep(Duration::from_millis(2));
@@ -458,11 +458,11 @@ fn rates() {
         let renamed = |name: String| {
             let new = format!("{name}-");
             let (from, to) = ((root, name.as_bytes()), (root, new.as_bytes()));
-            client.rename(&caller, from, to, RenameFlags::NONE).unwrap();
+            client.rename(&caller, from, to, RenameFlags::NONE, None).unwrap();
         };
         run("rename", threads, count, &renamed);
         let removed = |name: String| {
-            client.unlink(&caller, root, format!("{name}-").as_bytes()).unwrap();
+            client.unlink(&caller, root, format!("{name}-").as_bytes(), None).unwrap();
         };
         run("unlink", threads, count, &removed);
     }

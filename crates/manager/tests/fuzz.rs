@@ -38,10 +38,11 @@ use nasd_protocol::manager::{
     Mkdir, MkdirArguments, Mknod, MknodArguments, Name, NewMode, Numbered, Operation, PROGRAM,
     Procedure, Readdir, ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes,
     Removexattr, Rename, RenameArguments, RenameFlags, Renew, RenewArguments, Repair, RepairAction,
-    RepairArguments, Request, Revoke, Rmdir, Rotate, RotateArguments, SetFileArguments,
-    SetFileAttributes, Setattr, Setxattr, SetxattrArguments, Space, StatisticsOperation,
-    StatusOperation, Symlink, SymlinkArguments, TestLock, Unlink, UnlinkArguments, Unlock,
-    UnlockArguments, VERSION, VolumeOperation, VolumeParts, Volumes, XattrArguments, XattrFlags,
+    RepairArguments, Request, Revoke, Rmdir, RmdirArguments, Rotate, RotateArguments,
+    SetFileArguments, SetFileAttributes, Setattr, Setxattr, SetxattrArguments, Space,
+    StatisticsOperation, StatusOperation, Symlink, SymlinkArguments, TestLock, Tmpfile,
+    TmpfileArguments, Unlink, UnlinkArguments, Unlock, UnlockArguments, VERSION, VolumeOperation,
+    VolumeParts, Volumes, XattrArguments, XattrFlags,
 };
 use nasd_protocol::{decode_result, encode_result};
 use nasd_rpc::{AUTH_SYS, AuthSys, CallHead, OpaqueAuth};
@@ -377,6 +378,7 @@ impl Form {
             Procedure::Rmdir => Form::of_change::<Rmdir>(),
             Procedure::Rename => Form::of_change::<Rename>(),
             Procedure::Link => Form::of_change::<Link>(),
+            Procedure::Tmpfile => Form::of_change::<Tmpfile>(),
             Procedure::Readdir => Form::of_operation::<Readdir>(),
             Procedure::Readdirplus => Form::of_operation::<Readdirplus>(),
             Procedure::Space => Form::of_operation::<Space>(),
@@ -478,6 +480,7 @@ fn is_change(procedure: Procedure) -> bool {
             | Procedure::Rmdir
             | Procedure::Rename
             | Procedure::Link
+            | Procedure::Tmpfile
             | Procedure::Mknod
             | Procedure::Setxattr
             | Procedure::Removexattr
@@ -485,8 +488,9 @@ fn is_change(procedure: Procedure) -> bool {
 }
 
 /// A session from its begin to its end.
-fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
+fn sessions(file: FileHandle, directory: FileHandle) -> Vec<Vec<u8>> {
     let client = 7;
+    let nameless = TmpfileArguments { directory, mode: NewMode { mode: 0o600, umask: 0 } };
     let (kind, owner, first, last) = (LockKind::Posix, 3, 10, 20);
     let lock = HeldLock { file, kind, owner, first, last, mode: LockMode::Exclusive, process: 9 };
     let wanted = LockArguments { client, lock, wait: true };
@@ -495,6 +499,7 @@ fn sessions(file: FileHandle) -> Vec<Vec<u8>> {
     let seen = EventsArguments { client, seen: 1, open: vec![file], wait: true };
     vec![
         sample(Procedure::Attach, HOST, &attach),
+        sample(Procedure::Tmpfile, HOST, &nameless),
         sample(Procedure::Lock, HOST, &wanted),
         sample(Procedure::TestLock, HOST, &wanted),
         sample(Procedure::Lease, HOST, &LeaseArguments { client, directory: file }),
@@ -531,7 +536,7 @@ fn accessed(files: &[FileHandle]) -> AccessedArguments {
 fn samples(files: &Files) -> Vec<Vec<u8>> {
     let Files { root, open, file, closed } = *files;
     let mut samples = names(files);
-    samples.extend(sessions(file));
+    samples.extend(sessions(file, root));
     samples.extend(forwarded(file, closed));
     let changes = SetFileAttributes {
         mode: Some(0o640),
@@ -628,13 +633,15 @@ fn forwarded(file: FileHandle, closed: FileHandle) -> Vec<Vec<u8>> {
 fn names(files: &Files) -> Vec<Vec<u8>> {
     let Files { root, open, file, .. } = *files;
     let directory = root;
-    let old = |called: &str| UnlinkArguments { directory, name: name(called) };
+    let old = UnlinkArguments { directory, name: name("old"), open: None };
+    let empty = RmdirArguments { directory, name: name("empty") };
     let rename = RenameArguments {
         from_directory: root,
         from_name: name("from"),
         to_directory: open,
         to_name: name("moved"),
         flags: RenameFlags::NO_REPLACE,
+        open: None,
     };
     let exchange = RenameArguments {
         from_name: name("closed"),
@@ -669,8 +676,8 @@ fn names(files: &Files) -> Vec<Vec<u8>> {
         sample(Procedure::Mkdir, SOMEBODY, &made),
         sample(Procedure::Symlink, SOMEBODY, &symlink),
         sample(Procedure::Link, SOMEBODY, &link),
-        sample(Procedure::Unlink, SOMEBODY, &old("old")),
-        sample(Procedure::Rmdir, HOST, &old("empty")),
+        sample(Procedure::Unlink, SOMEBODY, &old),
+        sample(Procedure::Rmdir, HOST, &empty),
         sample(Procedure::Rename, SOMEBODY, &rename),
         sample(Procedure::Mknod, SOMEBODY, &fifo),
         sample(Procedure::Mknod, HOST, &disk),

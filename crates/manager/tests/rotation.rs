@@ -137,8 +137,8 @@ fn work(cell: &Cell, uid: u32, until: Instant) -> usize {
             assert_eq!(back, bytes);
         }
         let (old, new) = (name(&old), name(&format!("{old}-moved")));
-        clerk.rename(&caller, (root, &old), (root, &new), RenameFlags::default()).unwrap();
-        clerk.unlink(&caller, root, &new).unwrap();
+        clerk.rename(&caller, (root, &old), (root, &new), RenameFlags::default(), None).unwrap();
+        clerk.unlink(&caller, root, &new, None).unwrap();
         rounds += 1;
     }
     long.close().unwrap();

@@ -124,14 +124,12 @@ impl Tree {
             }
             for entry in rest {
                 let ino = self.inodes.number(entry.handle);
-                if !self.is_hidden_name(directory.handle, &entry.name, ino) {
-                    let name = OsStr::from_bytes(entry.name.as_bytes());
-                    let next = entry.cookie.saturating_add(OWN_ENTRIES);
-                    if !listing.add(ino, next, kind(entry.file_type), name) {
-                        return Ok(());
-                    }
-                    added = true;
+                let name = OsStr::from_bytes(entry.name.as_bytes());
+                let next = entry.cookie.saturating_add(OWN_ENTRIES);
+                if !listing.add(ino, next, kind(entry.file_type), name) {
+                    return Ok(());
                 }
+                added = true;
                 cookie = entry.cookie;
             }
         }

@@ -52,6 +52,7 @@ pub(crate) struct OpenedFile {
 pub(crate) struct Opening<'a> {
     tree: &'a Tree,
     ino: u64,
+    handle: FileHandle,
     writes: bool,
     made: bool,
 }
@@ -59,14 +60,14 @@ pub(crate) struct Opening<'a> {
 impl<'a> Opening<'a> {
     pub(crate) fn begin(tree: &'a Tree, ino: u64, handle: FileHandle, mode: OpenMode) -> Self {
         tree.inodes.begin_open(ino, handle, mode.write);
-        Opening { tree, ino, writes: mode.write, made: false }
+        Opening { tree, ino, handle, writes: mode.write, made: false }
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         if !self.made && self.tree.inodes.end_open(self.ino, self.writes) {
-            self.tree.remove_hidden(self.ino);
+            self.tree.clerk.closed(self.handle);
         }
     }
 }
@@ -379,7 +380,7 @@ impl Tree {
     /// can open again need not be durable.
     pub(crate) fn flush(&self, file: &OpenedFile, lock_owner: u64) -> Result<(), Errno> {
         self.end_locks_of(file, lock_owner);
-        if self.inodes.is_doomed(file.ino) {
+        if self.inodes.is_nameless(file.ino) {
             return Ok(());
         }
         file.open.close().map_err(|error| errno(&error))
@@ -396,12 +397,9 @@ impl Tree {
             // The kernel had all the pages that were wanted.
             self.read_by(&file);
         }
-        let doomed = self.inodes.is_doomed(file.ino);
         if self.inodes.end_open(file.ino, mode.write) {
-            if doomed {
-                file.open.discard();
-            }
-            self.remove_hidden(file.ino);
+            file.open.discard();
+            self.clerk.closed(file.open.handle());
         }
     }
 }

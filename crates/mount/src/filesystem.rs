@@ -393,8 +393,8 @@ impl Filesystem for VolumeFilesystem {
 
     fn release(&self, _context: &Context, node: u64, release: Release, reply: Reply<Done>) {
         reply.ok(&Done);
-        let hidden = self.tree.inodes.is_hidden(node);
-        let lane = if hidden { Lane::Names } else { self.tree.lane(node) };
+        let nameless = self.tree.inodes.is_nameless(node);
+        let lane = if nameless { Lane::Names } else { self.tree.lane(node) };
         let tree = Arc::clone(&self.tree);
         self.dispatcher.run(lane, move || tree.release(release.handle));
     }

@@ -12,7 +12,6 @@ use nasd_clerk::{FileAttributes, FileHandle, Timestamp, Volume};
 use nasd_types::DriveId;
 
 use crate::accessed::Times;
-use crate::hidden::Place;
 use crate::state::KnownFile;
 
 /// The root's number.
@@ -50,8 +49,8 @@ struct Inode {
     times: Option<Times>,
     /// The kernel has written since it was told.
     wrote: bool,
-    /// Where the file is kept, when it was removed while open.
-    hidden: Vec<Place>,
+    /// It has no name, and goes with its last closing.
+    nameless: bool,
 }
 
 /// What the names of a directory lead to, and when the kernel was told.
@@ -100,7 +99,7 @@ impl Inodes {
             handle: inode.handle,
             lookups: inode.lookups,
             names: inode.names.iter().map(|(dir, name)| (*dir, name.to_vec())).collect(),
-            hidden: inode.hidden.iter().map(Place::to_known).collect(),
+            nameless: inode.nameless,
         };
         tables.inodes.iter().map(known).collect()
     }
@@ -113,7 +112,7 @@ impl Inodes {
         }
         let inode = tables.inodes.entry(known.ino).or_insert_with(|| Inode::new(known.handle));
         inode.lookups = known.lookups;
-        inode.hidden = known.hidden.iter().filter_map(Place::from_known).collect();
+        inode.nameless = known.nameless;
         for (dir, name) in &known.names {
             tables.set_name(*dir, name, known.ino);
         }
@@ -155,7 +154,8 @@ impl Inodes {
     }
 
     /// Where a name leads, as far as the kernel was told.
-    pub(crate) fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
+    #[cfg(test)]
+    fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
         Some(self.lock().names.get(&dir)?.get(name)?.0)
     }
 
@@ -229,7 +229,7 @@ impl Inodes {
     }
 
     /// A file was closed, or not opened after all. Returns true if it was the last opening of a
-    /// file that was removed meanwhile.
+    /// file without a name.
     pub(crate) fn end_open(&self, ino: u64, wrote: bool) -> bool {
         let mut tables = self.lock();
         let Some(inode) = tables.inodes.get_mut(&ino) else {
@@ -237,9 +237,9 @@ impl Inodes {
         };
         inode.opens = inode.opens.saturating_sub(1);
         inode.writers = inode.writers.saturating_sub(u32::from(wrote));
-        let orphan = inode.opens == 0 && !inode.hidden.is_empty();
+        let ends = inode.opens == 0 && inode.nameless;
         tables.drop_unused(ino);
-        orphan
+        ends
     }
 
     /// Whether somebody has a file open.
@@ -311,59 +311,34 @@ impl Inodes {
         told.is_none_or(|told| told == version)
     }
 
-    /// An open file has lost its name and is kept at `place`. Returns false if it is not open any
-    /// more.
-    pub(crate) fn hide(&self, ino: u64, place: Place) -> bool {
-        let mut tables = self.lock();
-        let Some(inode) = tables.inodes.get_mut(&ino) else {
-            return false;
-        };
-        inode.hidden.push(place);
-        inode.opens > 0
-    }
-
-    /// Whether a file has lost its name.
-    pub(crate) fn is_hidden(&self, ino: u64) -> bool {
-        self.lock().inodes.get(&ino).is_some_and(|inode| !inode.hidden.is_empty())
+    /// A file has lost its last name, or has got one.
+    pub(crate) fn set_nameless(&self, ino: u64, nameless: bool) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.nameless = nameless;
+        }
     }
 
     /// Whether a file ends with its last closing.
-    pub(crate) fn is_doomed(&self, ino: u64) -> bool {
-        let is_doomed = |inode: &Inode| !inode.hidden.is_empty() && inode.names.is_empty();
-        self.lock().inodes.get(&ino).is_some_and(is_doomed)
+    pub(crate) fn is_nameless(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.nameless)
     }
 
-    /// The kernel is about to be told of a file that is kept at `place` and has no other name.
-    /// Returns its number.
-    pub(crate) fn remember_nameless(&self, handle: FileHandle, place: Place) -> u64 {
+    /// The kernel is about to be told of a file that has no name. Returns its number.
+    pub(crate) fn remember_nameless(&self, handle: FileHandle) -> u64 {
         let mut tables = self.lock();
         let ino = tables.number(handle);
         let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
         inode.lookups += 1;
-        inode.hidden.push(place);
+        inode.nameless = true;
         ino
     }
 
-    /// Where a removed file is kept, or may be.
-    pub(crate) fn places(&self, ino: u64) -> Vec<Place> {
-        self.lock().inodes.get(&ino).map(|inode| inode.hidden.clone()).unwrap_or_default()
-    }
-
-    /// A removed file is gone at last.
-    pub(crate) fn forget_hidden(&self, ino: u64) {
-        let mut tables = self.lock();
-        if let Some(inode) = tables.inodes.get_mut(&ino) {
-            inode.hidden.clear();
-        }
-        tables.drop_unused(ino);
-    }
-
-    /// All removed files that are still kept: in `dir`, or everywhere.
-    pub(crate) fn all_hidden(&self, dir: Option<FileHandle>) -> Vec<u64> {
+    /// The file of this name, as far as the kernel was told, if it is open.
+    pub(crate) fn open_child(&self, dir: u64, name: &[u8]) -> Option<(u64, FileHandle)> {
         let tables = self.lock();
-        let is_there = |place: &Place| dir.is_none_or(|dir| place.dir == dir);
-        let hidden = |inode: &Inode| inode.hidden.iter().any(is_there);
-        tables.inodes.iter().filter(|(_, inode)| hidden(inode)).map(|(ino, _)| *ino).collect()
+        let (ino, _) = *tables.names.get(&dir)?.get(name)?;
+        let inode = tables.inodes.get(&ino).filter(|inode| inode.opens > 0)?;
+        Some((ino, inode.handle))
     }
 }
 
@@ -379,7 +354,7 @@ impl Inode {
             told: None,
             times: None,
             wrote: false,
-            hidden: Vec::new(),
+            nameless: false,
         }
     }
 }
@@ -443,9 +418,7 @@ impl Tables {
 
     /// Forgets a file that the kernel does not know, and that nobody has open.
     fn drop_unused(&mut self, ino: u64) {
-        let unused = |inode: &Inode| {
-            inode.lookups == 0 && inode.opens == 0 && inode.hidden.is_empty() && ino != ROOT
-        };
+        let unused = |inode: &Inode| inode.lookups == 0 && inode.opens == 0 && ino != ROOT;
         if !self.inodes.get(&ino).is_some_and(unused) {
             return;
         }
@@ -467,7 +440,7 @@ impl Tables {
 mod tests {
     use std::sync::Arc;
 
-    use nasd_clerk::{Caller, Name, Settings, fake::FakeCell};
+    use nasd_clerk::{Settings, fake::FakeCell};
     use nasd_types::{ObjectId, PartitionId};
 
     use super::*;
@@ -541,24 +514,24 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_file_is_kept_until_its_last_closing() {
+    fn a_file_without_a_name_ends_with_its_last_closing() {
         let volume = volume();
         let inodes = Inodes::new(&volume);
         let file = handle(&volume, 0, 700);
         let ino = inodes.remember(ROOT, b"a", file);
+        assert_eq!(inodes.open_child(ROOT, b"a"), None);
         inodes.begin_open(ino, file, false);
         inodes.begin_open(ino, file, true);
-        let caller = Arc::new(Caller::default());
-        let place = Place { dir: volume.root.handle, name: Name::new("h").unwrap(), caller };
-        assert!(inodes.hide(ino, place.clone()));
-        assert_eq!(inodes.all_hidden(Some(volume.root.handle)), [ino]);
+        assert_eq!(inodes.open_child(ROOT, b"a"), Some((ino, file)));
+        inodes.set_nameless(ino, true);
         inodes.forget(ino, 1);
         assert!(!inodes.end_open(ino, false));
         assert!(inodes.end_open(ino, true), "now it must go");
-        assert_eq!(inodes.places(ino).len(), 1, "but is known until it has gone");
-        inodes.forget_hidden(ino);
-        assert!(inodes.all_hidden(None).is_empty());
-        assert!(!inodes.hide(ino, place), "closed and forgotten");
+        assert_eq!(inodes.handle(ino), None);
+        let ino = inodes.remember_nameless(file);
+        inodes.begin_open(ino, file, true);
+        inodes.set_nameless(ino, false);
+        assert!(!inodes.end_open(ino, true), "it has got a name");
     }
 
     #[test]

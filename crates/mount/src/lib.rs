@@ -1,7 +1,7 @@
 //! The FUSE face of the clerk: a volume as a directory tree of this machine.
 //!
 //! Start reading at [`Mount`], which mounts, serves and drains; `filesystem` is what the kernel
-//! calls, `tree`, `files`, `directories` and `hidden` what is done then. Every operation may wait
+//! calls, `tree`, `files`, `directories` and `nameless` what is done then. Every operation may wait
 //! for a drive or the manager that is away, so `dispatch` sees to it that one thread always
 //! listens to the kernel.
 
@@ -13,13 +13,13 @@ mod dispatch;
 mod error;
 mod files;
 mod filesystem;
-mod hidden;
 mod inodes;
 mod interrupts;
 mod locks;
 mod mount;
 mod mountinfo;
 mod mountpoint;
+mod nameless;
 mod names;
 mod options;
 mod presence;
@@ -28,7 +28,6 @@ mod serving;
 mod state;
 mod succession;
 mod table;
-mod tmpfile;
 mod tree;
 mod unmount;
 mod work_pool;

@@ -6,7 +6,7 @@ use nasd_types::{DriveId, ObjectId, PartitionId};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
 /// Of this layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Longest lists: the kernel knows no more files than fit into memory.
 const MANY: usize = 1 << 28;
@@ -23,8 +23,8 @@ pub(crate) struct KnownFile {
     pub(crate) lookups: u64,
     /// Directories and names that lead to it.
     pub(crate) names: Vec<(u64, Vec<u8>)>,
-    /// Where it is kept, when it was removed while open: directory, name, who put it there.
-    pub(crate) hidden: Vec<(FileHandle, Vec<u8>, Caller)>,
+    /// It has no name, and goes with its last closing.
+    pub(crate) nameless: bool,
 }
 
 /// A file that is open.
@@ -64,6 +64,8 @@ pub(crate) struct MountState {
     pub(crate) files: Vec<KnownFile>,
     pub(crate) openings: Vec<KnownOpening>,
     pub(crate) listings: Vec<KnownListing>,
+    /// Open files that the file manager keeps for the process, as they have no name.
+    pub(crate) kept: Vec<FileHandle>,
 }
 
 impl MountState {
@@ -112,11 +114,7 @@ impl XdrEncode for MountState {
                 out.u64(*dir);
                 out.opaque(name);
             });
-            out.array_with(&file.hidden, |out, (dir, name, caller)| {
-                put_handle(out, *dir);
-                out.opaque(name);
-                put_caller(out, caller);
-            });
+            out.bool(file.nameless);
         });
         out.array_with(&self.openings, |out, opening| {
             out.u64(opening.number);
@@ -132,6 +130,7 @@ impl XdrEncode for MountState {
             out.u32(listing.uid);
             out.u32(listing.gid);
         });
+        out.array_with(&self.kept, |out, file| put_handle(out, *file));
     }
 }
 
@@ -141,9 +140,7 @@ fn get_file(input: &mut Decoder<'_>) -> Result<KnownFile, XdrError> {
         handle: get_handle(input)?,
         lookups: input.u64()?,
         names: input.array_with(MANY, |input| Ok((input.u64()?, input.opaque(FEW)?.to_vec())))?,
-        hidden: input.array_with(FEW, |input| {
-            Ok((get_handle(input)?, input.opaque(FEW)?.to_vec(), get_caller(input)?))
-        })?,
+        nameless: input.bool()?,
     })
 }
 
@@ -173,6 +170,7 @@ impl XdrDecode for MountState {
                 let (number, ino) = (input.u64()?, input.u64()?);
                 Ok(KnownListing { number, ino, uid: input.u32()?, gid: input.u32()? })
             })?,
+            kept: input.array_with(MANY, get_handle)?,
         })
     }
 }
@@ -194,15 +192,16 @@ mod tests {
             handle: handle(70),
             lookups: 3,
             names: vec![(1, b"a".to_vec()), (5, vec![0xff; 255])],
-            hidden: vec![(handle(65), b".nasd-deleted-1".to_vec(), caller.clone())],
+            nameless: true,
         };
         let opening =
             KnownOpening { number: 9, ino: 70, caller, read: true, write: false, direct: true };
         let state = MountState {
             root: Some(handle(65)),
-            files: vec![file.clone(), KnownFile { names: vec![], hidden: vec![], ..file }],
+            files: vec![file.clone(), KnownFile { names: vec![], nameless: false, ..file }],
             openings: vec![opening],
             listings: vec![KnownListing { number: 2, ino: 1, uid: 0, gid: 0 }],
+            kept: vec![handle(70)],
         };
         let bytes = state.to_bytes();
         assert_eq!(MountState::from_bytes(&bytes).unwrap(), state);
@@ -210,7 +209,7 @@ mod tests {
             assert!(MountState::from_bytes(&bytes[..length]).is_err(), "{length}");
         }
         let mut other = bytes;
-        other[3] = 2;
+        other[3] = 1;
         assert!(MountState::from_bytes(&other).is_err());
     }
 }

@@ -133,15 +133,12 @@ impl Tree {
         self.inodes.number(handle)
     }
 
-    /// Attributes for the kernel. A file that has only a hidden name has none.
+    /// Attributes for the kernel.
     pub(crate) fn present(&self, ino: u64, attributes: &FileAttributes) -> Attributes {
         self.inodes.tell(ino, attributes);
         let mut attr = to_kernel(ino, attributes);
         if let Some(accessed) = self.accesses.time_of(ino) {
             attr.access_time = attr.access_time.max(time(accessed));
-        }
-        if self.inodes.is_hidden(ino) {
-            attr.links = attr.links.saturating_sub(1);
         }
         attr
     }
@@ -299,47 +296,33 @@ impl Tree {
         let (file, dir, name) = (self.handle(ino)?, self.handle(parent)?, name_of(name)?);
         let caller = self.callers.get(who);
         let made = self.clerk.link(&caller, file, dir, &name);
-        self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)
+        let told = self.enter(&caller, parent, &name, &made.map_err(|error| errno(&error))?)?;
+        self.got_name(ino, file);
+        Ok(told)
     }
 
     /// Removes a name; an open file lives on.
-    pub(crate) fn unlink(
-        self: &Arc<Self>,
-        who: Who,
-        parent: u64,
-        name: &OsStr,
-    ) -> Result<(), Errno> {
+    pub(crate) fn unlink(&self, who: Who, parent: u64, name: &OsStr) -> Result<(), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
-        let kept = match self.inodes.child(parent, name.as_bytes()) {
-            Some(ino) => self.hide_removed(&caller, dir, &name, ino)?,
-            None => false,
-        };
-        if !kept {
-            self.clerk.unlink(&caller, dir, &name).map_err(|error| errno(&error))?;
-        }
+        let open = self.inodes.open_child(parent, name.as_bytes());
+        let unlinked = self.clerk.unlink(&caller, dir, &name, open.map(|(_, file)| file));
+        unlinked.map_err(|error| errno(&error))?;
         self.inodes.forget_name(parent, name.as_bytes());
+        self.lost_name(&caller, open);
         Ok(())
     }
 
-    /// Removes an empty directory; one that has only hidden files is empty.
+    /// Removes an empty directory.
     pub(crate) fn rmdir(&self, who: Who, parent: u64, name: &OsStr) -> Result<(), Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
-        let mut outcome = self.clerk.rmdir(&caller, dir, &name);
-        if matches!(outcome, Err(ClerkError::Manager(ManagerStatus::NotEmpty)))
-            && let Some(ino) = self.inodes.child(parent, name.as_bytes())
-            && let Some(victim) = self.inodes.handle(ino)
-            && self.clear_hidden(&caller, victim, dir).unwrap_or(false)
-        {
-            outcome = self.clerk.rmdir(&caller, dir, &name);
-        }
-        outcome.map_err(|error| errno(&error))?;
+        self.clerk.rmdir(&caller, dir, &name).map_err(|error| errno(&error))?;
         self.inodes.forget_name(parent, name.as_bytes());
         Ok(())
     }
 
     /// Moves a name. A file that is replaced while it is open lives on.
     pub(crate) fn rename(
-        self: &Arc<Self>,
+        &self,
         who: Who,
         from: (u64, &OsStr),
         to: (u64, &OsStr),
@@ -351,30 +334,22 @@ impl Tree {
             libc::RENAME_EXCHANGE => RenameFlags::EXCHANGE,
             _ => return Err(Errno::EINVAL),
         };
-        // Then nothing loses its name.
-        let no_replace = flags != RenameFlags::NONE;
         let (from_dir, from_name) = (self.handle(from.0)?, name_of(from.1)?);
         let (to_dir, to_name) = (self.handle(to.0)?, name_of(to.1)?);
         let caller = self.callers.get(who);
-        let source = self.inodes.child(from.0, from_name.as_bytes());
-        let target = self.inodes.child(to.0, to_name.as_bytes());
-        let kept = match target.filter(|target| !no_replace && source != Some(*target)) {
-            Some(ino) => Some((ino, self.keep_replaced(&caller, to_dir, &to_name, ino)?)),
-            None => None,
-        };
+        let target = self.inodes.open_child(to.0, to_name.as_bytes());
+        // Otherwise nothing loses its name.
+        let open = target.filter(|_| flags == RenameFlags::NONE);
         let places = ((from_dir, &from_name), (to_dir, &to_name));
-        let outcome = self.clerk.rename(&caller, places.0, places.1, flags);
-        match (&outcome, kept) {
-            (Ok(()), Some((ino, kept))) => self.confirm_kept(ino, kept),
-            (Err(_), Some((_, kept))) => self.undo_kept(to_dir, &to_name, kept),
-            (_, None) => {}
-        }
-        outcome.map_err(|error| errno(&error))?;
+        let kept = open.map(|(_, file)| file);
+        let renamed = self.clerk.rename(&caller, places.0, places.1, flags, kept);
+        renamed.map_err(|error| errno(&error))?;
         let names = ((from.0, from_name.as_bytes()), (to.0, to_name.as_bytes()));
         match flags.is_exchange() {
             true => self.inodes.exchange(names.0, names.1),
             false => self.inodes.rename(names.0, names.1),
         }
+        self.lost_name(&caller, open);
         Ok(())
     }
 
@@ -401,6 +376,7 @@ impl Tree {
             files: self.inodes.known_files(),
             openings: self.known_openings(),
             listings: self.known_listings(),
+            kept: self.clerk.kept(),
         }
     }
 
@@ -417,6 +393,7 @@ impl Tree {
             }
         }
         state.listings.iter().for_each(|listing| self.reopen_directory(*listing));
+        self.claim_nameless(&state.kept);
         Ok(())
     }
 
@@ -427,14 +404,11 @@ impl Tree {
         self.clerk.close()
     }
 
-    /// After the mount is gone: removes what was kept for open files, and hands everything that
-    /// was written to the drives.
+    /// After the mount is gone: hands everything that was written to the drives. What was kept for open files
+    /// ends with the session.
     pub(crate) fn drain(&self) -> Result<(), ClerkError> {
         self.files.clear();
         self.directories.clear();
-        for ino in self.inodes.all_hidden(None) {
-            self.remove_hidden(ino);
-        }
         self.clerk.close()
     }
 }

@@ -7,7 +7,7 @@ mod support;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -179,4 +179,93 @@ fn a_removed_file_that_is_open_outlives_the_manager() {
     }
     drop((open, beside));
     cell.stop();
+}
+
+/// Blocks in use, as the mount tells.
+fn room(at: &Path) -> u64 {
+    let space = rustix::fs::statvfs(at).unwrap();
+    space.f_blocks - space.f_bfree
+}
+
+/// Removed, replaced and made without a name, all by the mount that has them open.
+fn nameless(cell: &TestCell) -> Vec<File> {
+    let (directory, mut options) = (cell.path("d"), File::options());
+    options.read(true).write(true);
+    fs::create_dir(&directory).unwrap();
+    let open = |name: &str| {
+        let file = options.clone().create_new(true).open(directory.join(name)).unwrap();
+        file.write_all_at(&support::noise(5, 2 << 20), 0).unwrap();
+        file
+    };
+    let files = vec![open("removed"), open("replaced"), {
+        let file = options.custom_flags(libc::O_TMPFILE).mode(0o600).open(&directory).unwrap();
+        file.write_all_at(&support::noise(5, 2 << 20), 0).unwrap();
+        file
+    }];
+    fs::remove_file(directory.join("removed")).unwrap();
+    fs::write(directory.join("other"), "other").unwrap();
+    fs::rename(directory.join("other"), directory.join("replaced")).unwrap();
+    files
+}
+
+fn assert_whole(files: &[File]) {
+    let data = support::noise(5, 2 << 20);
+    for (number, file) in files.iter().enumerate() {
+        let mut found = vec![0; data.len()];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == data, "{number}");
+        assert_eq!(file.metadata().unwrap().nlink(), 0, "{number}");
+    }
+}
+
+#[test]
+fn what_has_no_name_where_it_is_open_has_none_elsewhere() {
+    let mut cell = TestCell::start(&OPTIONS);
+    let beside = Beside::mount(&cell);
+    let before = room(&cell.mountpoint());
+    let files = nameless(&cell);
+    let there = beside.at.join("d");
+    let names = |path: &Path| {
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(&there), names(&cell.path("d"))),
+        (vec!["replaced".into()], vec!["replaced".into()])
+    );
+    assert_eq!(fs::read_to_string(there.join("replaced")).unwrap(), "other");
+    // The other mount finds the directory empty when it has removed that.
+    fs::remove_dir_all(&there).unwrap();
+    assert_whole(&files);
+    for file in &files {
+        file.write_all_at(b"more", 3 << 20).unwrap();
+        file.sync_all().unwrap();
+        file.set_len(2 << 20).unwrap();
+    }
+    signal(cell.member("manager serve"), "KILL");
+    fs::write(cell.path("x"), "x").unwrap();
+    thread::sleep(Duration::from_secs(1));
+    assert_whole(&files);
+    let checked = cell.nasd(&["fsck", "main"]);
+    assert!(checked.status.success(), "{}", support::text(&checked));
+    fs::remove_file(cell.path("x")).unwrap();
+    assert!(room(&cell.mountpoint()) > before + 1000);
+    drop(files);
+    wait_until("their room is free", || room(&cell.mountpoint()) <= before + 64);
+    drop(beside);
+    cell.stop();
+}
+
+#[test]
+fn what_has_no_name_ends_with_the_mount_that_has_it_open() {
+    let cell = TestCell::start(&OPTIONS);
+    let beside = Beside::mount(&cell);
+    let before = room(&beside.at);
+    let files = nameless(&cell);
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    assert!(room(&beside.at) > before + 1000);
+    signal(cell.member("mount"), "KILL");
+    drop(files);
+    fs::remove_dir_all(beside.at.join("d")).unwrap();
+    wait_until("their room is free", || room(&beside.at) <= before + 64);
+    assert_eq!(fs::read_dir(&beside.at).unwrap().count(), 0);
 }

@@ -283,18 +283,36 @@ impl FakeCell {
     }
 
     /// A file has lost its last name: it goes, unless somebody may have it open.
-    fn without_name(&self, tree: &mut Tree, handle: FileHandle) -> Result<(), ClerkError> {
+    fn without_name(
+        &self,
+        tree: &mut Tree,
+        handle: FileHandle,
+        open: Option<FileHandle>,
+    ) -> Result<(), ClerkError> {
         let is_directory = tree.node(handle)?.file_type == FileType::Directory;
-        if is_directory || self.is_unused(handle) {
+        if is_directory || self.is_unused(handle, open == Some(handle)) {
             tree.nodes.remove(&handle);
             self.remove_object(handle)?;
         }
         Ok(())
     }
 
+    /// How many files there are besides directories, with names and without.
+    pub fn files(&self) -> usize {
+        let tree = self.tree();
+        let files = tree.nodes.values().filter(|node| node.file_type != FileType::Directory);
+        files.count()
+    }
+
     /// Nobody has a file without a name open any more.
     pub(super) fn forget_file(&self, handle: FileHandle) {
-        self.tree().nodes.remove(&handle);
+        let mut tree = self.tree();
+        if tree.node(handle).is_ok_and(|node| node.links > 0) {
+            // It has got one.
+            return;
+        }
+        tree.nodes.remove(&handle);
+        drop(tree);
         // A drive that is away keeps it.
         let _ = self.remove_object(handle);
     }
@@ -426,11 +444,28 @@ impl Names for FakeCell {
         self.answer(&self.tree(), caller, handle).map(Changed::alone)
     }
 
+    fn tmpfile(
+        &self,
+        caller: &Caller,
+        dir: FileHandle,
+        mode: NewMode,
+    ) -> Result<Changed<File>, ClerkError> {
+        self.change_names()?;
+        let name = Name::new("nameless").map_err(|_| ClerkError::NameTooLong)?;
+        let handle = self.make(caller, dir, &name, FileType::Regular, mode.masked())?;
+        let mut tree = self.tree();
+        tree.node_mut(dir)?.children.remove(&name);
+        tree.drop_link(handle)?;
+        self.keep_nameless(handle);
+        self.answer(&tree, caller, handle).map(Changed::alone)
+    }
+
     fn unlink(
         &self,
         caller: &Caller,
         dir: FileHandle,
         name: &Name,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClerkError> {
         self.change_names()?;
         let mut tree = self.tree();
@@ -440,7 +475,7 @@ impl Names for FakeCell {
         }
         tree.node_mut(dir)?.children.remove(name);
         if tree.drop_link(handle)? {
-            self.without_name(&mut tree, handle)?;
+            self.without_name(&mut tree, handle, open)?;
         } else {
             let drive = self.find(handle.drive)?;
             drive.set(handle.object, None, None, now()).ok_or_else(away)?;
@@ -468,7 +503,7 @@ impl Names for FakeCell {
         parent.children.remove(name);
         parent.links -= 1;
         tree.drop_link(handle)?;
-        self.without_name(&mut tree, handle)?;
+        self.without_name(&mut tree, handle, None)?;
         self.touch(dir).map(Changed::alone)
     }
 
@@ -478,6 +513,7 @@ impl Names for FakeCell {
         from: (FileHandle, &Name),
         to: (FileHandle, &Name),
         flags: RenameFlags,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClerkError> {
         self.change_names()?;
         let mut tree = self.tree();
@@ -505,7 +541,7 @@ impl Names for FakeCell {
                     (false, false) => {}
                 }
                 if tree.drop_link(target)? {
-                    self.without_name(&mut tree, target)?;
+                    self.without_name(&mut tree, target, open)?;
                 } else {
                     let drive = self.find(target.drive)?;
                     drive.set(target.object, None, None, now()).ok_or_else(away)?;

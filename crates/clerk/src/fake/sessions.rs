@@ -17,6 +17,10 @@ use crate::wire::{
 /// As long as clients may be without being heard of: they ask three times as often.
 const LEASE: Duration = Duration::from_secs(3);
 
+/// Stands for the client that has removed a file while it had it open, or made one without a name. Which it
+/// is, is not known here: it is taken for the first one that says so, or leaves.
+const SOMEBODY: u64 = 0;
+
 type LockedFile = (FileHandle, LockKind);
 
 #[derive(Debug, Default)]
@@ -122,16 +126,22 @@ impl FakeCell {
         self.sessions_state().locks.values().map(RangeLocks::len).sum()
     }
 
-    /// A file has lost its last name: true if it can go at once.
-    pub(super) fn is_unused(&self, file: FileHandle) -> bool {
+    /// A file has no name, and the client that made it has it open.
+    pub(super) fn keep_nameless(&self, file: FileHandle) {
+        self.sessions_state().removed.insert(file, HashSet::from([SOMEBODY]));
+    }
+
+    /// A file has lost its last name, of a client that has it open itself or not: true if it can go at once.
+    pub(super) fn is_unused(&self, file: FileHandle, is_kept: bool) -> bool {
         let mut state = self.sessions_state();
-        let clients: HashSet<u64> = state.clients.keys().copied().collect();
+        let mut clients: HashSet<u64> = state.clients.keys().copied().collect();
         for (client, events) in &mut state.clients {
             let _ = client;
             events.push(Event::Removed(file));
         }
-        let is_unused = clients.is_empty();
         state.asked.extend(clients.iter().map(|client| (*client, file)));
+        clients.extend(is_kept.then_some(SOMEBODY));
+        let is_unused = clients.is_empty();
         if !is_unused {
             state.removed.insert(file, clients);
         }
@@ -170,7 +180,10 @@ impl Sessions for FakeCell {
             }
         }
         let files: Vec<FileHandle> = state.removed.keys().copied().collect();
-        files.into_iter().for_each(|file| state.close(client, file));
+        for file in files {
+            state.close(client, file);
+            state.close(SOMEBODY, file);
+        }
         drop(state);
         self.sessions.changed.notify_all();
         self.remove_free();
@@ -183,6 +196,12 @@ impl Sessions for FakeCell {
         let seen = usize::try_from(arguments.seen).unwrap_or(usize::MAX);
         let dealt_with: Vec<Event> =
             state.clients[&arguments.client].iter().take(seen).copied().collect();
+        for file in &arguments.open {
+            // Claimed, by whoever has it from another client.
+            if let Some(open) = state.removed.get_mut(file) {
+                open.insert(arguments.client);
+            }
+        }
         for event in dealt_with {
             if let Event::Removed(file) = event {
                 state.answer(arguments.client, file, arguments.open.contains(&file));
@@ -191,6 +210,9 @@ impl Sessions for FakeCell {
         drop(state);
         self.remove_free();
         let state = self.sessions_state();
+        if !arguments.wait {
+            return Ok(EventsPage { first: arguments.seen + 1, events: Vec::new() });
+        }
         let is_quiet = |state: &mut State| {
             let events = state.clients.get(&arguments.client);
             events.is_some_and(|events| events.len() <= seen)
@@ -205,7 +227,10 @@ impl Sessions for FakeCell {
     fn closed(&self, arguments: &ClosedArguments) -> Result<(), ClerkError> {
         let mut state = self.sessions_state();
         state.require(arguments.client)?;
-        arguments.files.iter().for_each(|file| state.close(arguments.client, *file));
+        for file in &arguments.files {
+            state.close(arguments.client, *file);
+            state.close(SOMEBODY, *file);
+        }
         drop(state);
         self.remove_free();
         Ok(())

@@ -5,11 +5,12 @@
 //! anew, with everything that is held, when the manager was started anew.
 
 mod locks;
+mod nameless;
 mod thread;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ struct State {
     freed: HashMap<LockedFile, u64>,
     /// How many wait for a lock, or are about to.
     waiting: HashMap<LockedFile, usize>,
-    /// Removed files that are open here.
+    /// Files without a name that are open here, as far as is known.
     removed: HashSet<FileHandle>,
     /// The present attachment, if there is one.
     attached: Option<Attachment>,
@@ -132,19 +133,6 @@ impl Session {
         {
             tracing::error!("the thread of the session failed");
         }
-    }
-
-    /// Of the removed files that are kept for this clerk, those that it has not open any more.
-    fn take_closed(&self, core: &Weak<Core>) -> Vec<FileHandle> {
-        let mut state = self.state();
-        let is_open =
-            |file: &FileHandle| core.upgrade().is_some_and(|core| core.open_file(*file).is_some());
-        let closed: Vec<FileHandle> =
-            state.removed.iter().filter(|file| !is_open(file)).copied().collect();
-        closed.iter().for_each(|file| {
-            state.removed.remove(file);
-        });
-        closed
     }
 }
 

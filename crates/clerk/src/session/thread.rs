@@ -8,8 +8,7 @@ use super::{Attachment, Session};
 use crate::ClerkError;
 use crate::core::Core;
 use crate::wire::{
-    AttachArguments, ClosedArguments, Event, EventsArguments, FileHandle, HeldLock, MAX_CLAIMS,
-    ManagerStatus,
+    AttachArguments, Event, EventsArguments, FileHandle, HeldLock, MAX_CLAIMS, ManagerStatus,
 };
 
 /// Between two attempts to reach the manager.
@@ -33,9 +32,14 @@ fn run(session: &Session, core: &Weak<Core>) {
             }
         }
         session.report_closed(core);
+        open = session.still_kept(open);
         let asked = Instant::now();
         let arguments = EventsArguments { client: session.client, seen, open, wait: true };
         let outcome = session.backend.events(&arguments);
+        // What was closed meanwhile may have been said to be closed before it was said to be open.
+        let kept = session.still_kept(arguments.open.clone());
+        let closed = arguments.open.iter().filter(|file| !kept.contains(file));
+        session.close_removed(&closed.copied().collect::<Vec<_>>());
         open = Vec::new();
         match outcome {
             Ok(page) => {
@@ -100,6 +104,13 @@ impl Session {
         Ok(())
     }
 
+    /// Those of these files that are kept for this session.
+    fn still_kept(&self, mut files: Vec<FileHandle>) -> Vec<FileHandle> {
+        let state = self.state();
+        files.retain(|file| state.removed.contains(file));
+        files
+    }
+
     fn is_alive(&self, asked: Instant) {
         if let Some(attached) = &mut self.state().attached {
             attached.good_until = asked + attached.lease;
@@ -155,23 +166,6 @@ impl Session {
     fn tell_watcher(&self, directories: Option<&[FileHandle]>) {
         if let Some(watcher) = self.watcher.get() {
             watcher.names_changed(directories);
-        }
-    }
-
-    /// Tells the manager which removed files need not be kept for this clerk any more.
-    fn report_closed(&self, core: &Weak<Core>) {
-        let closed = self.take_closed(core);
-        let mut left = &closed[..];
-        while !left.is_empty() {
-            let (files, rest) = left.split_at(left.len().min(MAX_CLAIMS));
-            let arguments = ClosedArguments { client: self.client, files: files.to_vec() };
-            if let Err(error) = self.backend.closed(&arguments) {
-                // They are asked about again with the next attachment, or go with the session.
-                tracing::debug!(%error, "removed files stay for a while");
-                self.state().removed.extend(left);
-                return;
-            }
-            left = rest;
         }
     }
 }

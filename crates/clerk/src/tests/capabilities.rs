@@ -148,7 +148,7 @@ fn without_a_session_a_removed_file_is_stale() {
     let alone = || Settings { session: false, ..settings() };
     let (ours, theirs) = (cell.clerk(alone()), cell.clerk(alone()));
     let (file, handle) = new_file(&ours, "f");
-    theirs.unlink(&root(), theirs.root(), &name("f")).unwrap();
+    theirs.unlink(&root(), theirs.root(), &name("f"), None).unwrap();
     let stale = ClerkError::Manager(ManagerStatus::Stale);
     assert_eq!(file.read(0, &mut [0; 1]), Err(stale.clone()));
     assert_eq!(ours.getattr_now(&root(), handle), Err(stale));

@@ -37,14 +37,14 @@ fn own_changes_of_names_are_seen_at_once() {
     assert_eq!(clerk.resolve(&caller, b"old", true).unwrap().handle, handle);
     let dir = clerk.root();
     let (old, new) = (name("old"), name("new"));
-    clerk.rename(&caller, (dir, &old), (dir, &new), RenameFlags::NONE).unwrap();
+    clerk.rename(&caller, (dir, &old), (dir, &new), RenameFlags::NONE, None).unwrap();
     assert!(clerk.resolve(&caller, b"old", true).is_err());
     assert_eq!(clerk.resolve(&caller, b"new", true).unwrap().handle, handle);
     let (_, other) = new_file(&clerk, "old");
     assert_eq!(clerk.resolve(&caller, b"old", true).unwrap().handle, other);
-    let exists = clerk.rename(&caller, (dir, &old), (dir, &new), RenameFlags::NO_REPLACE);
+    let exists = clerk.rename(&caller, (dir, &old), (dir, &new), RenameFlags::NO_REPLACE, None);
     assert_eq!(exists, Err(ClerkError::Manager(ManagerStatus::Exists)));
-    clerk.unlink(&caller, dir, &new).unwrap();
+    clerk.unlink(&caller, dir, &new, None).unwrap();
     assert!(clerk.resolve(&caller, b"new", true).is_err());
 }
 

@@ -113,7 +113,7 @@ fn a_removed_file_stays_while_another_clerk_has_it_open() {
     let (open, _) = two.open(&root(), file, OpenMode::READ_WRITE).unwrap();
     open.write(0, b"still here").unwrap();
     open.sync().unwrap();
-    one.unlink(&root(), one.root(), &name("file")).unwrap();
+    one.unlink(&root(), one.root(), &name("file"), None).unwrap();
     thread::sleep(Duration::from_millis(100));
     let mut text = [0; 10];
     assert_eq!(open.read(0, &mut text), Ok(10));

@@ -146,7 +146,7 @@ fn a_removed_file_is_no_failure_though_its_time_was_set() {
     file.write(0, b"x").unwrap();
     set(&clerk, handle, LETTER);
     drop(file);
-    clerk.unlink(&root(), clerk.root(), &name("gone")).unwrap();
+    clerk.unlink(&root(), clerk.root(), &name("gone"), None).unwrap();
     clerk.close().unwrap();
 }
 

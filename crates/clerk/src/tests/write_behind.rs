@@ -186,7 +186,7 @@ fn a_discarded_file_is_not_written() {
     let (file, handle) = new_file(&clerk, "temporary");
     file.write(0, &[1; 5000]).unwrap();
     file.discard();
-    clerk.unlink(&root(), clerk.root(), &name("temporary")).unwrap();
+    clerk.unlink(&root(), clerk.root(), &name("temporary"), None).unwrap();
     clerk.close().unwrap();
     assert_eq!(cell.drive(0).counters.writes.load(Ordering::Relaxed), 0);
     assert!(cell.drive(0).durable_bytes(handle.object).is_none());

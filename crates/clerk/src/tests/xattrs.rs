@@ -101,7 +101,7 @@ fn special_files_exchanges_and_access_times_are_passed_on() {
     let made = clerk.mknod(&caller, dir, &disk, node, mode).unwrap();
     assert_eq!((made.attributes.device, made.attributes.mode), (device, 0o644));
     let (_, handle) = new_file(&clerk, "file");
-    clerk.rename(&caller, (dir, &disk), (dir, &file), RenameFlags::EXCHANGE).unwrap();
+    clerk.rename(&caller, (dir, &disk), (dir, &file), RenameFlags::EXCHANGE, None).unwrap();
     assert_eq!(clerk.resolve(&caller, b"file", true).unwrap().handle, made.handle);
     assert_eq!(clerk.resolve(&caller, b"disk", true).unwrap().handle, handle);
     let before = clerk.getattr_now(&caller, handle).unwrap().access_time;

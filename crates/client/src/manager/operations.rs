@@ -7,11 +7,11 @@ use nasd_protocol::manager::{
     EnrollArguments, Enrolled, File, FileHandle, FilePage, Getattr, Link, LinkArguments, Lookup,
     LookupArguments, Mint, MintArguments, Minted, Mkdir, MkdirArguments, Name, NewMode, Readdir,
     ReaddirArguments, Readdirplus, Reload, ReloadArguments, ReloadVolumes, Rename, RenameArguments,
-    RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, Rotate,
-    RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
+    RenameFlags, Renew, RenewArguments, Repair, RepairArguments, Revoke, Rmdir, RmdirArguments,
+    Rotate, RotateArguments, Rotation, SetFileArguments, SetFileAttributes, Setattr, Space,
     SpaceInformation, Statistics, StatisticsOperation, StatusOperation, Symlink, SymlinkArguments,
-    Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation, VolumePartList, VolumeParts,
-    Volumes,
+    Tmpfile, TmpfileArguments, Unlink, UnlinkArguments, Volume, VolumeList, VolumeOperation,
+    VolumePartList, VolumeParts, Volumes,
 };
 
 use super::{Caller, ManagerClient};
@@ -95,14 +95,27 @@ impl ManagerClient {
         self.change::<Symlink>(caller, &arguments)
     }
 
-    /// Removes a name that is not a directory's.
+    /// Makes a file without a name, as one of this directory's: it is there while the client's session has it
+    /// open, or until it gets a name by [`ManagerClient::link`].
+    pub fn tmpfile(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        mode: NewMode,
+    ) -> Result<Changed<File>, ClientError> {
+        self.change::<Tmpfile>(caller, &TmpfileArguments { directory, mode })
+    }
+
+    /// Removes a name that is not a directory's. The file that has it goes with its last name, or stays
+    /// while it is open, also at this client if that is `open`.
     pub fn unlink(
         &self,
         caller: &Caller,
         directory: FileHandle,
         name: &[u8],
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClientError> {
-        let arguments = UnlinkArguments { directory, name: checked(name)? };
+        let arguments = UnlinkArguments { directory, name: checked(name)?, open };
         self.change::<Unlink>(caller, &arguments)
     }
 
@@ -113,7 +126,7 @@ impl ManagerClient {
         directory: FileHandle,
         name: &[u8],
     ) -> Result<Changed<()>, ClientError> {
-        let arguments = UnlinkArguments { directory, name: checked(name)? };
+        let arguments = RmdirArguments { directory, name: checked(name)? };
         self.change::<Rmdir>(caller, &arguments)
     }
 
@@ -124,6 +137,7 @@ impl ManagerClient {
         from: (FileHandle, &[u8]),
         to: (FileHandle, &[u8]),
         flags: RenameFlags,
+        open: Option<FileHandle>,
     ) -> Result<Changed<()>, ClientError> {
         let arguments = RenameArguments {
             from_directory: from.0,
@@ -131,6 +145,7 @@ impl ManagerClient {
             to_directory: to.0,
             to_name: checked(to.1)?,
             flags,
+            open,
         };
         self.change::<Rename>(caller, &arguments)
     }

@@ -99,6 +99,8 @@ pub struct Ledger {
     pub doomed: HashSet<FileHandle>,
     /// Files without a name that somebody may have open.
     pub orphans: BTreeSet<FileHandle>,
+    /// Those of them that never had a name, and may get one.
+    pub nameless: BTreeSet<FileHandle>,
     /// Clients that have a session.
     pub sessions: BTreeSet<u64>,
     /// Outcomes of requests, by peer and client.
@@ -143,6 +145,8 @@ impl Image {
             | Step::Session { .. }
             | Step::SessionEnded { .. }
             | Step::Orphan { .. }
+            | Step::Nameless { .. }
+            | Step::Named { .. }
             | Step::Home => {}
         }
     }
@@ -240,10 +244,15 @@ impl Ledger {
             Step::Take { object } => self.take(*object),
             Step::Remove { object } => {
                 self.take(*object);
-                self.orphans.remove(object);
+                self.name(*object);
                 self.doomed.insert(*object);
             }
             Step::Orphan { object } => drop(self.orphans.insert(*object)),
+            Step::Nameless { object } => {
+                self.orphans.insert(*object);
+                self.nameless.insert(*object);
+            }
+            Step::Named { object } => self.name(*object),
             Step::Session { client } => drop(self.sessions.insert(*client)),
             Step::SessionEnded { client } => drop(self.sessions.remove(client)),
             Step::Making { drive } => self.ahead.entry(*drive).or_default().making = true,
@@ -260,6 +269,12 @@ impl Ledger {
             | Step::SetData { .. }
             | Step::Home => {}
         }
+    }
+
+    /// A file has a name, or has gone.
+    fn name(&mut self, object: FileHandle) {
+        self.orphans.remove(&object);
+        self.nameless.remove(&object);
     }
 
     fn take(&mut self, object: FileHandle) {
@@ -327,7 +342,10 @@ impl Ledger {
             })
         });
         // What is to be removed is not ahead, whichever was said first.
-        let orphans = self.orphans.iter().map(|object| Step::Orphan { object: *object });
+        let orphans = self.orphans.iter().map(|object| match self.nameless.contains(object) {
+            true => Step::Nameless { object: *object },
+            false => Step::Orphan { object: *object },
+        });
         let sessions = self.sessions.iter().map(|client| Step::Session { client: *client });
         doomed.chain(ahead).chain(outcomes).chain(orphans).chain(sessions)
     }

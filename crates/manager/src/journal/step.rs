@@ -16,6 +16,8 @@
 //! 11 session       client (u64)
 //! 12 session ended client (u64)
 //! 13 orphan        object (20)
+//! 14 nameless      object (20)
+//! 15 named         object (20)
 //! each behind its number (u8)
 //! ```
 
@@ -142,6 +144,16 @@ pub enum Step {
         /// Which.
         object: FileHandle,
     },
+    /// It was made without a name, is there as long as an orphan, and may get a name.
+    Nameless {
+        /// Which file.
+        object: FileHandle,
+    },
+    /// It has a name now.
+    Named {
+        /// Which file.
+        object: FileHandle,
+    },
 }
 
 /// A step that can't be understood.
@@ -211,6 +223,8 @@ impl Step {
             Step::Session { client } => put_client(out, 11, *client),
             Step::SessionEnded { client } => put_client(out, 12, *client),
             Step::Orphan { object } => put_object(out, 13, *object),
+            Step::Nameless { object } => put_object(out, 14, *object),
+            Step::Named { object } => put_object(out, 15, *object),
         }
     }
 
@@ -258,7 +272,7 @@ impl Step {
 }
 
 /// The highest number of a step.
-const LAST_KIND: u8 = 13;
+const LAST_KIND: u8 = 15;
 
 const NO_HANDLE: FileHandle =
     FileHandle { drive: DriveId(0), partition: nasd_types::PartitionId(0), object: ObjectId(0) };
@@ -339,6 +353,8 @@ fn take_step(kind: u8, cursor: &mut Cursor<'_>) -> Option<Step> {
         11 => Step::Session { client: cursor.u64()? },
         12 => Step::SessionEnded { client: cursor.u64()? },
         13 => Step::Orphan { object: handle::take(cursor)? },
+        14 => Step::Nameless { object: handle::take(cursor)? },
+        15 => Step::Named { object: handle::take(cursor)? },
         _ => return None,
     })
 }
@@ -411,6 +427,8 @@ pub(super) mod tests {
             Step::Session { client: 6 },
             Step::SessionEnded { client: 5 },
             Step::Orphan { object: handle(11) },
+            Step::Nameless { object: handle(12) },
+            Step::Named { object: handle(12) },
         ]
     }
 
@@ -431,7 +449,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_no_step_is_refused() {
         assert_eq!(Step::decode_all(&[0]), Err(StepError::Unknown(0)));
-        assert_eq!(Step::decode_all(&[14]), Err(StepError::Unknown(14)));
+        assert_eq!(Step::decode_all(&[16]), Err(StepError::Unknown(16)));
         let name = Step::SetName {
             directory: handle(1),
             block: 0,

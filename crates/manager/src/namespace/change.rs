@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use nasd_protocol::manager::{FileHandle, FileType, ManagerStatus};
 use nasd_types::Timestamp;
 
+use super::orphans::Orphaned;
 use super::{Namespace, Outcome};
 use crate::caller::Caller;
 use crate::directory::{self, Directory, DirectoryCell, Entry};
@@ -139,21 +140,41 @@ impl Draft<'_> {
         }
     }
 
-    /// A file has lost its last name: it goes, or stays without one until no other client has it open.
+    /// A file has lost its last name: it goes, or stays without one until no client has it open.
     pub(super) fn remove_name_of(
         &mut self,
         caller: &Caller,
         file: FileHandle,
         record: Option<&FileRecord>,
     ) {
-        match record.filter(|record| caller.others && record.file_type == FileType::Regular) {
+        let may_be_open = caller.others || caller.keeps == Some(file);
+        match record.filter(|record| may_be_open && record.file_type == FileType::Regular) {
             Some(record) => {
                 self.set_record(file, &FileRecord { links: 0, ..record.next() });
                 self.steps.push(Step::Orphan { object: file });
-                self.namespace.orphaned().push((file, caller.session));
+                self.namespace.orphaned().push(Orphaned::by(caller, file));
             }
             None => self.remove_file(file, record),
         }
+    }
+
+    /// An object that was made ahead becomes a file without a name, which the caller has open.
+    pub(super) fn take_nameless(
+        &mut self,
+        caller: &Caller,
+        object: FileHandle,
+        record: &FileRecord,
+    ) {
+        self.take(object, record, b"");
+        self.steps.push(Step::Nameless { object });
+        let keeps = Some(object);
+        let orphaned = Orphaned::by(&Caller { keeps, ..caller.clone() }, object);
+        self.namespace.orphaned().push(orphaned);
+    }
+
+    /// A file that had no name has one.
+    pub(super) fn name_nameless(&mut self, object: FileHandle) {
+        self.steps.push(Step::Named { object });
     }
 
     /// A file goes, with the object of its attributes.

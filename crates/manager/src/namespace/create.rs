@@ -134,6 +134,66 @@ impl Namespace {
         self.once_with_file(caller, || self.make(caller, &wanted))
     }
 
+    /// A regular file without a name, as one of this directory's. It is there while the caller's session
+    /// has it open, or until it gets a name.
+    pub fn tmpfile(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        mode: impl Into<NewMode>,
+    ) -> Outcome<File> {
+        if caller.session == 0 {
+            // Nobody could say when it is closed.
+            return Err(ManagerStatus::Grace);
+        }
+        let mode = mode.into();
+        self.once_with_file(caller, || self.make_nameless(caller, directory, mode))
+    }
+
+    fn make_nameless(
+        &self,
+        caller: &Caller,
+        directory: FileHandle,
+        mode: NewMode,
+    ) -> Outcome<File> {
+        let above = {
+            let _held = self.hold(Wants::new().read(directory));
+            let above = self.directory_record(directory)?;
+            permission::require(&above, caller, WRITE | EXECUTE)?;
+            above
+        };
+        self.require_room(directory)?;
+        let new = self.take_ahead()?;
+        let wanted = Wanted::new(directory, b"", FileType::Regular, mode);
+        let record = FileRecord { links: 0, ..self.new_record(caller, &above, &wanted, &new)? };
+        let sequence = self.change(&[], |draft| {
+            draft.take_nameless(caller, new.handle, &record);
+            draft.answers(caller, Some(new.handle));
+            Ok(())
+        })?;
+        self.wait_for(sequence)?;
+        self.file(caller, new.handle, &record, &as_made(&new, &record, &wanted))
+    }
+
+    /// The record of an object that becomes a file of a directory.
+    fn new_record(
+        &self,
+        caller: &Caller,
+        directory: &FileRecord,
+        wanted: &Wanted<'_>,
+        new: &NewObject,
+    ) -> Outcome<FileRecord> {
+        let parent = (wanted.file_type == FileType::Directory).then_some(wanted.directory);
+        let made = permission::new_record(directory, caller, wanted.file_type, wanted.mode)?;
+        Ok(FileRecord {
+            parent,
+            device: wanted.device,
+            access_time: self.objects.file_time(new.handle.drive),
+            create_time: self.time_on(new.handle.drive),
+            ..made
+        })
+    }
+
     fn make(&self, caller: &Caller, wanted: &Wanted<'_>) -> Outcome<File> {
         let addable = self.require_addable(caller, wanted.directory, wanted.name);
         let directory = match addable {
@@ -142,16 +202,7 @@ impl Namespace {
         };
         self.require_room(wanted.directory)?;
         let new = self.take_ahead()?;
-        let parent = (wanted.file_type == FileType::Directory).then_some(wanted.directory);
-        let now = self.time_on(new.handle.drive);
-        let made = permission::new_record(&directory, caller, wanted.file_type, wanted.mode)?;
-        let record = FileRecord {
-            parent,
-            device: wanted.device,
-            access_time: self.objects.file_time(new.handle.drive),
-            create_time: now,
-            ..made
-        };
+        let record = self.new_record(caller, &directory, wanted, &new)?;
         if let Err(status) = self.put_target(&new, wanted.target) {
             self.journal.enqueue(&[Step::Remove { object: new.handle }]);
             return Err(status);

@@ -47,7 +47,8 @@ impl Namespace {
         let _held = self.hold(Wants::new().write(directory).write(file));
         let above = self.require_addable_held(caller, directory, name)?;
         let record = self.record(file)?;
-        if record.links == 0 {
+        let is_nameless = record.links == 0 && self.is_nameless(file);
+        if record.links == 0 && !is_nameless {
             // It was removed, and is only waited for until it is closed.
             return Err(ManagerStatus::NotFound);
         }
@@ -59,6 +60,9 @@ impl Namespace {
         self.change(&[directory], |draft| {
             draft.set_name(directory, name, file, record.file_type)?;
             draft.set_record(file, &linked);
+            if is_nameless {
+                draft.name_nameless(file);
+            }
             draft.touch(directory, &above);
             draft.answers(caller, Some(file));
             Ok(())

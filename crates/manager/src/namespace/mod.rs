@@ -68,6 +68,7 @@ use crate::volume::VolumeRecord;
 pub use create::Node;
 pub use housekeeping::Backlog;
 pub use measures::Cached;
+pub use orphans::Orphaned;
 pub use start::StartError;
 
 use ahead::Pool;
@@ -141,7 +142,7 @@ pub struct Namespace {
     running: Running,
     /// Files that have lost their names, until those are told who may have them open; and the session that
     /// removed them, which has not.
-    orphaned: Mutex<Vec<(FileHandle, u64)>>,
+    orphaned: Mutex<Vec<Orphaned>>,
     mint: Mint,
 }
 

@@ -7,26 +7,48 @@ use std::sync::{MutexGuard, PoisonError};
 use nasd_protocol::manager::FileHandle;
 
 use super::{Namespace, Outcome};
+use crate::caller::Caller;
 use crate::journal::Step;
 use crate::locks::Wants;
 
 /// Nobody's session.
 const NOBODY: u64 = 0;
 
+/// A file that is without a name, and is there until no client has it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orphaned {
+    /// Which.
+    pub file: FileHandle,
+    /// A session that says whether it has the file open; 0 if none does.
+    pub session: u64,
+    /// What it says.
+    pub is_open: bool,
+}
+
+impl Orphaned {
+    /// By somebody's request. Who has another file open than the one that the name led to does not know of
+    /// this one, and is asked like the others.
+    pub(super) fn by(caller: &Caller, file: FileHandle) -> Orphaned {
+        let is_known = caller.keeps.is_none_or(|keeps| keeps == file);
+        let session = if is_known { caller.session } else { NOBODY };
+        Orphaned { file, session, is_open: caller.keeps == Some(file) }
+    }
+}
+
 impl Namespace {
-    pub(super) fn orphaned(&self) -> MutexGuard<'_, Vec<(FileHandle, u64)>> {
+    pub(super) fn orphaned(&self) -> MutexGuard<'_, Vec<Orphaned>> {
         self.orphaned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// At the start: those that an earlier manager has left.
     pub(super) fn adopt_orphans(&self) {
         let left = self.journal.ledger(|ledger| ledger.orphans.clone());
-        self.orphaned().extend(left.into_iter().map(|file| (file, NOBODY)));
+        let orphaned = |file| Orphaned { file, session: NOBODY, is_open: false };
+        self.orphaned().extend(left.into_iter().map(orphaned));
     }
 
-    /// Files that have lost their last name since this was asked, and stay until [`Namespace::remove_orphans`];
-    /// each with the session that does not have it open.
-    pub fn take_orphaned(&self) -> Vec<(FileHandle, u64)> {
+    /// Files that are without a name since this was asked, and stay until [`Namespace::remove_orphans`].
+    pub fn take_orphaned(&self) -> Vec<Orphaned> {
         std::mem::take(&mut *self.orphaned())
     }
 
@@ -47,6 +69,11 @@ impl Namespace {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether a file has no name and may get one: it never had any.
+    pub(super) fn is_nameless(&self, file: FileHandle) -> bool {
+        self.journal.ledger(|ledger| ledger.nameless.contains(&file))
     }
 
     /// The clients that had sessions with an earlier manager, or have one.

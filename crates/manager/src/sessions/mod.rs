@@ -154,11 +154,9 @@ impl Sessions {
                 attached.lost.push(place as u32);
             }
         }
-        for file in &claims.open {
-            self.orphans.answer(client, *file, true);
-        }
+        claims.open.iter().for_each(|file| self.orphans.claim(client, *file));
         if self.awaited.remove(&client) {
-            self.orphans.settle(client);
+            self.orphans.settle_all(client);
         }
         Ok(attached)
     }
@@ -174,8 +172,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// The client is alive, has dealt with what it was told up to `seen`, and has those of the
-    /// removed files that it was told of open which are in `open`.
+    /// The client is alive, has dealt with what it was told up to `seen`, and has the removed files
+    /// that are in `open` open: none else of those that it was told of, and perhaps some that were
+    /// others' before.
     ///
     /// # Errors
     /// `Gone`, `NotYours`.
@@ -193,10 +192,10 @@ impl Sessions {
             known.events.acknowledge(seen)
         };
         self.news += u64::from(!done.is_empty());
-        let open: HashSet<FileHandle> = open.iter().copied().collect();
+        open.iter().for_each(|file| self.orphans.claim(client, *file));
         for event in done {
             if let Event::Removed(file) = event {
-                self.orphans.answer(client, file, open.contains(&file));
+                self.orphans.settle(client, file);
             }
         }
         Ok(())
@@ -342,16 +341,17 @@ impl Sessions {
         })
     }
 
-    /// A file has lost its last name. `closed_at` is a client that says it does not have it open.
-    pub fn removed(&mut self, file: FileHandle, closed_at: u64) {
+    /// A file is without a name. A session, or 0, says whether it has it open; the others are asked.
+    pub fn removed(&mut self, file: FileHandle, session: u64, is_open: bool) {
         let asked: HashSet<u64> =
-            self.clients.keys().copied().filter(|client| *client != closed_at).collect();
+            self.clients.keys().copied().filter(|client| *client != session).collect();
         for client in &asked {
             self.tell(*client, Event::Removed(file));
         }
         // Those who have not come back yet will say.
         let asked = asked.into_iter().chain(self.awaited.iter().copied()).collect();
-        self.orphans.add(file, asked);
+        let open = (is_open && self.clients.contains_key(&session)).then_some(session);
+        self.orphans.add(file, asked, open);
     }
 
     /// A client has closed removed files.

@@ -27,9 +27,9 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// A file has lost its last name; these clients are asked.
-    pub fn add(&mut self, file: FileHandle, asked: HashSet<u64>) {
-        let orphan = Orphan { asked, open: HashSet::new() };
+    /// A file is without a name; these clients are asked, and one is known to have it open.
+    pub fn add(&mut self, file: FileHandle, asked: HashSet<u64>, open: Option<u64>) {
+        let orphan = Orphan { asked, open: open.into_iter().collect() };
         if orphan.is_free() {
             self.free.push(file);
         } else {
@@ -37,27 +37,35 @@ impl Orphans {
         }
     }
 
-    /// A client has said whether it has the file open.
-    pub fn answer(&mut self, client: u64, file: FileHandle, is_open: bool) {
+    /// A client has the file open, whether or not it was asked: it may have it from another client.
+    pub fn claim(&mut self, client: u64, file: FileHandle) {
         self.change(file, |orphan| {
-            if orphan.asked.remove(&client) && is_open {
-                orphan.open.insert(client);
-            }
+            orphan.asked.remove(&client);
+            orphan.open.insert(client);
+        });
+    }
+
+    /// A client has said whether it has the file open.
+    pub fn settle(&mut self, client: u64, file: FileHandle) {
+        self.change(file, |orphan| {
+            orphan.asked.remove(&client);
         });
     }
 
     /// A client has said all that it has open: nothing else.
-    pub fn settle(&mut self, client: u64) {
+    pub fn settle_all(&mut self, client: u64) {
         let asked = |(file, orphan): (&FileHandle, &Orphan)| {
             orphan.asked.contains(&client).then_some(*file)
         };
         let files: Vec<FileHandle> = self.waiting.iter().filter_map(asked).collect();
-        files.into_iter().for_each(|file| self.answer(client, file, false));
+        files.into_iter().for_each(|file| self.settle(client, file));
     }
 
     /// A client has closed the file.
     pub fn close(&mut self, client: u64, file: FileHandle) {
         self.change(file, |orphan| {
+            // It may say so before it was heard to have it open.
+            orphan.asked.remove(&client);
             orphan.open.remove(&client);
         });
     }
@@ -117,19 +125,26 @@ mod tests {
     #[test]
     fn a_file_goes_when_nobody_has_it_open() {
         let mut orphans = Orphans::default();
-        orphans.add(file(1), HashSet::new());
+        orphans.add(file(1), HashSet::new(), None);
         assert_eq!(orphans.take_free(), [file(1)]);
-        orphans.add(file(2), HashSet::from([1, 2, 3]));
-        orphans.answer(1, file(2), false);
-        orphans.answer(2, file(2), true);
-        orphans.answer(4, file(2), true);
+        orphans.add(file(2), HashSet::from([1, 2, 3]), None);
+        orphans.settle(1, file(2));
+        orphans.claim(2, file(2));
+        orphans.settle(2, file(2));
         assert_eq!(orphans.take_free(), []);
         orphans.remove_client(3);
         assert_eq!(orphans.take_free(), [], "the second has it open");
+        orphans.claim(4, file(2));
         orphans.close(1, file(2));
         orphans.close(2, file(2));
+        assert_eq!(orphans.take_free(), [], "the fourth has it from the second");
+        orphans.close(4, file(2));
         assert_eq!((orphans.take_free(), orphans.len()), (vec![file(2)], 0));
         orphans.close(2, file(2));
         assert_eq!(orphans.take_free(), [], "told once");
+        orphans.add(file(3), HashSet::new(), Some(1));
+        assert_eq!(orphans.take_free(), [], "who has removed it has it open");
+        orphans.close(1, file(3));
+        assert_eq!(orphans.take_free(), [file(3)]);
     }
 }

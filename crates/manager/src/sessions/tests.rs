@@ -71,7 +71,7 @@ fn locks_of_a_silent_client_are_free_after_its_lease() {
 fn what_was_held_under_the_manager_before_is_claimed_within_the_grace() {
     let earlier = HashSet::from([1, 2, 3]);
     let mut sessions = Sessions::new(SessionTimes { lease: LEASE }, earlier, at(0));
-    sessions.removed(file(9), 0);
+    sessions.removed(file(9), 0, false);
     assert_eq!(sessions.attach(1, MEMBER, &claim_of(1), at(1)), Ok(Attached::default()));
     // A newcomer may attach, but not lock, nor change what others may believe.
     assert_eq!(sessions.attach(4, MEMBER, &claim_of(4), at(1)), Ok(Attached { lost: vec![0] }));
@@ -92,6 +92,8 @@ fn what_was_held_under_the_manager_before_is_claimed_within_the_grace() {
     sessions.expire(at(6));
     assert_eq!(sessions.take_free_orphans(), [], "the first has it open");
     sessions.close(1, MEMBER, &[file(9)]).unwrap();
+    assert_eq!(sessions.take_free_orphans(), [], "the newcomer may have it from the first");
+    sessions.close(4, MEMBER, &[file(9)]).unwrap();
     assert_eq!(sessions.take_free_orphans(), [file(9)]);
     // Who comes too late has lost it.
     assert_eq!(sessions.attach(3, MEMBER, &claim_of(3), at(7)), Ok(Attached { lost: vec![0] }));
@@ -107,9 +109,43 @@ fn the_grace_ends_when_all_are_back() {
 }
 
 #[test]
+fn a_removed_file_stays_while_who_removed_it_has_it_open() {
+    let mut sessions = sessions(&[1, 2]);
+    sessions.removed(file(5), 1, true);
+    assert_eq!(sessions.next_events(1, MEMBER).unwrap(), (1, vec![]), "it knows");
+    sessions.acknowledge(2, MEMBER, 1, &[], at(1)).unwrap();
+    assert_eq!(sessions.take_free_orphans(), []);
+    sessions.close(1, MEMBER, &[file(5)]).unwrap();
+    assert_eq!(sessions.take_free_orphans(), [file(5)]);
+    // Closed before it was said to be open; and by a client that is gone.
+    sessions.removed(file(6), 0, false);
+    sessions.close(1, MEMBER, &[file(6)]).unwrap();
+    sessions.acknowledge(2, MEMBER, 2, &[], at(1)).unwrap();
+    assert_eq!(sessions.take_free_orphans(), [file(6)]);
+    sessions.removed(file(7), 9, true);
+    for client in [1, 2] {
+        sessions.acknowledge(client, MEMBER, 3, &[], at(1)).unwrap();
+    }
+    assert_eq!(sessions.take_free_orphans(), [file(7)]);
+}
+
+#[test]
+fn a_client_takes_files_over_from_another_one() {
+    let mut sessions = sessions(&[1, 2]);
+    sessions.removed(file(5), 1, true);
+    sessions.acknowledge(2, MEMBER, 1, &[], at(1)).unwrap();
+    // Later it has the file open, and the first leaves.
+    sessions.acknowledge(2, MEMBER, 0, &[file(5), file(6)], at(1)).unwrap();
+    sessions.detach(1, MEMBER).unwrap();
+    assert_eq!(sessions.take_free_orphans(), []);
+    sessions.detach(2, MEMBER).unwrap();
+    assert_eq!(sessions.take_free_orphans(), [file(5)]);
+}
+
+#[test]
 fn a_removed_file_stays_while_somebody_has_it_open() {
     let mut sessions = sessions(&[1, 2, 3]);
-    sessions.removed(file(5), 1);
+    sessions.removed(file(5), 1, false);
     assert_eq!(sessions.take_free_orphans(), []);
     for client in [2, 3] {
         let told = sessions.next_events(client, MEMBER).unwrap();
@@ -121,10 +157,10 @@ fn a_removed_file_stays_while_somebody_has_it_open() {
     assert_eq!((sessions.take_free_orphans(), sessions.counts().orphans), (vec![], 1));
     sessions.detach(2, MEMBER).unwrap();
     assert_eq!(sessions.take_free_orphans(), [file(5)]);
-    sessions.removed(file(6), 0);
+    sessions.removed(file(6), 0, false);
     sessions.expire(at(100));
     assert_eq!(sessions.take_free_orphans(), [file(6)], "all are dead");
-    sessions.removed(file(7), 0);
+    sessions.removed(file(7), 0, false);
     assert_eq!(sessions.take_free_orphans(), [file(7)], "nobody is there");
 }
 
@@ -145,7 +181,7 @@ fn a_client_that_attaches_anew_holds_nothing() {
 fn a_client_that_falls_too_far_behind_is_given_up() {
     let mut sessions = sessions(&[1, 2]);
     for object in 0..=events::MAX_BEHIND as u64 {
-        sessions.removed(file(object), 2);
+        sessions.removed(file(object), 2, false);
     }
     assert_eq!(sessions.expire(at(1)), [1]);
     assert_eq!(sessions.take_free_orphans().len(), events::MAX_BEHIND + 1);

@@ -180,14 +180,3 @@ fn a_dead_mount_can_be_unmounted() {
     unmount(dir.path()).unwrap();
     assert!(!is_mounted(dir.path()));
 }
-
-#[test]
-fn hidden_files_of_a_mount_that_died_can_be_seen_and_removed() {
-    let world = World::new();
-    let caller = Arc::new(nasd_clerk::Caller::default());
-    let name = nasd_clerk::Name::new(".nasd-deleted-0123456789abcdef").unwrap();
-    world.clerk.create(&caller, world.clerk.root(), &name, 0o600, true).unwrap();
-    assert_eq!(crate::world::listed(world.root()), [".nasd-deleted-0123456789abcdef"]);
-    fs::remove_file(world.path(".nasd-deleted-0123456789abcdef")).unwrap();
-    assert!(crate::world::listed(world.root()).is_empty());
-}

@@ -93,7 +93,7 @@ impl World {
         self.cell.drive_of(handle).durable_bytes(handle.object).unwrap()
     }
 
-    /// All names in the root directory as the manager knows them, hidden ones too.
+    /// All names in the root directory as the manager knows them.
     pub fn all_names(&self) -> Vec<String> {
         let caller = Arc::new(Caller::default());
         let page = self.clerk.readdir(&caller, self.clerk.root(), 0, 1000).unwrap();

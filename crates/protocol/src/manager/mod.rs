@@ -35,6 +35,7 @@ pub mod space;
 pub mod statistics;
 pub mod status;
 pub mod symlink;
+pub mod tmpfile;
 pub mod unlink;
 pub mod volume;
 pub mod volumes;
@@ -79,13 +80,14 @@ pub use renew::{Renew, RenewArguments};
 pub use repair::{Repair, RepairAction, RepairArguments};
 pub use request::{Change, Numbered, Request};
 pub use revoke::Revoke;
-pub use rmdir::Rmdir;
+pub use rmdir::{Rmdir, RmdirArguments};
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
 pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
 pub use space::{Space, SpaceInformation};
 pub use statistics::{ClientStatistics, OperationStatistics, Statistics, StatisticsOperation};
 pub use status::ManagerStatus;
 pub use symlink::{Symlink, SymlinkArguments};
+pub use tmpfile::{Tmpfile, TmpfileArguments};
 pub use unlink::{Unlink, UnlinkArguments};
 pub use volume::{DriveAddress, Volume, VolumeOperation};
 pub use volumes::{
@@ -203,6 +205,8 @@ xdr_enum! {
         Accessed = 85,
         /// List a directory with the attributes of files, and capabilities.
         Readdirplus = 86,
+        /// Make a file without a name.
+        Tmpfile = 87,
     }
 }
 

@@ -19,6 +19,10 @@ impl Change for Rename {
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
         [Some(arguments.from_directory), Some(arguments.to_directory)]
     }
+
+    fn keeps(arguments: &Self::Arguments) -> Option<FileHandle> {
+        arguments.open
+    }
 }
 
 /// How to rename: the bits of `flags`.
@@ -73,5 +77,7 @@ message! {
         pub to_name: Name,
         /// How.
         pub flags: RenameFlags,
+        /// What has the new name, if the client has it open: it stays until it is closed.
+        pub open: Option<FileHandle>,
     }
 }

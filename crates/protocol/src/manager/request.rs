@@ -29,6 +29,11 @@ impl Request {
 pub trait Change: Operation {
     /// The directories whose names or permissions it changes; files do no harm.
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2];
+
+    /// The file that may lose its last name by it, and that the client has open.
+    fn keeps(_: &Self::Arguments) -> Option<FileHandle> {
+        None
+    }
 }
 
 /// What follows the head of a call that changes something.

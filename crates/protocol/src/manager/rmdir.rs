@@ -1,6 +1,7 @@
 //! `rmdir`: remove an empty directory.
 
-use super::{Change, Changed, FileHandle, Operation, Procedure, UnlinkArguments};
+use super::{Change, Changed, FileHandle, Name, Operation, Procedure};
+use crate::wire::message;
 
 /// The operation.
 #[derive(Debug)]
@@ -8,12 +9,22 @@ pub enum Rmdir {}
 
 impl Operation for Rmdir {
     const PROCEDURE: Procedure = Procedure::Rmdir;
-    type Arguments = UnlinkArguments;
+    type Arguments = RmdirArguments;
     type Reply = Changed<()>;
 }
 
 impl Change for Rmdir {
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
         [Some(arguments.directory), None]
+    }
+}
+
+message! {
+    /// Arguments (`nasd_rmdir_arguments`).
+    pub struct RmdirArguments {
+        /// Where.
+        pub directory: FileHandle,
+        /// What.
+        pub name: Name,
     }
 }

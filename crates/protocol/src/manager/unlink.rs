@@ -17,14 +17,20 @@ impl Change for Unlink {
     fn touches(arguments: &Self::Arguments) -> [Option<FileHandle>; 2] {
         [Some(arguments.directory), None]
     }
+
+    fn keeps(arguments: &Self::Arguments) -> Option<FileHandle> {
+        arguments.open
+    }
 }
 
 message! {
-    /// Arguments, also of `rmdir` (`nasd_unlink_arguments`).
+    /// Arguments (`nasd_unlink_arguments`).
     pub struct UnlinkArguments {
         /// Where.
         pub directory: FileHandle,
         /// What.
         pub name: Name,
+        /// The file of that name, if the client has it open: it stays until it is closed.
+        pub open: Option<FileHandle>,
     }
 }

@@ -257,6 +257,7 @@ fn is_numbered(program: &str, procedure: u32) -> bool {
         number::<manager::Rmdir>(),
         number::<manager::Rename>(),
         number::<manager::Link>(),
+        number::<manager::Tmpfile>(),
         number::<manager::Mknod>(),
         number::<manager::Setxattr>(),
         number::<manager::Removexattr>(),
@@ -300,5 +301,6 @@ fn operations_have_the_types_of_the_specification() {
         ForwardRead ForwardWrite ForwardFlush ForwardGetattr ForwardPunch ForwardSeek
         ForwardAppend
         StatisticsOperation
-        Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus);
+        Mknod Getxattr Setxattr Listxattr Removexattr Accessed Readdirplus
+        Tmpfile);
 }

@@ -26,11 +26,11 @@ use nasd_protocol::manager::{
     LinkArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, LookupArguments,
     ManagerStatus, MintArguments, Minted, MkdirArguments, MknodArguments, Name, NewMode,
     OperationStatistics, ReaddirArguments, ReloadArguments, RenameArguments, RenameFlags,
-    RenewArguments, RepairAction, RepairArguments, Request, RotateArguments, Rotation,
-    SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
-    SymlinkArguments, ToldDirectory, UnlinkArguments, UnlockArguments, Volume, VolumeList,
-    VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments, XattrFlags,
-    XattrNames, XattrValue,
+    RenewArguments, RepairAction, RepairArguments, Request, RmdirArguments, RotateArguments,
+    Rotation, SetFileArguments, SetFileAttributes, SetxattrArguments, SpaceInformation, Statistics,
+    SymlinkArguments, TmpfileArguments, ToldDirectory, UnlinkArguments, UnlockArguments, Volume,
+    VolumeList, VolumePart, VolumePartList, VolumeSummary, WorkingKeyState, XattrArguments,
+    XattrFlags, XattrNames, XattrValue,
 };
 use nasd_protocol::{
     Credential, CredentialKey, Failure, Region, Status, Verifier, decode_result, encode_result,
@@ -570,6 +570,7 @@ fn manager_arguments() -> Vec<Sample> {
         to_directory: directory,
         to_name: name("to"),
         flags: RenameFlags(n32("flags")),
+        open: Some(handle()),
     };
     let link = LinkArguments { file: handle(), directory, name: name("another") };
     let mint = MintArguments {
@@ -604,7 +605,16 @@ fn manager_arguments() -> Vec<Sample> {
         message("nasd_create_file_arguments", &create),
         message("nasd_mkdir_arguments", &mkdir),
         message("nasd_symlink_arguments", &symlink),
-        message("nasd_unlink_arguments", &UnlinkArguments { directory, name: name("x") }),
+        message(
+            "nasd_unlink_arguments",
+            &UnlinkArguments { directory, name: name("x"), open: Some(handle()) },
+        ),
+        message(
+            "nasd_unlink_arguments",
+            &UnlinkArguments { directory, name: name("x"), open: None },
+        ),
+        message("nasd_rmdir_arguments", &RmdirArguments { directory, name: name("x") }),
+        message("nasd_tmpfile_arguments", &TmpfileArguments { directory, mode }),
         message("nasd_rename_arguments", &rename),
         message("nasd_link_arguments", &link),
         message("nasd_readdir_arguments", &readdir),

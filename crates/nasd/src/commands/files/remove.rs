@@ -22,7 +22,7 @@ pub fn rm(cell: &Cell, paths: &[String], recursive: bool, yes: bool) -> Outcome 
         let entry = match session.clerk.lookup(&session.caller, parent, &name) {
             // The file's drive has lost it: a name is left, which says that it fails.
             Err(ClerkError::Manager(ManagerStatus::Io)) => {
-                let removed = session.clerk.unlink(&session.caller, parent, &name);
+                let removed = session.clerk.unlink(&session.caller, parent, &name, None);
                 removed.map_err(|error| at(&path, error))?;
                 continue;
             }
