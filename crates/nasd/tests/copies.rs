@@ -100,9 +100,7 @@ fn ranges_are_copied_in_order_with_all_else() {
 #[test]
 fn a_copy_over_a_program_takes_its_privileges() {
     let cell = TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" });
-    for (path, mode) in [(cell.directory.path(), 0o755), (&*cell.mountpoint(), 0o777)] {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    }
+    cell.let_everybody_in();
     let (source, program) = (cell.path("source"), cell.path("program"));
     fs::write(&source, vec![1; 10_000]).unwrap();
     fs::write(&program, vec![2; 10_000]).unwrap();

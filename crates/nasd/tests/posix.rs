@@ -20,9 +20,7 @@ const STRANGER: &str = "setpriv --reuid 12345 --regid 12345 --clear-groups";
 /// A cell whose mount everybody can reach and write to.
 fn open_cell() -> TestCell {
     let cell = TestCell::start(&CellOptions::default());
-    for (path, mode) in [(cell.directory.path(), 0o755), (&*cell.mountpoint(), 0o777)] {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    }
+    cell.let_everybody_in();
     cell
 }
 

@@ -8,6 +8,7 @@ pub mod beside;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,6 +67,13 @@ impl TestCell {
             &port,
         ]);
         cell
+    }
+
+    /// Whoever is not root can reach the mount, and write to it.
+    pub fn let_everybody_in(&self) {
+        for (path, mode) in [(self.directory.path(), 0o755), (&*self.mountpoint(), 0o777)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
     }
 
     /// Starts the cell again after it was stopped or killed.
