@@ -5,6 +5,9 @@ use std::hash::Hash;
 
 const NONE: usize = usize::MAX;
 
+/// One part in so many of the limit is for others than the heaviest thing.
+const BESIDE: usize = 8;
+
 #[derive(Debug)]
 struct Node<K, V> {
     key: K,
@@ -14,7 +17,9 @@ struct Node<K, V> {
     older: usize,
 }
 
-/// The map. The weights of what it holds sum up to `limit` at most, or it holds a single thing.
+/// The map. The weights of what it holds sum up to `limit` at most. But one thing that takes all but an eighth of
+/// that by itself, or more, stays, and so does an eighth beside it: else whoever uses it and others by turns would
+/// have to get it again each time, which is the dearer the heavier it is. Of two such the later one stays.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     places: HashMap<K, usize>,
@@ -24,6 +29,8 @@ pub(crate) struct Lru<K, V> {
     oldest: usize,
     weight: usize,
     limit: usize,
+    /// The one that stays, or none.
+    giant: usize,
 }
 
 impl<K: Eq + Hash + Clone, V> Lru<K, V> {
@@ -36,6 +43,7 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
             oldest: NONE,
             weight: 0,
             limit,
+            giant: NONE,
         }
     }
 
@@ -78,18 +86,20 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
         self.places.insert(key, place);
         self.weight += weight;
         self.link_newest(place);
+        self.note_giant(place);
         self.shrink();
     }
 
     /// Changes the weight of what is there.
     pub(crate) fn reweigh(&mut self, key: &K, weight: usize) {
-        let Some(place) = self.places.get(key) else {
+        let Some(place) = self.places.get(key).copied() else {
             return;
         };
-        if let Some(node) = &mut self.nodes[*place] {
+        if let Some(node) = &mut self.nodes[place] {
             self.weight = self.weight - node.weight + weight;
             node.weight = weight;
         }
+        self.note_giant(place);
         self.shrink();
     }
 
@@ -97,14 +107,41 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
         let place = self.places.remove(key)?;
         self.unlink(place);
         let node = self.nodes[place].take()?;
+        if self.giant == place {
+            self.giant = NONE;
+        }
         self.free.push(place);
         self.weight -= node.weight;
         Some(node.value)
     }
 
+    fn node(&self, place: usize) -> Option<&Node<K, V>> {
+        self.nodes.get(place)?.as_ref()
+    }
+
+    /// Takes note of a new weight.
+    fn note_giant(&mut self, place: usize) {
+        let beside = self.limit / BESIDE;
+        let is_giant = self.node(place).is_some_and(|node| node.weight + beside > self.limit);
+        if !is_giant && self.giant == place {
+            self.giant = NONE;
+        }
+        if is_giant && self.giant != place {
+            let before = self.node(self.giant).map(|node| node.key.clone());
+            before.and_then(|key| self.remove(&key));
+            self.giant = place;
+        }
+    }
+
     fn shrink(&mut self) {
-        while self.weight > self.limit && self.places.len() > 1 {
-            let Some(key) = self.nodes[self.oldest].as_ref().map(|node| node.key.clone()) else {
+        let giant = self.node(self.giant).map(|node| node.weight + self.limit / BESIDE);
+        let allowed = giant.unwrap_or(self.limit);
+        while self.weight > allowed && self.places.len() > 1 {
+            let oldest = match self.node(self.oldest) {
+                Some(node) if self.oldest == self.giant => self.node(node.newer),
+                oldest => oldest,
+            };
+            let Some(key) = oldest.map(|node| node.key.clone()) else {
                 return;
             };
             self.remove(&key);
@@ -160,6 +197,30 @@ mod tests {
         assert_eq!((map.len(), map.get(&4)), (1, Some(&40)));
         assert_eq!(map.remove(&4), Some(40));
         assert_eq!((map.len(), map.weight), (0, 0));
+    }
+
+    #[test]
+    fn what_is_too_heavy_stays_beside_a_few_others() {
+        let mut map = Lru::new(80);
+        for key in 0..30 {
+            map.insert(key, (), 2);
+        }
+        map.reweigh(&3, 100);
+        assert_eq!((map.len(), map.weight()), (6, 110), "and an eighth of the limit");
+        for key in 30..60 {
+            map.insert(key, (), 2);
+            assert!(map.peek(&3).is_some() && map.weight() <= 110);
+        }
+        assert!(map.peek(&59).is_some() && map.peek(&30).is_none());
+        map.insert(60, (), 90);
+        assert!(map.peek(&3).is_none() && map.peek(&60).is_some(), "the later one");
+        map.reweigh(&60, 50);
+        (61..76).for_each(|key| map.insert(key, (), 2));
+        assert_eq!(map.weight(), 80, "as before");
+        map.insert(77, (), 100);
+        map.remove(&77);
+        (78..200).for_each(|key| map.insert(key, (), 2));
+        assert_eq!(map.weight(), 80);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use nasd_manager::Namespace;
 use nasd_manager::objects::ObjectStore;
 use nasd_manager::objects::memory::MemoryDrives;
+use nasd_manager::{Namespace, NamespaceOptions};
 use nasd_protocol::manager::{FileHandle, ManagerStatus, RenameFlags};
 
 use support::watched::{WatchedDrives, What};
@@ -89,6 +89,92 @@ fn very_many_names() {
     assert_eq!(at_drive.logical_size, 0);
     assert_eq!((left.size, left.links), (0, 2), "its blocks are gone too");
     namespace.rmdir(&root(), namespace.root(), b"big").unwrap();
+}
+
+/// What a name costs at the drives is the same however many there are already: requests, and bytes each way.
+/// Time can't tell that where others are at work on the same machine.
+#[test]
+fn what_a_name_costs_does_not_grow() {
+    let (requests, read, written) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let counts = Arc::new((requests, read, written));
+    let seen_by = Arc::clone(&counts);
+    let watched = WatchedDrives::new(Arc::new(MemoryDrives::new(2)), move |seen| {
+        seen_by.0.fetch_add(1, Ordering::Relaxed);
+        match seen.what {
+            What::Read => seen_by.1.fetch_add(1, Ordering::Relaxed),
+            What::Write(bytes) => seen_by.2.fetch_add(bytes, Ordering::Relaxed),
+            _ => 0,
+        };
+        Ok(())
+    });
+    let namespace = open(Arc::new(watched));
+    let big = namespace.mkdir(&root(), namespace.root(), b"big", 0o755).unwrap().handle;
+    let tenth = |tenth: usize| {
+        for number in ENTRIES / 10 * tenth..ENTRIES / 10 * (tenth + 1) {
+            // As a client does that does not know all names.
+            let missing = namespace.lookup(&root(), big, &name(number)).map(|_| ());
+            assert_eq!(missing, Err(ManagerStatus::NotFound));
+            namespace.create(&root(), big, &name(number), 0o644, true).unwrap();
+            // About what comes in half a second.
+            if number % 2000 == 0 {
+                namespace.tend_journal();
+            }
+        }
+        let taken = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed);
+        (taken(&counts.0), taken(&counts.1), taken(&counts.2))
+    };
+    let tenths: Vec<_> = (0..10).map(tenth).collect();
+    eprintln!("requests, reads and bytes written of tenths of {ENTRIES} creates: {tenths:?}");
+    // In the first one objects are made ahead by and by.
+    let (first, last) = (tenths[1], tenths[9]);
+    assert!(last.0 * 10 <= first.0 * 11, "requests: {tenths:?}");
+    assert!(last.2 * 10 <= first.2 * 11, "bytes written: {tenths:?}");
+    assert_eq!(last.1, 0, "reads: {tenths:?}");
+}
+
+/// A directory that is larger than all memory for directories is read once, though others are used in between.
+#[test]
+fn the_largest_directory_stays_in_memory() {
+    let reads: Arc<Mutex<Vec<FileHandle>>> = Arc::default();
+    let log = Arc::clone(&reads);
+    let watched = WatchedDrives::new(Arc::new(MemoryDrives::new(2)), move |seen| {
+        if let (What::Read, Some(object)) = (seen.what, seen.object) {
+            log.lock().unwrap().push(object);
+        }
+        Ok(())
+    });
+    let watched: Arc<dyn ObjectStore> = Arc::new(watched);
+    let open_small = || {
+        let options = options(&watched.drives());
+        let options = NamespaceOptions { directory_cache_bytes: 1 << 20, ..options };
+        Namespace::open(Arc::clone(&watched), options).unwrap()
+    };
+    let namespace = open_small();
+    let make = |name: &[u8]| {
+        let made = namespace.mkdir(&root(), namespace.root(), name, 0o755).unwrap();
+        namespace.create(&root(), made.handle, b"first", 0o644, true).unwrap();
+        made.handle
+    };
+    let (big, small) = (make(b"big"), make(b"small"));
+    for number in 0..ENTRIES / 5 {
+        namespace.create(&root(), big, &name(number), 0o644, true).unwrap();
+        if number % 100 == 0 {
+            namespace.lookup(&root(), small, b"first").unwrap();
+        }
+    }
+    assert!(!reads.lock().unwrap().contains(&big), "it has never left");
+    drop(namespace);
+    let namespace = open_small();
+    reads.lock().unwrap().clear();
+    for number in 0..100 {
+        namespace.lookup(&root(), big, &name(number)).unwrap();
+        namespace.lookup(&root(), small, b"first").unwrap();
+        namespace.create(&root(), big, format!("new-{number}").as_bytes(), 0o644, true).unwrap();
+    }
+    let reads = reads.lock().unwrap();
+    let of = |directory| reads.iter().filter(|read| **read == directory).count();
+    assert!(of(big) <= 3, "one after the other, not {}", of(big));
+    assert!(of(small) <= 1, "there is room for small ones, too, not {}", of(small));
 }
 
 /// Names come and go while the directory is read a page at a time: what stays is seen once.
