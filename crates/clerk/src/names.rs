@@ -5,7 +5,8 @@
 //! Without a lease names are only good for whoever takes them as old as they are: whole paths are resolved
 //! so. Everything known of a directory was told to one of the callers who may search it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,14 @@ use crate::wire::{Caller, FileHandle, Name};
 
 /// Names kept at most, of all directories.
 const MAX_NAMES: usize = 1 << 16;
+
+/// Names kept at most, of all directories, of which no more is known than that they are there: about six bytes
+/// each in memory, where what they lead to takes a hundred.
+const MAX_MORE: usize = 1_800_000;
+
+/// A directory with so many names is worth remembering which they are, when what they lead to is forgotten:
+/// another one is quickly listed again.
+const MANY_NAMES: usize = 4096;
 
 /// Directories kept at most.
 const MAX_DIRECTORIES: usize = 1 << 14;
@@ -82,8 +91,10 @@ struct Directory {
     searchers: Vec<(Arc<Caller>, Instant)>,
     /// What names lead to, and since when that is known.
     names: HashMap<Name, (Option<FileHandle>, Instant)>,
-    /// There are no other names.
+    /// There are no other names, but those of which the [`mark`] is here. Those of names that were removed since
+    /// stay.
     is_complete: bool,
+    more: HashSet<u32>,
     listing: Listing,
 }
 
@@ -118,16 +129,56 @@ impl Directory {
         self.searchers.push((Arc::clone(caller), Instant::now()));
     }
 
-    fn forget_names(&mut self) -> usize {
-        self.is_complete = false;
-        std::mem::take(&mut self.names).len()
+    /// Whether there is no such name, though nothing is known of it.
+    fn is_absent(&self, name: &Name, hasher: &RandomState) -> bool {
+        self.is_complete && (self.more.is_empty() || !self.more.contains(&mark(name, hasher)))
     }
+
+    /// Nothing is known any more of names that are not kept.
+    fn forget_more(&mut self, kept: &mut Kept) {
+        self.is_complete = false;
+        kept.more -= std::mem::take(&mut self.more).len();
+    }
+
+    fn forget_names(&mut self, kept: &mut Kept) {
+        self.forget_more(kept);
+        kept.names -= std::mem::take(&mut self.names).len();
+    }
+
+    /// Forgets what names lead to; and which there are, if that is not worth its memory. Who makes very many
+    /// files in a directory would else ask before each of them whether the name is free.
+    fn forget_targets(&mut self, kept: &mut Kept, hasher: &RandomState) {
+        let is_worth_it = self.is_complete && self.names.len() >= MANY_NAMES;
+        if !is_worth_it || kept.more + self.names.len() > MAX_MORE {
+            return self.forget_names(kept);
+        }
+        let names = std::mem::take(&mut self.names);
+        kept.names -= names.len();
+        let before = self.more.len();
+        let there = names.iter().filter(|(_, (found, _))| found.is_some());
+        self.more.extend(there.map(|(name, _)| mark(name, hasher)));
+        kept.more += self.more.len() - before;
+    }
+}
+
+/// What stands for a name in little room. That two have the same one costs no more than a question.
+fn mark(name: &Name, hasher: &RandomState) -> u32 {
+    hasher.hash_one(name) as u32
+}
+
+/// How much is kept of all directories together.
+#[derive(Debug, Default)]
+struct Kept {
+    names: usize,
+    more: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     directories: HashMap<FileHandle, Directory>,
-    names: usize,
+    kept: Kept,
+    /// Has a key of its own: names are chosen by anybody.
+    hasher: RandomState,
     leases: u64,
 }
 
@@ -174,14 +225,14 @@ impl KnownNames {
         self.good_until.store(0, Ordering::Release);
         let mut state = self.lock();
         state.directories.clear();
-        state.names = 0;
+        state.kept = Kept::default();
     }
 
     /// A lease has ended.
     pub(crate) fn end(&self, directory: FileHandle) {
         let mut state = self.lock();
-        if let Some(gone) = state.directories.remove(&directory) {
-            state.names -= gone.names.len();
+        if let Some(mut gone) = state.directories.remove(&directory) {
+            gone.forget_names(&mut state.kept);
         }
     }
 
@@ -215,7 +266,8 @@ impl KnownNames {
         match known.names.get(name) {
             Some((found, _)) if lease.is_some() => Some((*found, belief)),
             Some((found, since)) => (since.elapsed() < age).then_some((*found, None)),
-            None => (known.is_complete && lease.is_some()).then_some((None, belief)),
+            None if lease.is_none() => None,
+            None => known.is_absent(name, &state.hasher).then_some((None, belief)),
         }
     }
 
@@ -254,8 +306,8 @@ impl KnownNames {
 
     /// The manager has answered. A lease that has ended before its answer came is none.
     pub(crate) fn leased(&self, directory: FileHandle, number: u64, is_granted: bool) {
-        let mut state = self.lock();
-        if let Some(known) = state.directories.get_mut(&directory)
+        let State { directories, kept, .. } = &mut *self.lock();
+        if let Some(known) = directories.get_mut(&directory)
             && known.lease == Lease::Asked(number)
         {
             known.lease = match is_granted {
@@ -263,8 +315,7 @@ impl KnownNames {
                 false => Lease::Refused(Instant::now() + REFUSED_FOR),
             };
             // What was known before may be older than the lease.
-            let forgotten = known.forget_names();
-            state.names -= forgotten;
+            known.forget_names(kept);
         }
     }
 
@@ -312,7 +363,7 @@ impl KnownNames {
     ) {
         let mut state = self.lock();
         state.make_room();
-        let State { directories, names: count, .. } = &mut *state;
+        let State { directories, kept, hasher, .. } = &mut *state;
         let known = directories.entry(asking.directory).or_default();
         if known.changes != asking.changes || known.held() != asking.lease {
             return;
@@ -322,9 +373,9 @@ impl KnownNames {
         let before = known.names.len();
         known.names.extend(names.into_iter().map(|(name, found)| (name, (found, now))));
         known.is_complete |= is_all && asking.lease.is_some();
-        *count += known.names.len() - before;
+        kept.names += known.names.len() - before;
         if known.names.len() > MAX_NAMES / 2 {
-            *count -= known.forget_names();
+            known.forget_targets(kept, hasher);
         }
     }
 
@@ -346,7 +397,7 @@ impl KnownNames {
         changes: &[(&Name, Option<Option<FileHandle>>)],
     ) -> Vec<FileHandle> {
         let mut state = self.lock();
-        let State { directories, names: count, .. } = &mut *state;
+        let State { directories, kept, .. } = &mut *state;
         let Some(known) = directories.get_mut(&asking.directory) else {
             return Vec::new();
         };
@@ -358,10 +409,10 @@ impl KnownNames {
             led_to.extend(known.names.remove(*name).and_then(|(found, _)| found));
             match now.filter(|_| is_alone) {
                 Some(found) => drop(known.names.insert((*name).clone(), (found, Instant::now()))),
-                None => known.is_complete = false,
+                None => known.forget_more(kept),
             }
         }
-        *count = *count + known.names.len() - before;
+        kept.names = kept.names + known.names.len() - before;
         led_to
     }
 
@@ -372,19 +423,19 @@ impl KnownNames {
 }
 
 impl State {
-    /// Forgets what is known of some directories where there is too much; their leases stay.
+    /// Forgets some of what is known of some directories where there is too much; their leases stay.
     fn make_room(&mut self) {
         if self.directories.len() >= MAX_DIRECTORIES {
             // The manager tells of those that are leased in vain; and there are others.
             self.directories.clear();
-            self.names = 0;
+            self.kept = Kept::default();
         }
-        let State { directories, names, .. } = self;
+        let State { directories, kept, hasher, .. } = self;
         for directory in directories.values_mut() {
-            if *names < MAX_NAMES {
+            if kept.names < MAX_NAMES {
                 break;
             }
-            *names -= directory.forget_names();
+            directory.forget_targets(kept, hasher);
         }
     }
 }
@@ -514,6 +565,58 @@ mod tests {
         assert_eq!(found(&known, "z"), None, "nobody knows whether it was executed");
     }
 
+    /// Makes files of these numbers, in a directory that is empty but for those below.
+    fn make_files(known: &KnownNames, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            let change = known.changing(handle(1));
+            known.changed(
+                &change,
+                &[(&name(&number.to_string()), Some(Some(handle(100 + number))))],
+            );
+        }
+    }
+
+    #[test]
+    fn whether_a_name_is_free_is_known_of_a_very_large_directory() {
+        let known = leased();
+        known.told(&known.asking(handle(1)), &somebody(), [], true);
+        let many = 3 * MAX_NAMES as u64;
+        make_files(&known, 0..many);
+        assert!(known.lock().kept.names <= MAX_NAMES);
+        let asked = (many..2 * many).filter(|number| found(&known, &number.to_string()).is_none());
+        assert!(asked.count() < 100, "that is asked only where marks are the same by chance");
+        for number in (0..many).step_by(1001) {
+            let told = found(&known, &number.to_string());
+            assert!(
+                told.is_none() || told == Some(Some(handle(100 + number))),
+                "{number} is there"
+            );
+        }
+        // What goes is known to be free, until that is forgotten.
+        let gone = known.changing(handle(1));
+        known.changed(&gone, &[(&name("7"), Some(None))]);
+        assert_eq!(found(&known, "7"), Some(None));
+        make_files(&known, many..2 * many);
+        assert_eq!(found(&known, "7"), None);
+        // A change of which nobody knows whether it was executed ends that.
+        let failed = known.changing(handle(1));
+        known.changed(&failed, &[(&name("8"), None)]);
+        assert_eq!(found(&known, "free"), None);
+        known.end(handle(1));
+        let state = known.lock();
+        assert_eq!((state.kept.names, state.kept.more), (0, 0));
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_more() {
+        let known = leased();
+        known.told(&known.asking(handle(1)), &somebody(), [], true);
+        make_files(&known, 0..2 * MAX_MORE as u64);
+        let state = known.lock();
+        assert!(state.kept.names <= MAX_NAMES && state.kept.more <= MAX_MORE, "{:?}", state.kept);
+        assert!(!state.directories[&handle(1)].is_complete);
+    }
+
     #[test]
     fn what_is_looked_at_file_by_file_is_listed() {
         let known = leased();
@@ -538,10 +641,10 @@ mod tests {
             let asking = known.asking(handle(1 + object % 8));
             let told = [(name(&object.to_string()), Some(handle(100)))];
             known.told(&asking, &somebody(), told, false);
-            assert!(known.lock().names <= MAX_NAMES);
+            assert!(known.lock().kept.names <= MAX_NAMES);
         }
         let total: usize = known.lock().directories.values().map(|each| each.names.len()).sum();
-        assert_eq!(known.lock().names, total);
+        assert_eq!(known.lock().kept.names, total);
         for object in 0..2 * MAX_DIRECTORIES as u64 {
             known.made(&somebody(), handle(object));
         }
