@@ -488,8 +488,8 @@ impl Filesystem for VolumeFilesystem {
                 blocks: room.blocks,
                 free_blocks: room.free_blocks,
                 available_blocks: room.free_blocks,
-                files: room.files.saturating_add(room.free_blocks),
-                free_files: room.free_blocks,
+                files: room.files.saturating_add(room.free_files),
+                free_files: room.free_files,
                 block_bytes: room.block_bytes,
                 name_bytes: MAX_NAME_BYTES,
             }));

@@ -49,6 +49,7 @@ pub(crate) struct Room {
     pub(crate) blocks: u64,
     pub(crate) free_blocks: u64,
     pub(crate) files: u64,
+    pub(crate) free_files: u64,
 }
 
 /// A name as the clerk wants it.
@@ -361,6 +362,7 @@ impl Tree {
             blocks: space.total_bytes / BLOCK_BYTES,
             free_blocks: space.free_bytes / BLOCK_BYTES,
             files: space.files,
+            free_files: space.free_files,
         })
     }
 

@@ -97,7 +97,7 @@ impl Store {
         let demand = Demand { charge_before: 0, charge_after: charge, dirty: 0 };
         let mut settled = self.backlog.settled();
         for _ in 0..ATTEMPTS {
-            match self.promise(partition, demand, RECORDS_PER_OBJECT) {
+            match self.promise_object(partition, demand, RECORDS_PER_OBJECT) {
                 Ok(()) => return Ok(()),
                 Err(lacking) => self.make_room(lacking, &mut settled)?,
             }
@@ -112,6 +112,19 @@ impl Store {
             }
             self.run_flush(Request { identifiers: true, ..Request::default() })?;
         }
+    }
+
+    /// As `promise`, for another object: it leaves room for the data of those that there are.
+    fn promise_object(
+        &self,
+        partition: PartitionId,
+        demand: Demand,
+        records: u64,
+    ) -> Result<(), NoSpace> {
+        if !self.metadata.capacity.takes_objects() {
+            return Err(NoSpace::Metadata);
+        }
+        self.promise(partition, demand, records)
     }
 
     /// Promises blocks and records together, or neither.

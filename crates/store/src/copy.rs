@@ -7,7 +7,7 @@ use crate::attributes::RECORDS_PER_OBJECT;
 use crate::flush::{Copy, Request};
 use crate::metadata::record::LOGICAL_BLOCKS_MAX;
 use crate::space::Demand;
-use crate::{Store, StoreError};
+use crate::{NoSpace, Store, StoreError};
 
 /// Records that an extent of the source may add: the copy's, and those of the sharing.
 const RECORDS_PER_EXTENT: u64 = 3;
@@ -29,12 +29,22 @@ impl Store {
         self.run_flush(Request { objects, settle: true, ..Request::default() })?;
         let extents = self.metadata.extents(source, 0, LOGICAL_BLOCKS_MAX)?.len() as u64;
         let records = RECORDS_PER_OBJECT + RECORDS_PER_EXTENT * extents;
+        self.require_room_for_object()?;
         self.promise_records(source, records)?;
         let copied = self.copy_object(source, now);
         self.metadata.capacity.release(records);
         let name = ObjectName { object: copied?, ..source };
         self.accounts().count_objects(name.partition, 1);
         Ok((name.object, self.getattr(name)?))
+    }
+
+    fn require_room_for_object(&self) -> Result<(), StoreError> {
+        let takes_objects = || self.metadata.capacity.takes_objects();
+        let mut settled = self.backlog.settled();
+        if !takes_objects() {
+            self.make_room(NoSpace::Metadata, &mut settled)?;
+        }
+        if takes_objects() { Ok(()) } else { Err(StoreError::NoSpace(NoSpace::Metadata)) }
     }
 
     pub(crate) fn promise_records(&self, name: ObjectName, records: u64) -> Result<(), StoreError> {

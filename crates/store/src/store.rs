@@ -42,9 +42,6 @@ use crate::{Identity, NoSpace, OpenOptions, PartitionSpace, Space, StoreError};
 /// How long one wait for frames lasts before it is tried again to free some.
 const FRAME_WAIT: Duration = Duration::from_millis(20);
 
-/// Objects' records that fit a page of the tree that is two thirds full.
-const OBJECTS_PER_PAGE: u64 = 7;
-
 /// An open object store. All methods take `&self` and may be called from any number of threads.
 pub struct Store {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -146,7 +143,7 @@ impl Store {
             free_bytes: accounts.chargeable() * BLOCK_BYTES as u64,
             cache_bytes: self.cache.bytes(),
             log_bytes: self.geometry.log_bytes,
-            free_objects: self.metadata.capacity.free_pages() * OBJECTS_PER_PAGE,
+            free_objects: self.metadata.capacity.free_objects(),
         }
     }
 
@@ -334,14 +331,14 @@ impl Store {
             NoSpace::Metadata => {
                 self.table.dirty_count() > 0
                     || self.is_flushing()
-                    || !self.metadata.capacity.is_exact()
+                    || self.metadata.capacity.is_worth_measuring()
             }
         };
         if !hopeful && self.backlog.settled() == *settled {
             return Err(StoreError::NoSpace(lacking));
         }
         self.flush_all()?;
-        if lacking == NoSpace::Metadata {
+        if lacking == NoSpace::Metadata && self.metadata.capacity.is_worth_measuring() {
             self.metadata.measure()?;
         }
         *settled = self.backlog.settled();

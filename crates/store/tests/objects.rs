@@ -458,7 +458,7 @@ fn a_scan_leaves_what_is_read_often_in_the_cache() {
 #[test]
 fn who_changes_or_removes_very_many_objects_helps_to_write_back() {
     let (_, store) = faulty_store(512 << 20, &small_cache(64));
-    let objects: Vec<_> = (0..10_000).map(|_| create(&store, P1)).collect();
+    let objects: Vec<_> = (0..9_500).map(|_| create(&store, P1)).collect();
     store.flush_all().unwrap();
     let entries = || store.statistics().log_entries;
     let before = entries();

@@ -727,7 +727,8 @@ impl Names for FakeCell {
             .iter()
             .map(|drive| drive.usage())
             .fold((0, 0), |sum, usage| (sum.0 + usage.0, sum.1 + usage.1));
-        Ok(SpaceInformation { total_bytes, free_bytes: total_bytes - used, files })
+        let free_bytes = total_bytes - used;
+        Ok(SpaceInformation { total_bytes, free_bytes, files, free_files: u64::MAX })
     }
 
     fn status(&self, _caller: &Caller) -> Result<CellStatus, ClerkError> {

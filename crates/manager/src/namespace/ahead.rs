@@ -16,6 +16,7 @@ use nasd_types::{
 };
 
 use super::home::BATCH;
+use super::space::free_objects;
 use super::{Namespace, Outcome, failure};
 use crate::journal::{JournalError, Step};
 use crate::objects::{NewObject, ObjectError, Wait};
@@ -25,6 +26,9 @@ const FEWEST: usize = 64;
 
 /// As many where very many are needed.
 const MOST: usize = 2048;
+
+/// Of what a drive has room for, one part in this many at a time: others need it too.
+const SHARE: u64 = 8;
 
 /// Who needs more within this time is given twice as many.
 const SOON: Duration = Duration::from_secs(1);
@@ -215,13 +219,7 @@ impl Namespace {
             return Ok(());
         }
         self.find_unknown(drive, wait)?;
-        let amount = self.pool.on(drive, |supply| {
-            if supply.made_last.is_some_and(|last| last.elapsed() < SOON) {
-                supply.amount = MOST.min(2 * supply.amount);
-            }
-            supply.made_last = Some(Instant::now());
-            supply.amount
-        });
+        let amount = self.amount(drive);
         let sequence = self.journal.enqueue(&[Step::Making { drive }]);
         self.make_durable(sequence)?;
         let mut left = amount;
@@ -252,6 +250,23 @@ impl Namespace {
             left -= count;
         }
         Ok(())
+    }
+
+    /// How many to make. Who is about to make many asks for the drive's room before.
+    fn amount(&self, drive: DriveId) -> usize {
+        let wanted = self.pool.on(drive, |supply| {
+            if supply.made_last.is_some_and(|last| last.elapsed() < SOON) {
+                supply.amount = MOST.min(2 * supply.amount);
+            }
+            supply.made_last = Some(Instant::now());
+            supply.amount
+        });
+        if wanted <= FEWEST {
+            return wanted;
+        }
+        let room = self.partition_control(drive).map_or(u64::MAX, |told| free_objects(&told));
+        let share = usize::try_from(room / SHARE).unwrap_or(usize::MAX);
+        wanted.min(share.max(FEWEST))
     }
 
     fn make_durable(&self, sequence: u64) -> Outcome<()> {

@@ -23,18 +23,20 @@ impl Namespace {
             let asked: Vec<_> = self.objects.drives().into_iter().map(ask).collect();
             asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
         });
-        let mut space = SpaceInformation { total_bytes: 0, free_bytes: 0, files: 0 };
+        let mut space = SpaceInformation { total_bytes: 0, free_bytes: 0, files: 0, free_files: 0 };
         for control in controls.into_iter().flatten() {
             let total = control.summary.used_bytes.saturating_add(control.free_bytes);
             space.total_bytes = space.total_bytes.saturating_add(total);
             space.free_bytes = space.free_bytes.saturating_add(control.free_bytes);
             space.files = space.files.saturating_add(control.summary.objects);
+            space.free_files = space.free_files.saturating_add(free_objects(&control));
         }
         let no_files = self.journal.ledger(|ledger| {
             let ahead: usize = ledger.ahead.values().map(|ahead| ahead.objects.len()).sum();
             ahead + ledger.doomed.len()
         });
         space.files = space.files.saturating_sub(no_files as u64);
+        space.free_files = space.free_files.saturating_add(no_files as u64);
         Ok(space)
     }
 
@@ -44,7 +46,9 @@ impl Namespace {
         let mut known = self.controls.lock().unwrap_or_else(PoisonError::into_inner);
         match told {
             Ok(control) => {
-                self.placement.refresh(drive, Some(control.free_bytes));
+                let takes_objects = free_objects(&control) > 0;
+                let free_bytes = if takes_objects { control.free_bytes } else { 0 };
+                self.placement.refresh(drive, Some(free_bytes));
                 known.insert(drive, control);
             }
             Err(error) => {
@@ -66,4 +70,9 @@ impl Namespace {
             Err(ManagerStatus::NoSpace)
         }
     }
+}
+
+/// How many objects more a drive has room for, about.
+pub(super) fn free_objects(control: &PartitionControl) -> u64 {
+    control.objects_supported.saturating_sub(control.summary.objects)
 }

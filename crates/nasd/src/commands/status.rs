@@ -38,6 +38,9 @@ struct Volume {
     has_quota: bool,
     total_bytes: u64,
     free_bytes: u64,
+    files: u64,
+    /// About how many more there is room for.
+    free_files: u64,
     /// Objects and changes that wait for a drive.
     backlog: u64,
 }
@@ -162,6 +165,7 @@ fn ask_volume(
     if summary.serving {
         let space = client.space(caller, summary.name.as_bytes())?;
         (volume.total_bytes, volume.free_bytes) = (space.total_bytes, space.free_bytes);
+        (volume.files, volume.free_files) = (space.files, space.free_files);
         let parts = client.volume_parts(caller, &summary.name)?.parts;
         let limited = |quota: u64| quota != NO_QUOTA;
         volume.has_quota = parts.iter().any(|part| part.reachable && limited(part.quota_bytes));
@@ -177,6 +181,8 @@ fn volume(facts: VolumeFacts) -> Volume {
         has_quota: facts.has_quota,
         total_bytes: facts.total_bytes,
         free_bytes: facts.free_bytes,
+        files: facts.files,
+        free_files: facts.free_files,
         backlog: facts.backlog,
     }
 }
@@ -304,7 +310,11 @@ fn screen(status: &Status) -> Result<String, std::fmt::Error> {
         }
         let used = volume.total_bytes.saturating_sub(volume.free_bytes);
         let (used, total) = (size(used), size(volume.total_bytes));
-        writeln!(out, "volume {} ({}): {used} of {total} used", volume.name, volume.personality)?;
+        writeln!(
+            out,
+            "volume {} ({}): {used} of {total} used; {} files, room for about {} more",
+            volume.name, volume.personality, volume.files, volume.free_files
+        )?;
     }
     for manager in &status.managers {
         writeln!(

@@ -191,6 +191,7 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
             "total_bytes": space.map(|space| space.total_bytes),
             "free_bytes": space.map(|space| space.free_bytes),
             "objects": space.map(|space| space.files),
+            "free_objects": space.map(|space| space.free_files),
         }));
     }
     // What is being made or removed, where that is known.
@@ -202,6 +203,7 @@ fn list(cell: &Cell, as_json: bool) -> Outcome {
             "total_bytes": null,
             "free_bytes": null,
             "objects": null,
+            "free_objects": null,
         }));
     }
     if as_json {

@@ -113,9 +113,13 @@ codes! {
      them get an I/O error."
     "`nasd audit` and the drive's log name the objects; `nasd check` of the stopped drive names the files' blocks."
     "Restore the files from a copy. Look at the device's own health (smartctl) and replace it if there is more."
+    VOLUME_FILES_NEARLY_FULL Warning
+    "A volume has more than 90 % of the files that its drives have room for, whatever room there is for data. How many that are was decided when the drives were formatted."
+    "`df -i` on a mount; `nasd volume show NAME`, which shows on what drives they are."
+    "Remove files, or add a drive (`nasd drive format`)."
     VOLUME_FULL Error
-    "A volume has no room left: its quota is used up, or its drives are full."
-    "`nasd volume show NAME`."
+    "A volume has no room left: its quota is used up, or its drives are full, or they have room for no more files."
+    "`nasd volume show NAME`; `df -i` on a mount."
     "Remove files, or give it more room: `nasd volume resize NAME --quota SIZE`."
     VOLUME_QUOTA_NEARLY_FULL Warning
     "A volume with a quota has used more than 90 % of it."

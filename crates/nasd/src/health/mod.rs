@@ -68,6 +68,10 @@ pub struct VolumeFacts {
     pub total_bytes: u64,
     /// Bytes.
     pub free_bytes: u64,
+    /// Files in it.
+    pub files: u64,
+    /// About how many more there is room for.
+    pub free_files: u64,
     /// Objects and changes that wait for a drive.
     pub backlog: u64,
 }
@@ -214,6 +218,13 @@ fn judge_volume(volume: &VolumeFacts, add: Add<'_>) {
     } else if volume.has_quota && is_nearly_full(used, volume.total_bytes) {
         add(codes::VOLUME_QUOTA_NEARLY_FULL, &about, percent(used, volume.total_bytes));
     }
+    let files = volume.files.saturating_add(volume.free_files);
+    if volume.free_files == 0 {
+        add(codes::VOLUME_FULL, &about, "has no room for another file".to_owned());
+    } else if is_nearly_full(volume.files, files) {
+        let text = format!("has {} files of about {files} that there is room for", volume.files);
+        add(codes::VOLUME_FILES_NEARLY_FULL, &about, text);
+    }
     if volume.backlog > 0 {
         let text = format!("{} changes and removals wait for a drive", volume.backlog);
         add(codes::MANAGER_BACKLOG, &about, text);
@@ -262,6 +273,8 @@ mod tests {
             serving: true,
             total_bytes: 100 << 30,
             free_bytes: 50 << 30,
+            files: 1000,
+            free_files: 100_000,
             ..VolumeFacts::default()
         }
     }
@@ -310,6 +323,8 @@ mod tests {
             (codes::CLOCK_SKEW, with_drive(|drive| drive.clock_offset = i64::MIN)),
             (codes::VOLUME_WAITS, with_volume(|volume| volume.serving = false)),
             (codes::VOLUME_FULL, with_volume(|volume| volume.free_bytes = 0)),
+            (codes::VOLUME_FULL, with_volume(|volume| volume.free_files = 0)),
+            (codes::VOLUME_FILES_NEARLY_FULL, with_volume(|volume| volume.free_files = 90)),
             (codes::MANAGER_BACKLOG, with_volume(|volume| volume.backlog = 3)),
             (
                 codes::VOLUME_QUOTA_NEARLY_FULL,

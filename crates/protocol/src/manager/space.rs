@@ -23,5 +23,7 @@ message! {
         pub free_bytes: u64,
         /// Files in it.
         pub files: u64,
+        /// About how many more there is room for.
+        pub free_files: u64,
     }
 }

@@ -869,6 +869,7 @@ fn manager_results() -> Vec<Sample> {
         total_bytes: n("total_bytes"),
         free_bytes: n("free_bytes"),
         files: n("files"),
+        free_files: n("free_files"),
     };
     let (volumes, parts) = (volume_list(), volume_parts());
     vec![

@@ -21,6 +21,7 @@ mod walk;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use nasd_device::BlockDevice;
 use nasd_types::{ObjectId, ObjectName, PartitionId};
@@ -248,7 +249,7 @@ impl Metadata {
         };
         match verified {
             Some(Verified { counted, kept }) => {
-                metadata.capacity.measured(counted);
+                metadata.capacity.measured(counted, Duration::ZERO);
                 metadata.region.keep(kept);
             }
             None => metadata.measure()?,
@@ -297,6 +298,7 @@ impl Metadata {
     pub(crate) fn measure(&self) -> Result<(), TreeError> {
         let _ahead = self.region.read_ahead();
         let _reading = self.reading();
+        let begin = Instant::now();
         let read = self.database.begin_read()?;
         let mut pages = 0;
         for table in [OBJECTS, SMALL, FAMILIES] {
@@ -306,7 +308,7 @@ impl Metadata {
             pages += pages_of(&read.open_table(table)?)?;
         }
         pages += pages_of(&read.open_table(SHARES)?)?;
-        self.capacity.measured(pages);
+        self.capacity.measured(pages, begin.elapsed());
         Ok(())
     }
 

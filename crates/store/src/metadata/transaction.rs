@@ -14,14 +14,16 @@ pub(crate) struct Transaction<'a> {
     transaction: WriteTransaction,
     metadata: &'a Metadata,
     touched: Vec<Touched>,
-    /// What was added, net, in the units of `capacity`.
+    /// What was added, net where more was removed at a time, in the units of `capacity`.
     added: u64,
+    /// What was added less what was removed.
+    grown: i64,
 }
 
 impl<'a> Transaction<'a> {
     pub(super) fn begin(metadata: &'a Metadata) -> Result<Transaction<'a>, TreeError> {
         let transaction = metadata.database.begin_write()?;
-        Ok(Transaction { transaction, metadata, touched: Vec::new(), added: 0 })
+        Ok(Transaction { transaction, metadata, touched: Vec::new(), added: 0, grown: 0 })
     }
 
     /// Applies changes in their order, up to and with the entry of the log that `mark` says.
@@ -44,6 +46,7 @@ impl<'a> Transaction<'a> {
         let effects = apply::apply(&self.transaction, data_blocks, changes.clone(), mark, note)?;
         self.touched.extend(touched(changes));
         self.added += effects.added.saturating_sub(effects.removed);
+        self.grown += effects.added as i64 - effects.removed as i64;
         Ok(effects)
     }
 
@@ -64,14 +67,14 @@ impl<'a> Transaction<'a> {
     }
 
     fn end(self) -> Result<(), TreeError> {
-        let Transaction { transaction, metadata, touched, added } = self;
+        let Transaction { transaction, metadata, touched, added, grown } = self;
         let changing = metadata.recent.change(&touched);
         let outcome = transaction.commit();
         // In this order: see `recent`.
         metadata.current.forget();
         drop(changing);
         outcome?;
-        metadata.capacity.added(added);
+        metadata.capacity.changed(added, grown);
         Ok(())
     }
 }
