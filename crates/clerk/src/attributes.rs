@@ -108,7 +108,8 @@ impl AttributeCache {
         }
         let attributes = &mut entry.attributes;
         attributes.size = drive.logical_size;
-        attributes.used_bytes = drive.blocks_used.saturating_mul(u64::from(drive.block_size));
+        let blocks = drive.blocks_allocated.max(drive.blocks_used);
+        attributes.used_bytes = blocks.saturating_mul(u64::from(drive.block_size));
         // An object that was made before its file, and was not written to yet, is as old as the file.
         let is_untouched = drive.fs_data_modify_time == drive.create_time;
         attributes.modify_time = match is_untouched {

@@ -8,8 +8,8 @@ pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
     AttachArguments, Attached, CellStatus, Changed, ClosedArguments, Device, DirectoryEntry,
     DirectoryPage, DriveAddress, Event, EventsArguments, EventsPage, Extended, File, FileAccess,
-    FileAttributes, FileHandle, FilePage, FileType, HeldLock, IssuedCapability, LeaseArguments,
-    ListedFile, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name, NewMode,
-    RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, XattrFlags,
+    FileAttributes, FileHandle, FilePage, FileRange, FileType, HeldLock, IssuedCapability,
+    LeaseArguments, ListedFile, LockAnswer, LockArguments, LockKind, LockMode, ManagerStatus, Name,
+    NewMode, RenameFlags, SetFileAttributes, SpaceInformation, UnlockArguments, Volume, XattrFlags,
 };
 pub use nasd_types::SeekTarget;

@@ -121,7 +121,8 @@ impl Turns {
     /// Waits for the first request after a while without. False when all is closed.
     fn is_watched(&self, idle: &mut u32) -> bool {
         let mut state = self.lock();
-        if *idle >= LAST_LOOKS && !state.pace.is_wide() {
+        // A request that came since the last look did not say so: it found itself watched.
+        if *idle >= LAST_LOOKS && !state.pace.is_wide() && state.busy == 0 {
             state.is_unwatched = true;
             while state.is_unwatched && !state.closed {
                 state = self.watch.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -141,4 +142,28 @@ pub(crate) fn watch(turns: &Arc<Turns>, device: &Arc<Device>) -> std::io::Result
     let (turns, device) = (Arc::clone(turns), Arc::clone(device));
     let run = move || turns.look(&device);
     thread::Builder::new().name("nasd-fuse-look".to_owned()).spawn(run).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_after_the_last_look_is_watched() {
+        let turns = Arc::new(Turns::default());
+        assert!(turns.wait());
+        // Between a look that found nothing and the decision to look no more.
+        turns.received(false);
+        let looking = {
+            let turns = Arc::clone(&turns);
+            thread::spawn(move || turns.is_watched(&mut { LAST_LOOKS }))
+        };
+        let begun = std::time::Instant::now();
+        while !looking.is_finished() && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(LOOK);
+        }
+        assert!(looking.is_finished(), "nobody looks while a request is being answered");
+        turns.close();
+        assert!(looking.join().is_ok());
+    }
 }

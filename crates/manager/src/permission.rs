@@ -3,7 +3,7 @@
 //!
 //! Pure functions over records and callers. Root passes all of them.
 
-use nasd_protocol::manager::{FileType, ManagerStatus, NewMode, SetFileAttributes};
+use nasd_protocol::manager::{FileRange, FileType, ManagerStatus, NewMode, SetFileAttributes};
 use nasd_types::{Rights, Timestamp};
 
 use crate::caller::Caller;
@@ -173,6 +173,8 @@ pub struct Changes {
     pub record: FileRecord,
     /// New length.
     pub size: Option<u64>,
+    /// What there must be room for.
+    pub reserve: Option<FileRange>,
     /// New modification time.
     pub modify_time: Option<Timestamp>,
     /// Whether somebody may have lost a permission: capabilities must be revoked.
@@ -197,7 +199,8 @@ pub fn plan_changes(
     let modify_time = plan_times(record, caller, changes, now, &mut new)?;
     let loses_bits = record.mode & !new.mode & 0o777 != 0;
     let narrows = loses_bits || new.uid != record.uid || new.gid != record.gid;
-    Ok(Changes { record: new, size: changes.size, modify_time, narrows })
+    let SetFileAttributes { size, reserve, .. } = *changes;
+    Ok(Changes { record: new, size, reserve, modify_time, narrows })
 }
 
 /// `chown`: root gives files away; an owner may give a file to a group that it is in. Programs
@@ -226,14 +229,15 @@ fn plan_owner(
     Ok(())
 }
 
-/// `truncate`: needs write permission, or to be the owner: see [`rights`].
+/// `truncate` and `fallocate`: need write permission, or to be the owner: see [`rights`].
 fn plan_size(
     record: &FileRecord,
     caller: &Caller,
     changes: &SetFileAttributes,
     new: &mut FileRecord,
 ) -> Result<(), ManagerStatus> {
-    let Some(size) = changes.size else {
+    let reserved_end = changes.reserve.map(|range| range.offset.saturating_add(range.length));
+    let Some(end) = changes.size.max(reserved_end) else {
         return Ok(());
     };
     match record.file_type {
@@ -241,7 +245,7 @@ fn plan_size(
         FileType::Regular => {}
         _ => return Err(ManagerStatus::Invalid),
     }
-    if size > nasd_types::limits::MAX_OBJECT_BYTES {
+    if end > nasd_types::limits::MAX_OBJECT_BYTES {
         return Err(ManagerStatus::TooLarge);
     }
     if !is_owner(record, caller) {

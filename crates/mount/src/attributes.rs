@@ -101,6 +101,7 @@ impl Changes {
             uid: self.uid,
             gid: self.gid,
             size: self.size,
+            reserve: None,
             access_time: at(self.access_time),
             modify_time: at(self.modify_time),
             access_time_now: matches!(self.access_time, Some(SetTime::Now)),

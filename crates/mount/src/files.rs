@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nasd_clerk::{
-    Caller, Entry, FileAttributes, FileHandle, FileType, LockKind, NewMode, OpenFile, OpenMode,
-    SeekTarget, SetFileAttributes,
+    Caller, Entry, FileAttributes, FileHandle, FileRange, FileType, LockKind, NewMode, OpenFile,
+    OpenMode, SeekTarget, SetFileAttributes,
 };
 use nasd_fuse::{Errno, Fallocate, Opened, OpenedFlags, Write, WriteFlags};
 use nasd_types::ByteRange;
@@ -308,7 +308,7 @@ impl Tree {
         }
     }
 
-    /// Makes room for a part of a file, or frees it, or makes it zero; of fallocate(2).
+    /// Reserves room for a part of a file, or frees it, or makes it zero; of fallocate(2).
     pub(crate) fn fallocate(
         &self,
         who: Who,
@@ -322,17 +322,21 @@ impl Tree {
             self.drop_set_ids(file)?;
         }
         let caller = self.callers.get(who);
+        let reserve = Some(FileRange { offset: asked.offset, length: asked.length });
+        let reserve = SetFileAttributes { reserve, ..SetFileAttributes::default() };
+        let reserve = || self.clerk.setattr(&caller, file.open.handle(), &reserve);
         let found = self.clerk.getattr_now(&caller, file.open.handle());
         let size = found.map_err(|error| errno(&error))?.size;
         let grows = asked.mode & KEEP == 0 && end > size;
         match asked.mode & !KEEP {
-            libc::FALLOC_FL_ZERO_RANGE => punch(file, asked.offset, end.min(size))?,
+            libc::FALLOC_FL_ZERO_RANGE => {
+                punch(file, asked.offset, end.min(size))?;
+                reserve().map_err(|error| errno(&error))?;
+            }
             libc::FALLOC_FL_PUNCH_HOLE if asked.mode == PUNCH => {
                 punch(file, asked.offset, end.min(size))?;
             }
-            // Nothing is reserved, but what can't be there is refused.
-            0 if end.saturating_sub(size) > 0 => self.check_room(who, end - size)?,
-            0 => {}
+            0 => drop(reserve().map_err(|error| errno(&error))?),
             _ => return Err(Errno::EOPNOTSUPP),
         }
         if grows {
@@ -361,11 +365,6 @@ impl Tree {
         let copied = copied.map_err(|error| errno(&error))?;
         self.inodes.written(target.ino, offset.saturating_add(copied));
         Ok(copied)
-    }
-
-    fn check_room(&self, who: Who, bytes: u64) -> Result<(), Errno> {
-        let space = self.clerk.space(&self.callers.get(who)).map_err(|error| errno(&error))?;
-        if bytes > space.free_bytes { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     /// A file is being read by an opening.

@@ -308,7 +308,10 @@ impl Store {
             return Ok(Err(lacking));
         }
         let old_reservation = body.record.blocks_reserved;
-        if let Some(blocks) = changes.blocks_allocated
+        // What is cut off is not going to be written.
+        let cut = Some(new_size.div_ceil(BLOCK_BYTES as u64))
+            .filter(|blocks| new_size < old_size && *blocks < old_reservation);
+        if let Some(blocks) = changes.blocks_allocated.or(cut)
             && let Err(lacking) = self.reserve(object, body, blocks)
         {
             return Ok(Err(lacking));
@@ -346,7 +349,13 @@ impl Store {
         Ok(Ok(body.attributes(shared)))
     }
 
-    fn reserve(&self, object: &Object, body: &mut Body, blocks: u64) -> Result<(), NoSpace> {
+    /// Reserves so many blocks for an object. Fewer than before there is always room for.
+    pub(crate) fn reserve(
+        &self,
+        object: &Object,
+        body: &mut Body,
+        blocks: u64,
+    ) -> Result<(), NoSpace> {
         let before = std::mem::replace(&mut body.record.blocks_reserved, blocks);
         let charge = body.charge_with(0);
         let demand = Demand { charge_before: body.charge, charge_after: charge, dirty: 0 };

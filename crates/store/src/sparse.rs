@@ -20,8 +20,8 @@ const EXTENTS_AT_ONCE: usize = 64;
 const ATTEMPTS: usize = 8;
 
 impl Store {
-    /// Makes the bytes of `range` read as zeros, and frees the blocks that lie within. The size
-    /// stays.
+    /// Makes the bytes of `range` read as zeros, and frees the blocks that lie within, also of what is
+    /// reserved. The size stays.
     pub fn punch(
         &self,
         name: ObjectName,
@@ -37,6 +37,15 @@ impl Store {
             let mut body = object.write();
             if body.removed {
                 return Err(self.gone(name));
+            }
+            if body.record.blocks_reserved > 0 && !body.writing.is_empty() {
+                // What was flushed counts as what the object has.
+                drop(body);
+                self.settle_accounts();
+                body = object.write();
+                if body.removed {
+                    return Err(self.gone(name));
+                }
             }
             let range = range.intersection(&ByteRange::new(0, body.record.logical_size));
             let shared = self.shared_blocks(name, &body)?;
@@ -100,12 +109,33 @@ impl Store {
             return Ok(Err(lacking));
         }
         if from < to {
+            if let Err(lacking) = self.give_back_reserved(object, body, from, to)? {
+                return Ok(Err(lacking));
+            }
             self.drop_cached(object, body, from, to);
             if from < body.mapped_end || (body.small && from == 0) {
                 body.clears.add(from, to.min(LOGICAL_BLOCKS_MAX));
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Takes the blocks that an object has from `from` to `to` from what is reserved for it. Which blocks
+    /// that are not there yet were meant by a reservation is not known: those stay reserved.
+    fn give_back_reserved(
+        &self,
+        object: &Arc<Object>,
+        body: &mut Body,
+        from: u64,
+        to: u64,
+    ) -> Result<Result<(), NoSpace>, StoreError> {
+        let reserved = body.record.blocks_reserved;
+        if reserved == 0 {
+            return Ok(Ok(()));
+        }
+        let mut count = Count::default();
+        self.count_required(object, body, from, to, &mut count)?;
+        Ok(self.reserve(object, body, reserved.saturating_sub(count.charged)))
     }
 
     /// The first offset from `offset` on that has what is looked for; `None` when `offset` is at or

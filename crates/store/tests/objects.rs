@@ -487,3 +487,36 @@ fn objects_of_a_removed_partition_are_gone_with_it() {
     gone(store.read(object, ByteRange::new(0, 4)).unwrap_err());
     gone(write_frames(&store, object, 0, b"more").unwrap_err());
 }
+
+#[test]
+fn a_reservation_goes_with_what_is_cut_off_or_punched() {
+    let (_, store) = memory_store(16 * MIB, &small_cache(64));
+    for flushed in [false, true] {
+        let object = create(&store, P1);
+        let reserved = || store.getattr(object).unwrap().blocks_allocated;
+        let reserve = SetAttributes { blocks_allocated: Some(100), ..SetAttributes::default() };
+        store.setattr(object, &reserve, Timestamp(5)).unwrap();
+        write(&store, object, 0, &[1; 40 * 4096]).unwrap();
+        if flushed {
+            store.flush_all().unwrap();
+        }
+        let punched = |from: u64, blocks: u64| {
+            store
+                .punch(object, ByteRange::new(from * BLOCK, blocks * BLOCK), Timestamp(6))
+                .unwrap();
+            reserved()
+        };
+        // What was punched already, and what is not written, stays.
+        assert_eq!((punched(10, 20), punched(10, 20), punched(30, 50)), (80, 80, 70));
+        set_size(&store, object, 200 * BLOCK).unwrap();
+        assert_eq!(reserved(), 70, "a longer object");
+        set_size(&store, object, 60 * BLOCK + 1).unwrap();
+        assert_eq!(reserved(), 61);
+        store.flush_all().unwrap();
+        assert_eq!(store.getattr(object).unwrap().blocks_used, 10);
+        set_size(&store, object, 5 * BLOCK).unwrap();
+        store.flush_all().unwrap();
+        assert_eq!((reserved(), store.getattr(object).unwrap().blocks_used), (5, 5));
+        check_space(&store);
+    }
+}

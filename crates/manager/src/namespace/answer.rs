@@ -79,7 +79,8 @@ fn file_attributes(record: &FileRecord, attributes: &Attributes, links: u32) -> 
     };
     // What a link says, or where a device is, takes none of its own.
     let used_blocks = match record.file_type {
-        FileType::Regular | FileType::Directory => attributes.blocks_used,
+        FileType::Regular => attributes.blocks_allocated.max(attributes.blocks_used),
+        FileType::Directory => attributes.blocks_used,
         _ => 0,
     };
     FileAttributes {

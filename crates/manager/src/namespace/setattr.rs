@@ -5,7 +5,9 @@
 //! version that revokes capabilities, which must be in force when the change is answered. The record
 //! goes along in the same operation: all of that happens, or none.
 
-use nasd_protocol::manager::{File, FileHandle, FileType, ManagerStatus, SetFileAttributes};
+use nasd_protocol::manager::{
+    File, FileHandle, FileRange, FileType, ManagerStatus, SetFileAttributes,
+};
 use nasd_types::{Attributes, SetAttributes};
 
 use super::{Namespace, Outcome, failure};
@@ -75,18 +77,24 @@ impl Namespace {
         let modify_time = planned.modify_time.filter(|_| new.file_type == FileType::Regular);
         let (mut version, mut cuts) = (None, false);
         // Who sets nothing but a time need not know what is there before.
-        if modify_time.is_none() || planned.size.is_some() || planned.narrows {
+        let asks_for_room = planned.size.is_some() || planned.reserve.is_some();
+        let mut blocks_allocated = None;
+        if modify_time.is_none() || asks_for_room || planned.narrows {
             let (_, present) = self.fresh(file)?;
             if planned.narrows {
                 version = Some(next_version(&present)?);
-            } else if planned.size.is_none() && modify_time.is_none() {
+            } else if !asks_for_room && modify_time.is_none() {
                 return Ok((present, false));
             }
             cuts = planned.size.is_some_and(|size| size < present.logical_size);
+            if let Some(range) = planned.reserve {
+                blocks_allocated = Some(self.reservation(file, range, &present)?);
+            }
         }
         let set = SetAttributes {
             access_control_version: version,
             logical_size: planned.size,
+            blocks_allocated,
             fs_data_modify_time: modify_time,
             fs_specific: Some(new.to_bytes()),
             ..SetAttributes::default()
@@ -102,6 +110,29 @@ impl Namespace {
         self.note_times(file.drive, &attributes);
         self.told.forget(file);
         Ok((attributes, true))
+    }
+
+    /// How many blocks must be reserved for a file so that a part of it can be written as well. A drive
+    /// keeps their number, not which they are: what is reserved already and not yet written is taken for
+    /// another part, as long as the file has as many blocks that it lacks.
+    fn reservation(
+        &self,
+        file: FileHandle,
+        range: FileRange,
+        present: &Attributes,
+    ) -> Outcome<u64> {
+        let lacking = |offset, length| {
+            let required = self.objects.blocks_required(file, offset, length, Wait::Patient);
+            required.map_err(|error| failure("ask for room", file, &error))
+        };
+        let (used, reserved) = (present.blocks_used, present.blocks_allocated);
+        let more = lacking(range.offset, range.length)?;
+        if reserved <= used {
+            return Ok(used.saturating_add(more));
+        }
+        let end = present.logical_size.max(range.offset.saturating_add(range.length));
+        let whole = used.saturating_add(lacking(0, end)?);
+        Ok(reserved.saturating_add(more).min(whole).max(reserved))
     }
 
     /// The access control version that revokes all capabilities of the file there are. As others with a

@@ -336,6 +336,22 @@ impl ObjectStore for MemoryDrives {
         })
     }
 
+    fn blocks_required(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        length: u64,
+        _wait: Wait,
+    ) -> Result<u64, ObjectError> {
+        self.on_drive(object.drive, |state, _now| {
+            // There are no holes.
+            let there = state.object(object.object)?.data.blocks();
+            let last = offset.saturating_add(length).div_ceil(BLOCK_BYTES as u64);
+            let first = offset / BLOCK_BYTES as u64;
+            Ok(last.saturating_sub(first.max(there)))
+        })
+    }
+
     fn read(
         &self,
         object: FileHandle,

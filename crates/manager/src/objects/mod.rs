@@ -114,6 +114,15 @@ pub trait ObjectStore: Send + Sync {
         wait: Wait,
     ) -> Result<Attributes, ObjectError>;
 
+    /// How many blocks more an object takes, at most, when `length` bytes from `offset` on are overwritten.
+    fn blocks_required(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        length: u64,
+        wait: Wait,
+    ) -> Result<u64, ObjectError>;
+
     /// The weakest protection that the drive accepts for the volume's partition, as far as it is known
     /// without asking.
     fn minimum_protection(&self, _drive: DriveId) -> Protection {

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
-use nasd_protocol::Status;
 use nasd_protocol::drive::{
     BatchArguments, BatchKind, BatchOperation, DriveControl, PartitionControl,
 };
 use nasd_protocol::manager::FileHandle;
+use nasd_protocol::{Region, Status};
 use nasd_types::{
     Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, SetAttributes, Timestamp,
 };
@@ -344,6 +344,19 @@ impl ObjectStore for RemoteDrives {
     ) -> Result<Attributes, ObjectError> {
         self.on(object.drive, wait, |client, authority, _| {
             client.setattr(authority, object.name(), changes, durable)
+        })
+    }
+
+    fn blocks_required(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        length: u64,
+        wait: Wait,
+    ) -> Result<u64, ObjectError> {
+        let region = Region::single(offset, length);
+        self.on(object.drive, wait, |client, authority, _| {
+            Ok(client.blocks_required(authority, object.name(), &[region])?.maximum)
         })
     }
 

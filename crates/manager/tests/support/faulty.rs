@@ -136,6 +136,15 @@ impl ObjectStore for FaultyDrives {
     ) -> Result<Attributes, ObjectError> {
         self.run(|| self.inner.setattr(object, changes, durable, wait))
     }
+    fn blocks_required(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        length: u64,
+        wait: Wait,
+    ) -> Result<u64, ObjectError> {
+        self.run(|| self.inner.blocks_required(object, offset, length, wait))
+    }
     fn read(
         &self,
         object: FileHandle,

@@ -88,6 +88,16 @@ impl ObjectStore for WatchedDrives {
         self.on(What::Setattr, object, wait)?;
         self.inner.setattr(object, changes, durable, wait)
     }
+    fn blocks_required(
+        &self,
+        object: FileHandle,
+        offset: u64,
+        length: u64,
+        wait: Wait,
+    ) -> Result<u64, ObjectError> {
+        self.on(What::Getattr, object, wait)?;
+        self.inner.blocks_required(object, offset, length, wait)
+    }
     fn read(
         &self,
         object: FileHandle,

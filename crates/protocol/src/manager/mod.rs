@@ -82,7 +82,7 @@ pub use request::{Change, Numbered, Request};
 pub use revoke::Revoke;
 pub use rmdir::{Rmdir, RmdirArguments};
 pub use rotate::{Rotate, RotateArguments, Rotation, WorkingKeyState};
-pub use setattr::{SetFileArguments, SetFileAttributes, Setattr};
+pub use setattr::{FileRange, SetFileArguments, SetFileAttributes, Setattr};
 pub use space::{Space, SpaceInformation};
 pub use statistics::{ClientStatistics, OperationStatistics, Statistics, StatisticsOperation};
 pub use status::ManagerStatus;

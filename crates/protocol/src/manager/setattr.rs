@@ -22,6 +22,17 @@ impl Change for Setattr {
 }
 
 message! {
+    /// A part of a file, in bytes (`nasd_file_range`).
+    #[derive(Copy)]
+    pub struct FileRange {
+        /// Its first byte.
+        pub offset: u64,
+        /// How many.
+        pub length: u64,
+    }
+}
+
+message! {
     /// What to change; `None` leaves one as it is (`nasd_set_file_attributes`).
     #[derive(Copy, Default)]
     pub struct SetFileAttributes {
@@ -33,6 +44,9 @@ message! {
         pub gid: Option<u32>,
         /// New length: cuts, or extends with zeros.
         pub size: Option<u64>,
+        /// A part of a regular file, which need not be there yet, that can then be written without
+        /// running out of room.
+        pub reserve: Option<FileRange>,
         /// New access time.
         pub access_time: Option<Timestamp>,
         /// New modification time.

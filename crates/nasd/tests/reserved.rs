@@ -1,0 +1,106 @@
+//! Room that fallocate(2) has reserved: it is taken from the volume, and is there when it is needed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use support::{CellOptions, TestCell, noise};
+
+const MIB: u64 = 1 << 20;
+
+fn cell() -> TestCell {
+    let cell = TestCell::start(&CellOptions { drives: 1, size: "512M", cache: "32M" });
+    assert!(cell.nasd(&["volume", "resize", "main", "--quota", "48M"]).status.success());
+    cell
+}
+
+fn made(cell: &TestCell, name: &str) -> fs::File {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create_new(true).open(cell.path(name)).unwrap()
+}
+
+fn free(cell: &TestCell) -> i64 {
+    let told = rustix::fs::statvfs(cell.mountpoint()).unwrap();
+    (told.f_bavail * told.f_frsize) as i64
+}
+
+/// What files take, in bytes.
+fn taken(file: &fs::File) -> u64 {
+    file.metadata().unwrap().blocks() * 512
+}
+
+/// Writes until there is no room.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    let full = loop {
+        match file.write_all(&noise(1, MIB as usize)).and_then(|()| file.sync_all()) {
+            Ok(()) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+}
+
+#[test]
+fn what_is_reserved_can_be_written_when_a_volume_is_full() {
+    let mut cell = cell();
+    let (whole, ahead) = (made(&cell, "whole"), made(&cell, "ahead"));
+    let before = free(&cell);
+    fallocate(&whole, FallocateFlags::empty(), 0, 8 * MIB).unwrap();
+    fallocate(&ahead, FallocateFlags::KEEP_SIZE, 0, 4 * MIB).unwrap();
+    assert_eq!((whole.metadata().unwrap().len(), ahead.metadata().unwrap().len()), (8 * MIB, 0));
+    assert_eq!((taken(&whole), taken(&ahead)), (8 * MIB, 4 * MIB));
+    let reserved = before - free(&cell);
+    assert!(reserved.abs_diff(12 * MIB as i64) < MIB / 4, "{reserved} bytes are reserved");
+    fill(&cell.path("filler"));
+    let more = fallocate(&whole, FallocateFlags::empty(), 8 * MIB, 2 * MIB).unwrap_err();
+    assert_eq!(more, rustix::io::Errno::NOSPC);
+    assert_eq!(whole.metadata().unwrap().len(), 8 * MIB);
+    for (file, length) in [(&whole, 8 * MIB), (&ahead, 4 * MIB)] {
+        let data = noise(length, length as usize);
+        file.write_all_at(&data, 0).unwrap();
+        file.sync_all().unwrap();
+        let mut read = vec![0; data.len()];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert!(read == data, "{length} bytes");
+    }
+    let checked = cell.nasd(&["fsck", "main"]);
+    assert!(checked.status.success(), "{}", support::text(&checked));
+    cell.stop();
+}
+
+#[test]
+fn what_is_reserved_piece_by_piece_adds_up_and_comes_back() {
+    let mut cell = cell();
+    let file = made(&cell, "file");
+    let before = free(&cell);
+    for piece in 0..4 {
+        fallocate(&file, FallocateFlags::empty(), piece * MIB, MIB).unwrap();
+    }
+    assert_eq!((taken(&file), file.metadata().unwrap().len()), (4 * MIB, 4 * MIB));
+    // Once more is not more.
+    fallocate(&file, FallocateFlags::empty(), MIB, 2 * MIB).unwrap();
+    assert_eq!(taken(&file), 4 * MIB);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    file.write_all_at(&noise(3, MIB as usize), 0).unwrap();
+    fallocate(&file, punch, MIB / 2, MIB).unwrap();
+    file.sync_all().unwrap();
+    // What was not written yet stays reserved.
+    assert_eq!(taken(&file), 7 * MIB / 2);
+    fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 2 * MIB).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(taken(&file), 4 * MIB);
+    file.set_len(MIB).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(taken(&file), MIB);
+    drop(file);
+    fs::remove_file(cell.path("file")).unwrap();
+    support::wait_until("room is back", || before - free(&cell) < MIB as i64 / 4);
+    cell.stop();
+}
