@@ -376,16 +376,19 @@ impl State {
         }
     }
 
-    /// Somebody who waits for a reply, if nobody is receiving.
+    /// Somebody who waits for a reply, if nobody is receiving. Where there is none, those who wait for room:
+    /// they parked because somebody received, and it comes by replies that nobody waits for.
     fn wake_reader(&mut self) {
-        if self.reading || self.waiters == 0 {
+        if self.reading {
             return;
         }
         let waiting = |entry: &&mut Entry| {
             entry.waiter.is_some() && matches!(entry.progress, Progress::Waiting)
         };
-        if let Some(Entry { waiter: Some(waiter), .. }) = self.calls.values_mut().find(waiting) {
-            waiter.unpark();
+        let found = (self.waiters > 0).then(|| self.calls.values_mut().find(waiting)).flatten();
+        match found {
+            Some(Entry { waiter: Some(waiter), .. }) => waiter.unpark(),
+            _ => self.wake_blocked(),
         }
     }
 
@@ -521,4 +524,57 @@ fn first_xid() -> u32 {
 fn time_left(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     (!left.is_zero()).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const NEW: NewCall = NewCall {
+        buffer: Buffer { start: std::ptr::dangling_mut(), length: 0 },
+        shape: ResultShape::Plain,
+        kind: Kind::Begun,
+    };
+
+    fn insert<P: Deref<Target = Pending>>(
+        pending: P,
+        make_room: impl FnMut() -> bool,
+    ) -> Result<Ticket<P>, Failure> {
+        let patience = Patience::from_now(Duration::from_secs(60));
+        // SAFETY: the buffer has no bytes.
+        unsafe { Pending::insert(pending, NEW, &patience, |_| (), make_room) }
+    }
+
+    /// The calls in flight are of callers who do not wait for them.
+    #[test]
+    fn who_waits_for_room_receives_when_the_reader_stops() {
+        let pending = Arc::new(Pending::new(1));
+        let first = insert(Arc::clone(&pending), || false).unwrap();
+        assert!(pending.start_reading());
+        let tries = AtomicU32::new(0);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                insert(Arc::clone(&pending), || {
+                    tries.fetch_add(1, Ordering::SeqCst);
+                    if !pending.start_reading() {
+                        return false;
+                    }
+                    let Claim::Call(claimed) = pending.claim(first.xid()) else { return false };
+                    claimed.complete(Err(Failure::TimedOut));
+                    pending.stop_reading();
+                    true
+                })
+            });
+            while tries.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(50));
+            pending.stop_reading();
+            assert!(second.join().unwrap().is_ok());
+        });
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
 }
