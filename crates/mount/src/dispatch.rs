@@ -3,8 +3,10 @@
 //! Any operation may wait long for a drive or the manager that is away; most take microseconds.
 //! So an operation runs on the session thread that received it, without a hand-over, as long as
 //! another session thread is left to listen to the kernel. Otherwise it goes to the pool of its
-//! lane: one for names, one for locks, one for each drive. What a drive that is away holds up is thus its own
-//! lane, and never the others.
+//! lane: one for names, one for locks, two for each drive. What a drive that is away holds up is thus its own
+//! lanes, and never the others. Pages that the kernel reads or writes have lanes of their own, because other
+//! operations may wait until the kernel has forgotten a page, and it waits for the reading or writing of that page
+//! first: so nothing in these lanes may have the kernel forget pages that others read or write.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,6 +35,8 @@ pub(crate) enum Lane {
     Locks,
     /// A drive.
     Drive(DriveId),
+    /// A drive, for pages of the kernel's cache.
+    Pages(DriveId),
 }
 
 /// Says where operations run.
@@ -98,6 +102,7 @@ fn new_pool(lane: Lane) -> WorkPool {
         Lane::Names => WorkPool::new("nasd-names", NAME_THREADS),
         Lane::Locks => WorkPool::new("nasd-locks", LOCK_THREADS),
         Lane::Drive(_) => WorkPool::new("nasd-drive-io", DRIVE_THREADS),
+        Lane::Pages(_) => WorkPool::new("nasd-pages", DRIVE_THREADS),
     }
 }
 

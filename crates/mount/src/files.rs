@@ -1,8 +1,9 @@
 //! Open files: reading, writing and making durable.
 //!
-//! The kernel's page cache is used, so that mmap and small reads are fast. Its pages are kept
+//! The kernel's page cache is used for reading, so that mmap and small reads are fast. Its pages are kept
 //! from one opening to the next only when the file's length and modification time are the same as
-//! when the pages were read (close-to-open consistency, as with NFS).
+//! when the pages were read (close-to-open consistency, as with NFS). Who opens a file for writing alone goes
+//! around it (`docs/decisions/0012-reads-are-cached-writes-are-not.md`).
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -53,20 +54,20 @@ pub(crate) struct Opening<'a> {
     tree: &'a Tree,
     ino: u64,
     handle: FileHandle,
-    writes: bool,
+    mode: OpenMode,
     made: bool,
 }
 
 impl<'a> Opening<'a> {
     pub(crate) fn begin(tree: &'a Tree, ino: u64, handle: FileHandle, mode: OpenMode) -> Self {
-        tree.inodes.begin_open(ino, handle, mode.write);
-        Opening { tree, ino, handle, writes: mode.write, made: false }
+        tree.inodes.begin_open(ino, handle, mode);
+        Opening { tree, ino, handle, mode, made: false }
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        if !self.made && self.tree.inodes.end_open(self.ino, self.writes) {
+        if !self.made && self.tree.inodes.end_open(self.ino, self.mode) {
             self.tree.clerk.closed(self.handle);
         }
     }
@@ -78,6 +79,14 @@ pub(crate) fn mode_of(flags: i32) -> OpenMode {
         libc::O_RDWR => OpenMode::READ_WRITE,
         _ => OpenMode::READ,
     }
+}
+
+/// Whether reads and writes by an opening go around the page cache.
+fn goes_around(flags: i32, may_be_mapped: bool) -> bool {
+    let writes_only = flags & libc::O_ACCMODE == libc::O_WRONLY;
+    // What is appended has no place that the kernel could know, and so no page. What is only written needs none,
+    // but pages that somebody may be writing to must not come to the drive after it with what they had before.
+    flags & (libc::O_DIRECT | libc::O_APPEND) != 0 || (writes_only && !may_be_mapped)
 }
 
 /// Whether the bytes go where the file ends, and not where the kernel thinks that it does: other clients
@@ -96,6 +105,23 @@ impl OpenedFile {
         let (was_read, lockers) = (AtomicBool::new(false), Mutex::default());
         let unprivileged = AtomicU64::new(0);
         OpenedFile { ino, open, caller, direct, moves_time, was_read, unprivileged, lockers }
+    }
+
+    /// Whether the kernel has the bytes of a write in a page, and so nobody may wait for the page here. What was
+    /// mapped is written by any opening that may write.
+    pub(crate) fn is_about_pages(&self, write: &Write) -> bool {
+        !self.direct || write.write_flags.contains(WriteFlags::CACHE)
+    }
+
+    /// Whether the bytes of a write were put into pages on their way from a program.
+    pub(crate) fn goes_through_pages(&self, write: &Write) -> bool {
+        !self.direct && !write.write_flags.contains(WriteFlags::CACHE)
+    }
+
+    /// Whether the bytes of a write are in pages where the kernel thought that the file ends: an opening that goes
+    /// through the page cache was made to append afterwards (fcntl(2)).
+    pub(crate) fn misplaces_pages(&self, write: &Write) -> bool {
+        is_append(write) && !self.direct
     }
 
     /// Shows up to `length` bytes to `use_data`; fewer only at the end of the file.
@@ -241,16 +267,21 @@ impl Tree {
     ) -> Opened {
         opening.made = true;
         let ino = opening.ino;
-        // What is appended has no place that the kernel could know, and so no page.
-        let around_cache = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
-        let direct = around_cache || self.data_path == DataPath::Direct;
-        let mut answer = OpenedFlags::empty();
+        let may_be_mapped = self.inodes.may_be_mapped_for_writing(ino);
+        let direct = self.data_path == DataPath::Direct || goes_around(flags, may_be_mapped);
+        // Who may read may also map.
+        let has_pages = opening.mode.read || !direct;
+        self.forget_older_pages(ino, inodes::version(attributes), has_pages);
+        // Those that are left are good; also those that mappings have beside an opening around the cache.
+        let mut answer = OpenedFlags::KEEP_CACHE;
         if direct {
-            answer |= OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES;
-        } else if self.inodes.cache(ino, inodes::version(attributes)) {
-            answer |= OpenedFlags::KEEP_CACHE;
+            answer |= OpenedFlags::DIRECT_IO;
         }
-        if !opening.writes {
+        if self.data_path == DataPath::Direct || flags & libc::O_DIRECT != 0 {
+            // Openings that go through the page cache wait until such writes are done.
+            answer |= OpenedFlags::PARALLEL_DIRECT_WRITES;
+        }
+        if !opening.mode.write {
             // Closing it has nothing to tell.
             answer |= OpenedFlags::NOFLUSH;
         }
@@ -260,7 +291,7 @@ impl Tree {
         Opened { handle, flags: answer }
     }
 
-    /// Takes all of `data`.
+    /// Takes all of `data`. Whoever reads through the page cache sees it when this returns.
     pub(crate) fn write(&self, file: &OpenedFile, write: &Write, data: &[u8]) -> Result<(), Errno> {
         let end = write.offset.saturating_add(data.len() as u64);
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
@@ -271,41 +302,22 @@ impl Tree {
         }
         if is_append(write) {
             file.open.append(data).map_err(|error| errno(&error))?;
-            self.inodes.written(file.ino, end);
-            if file.direct && self.inodes.is_open_twice(file.ino) {
-                // A page that somebody reads meanwhile by another opening must not stay without this.
-                self.forget_pages(file.ino, write.offset, data.len() as u64);
-            }
         } else {
             file.open.write(write.offset, data).map_err(|error| errno(&error))?;
-            self.inodes.written(file.ino, end);
         }
-        if file.direct && write.flags & (libc::O_DSYNC | libc::O_SYNC) != 0 {
+        self.inodes.written(file.ino, end);
+        if file.is_about_pages(write) {
+            return Ok(());
+        }
+        if self.inodes.is_open_twice(file.ino) {
+            // A page that somebody reads meanwhile by another opening must not stay without this.
+            self.forget_pages(file.ino, write.offset, data.len() as u64);
+        }
+        if write.flags & (libc::O_DSYNC | libc::O_SYNC) != 0 {
             // For others, the kernel asks by itself.
             return file.sync();
         }
         Ok(())
-    }
-
-    /// What there is to do when the kernel has its answer to a write. When an opening that goes through
-    /// the page cache was made to append afterwards (fcntl(2)), the bytes are in pages where the
-    /// kernel thought that the file ends.
-    pub(crate) fn after_write(&self, file: &OpenedFile, write: &Write) {
-        if is_append(write) && !file.direct {
-            self.forget_pages(file.ino, write.offset, 0);
-        }
-    }
-
-    /// The kernel reads a part of a file anew, up to its end if `length` is 0, and asks for attributes.
-    fn forget_pages(&self, ino: u64, offset: u64, length: u64) {
-        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
-            return;
-        };
-        if let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(ino, offset, length)
-        {
-            tracing::debug!(%error, "the kernel keeps old pages until the next open");
-        }
     }
 
     /// Reserves room for a part of a file, or frees it, or makes it zero; of fallocate(2).
@@ -396,7 +408,7 @@ impl Tree {
             // The kernel had all the pages that were wanted.
             self.read_by(&file);
         }
-        if self.inodes.end_open(file.ino, mode.write) {
+        if self.inodes.end_open(file.ino, mode) {
             file.open.discard();
             self.clerk.closed(file.open.handle());
         }

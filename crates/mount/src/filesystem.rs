@@ -18,6 +18,7 @@ use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
 use crate::interrupts::Interrupter;
 use crate::names::{ATTRIBUTE_TTL, Told};
+use crate::pages;
 use crate::tree::Tree;
 use crate::work_pool::run_guarded;
 
@@ -90,6 +91,12 @@ fn answer_attributes(reply: Reply<AttributesFor>, outcome: Result<Attributes, Er
     reply.send(outcome.map(|attributes| AttributesFor { valid: ATTRIBUTE_TTL, attributes }));
 }
 
+/// Where what is asked of an open file's drive waits.
+fn lane_of(file: &OpenedFile, is_about_pages: bool) -> Lane {
+    let drive = file.open.handle().drive;
+    if is_about_pages { Lane::Pages(drive) } else { Lane::Drive(drive) }
+}
+
 fn answer_read(reply: Reply<Bytes>, file: &OpenedFile, offset: u64, size: u32) {
     let mut reply = Some(reply);
     let outcome = file.read(offset, size, |data| {
@@ -99,6 +106,24 @@ fn answer_read(reply: Reply<Bytes>, file: &OpenedFile, offset: u64, size: u32) {
     });
     if let (Err(error), Some(reply)) = (outcome, reply) {
         reply.error(error);
+    }
+}
+
+/// Executes a write, and answers it.
+fn execute_write(
+    tree: &Arc<Tree>,
+    dispatcher: &Dispatcher,
+    file: &OpenedFile,
+    (write, data): (&Write, &[u8]),
+    reply: Reply<Written>,
+) {
+    let taken = tree.write(file, write, data);
+    if file.goes_through_pages(write) {
+        pages::renew_written(tree, dispatcher, file, write);
+    }
+    reply.send(taken.map(|()| Written(write.size)));
+    if file.misplaces_pages(write) {
+        pages::place_appended(tree, dispatcher, file, write);
     }
 }
 
@@ -139,7 +164,7 @@ impl VolumeFilesystem {
         let Some(file) = self.tree.files.get(handle) else {
             return job(&self.tree, Err(Errno::EBADF));
         };
-        let lane = Lane::Drive(file.open.handle().drive);
+        let lane = lane_of(&file, false);
         self.on_lane(context, lane, move |tree| job(tree, Ok(&file)));
     }
 
@@ -303,19 +328,21 @@ impl Filesystem for VolumeFilesystem {
     }
 
     fn read(&self, context: &Context, _node: u64, read: Read, reply: Reply<Bytes>) {
-        self.on_open_file(context, read.handle, move |tree, file| match file {
-            Ok(file) => {
-                tree.read_by(file);
-                answer_read(reply, file, read.offset, read.size);
-            }
-            Err(error) => reply.error(error),
+        let Some(file) = self.tree.files.get(read.handle) else {
+            return reply.error(Errno::EBADF);
+        };
+        // What an opening that goes around the cache reads may be for a mapping's page: it is not told.
+        let lane = lane_of(&file, true);
+        self.on_lane(context, lane, move |tree| {
+            tree.read_by(&file);
+            answer_read(reply, &file, read.offset, read.size);
         });
     }
 
     fn write(
         &self,
         context: &Context,
-        node: u64,
+        _node: u64,
         write: Write,
         data: Payload<'_>,
         reply: Reply<Written>,
@@ -323,22 +350,19 @@ impl Filesystem for VolumeFilesystem {
         let Some(file) = self.tree.files.get(write.handle) else {
             return reply.error(Errno::EBADF);
         };
-        let done = Written(write.size);
         let interruption = self.interrupter.interruptible(context);
         if let Some(_permit) = self.dispatcher.enter() {
             return run_guarded(|| {
-                let taken = interruption.run(|| self.tree.write(&file, &write, &data));
-                reply.send(taken.map(|()| done));
-                self.tree.after_write(&file, &write);
+                let (tree, dispatcher) = (&self.tree, &self.dispatcher);
+                interruption.run(|| execute_write(tree, dispatcher, &file, (&write, &data), reply));
             });
         }
-        let (tree, data) = (Arc::clone(&self.tree), data.into_owned());
+        let (lane, data) = (lane_of(&file, file.is_about_pages(&write)), data.into_owned());
+        let (tree, dispatcher) = (Arc::clone(&self.tree), Arc::clone(&self.dispatcher));
         let job = move || {
-            let taken = interruption.run(|| tree.write(&file, &write, &data));
-            reply.send(taken.map(|()| done));
-            tree.after_write(&file, &write);
+            interruption.run(|| execute_write(&tree, &dispatcher, &file, (&write, &data), reply));
         };
-        self.dispatcher.submit(self.tree.lane(node), Box::new(job));
+        self.dispatcher.submit(lane, Box::new(job));
     }
 
     fn flush(

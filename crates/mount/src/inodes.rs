@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nasd_clerk::{FileAttributes, FileHandle, Timestamp, Volume};
+use nasd_clerk::{FileAttributes, FileHandle, OpenMode, Timestamp, Volume};
 use nasd_types::DriveId;
 
 use crate::accessed::Times;
@@ -23,12 +23,26 @@ const OBJECT_BITS: u32 = 48;
 /// The index that stands for numbers that are good for this mount only.
 const OTHER_INDEX: u64 = 0xffff;
 
+/// Files whose pages the kernel can be made to forget at the same time. It waits for the pages' drive.
+const STRIPES: usize = 256;
+
 /// The contents of a file as of some moment: when they change, one of these does.
 pub(crate) type Version = (Timestamp, u64);
 
 /// The version that attributes tell.
 pub(crate) fn version(attributes: &FileAttributes) -> Version {
     (attributes.modify_time, attributes.size)
+}
+
+/// The pages that the kernel has of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    /// There are none.
+    None,
+    /// All were read since the file had this version.
+    Since(Version),
+    /// There may be any.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -38,11 +52,15 @@ struct Inode {
     lookups: u64,
     /// How often it is open, or being opened.
     opens: u32,
-    /// How many of them may write.
+    /// How many of them may write, and how many both read and write.
     writers: u32,
+    changers: u32,
     names: Vec<(u64, Box<[u8]>)>,
-    /// What the pages in the kernel's cache are of.
-    cached: Option<Version>,
+    /// The pages in the kernel's cache.
+    pages: Pages,
+    /// How many have the kernel forget some of them now, and when somebody last had.
+    forgetting: u32,
+    forgot: Option<Instant>,
     /// What the kernel believes: what it was told last, and its own writes since.
     told: Option<Version>,
     /// Its times, as they were when the kernel was told.
@@ -70,6 +88,8 @@ struct Tables {
 pub(crate) struct Inodes {
     root: FileHandle,
     tables: Mutex<Tables>,
+    /// By number of the file.
+    forgetting: [Mutex<()>; STRIPES],
 }
 
 impl Inodes {
@@ -79,7 +99,8 @@ impl Inodes {
         let mut tables = Tables::default();
         tables.learn_drives(volume);
         tables.inodes.insert(ROOT, Inode::new(root));
-        Inodes { root, tables: Mutex::new(tables) }
+        let forgetting = std::array::from_fn(|_| Mutex::default());
+        Inodes { root, tables: Mutex::new(tables), forgetting }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -112,6 +133,7 @@ impl Inodes {
         }
         let inode = tables.inodes.entry(known.ino).or_insert_with(|| Inode::new(known.handle));
         inode.lookups = known.lookups;
+        inode.pages = Pages::Unknown;
         inode.nameless = known.nameless;
         for (dir, name) in &known.names {
             tables.set_name(*dir, name, known.ino);
@@ -221,22 +243,24 @@ impl Inodes {
     }
 
     /// A file is about to be opened. Every `begin_open` needs an `end_open`.
-    pub(crate) fn begin_open(&self, ino: u64, handle: FileHandle, writes: bool) {
+    pub(crate) fn begin_open(&self, ino: u64, handle: FileHandle, mode: OpenMode) {
         let mut tables = self.lock();
         let inode = tables.inodes.entry(ino).or_insert_with(|| Inode::new(handle));
         inode.opens += 1;
-        inode.writers += u32::from(writes);
+        inode.writers += u32::from(mode.write);
+        inode.changers += u32::from(mode.write && mode.read);
     }
 
     /// A file was closed, or not opened after all. Returns true if it was the last opening of a
     /// file without a name.
-    pub(crate) fn end_open(&self, ino: u64, wrote: bool) -> bool {
+    pub(crate) fn end_open(&self, ino: u64, mode: OpenMode) -> bool {
         let mut tables = self.lock();
         let Some(inode) = tables.inodes.get_mut(&ino) else {
             return false;
         };
         inode.opens = inode.opens.saturating_sub(1);
-        inode.writers = inode.writers.saturating_sub(u32::from(wrote));
+        inode.writers = inode.writers.saturating_sub(u32::from(mode.write));
+        inode.changers = inode.changers.saturating_sub(u32::from(mode.write && mode.read));
         let ends = inode.opens == 0 && inode.nameless;
         tables.drop_unused(ino);
         ends
@@ -257,13 +281,60 @@ impl Inodes {
         self.lock().inodes.get(&ino).is_some_and(|inode| inode.writers > 0)
     }
 
-    /// The kernel's cache holds pages of this version from now on. Returns whether it did before.
-    pub(crate) fn cache(&self, ino: u64, version: Version) -> bool {
+    /// Whether somebody may have mapped a file so that he writes into the kernel's pages of it.
+    pub(crate) fn may_be_mapped_for_writing(&self, ino: u64) -> bool {
+        self.lock().inodes.get(&ino).is_some_and(|inode| inode.changers > 0)
+    }
+
+    /// Whether the kernel has no pages of a file from before it had this version. If it has none at all, and is
+    /// about to read some, those are not.
+    pub(crate) fn are_pages_of(&self, ino: u64, version: Version, will_read: bool) -> bool {
         let mut tables = self.lock();
         let Some(inode) = tables.inodes.get_mut(&ino) else {
             return false;
         };
-        inode.cached.replace(version) == Some(version)
+        if inode.pages == Pages::None && will_read {
+            inode.pages = Pages::Since(version);
+        }
+        inode.pages == Pages::None || inode.pages == Pages::Since(version)
+    }
+
+    /// The kernel has forgotten all pages that it had of a file when it had this version.
+    pub(crate) fn forgot_pages(&self, ino: u64, version: Version) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.pages = Pages::Since(version);
+        }
+    }
+
+    /// The kernel begins to forget pages of a file. Every `begin_forgetting` needs an `end_forgetting`.
+    pub(crate) fn begin_forgetting(&self, ino: u64) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.forgetting += 1;
+        }
+    }
+
+    /// The kernel has forgotten them.
+    pub(crate) fn end_forgetting(&self, ino: u64) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.forgetting = inode.forgetting.saturating_sub(1);
+            inode.forgot = Some(Instant::now());
+        }
+    }
+
+    /// Whether the kernel is forgetting pages of a file, or was not longer ago than `age`.
+    pub(crate) fn forgot_lately(&self, ino: u64, age: Duration) -> bool {
+        let tables = self.lock();
+        let Some(inode) = tables.inodes.get(&ino) else {
+            return false;
+        };
+        inode.forgetting > 0 || inode.forgot.is_some_and(|at| at.elapsed() <= age)
+    }
+
+    /// Held by whoever has the kernel forget a file's pages, from the moment when he looks whether it must. Whoever
+    /// looks meanwhile waits until they are gone.
+    pub(crate) fn forgetting(&self, ino: u64) -> MutexGuard<'_, ()> {
+        let stripe = &self.forgetting[ino as usize % self.forgetting.len()];
+        stripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kernel is about to be told these attributes.
@@ -349,8 +420,11 @@ impl Inode {
             lookups: 0,
             opens: 0,
             writers: 0,
+            changers: 0,
             names: Vec::new(),
-            cached: None,
+            pages: Pages::None,
+            forgetting: 0,
+            forgot: None,
             told: None,
             times: None,
             wrote: false,
@@ -489,10 +563,10 @@ mod tests {
         assert_eq!(inodes.remember(ROOT, b"b", file), ino);
         inodes.forget(ino, 1);
         assert_eq!(inodes.handle(ino), Some(file));
-        inodes.begin_open(ino, file, true);
+        inodes.begin_open(ino, file, OpenMode::WRITE);
         inodes.forget(ino, 1);
         assert_eq!(inodes.child(ROOT, b"b"), Some(ino));
-        assert!(!inodes.end_open(ino, true));
+        assert!(!inodes.end_open(ino, OpenMode::WRITE));
         assert_eq!(inodes.handle(ino), None);
         assert_eq!(inodes.child(ROOT, b"b"), None);
         assert!(inodes.lock().names.is_empty());
@@ -520,29 +594,35 @@ mod tests {
         let file = handle(&volume, 0, 700);
         let ino = inodes.remember(ROOT, b"a", file);
         assert_eq!(inodes.open_child(ROOT, b"a"), None);
-        inodes.begin_open(ino, file, false);
-        inodes.begin_open(ino, file, true);
+        inodes.begin_open(ino, file, OpenMode::READ);
+        inodes.begin_open(ino, file, OpenMode::WRITE);
         assert_eq!(inodes.open_child(ROOT, b"a"), Some((ino, file)));
         inodes.set_nameless(ino, true);
         inodes.forget(ino, 1);
-        assert!(!inodes.end_open(ino, false));
-        assert!(inodes.end_open(ino, true), "now it must go");
+        assert!(!inodes.end_open(ino, OpenMode::READ));
+        assert!(inodes.end_open(ino, OpenMode::WRITE), "now it must go");
         assert_eq!(inodes.handle(ino), None);
         let ino = inodes.remember_nameless(file);
-        inodes.begin_open(ino, file, true);
+        inodes.begin_open(ino, file, OpenMode::WRITE);
         inodes.set_nameless(ino, false);
-        assert!(!inodes.end_open(ino, true), "it has got a name");
+        assert!(!inodes.end_open(ino, OpenMode::WRITE), "it has got a name");
     }
 
     #[test]
     fn pages_are_good_while_time_and_length_are_the_same() {
         let volume = volume();
         let inodes = Inodes::new(&volume);
-        let ino = inodes.remember(ROOT, b"a", handle(&volume, 0, 700));
-        assert!(!inodes.cache(ino, (Timestamp(5), 10)));
-        assert!(inodes.cache(ino, (Timestamp(5), 10)));
-        assert!(!inodes.cache(ino, (Timestamp(6), 10)));
-        assert!(!inodes.cache(ino, (Timestamp(6), 11)));
-        assert!(inodes.cache(ino, (Timestamp(6), 11)));
+        let file = handle(&volume, 0, 700);
+        let ino = inodes.remember(ROOT, b"a", file);
+        assert!(inodes.are_pages_of(ino, (Timestamp(4), 10), false), "there is none");
+        assert!(inodes.are_pages_of(ino, (Timestamp(5), 10), true), "nor was there");
+        assert!(inodes.are_pages_of(ino, (Timestamp(5), 10), true));
+        assert!(!inodes.are_pages_of(ino, (Timestamp(6), 10), true));
+        assert!(!inodes.are_pages_of(ino, (Timestamp(6), 11), false));
+        inodes.forgot_pages(ino, (Timestamp(6), 11));
+        assert!(inodes.are_pages_of(ino, (Timestamp(6), 11), true));
+        let taken_over = Inodes::new(&volume);
+        inodes.known_files().iter().for_each(|known| taken_over.know(known));
+        assert!(!taken_over.are_pages_of(ino, (Timestamp(6), 11), true), "any may be left");
     }
 }

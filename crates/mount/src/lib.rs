@@ -22,6 +22,7 @@ mod mountpoint;
 mod nameless;
 mod names;
 mod options;
+mod pages;
 mod presence;
 mod read_ahead;
 mod serving;

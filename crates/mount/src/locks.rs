@@ -90,13 +90,9 @@ impl Tree {
 
     /// After a lock was taken: others may have written under it.
     fn look_anew(&self, caller: &Arc<Caller>, file: &OpenedFile) {
-        let now = self.clerk.getattr_now(caller, file.open.handle());
-        let is_same = now.is_ok_and(|now| self.inodes.cache(file.ino, inodes::version(&now)));
-        if !is_same
-            && let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(file.ino, 0, 0)
-        {
-            tracing::debug!(%error, "the kernel has no pages of the file");
+        match self.clerk.getattr_now(caller, file.open.handle()) {
+            Ok(now) => self.forget_older_pages(file.ino, inodes::version(&now), true),
+            Err(_) => self.forget_pages(file.ino, 0, 0),
         }
     }
 

@@ -150,10 +150,8 @@ impl Tree {
     fn notice(&self, ino: u64, attributes: &FileAttributes) {
         if attributes.file_type == FileType::Regular
             && self.inodes.was_changed_elsewhere(ino, version(attributes))
-            && let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(ino, 0, 0)
         {
-            tracing::debug!(%error, "the kernel keeps old pages until the next open");
+            self.forget_pages(ino, 0, 0);
         }
     }
 

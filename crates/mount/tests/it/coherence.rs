@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use crate::world::{World, pattern};
@@ -104,4 +105,24 @@ fn names_made_elsewhere_are_seen_soon() {
     crate::world::eventually("the name", || two.path("a").exists());
     fs::remove_file(one.path("a")).unwrap();
     crate::world::eventually("the removal", || !two.path("a").exists());
+}
+
+#[test]
+fn an_opening_that_is_made_to_append_is_read_by_others() {
+    let world = World::new();
+    fs::write(world.path("a"), "start").unwrap();
+    let file = File::options().read(true).write(true).open(world.path("a")).unwrap();
+    let reader = File::open(world.path("a")).unwrap();
+    // SAFETY: the descriptor is open.
+    let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) };
+    assert_eq!(status, 0);
+    for _ in 0..3 {
+        file.write_all_at(b"+more", 0).unwrap();
+    }
+    crate::world::eventually("all", || {
+        let length = reader.metadata().unwrap().len() as usize;
+        let mut bytes = vec![0; length];
+        reader.read_exact_at(&mut bytes, 0).unwrap();
+        bytes == b"start+more+more+more"
+    });
 }
