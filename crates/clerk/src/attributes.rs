@@ -18,6 +18,9 @@ use crate::wire::{FileAttributes, FileHandle, FileType};
 /// Files whose attributes are kept at most.
 const MAX_KNOWN: usize = 1 << 16;
 
+/// Files of which it is kept at most that what was told of them is not true any more.
+const MAX_FORGOTTEN: usize = 1 << 12;
+
 #[derive(Clone, Debug)]
 struct Known {
     attributes: FileAttributes,
@@ -27,26 +30,54 @@ struct Known {
     fetched: Option<Instant>,
     /// When the request was made that last told what the manager keeps, or that it is unchanged.
     confirmed: Instant,
+    /// When length and times were last known to change: who had asked before may not be told them as they are.
+    expired: Option<Instant>,
+}
+
+impl Known {
+    fn fetched(&self, asked: Instant) -> Option<Instant> {
+        self.expired.is_none_or(|expired| expired < asked).then_some(asked)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: HashMap<FileHandle, Known>,
+    /// When files were forgotten: answers to what was asked before are not kept. Of files that are not here any more,
+    /// it was before `forgotten_all`.
+    forgotten: HashMap<FileHandle, Instant>,
+    forgotten_all: Option<Instant>,
+}
+
+impl State {
+    fn is_overtaken(&self, handle: FileHandle, asked: Instant) -> bool {
+        let by = |forgotten: Option<&Instant>| forgotten.is_some_and(|at| *at >= asked);
+        by(self.forgotten.get(&handle)) || by(self.forgotten_all.as_ref())
+    }
 }
 
 /// What is known of many files.
 #[derive(Debug, Default)]
 pub(crate) struct AttributeCache {
-    known: Mutex<HashMap<FileHandle, Known>>,
+    state: Mutex<State>,
 }
 
 impl AttributeCache {
-    fn lock(&self) -> MutexGuard<'_, HashMap<FileHandle, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The manager has told, in answer to a request made at `asked`; in answer to a change by this clerk, now. What
     /// was told later is not overwritten.
     pub(crate) fn told(&self, handle: FileHandle, attributes: &FileAttributes, asked: Instant) {
-        let mut known = self.lock();
-        if known.get(&handle).is_some_and(|entry| entry.confirmed > asked) {
+        let mut state = self.lock();
+        let is_overtaken = state.is_overtaken(handle, asked);
+        let known = &mut state.known;
+        let before = known.get(&handle);
+        if is_overtaken || before.is_some_and(|entry| entry.confirmed > asked) {
             return;
         }
+        let expired = before.and_then(|entry| entry.expired);
         if known.len() >= MAX_KNOWN {
             let mut ages: Vec<Option<Instant>> =
                 known.values().map(|entry| entry.fetched).collect();
@@ -55,12 +86,14 @@ impl AttributeCache {
             let median = *median;
             known.retain(|_, entry| entry.fetched > median);
         }
-        let entry = Known {
+        let mut entry = Known {
             attributes: *attributes,
             told: attributes.change_time,
-            fetched: Some(asked),
+            fetched: None,
             confirmed: asked,
+            expired,
         };
+        entry.fetched = entry.fetched(asked);
         known.insert(handle, entry);
     }
 
@@ -68,7 +101,7 @@ impl AttributeCache {
     /// later change.
     pub(crate) fn told_directory(&self, handle: FileHandle, attributes: &FileAttributes) {
         let is_overtaken = |known: &Known| known.told > attributes.change_time;
-        let overtaken = self.lock().get(&handle).is_some_and(is_overtaken);
+        let overtaken = self.lock().known.get(&handle).is_some_and(is_overtaken);
         if !overtaken {
             self.told(handle, attributes, Instant::now());
         }
@@ -85,8 +118,8 @@ impl AttributeCache {
         handle: FileHandle,
         ttl: Duration,
     ) -> Option<(FileAttributes, Duration)> {
-        let known = self.lock();
-        let entry = known.get(&handle)?;
+        let state = self.lock();
+        let entry = state.known.get(&handle)?;
         let age = entry.fetched?.elapsed();
         (age < ttl).then_some((entry.attributes, age))
     }
@@ -99,8 +132,8 @@ impl AttributeCache {
         drive: &Attributes,
         asked: Instant,
     ) -> Option<FileAttributes> {
-        let mut known = self.lock();
-        let entry = known.get_mut(&handle)?;
+        let mut state = self.lock();
+        let entry = state.known.get_mut(&handle)?;
         if entry.attributes.file_type != FileType::Regular
             || drive.fs_attribute_modify_time > entry.told
         {
@@ -117,28 +150,29 @@ impl AttributeCache {
             false => drive.fs_data_modify_time,
         };
         attributes.change_time = entry.told.max(drive.data_modify_time);
-        entry.fetched = Some(asked);
+        entry.fetched = entry.fetched(asked);
         entry.confirmed = asked;
         Some(entry.attributes)
     }
 
     /// Whether the drive could tell them: the manager has told before, and not of a directory or the like.
     pub(crate) fn is_of_drive(&self, handle: FileHandle) -> bool {
-        let known = self.lock();
-        known.get(&handle).is_some_and(|entry| entry.attributes.file_type == FileType::Regular)
+        let state = self.lock();
+        let known = state.known.get(&handle);
+        known.is_some_and(|entry| entry.attributes.file_type == FileType::Regular)
     }
 
     /// Attributes of which what the manager keeps (mode, owner, which extended attributes there are)
     /// is not older than `ttl`; length and times may be. Writes do not make it older.
     pub(crate) fn standing(&self, handle: FileHandle, ttl: Duration) -> Option<FileAttributes> {
-        let known = self.lock();
-        let entry = known.get(&handle)?;
+        let state = self.lock();
+        let entry = state.known.get(&handle)?;
         (entry.confirmed.elapsed() < ttl).then_some(entry.attributes)
     }
 
     /// Files were read: their access times rise, of which drives tell nothing.
     pub(crate) fn accessed(&self, handle: FileHandle, time: Timestamp) {
-        if let Some(entry) = self.lock().get_mut(&handle) {
+        if let Some(entry) = self.lock().known.get_mut(&handle) {
             let known = &mut entry.attributes.access_time;
             *known = time.max(*known);
         }
@@ -146,13 +180,21 @@ impl AttributeCache {
 
     /// What only the manager tells has changed: he must be asked.
     pub(crate) fn forget(&self, handle: FileHandle) {
-        self.lock().remove(&handle);
+        let mut state = self.lock();
+        state.known.remove(&handle);
+        let now = Instant::now();
+        if state.forgotten.len() >= MAX_FORGOTTEN {
+            state.forgotten.clear();
+            state.forgotten_all = Some(now);
+        }
+        state.forgotten.insert(handle, now);
     }
 
     /// Length and times have changed: they must be asked for.
     pub(crate) fn expire(&self, handle: FileHandle) {
-        if let Some(entry) = self.lock().get_mut(&handle) {
+        if let Some(entry) = self.lock().known.get_mut(&handle) {
             entry.fetched = None;
+            entry.expired = Some(Instant::now());
         }
     }
 }
@@ -251,6 +293,32 @@ mod tests {
         assert!(cache.fresh(HANDLE, Duration::ZERO).is_none());
         cache.expire(HANDLE);
         assert!(cache.fresh(HANDLE, Duration::from_secs(60)).is_none());
+    }
+
+    #[test]
+    fn answers_that_were_overtaken_are_not_believed() {
+        let cache = AttributeCache::default();
+        let minute = Duration::from_secs(60);
+        let asked = Instant::now();
+        cache.told(HANDLE, &told(10), asked);
+        cache.expire(HANDLE);
+        cache.told(HANDLE, &told(10), asked);
+        assert!(cache.fresh(HANDLE, minute).is_none(), "it was written meanwhile");
+        assert!(cache.merge(HANDLE, &drive(10, 7), asked).is_some());
+        assert!(cache.fresh(HANDLE, minute).is_none());
+        cache.told(HANDLE, &told(10), Instant::now());
+        assert!(cache.fresh(HANDLE, minute).is_some());
+        let asked = Instant::now();
+        cache.forget(HANDLE);
+        cache.told(HANDLE, &told(10), asked);
+        assert!(cache.standing(HANDLE, minute).is_none());
+        for object in 0..=MAX_FORGOTTEN as u64 {
+            cache.forget(FileHandle { object: ObjectId(1000 + object), ..HANDLE });
+        }
+        cache.told(HANDLE, &told(10), asked);
+        assert!(cache.standing(HANDLE, minute).is_none(), "also when many others were forgotten");
+        cache.told(HANDLE, &told(10), Instant::now());
+        assert!(cache.fresh(HANDLE, minute).is_some());
     }
 
     #[test]

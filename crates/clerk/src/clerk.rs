@@ -29,9 +29,6 @@ use crate::xattrs::XattrCache;
 /// How long a clerk that ends waits for the manager to say that names are durable.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Names of a directory that are asked for when it is leased.
-const WORTH_KNOWING: u32 = 1024;
-
 /// Symbolic links followed on one path at most.
 const MAX_LINKS: usize = 40;
 
@@ -203,42 +200,6 @@ impl Clerk {
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Asks for all there is to know of a directory's next files.
-    fn list_ahead(&self, caller: &Arc<Caller>, dir: FileHandle, cookie: u64) {
-        let asked = Instant::now();
-        match self.ask(|names| names.readdirplus(caller, dir, cookie)) {
-            Ok(page) => {
-                for listed in &page.files {
-                    // Of what is written here the length is known better.
-                    if self.core.open_file(listed.file.handle).is_none() {
-                        self.core.learn(caller, &listed.file, asked);
-                    }
-                }
-                self.core.known.listed(dir, (!page.end).then_some(page.cookie));
-            }
-            // Then they are asked for one by one.
-            Err(error) => tracing::debug!(%error, "a directory is not listed ahead"),
-        }
-    }
-
-    /// Asks for a lease on a directory that is looked into often, and about the names there are; whether
-    /// there is one now that was not there before.
-    fn begin_lease(&self, caller: &Arc<Caller>, dir: FileHandle) -> bool {
-        let (Some(session), known) = (&self.session, &self.core.known) else {
-            return false;
-        };
-        let Some(number) = known.wants_lease(dir) else {
-            return false;
-        };
-        let is_granted = session.lease(dir);
-        known.leased(dir, number, is_granted);
-        if is_granted {
-            // Who may not list it may look for names one by one.
-            let _ = self.readdir(caller, dir, 0, WORTH_KNOWING);
-        }
-        is_granted
     }
 
     /// Whether a name that was told is still what it was.

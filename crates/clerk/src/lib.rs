@@ -24,6 +24,7 @@ mod file;
 mod forwarded;
 mod grants;
 mod latch;
+mod listing;
 mod measures;
 mod nameless;
 mod names;

@@ -272,8 +272,9 @@ impl KnownNames {
     }
 
     /// Whether to ask for a lease before a directory is looked into now: a number, by which
-    /// [`KnownNames::leased`] is to be told what the manager has answered.
-    pub(crate) fn wants_lease(&self, directory: FileHandle) -> Option<u64> {
+    /// [`KnownNames::leased`] is to be told what the manager has answered. Who lists it for the sake of its files
+    /// looks into it often.
+    pub(crate) fn wants_lease(&self, directory: FileHandle, is_listed: bool) -> Option<u64> {
         if !self.is_good() {
             return None;
         }
@@ -287,7 +288,8 @@ impl KnownNames {
             Lease::Refused(until) => until <= Instant::now(),
             Lease::Asked(_) | Lease::Held(_) => false,
         };
-        known.lookups = known.lookups.saturating_add(1);
+        let looks = if is_listed { WORTH_A_LEASE } else { 1 };
+        known.lookups = known.lookups.saturating_add(looks);
         if is_worth_it && known.lookups >= WORTH_A_LEASE {
             known.lease = Lease::Asked(number);
             return Some(number);
@@ -464,9 +466,9 @@ mod tests {
     fn leased() -> KnownNames {
         let known = KnownNames::default();
         known.good_until(Instant::now() + HOUR);
-        assert_eq!(known.wants_lease(handle(1)), None, "once is not often");
-        let number = known.wants_lease(handle(1)).unwrap();
-        assert_eq!(known.wants_lease(handle(1)), None, "it is asked for");
+        assert_eq!(known.wants_lease(handle(1), false), None, "once is not often");
+        let number = known.wants_lease(handle(1), false).unwrap();
+        assert_eq!(known.wants_lease(handle(1), false), None, "it is asked for");
         known.leased(handle(1), number, true);
         known
     }
@@ -515,10 +517,10 @@ mod tests {
         let known = KnownNames::default();
         known.good_until(Instant::now() + HOUR);
         known.made(&somebody(), handle(1));
-        let number = known.wants_lease(handle(1)).unwrap();
+        let number = known.wants_lease(handle(1), false).unwrap();
         known.end(handle(1));
         known.made(&somebody(), handle(1));
-        assert!(known.wants_lease(handle(1)).is_some_and(|other| other != number));
+        assert!(known.wants_lease(handle(1), false).is_some_and(|other| other != number));
         known.leased(handle(1), number, true);
         assert_eq!(known.leases(), 0);
     }
@@ -528,9 +530,9 @@ mod tests {
         let known = KnownNames::default();
         known.good_until(Instant::now() + HOUR);
         known.made(&somebody(), handle(1));
-        let number = known.wants_lease(handle(1)).unwrap();
+        let number = known.wants_lease(handle(1), false).unwrap();
         known.leased(handle(1), number, false);
-        assert_eq!((known.wants_lease(handle(1)), known.leases()), (None, 0));
+        assert_eq!((known.wants_lease(handle(1), false), known.leases()), (None, 0));
         tell(&known, "a", Some(handle(5)));
         assert_eq!(found(&known, "a"), None, "others change it");
     }

@@ -11,6 +11,13 @@ use crate::{Entry, FileKind};
 /// Bytes of an entry before its name: number u64, position u64, length of the name u32, kind u32.
 const HEAD_BYTES: usize = 24;
 
+/// Bytes of the attributes before an entry that has them.
+const PLUS_BYTES: usize = 128;
+
+fn entry_bytes(before: usize, name: &OsStr) -> usize {
+    (before + HEAD_BYTES + name.len()).next_multiple_of(8)
+}
+
 /// A listing of at most so many bytes.
 #[derive(Debug)]
 pub struct Listing {
@@ -43,6 +50,11 @@ impl Listing {
         self.add_after(encoder.0.as_bytes(), node, next, entry.attributes.kind, name)
     }
 
+    /// Bytes that an entry with attributes takes.
+    pub fn plus_bytes(name: &OsStr) -> usize {
+        entry_bytes(PLUS_BYTES, name)
+    }
+
     fn add_after(
         &mut self,
         before: &[u8],
@@ -51,9 +63,8 @@ impl Listing {
         kind: FileKind,
         name: &OsStr,
     ) -> bool {
+        let end = self.bytes.len() + entry_bytes(before.len(), name);
         let name = name.as_bytes();
-        let length = (before.len() + HEAD_BYTES + name.len()).next_multiple_of(8);
-        let end = self.bytes.len() + length;
         if end > self.limit {
             return false;
         }
@@ -100,6 +111,7 @@ mod tests {
         assert!(listing.add_plus(&entry, 9, 1, OsStr::new("abc")));
         let bytes = listing.as_bytes();
         assert_eq!(bytes.len(), 128 + 32);
+        assert_eq!(bytes.len(), Listing::plus_bytes(OsStr::new("abc")));
         assert_eq!(u64::from_ne_bytes(bytes[..8].try_into().unwrap()), 9);
         assert_eq!(u64::from_ne_bytes(bytes[128..136].try_into().unwrap()), 9);
         assert_eq!(&bytes[152..155], b"abc");

@@ -7,11 +7,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nasd_clerk::{DirectoryEntry, FileHandle};
-use nasd_fuse::{Errno, FileKind, Listing};
+use nasd_clerk::{Caller, DirectoryEntry, Entry, FileHandle};
+use nasd_fuse::{Attributes, Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
 use crate::callers::Who;
+use crate::names::Told;
 use crate::state::KnownListing;
 use crate::tree::Tree;
 
@@ -48,6 +49,39 @@ impl Page {
         }
         let rest = &self.entries[self.entries.partition_point(|entry| entry.cookie <= cookie)..];
         (!rest.is_empty() || self.end).then_some(rest)
+    }
+}
+
+/// An entry as the kernel is to be told of it.
+struct Line {
+    ino: u64,
+    /// Where to go on behind it.
+    next: u64,
+    kind: FileKind,
+    name: Box<OsStr>,
+    /// All there is to know of it, if that is to be told: the kernel is noted to know it then.
+    told: Option<Told>,
+}
+
+/// A part of a directory with what is known of its files.
+pub(crate) struct Files(Vec<Line>);
+
+impl Files {
+    /// Puts it into `listing`; `entry` makes of what is known what is told.
+    pub(crate) fn tell(
+        &self,
+        tree: &Tree,
+        listing: &mut Listing,
+        entry: &dyn Fn(&Told) -> nasd_fuse::Entry,
+    ) {
+        for Line { ino, next, kind, name, told } in &self.0 {
+            let attributes = Attributes { kind: *kind, ..Attributes::default() };
+            let alone = nasd_fuse::Entry { attributes, ..nasd_fuse::Entry::default() };
+            let entry = told.as_ref().map_or(alone, entry);
+            if !listing.add_plus(&entry, *ino, *next, name) && told.is_some() {
+                tree.inodes.forget(*ino, 1);
+            }
+        }
     }
 }
 
@@ -100,6 +134,78 @@ impl Tree {
             self.was_read(ino, directory.handle, &self.callers.get(directory.who));
         }
         self.fill(directory, &mut page, position.saturating_sub(OWN_ENTRIES), listing)
+    }
+
+    /// The entries from `position` on that fit into `size` bytes, with what is known of their files, if the caller
+    /// looks at the files that he lists. The kernel asks so when he begins, and goes on so while he looks.
+    pub(crate) fn readdir_plus(
+        &self,
+        directory: &OpenDirectory,
+        position: u64,
+        size: u32,
+    ) -> Result<Files, Errno> {
+        let (ino, handle, who) = (directory.ino, directory.handle, directory.who);
+        let caller = self.callers.get(who);
+        let looks = position > 0 || self.lookers.begins(who.uid, ino);
+        let mut page = directory.page.lock().unwrap_or_else(PoisonError::into_inner);
+        if position < OWN_ENTRIES {
+            *page = Page::default();
+            self.was_read(ino, handle, &caller);
+        }
+        if looks && self.clerk.begin_listing(handle) {
+            // Names are believed if they were told since.
+            *page = Page::default();
+        }
+        let cookie = position.saturating_sub(OWN_ENTRIES);
+        if page.rest(cookie).is_none() {
+            *page = self.fetch(directory, cookie)?;
+        }
+        let mut room = size as usize;
+        let mut fits = |name: &[u8]| {
+            let bytes = Listing::plus_bytes(OsStr::from_bytes(name));
+            room = room.checked_sub(bytes).unwrap_or_default();
+            room > 0
+        };
+        let own = [(ino, 1, "."), (self.inodes.parent(ino), OWN_ENTRIES, "..")];
+        let own =
+            own.into_iter().filter(|(_, next, name)| position < *next && fits(name.as_bytes()));
+        let own = own.map(|(ino, next, name)| Line {
+            ino,
+            next,
+            kind: FileKind::Directory,
+            name: OsStr::new(name).into(),
+            told: None,
+        });
+        let mut lines: Vec<Line> = own.collect();
+        let rest = page.rest(cookie).unwrap_or_default();
+        let count = rest.iter().take_while(|entry| fits(entry.name.as_bytes())).count();
+        let rest = &rest[..count];
+        let known = match looks {
+            true => self.clerk.listed_files(&caller, handle, cookie, rest),
+            false => vec![None; count],
+        };
+        let tell = |(entry, known)| self.line(&caller, ino, entry, known);
+        lines.extend(rest.iter().zip(known).map(tell));
+        Ok(Files(lines))
+    }
+
+    fn line(
+        &self,
+        caller: &Arc<Caller>,
+        dir: u64,
+        entry: &DirectoryEntry,
+        known: Option<Entry>,
+    ) -> Line {
+        let (name, ino) = (entry.name.as_bytes(), self.number(caller, entry.handle));
+        // Of what is written here, whoever looks at it is told as it is then.
+        let known = known.filter(|_| !self.inodes.is_written(ino));
+        let told = known.map(|known| {
+            self.inodes.remember(dir, name, entry.handle);
+            self.notice(ino, &known.attributes);
+            Told::now(self.present(ino, &known.attributes), known.age, known.belief)
+        });
+        let next = entry.cookie.saturating_add(OWN_ENTRIES);
+        Line { ino, next, kind: kind(entry.file_type), name: OsStr::from_bytes(name).into(), told }
     }
 
     fn fill(

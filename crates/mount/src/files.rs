@@ -248,7 +248,7 @@ impl Tree {
         let opened = self.opened(opening, (open, caller), &attributes, flags);
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         let attributes = self.present(ino, &attributes);
-        Ok((Told { attributes, age: entry.age, belief: entry.belief }, opened))
+        Ok((Told::now(attributes, entry.age, entry.belief), opened))
     }
 
     /// Somebody else has just made the file and written to it.

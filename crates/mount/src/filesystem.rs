@@ -39,6 +39,8 @@ pub(crate) fn wanted() -> Wanted {
         | InitFlags::MAX_PAGES
         | InitFlags::INIT_EXT
         | InitFlags::PARALLEL_DIROPS
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
         | InitFlags::ASYNC_DIO
         | InitFlags::POSIX_LOCKS
         | InitFlags::FLOCK_LOCKS
@@ -478,6 +480,30 @@ impl Filesystem for VolumeFilesystem {
             let mut listing = Listing::new(read.size);
             match tree.readdir(&directory, read.offset, &mut listing) {
                 Ok(()) => reply.listing(&listing),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn read_directory_plus(
+        &self,
+        context: &Context,
+        _node: u64,
+        read: Read,
+        reply: Reply<Directory>,
+    ) {
+        let Some(directory) = self.tree.directories.get(read.handle) else {
+            return reply.error(Errno::EBADF);
+        };
+        self.on_names(context, move |tree| {
+            match tree.readdir_plus(&directory, read.offset, read.size) {
+                Ok(files) => {
+                    let mut listing = Listing::new(read.size);
+                    tree.tell_names(|entry| {
+                        files.tell(tree, &mut listing, entry);
+                        reply.listing(&listing);
+                    });
+                }
                 Err(error) => reply.error(error),
             }
         });

@@ -16,6 +16,7 @@ mod filesystem;
 mod inodes;
 mod interrupts;
 mod locks;
+mod lookers;
 mod mount;
 mod mountinfo;
 mod mountpoint;

@@ -14,13 +14,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nasd_clerk::{Belief, FileHandle, NameWatcher};
+use nasd_clerk::{Belief, Clerk, FileHandle, NameWatcher};
 use nasd_fuse::{Attributes, Entry};
 
 use crate::tree::Tree;
 
 /// How long the kernel may believe what a name leads to.
 pub(crate) const NAME_TTL: Duration = Duration::from_millis(300);
+
+/// How long it takes to tell the kernel of a name. What took longer it may not believe.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 /// How long the kernel may believe attributes.
 pub(crate) const ATTRIBUTE_TTL: Duration = Duration::from_secs(1);
@@ -33,16 +36,26 @@ pub(crate) struct Told {
     /// How old that is.
     pub(crate) age: Duration,
     /// By what the name may be believed.
-    pub(crate) belief: Option<Belief>,
+    belief: Option<Belief>,
+    /// Since when it is noted that the kernel knows the name.
+    noted: Instant,
 }
 
 impl Told {
-    /// A file that has no name, or none that may be believed.
-    pub(crate) fn nameless(attributes: Attributes) -> Told {
-        Told { attributes, age: Duration::ZERO, belief: None }
+    /// A file whose name has just been noted.
+    pub(crate) fn now(attributes: Attributes, age: Duration, belief: Option<Belief>) -> Told {
+        Told { attributes, age, belief, noted: Instant::now() }
     }
 
-    fn entry(&self, name_valid: Duration) -> Entry {
+    /// A file that has no name, or none that may be believed.
+    pub(crate) fn nameless(attributes: Attributes) -> Told {
+        Told::now(attributes, Duration::ZERO, None)
+    }
+
+    fn entry(&self, clerk: &Clerk) -> Entry {
+        let is_believed = self.noted.elapsed() < ON_ITS_WAY
+            && self.belief.is_some_and(|belief| clerk.is_believed(&belief));
+        let name_valid = if is_believed { NAME_TTL } else { Duration::ZERO };
         Entry {
             node: self.attributes.node,
             generation: 0,
@@ -73,8 +86,13 @@ impl Tree {
     /// Tells the kernel of a file by its name.
     pub(crate) fn tell_name(&self, told: &Told, tell: impl FnOnce(Entry)) {
         let _passing = self.gate.pass();
-        let is_believed = told.belief.is_some_and(|belief| self.clerk.is_believed(&belief));
-        tell(told.entry(if is_believed { NAME_TTL } else { Duration::ZERO }));
+        tell(told.entry(&self.clerk));
+    }
+
+    /// Tells the kernel of many files at once: `tell` is given what makes entries of them.
+    pub(crate) fn tell_names(&self, tell: impl FnOnce(&dyn Fn(&Told) -> Entry)) {
+        let _passing = self.gate.pass();
+        tell(&|told| told.entry(&self.clerk));
     }
 }
 
@@ -127,7 +145,7 @@ impl NameWatcher for Forgetting {
             return;
         };
         tree.gate.settle();
-        let names = tree.inodes.told_within(directories, NAME_TTL);
+        let names = tree.inodes.told_within(directories, NAME_TTL + ON_ITS_WAY);
         drop(tree);
         if names.is_empty() {
             return;

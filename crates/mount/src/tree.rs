@@ -18,6 +18,7 @@ use crate::directories::OpenDirectory;
 use crate::dispatch::Lane;
 use crate::files::OpenedFile;
 use crate::inodes::{Inodes, version};
+use crate::lookers::Lookers;
 use crate::names::{Gate, Told};
 use crate::state::MountState;
 use crate::table::Table;
@@ -37,6 +38,7 @@ pub(crate) struct Tree {
     pub(crate) directories: Table<OpenDirectory>,
     pub(crate) data_path: DataPath,
     pub(crate) accesses: Arc<Accesses>,
+    pub(crate) lookers: Lookers,
     /// For those who tell the kernel of names.
     pub(crate) gate: Gate,
     /// Tells the kernel what it must not believe any more.
@@ -94,6 +96,7 @@ impl Tree {
             directories: Table::default(),
             data_path: options.data_path,
             accesses: Arc::new(Accesses::new(options.access_times)),
+            lookers: Lookers::default(),
             gate: Gate::default(),
             notifier: OnceLock::new(),
         }
@@ -147,7 +150,7 @@ impl Tree {
     /// The kernel is about to be told attributes that were asked for. If somebody else has written,
     /// it must not believe its pages. (It could find that out by itself, but then its own writes
     /// would cost it the pages, too.)
-    fn notice(&self, ino: u64, attributes: &FileAttributes) {
+    pub(crate) fn notice(&self, ino: u64, attributes: &FileAttributes) {
         if attributes.file_type == FileType::Regular
             && self.inodes.was_changed_elsewhere(ino, version(attributes))
         {
@@ -173,7 +176,7 @@ impl Tree {
         }
         self.inodes.remember(parent, name.as_bytes(), entry.handle);
         self.notice(ino, &attributes);
-        Ok(Told { attributes: self.present(ino, &attributes), age, belief: entry.belief })
+        Ok(Told::now(self.present(ino, &attributes), age, entry.belief))
     }
 
     /// The file of that name; `None` if there is none.
@@ -185,7 +188,12 @@ impl Tree {
     ) -> Result<Option<Told>, Errno> {
         let (dir, name, caller) = (self.handle(parent)?, name_of(name)?, self.callers.get(who));
         match self.clerk.lookup(&caller, dir, &name) {
-            Ok(entry) => self.enter(&caller, parent, &name, &entry).map(Some),
+            Ok(entry) => {
+                if entry.attributes.file_type != FileType::Directory {
+                    self.lookers.looks(parent);
+                }
+                self.enter(&caller, parent, &name, &entry).map(Some)
+            }
             Err(ClerkError::Manager(ManagerStatus::NotFound)) => {
                 self.inodes.forget_name(parent, name.as_bytes());
                 Ok(None)
