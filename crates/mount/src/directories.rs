@@ -162,20 +162,11 @@ impl Tree {
         }
         let mut room = size as usize;
         let mut fits = |name: &[u8]| {
-            let bytes = Listing::plus_bytes(OsStr::from_bytes(name));
-            room = room.checked_sub(bytes).unwrap_or_default();
+            room = room.saturating_sub(Listing::plus_bytes(OsStr::from_bytes(name)));
             room > 0
         };
-        let own = [(ino, 1, "."), (self.inodes.parent(ino), OWN_ENTRIES, "..")];
-        let own =
-            own.into_iter().filter(|(_, next, name)| position < *next && fits(name.as_bytes()));
-        let own = own.map(|(ino, next, name)| Line {
-            ino,
-            next,
-            kind: FileKind::Directory,
-            name: OsStr::new(name).into(),
-            told: None,
-        });
+        let own = self.own_lines(ino).into_iter();
+        let own = own.filter(|line| position < line.next && fits(line.name.as_bytes()));
         let mut lines: Vec<Line> = own.collect();
         let rest = page.rest(cookie).unwrap_or_default();
         let count = rest.iter().take_while(|entry| fits(entry.name.as_bytes())).count();
@@ -187,6 +178,14 @@ impl Tree {
         let tell = |(entry, known)| self.line(&caller, ino, entry, known);
         lines.extend(rest.iter().zip(known).map(tell));
         Ok(Files(lines))
+    }
+
+    /// `.` and `..`.
+    fn own_lines(&self, ino: u64) -> [Line; OWN_ENTRIES as usize] {
+        [(ino, 1, "."), (self.inodes.parent(ino), OWN_ENTRIES, "..")].map(|(ino, next, name)| {
+            let (kind, name) = (FileKind::Directory, OsStr::new(name).into());
+            Line { ino, next, kind, name, told: None }
+        })
     }
 
     fn line(
