@@ -50,6 +50,15 @@ struct State {
 }
 
 impl State {
+    /// What was asked before is not to be kept.
+    fn overtake(&mut self, handle: FileHandle, now: Instant) {
+        if self.forgotten.len() >= MAX_FORGOTTEN {
+            self.forgotten.clear();
+            self.forgotten_all = Some(now);
+        }
+        self.forgotten.insert(handle, now);
+    }
+
     fn is_overtaken(&self, handle: FileHandle, asked: Instant) -> bool {
         let by = |forgotten: Option<&Instant>| forgotten.is_some_and(|at| *at >= asked);
         by(self.forgotten.get(&handle)) || by(self.forgotten_all.as_ref())
@@ -70,7 +79,7 @@ impl AttributeCache {
     /// The manager has told, in answer to a request made at `asked`; in answer to a change by this clerk, now. What
     /// was told later is not overwritten.
     pub(crate) fn told(&self, handle: FileHandle, attributes: &FileAttributes, asked: Instant) {
-        let mut state = self.lock();
+        let state = &mut *self.lock();
         let is_overtaken = state.is_overtaken(handle, asked);
         let known = &mut state.known;
         let before = known.get(&handle);
@@ -85,6 +94,8 @@ impl AttributeCache {
             let (_, median, _) = ages.select_nth_unstable(middle);
             let median = *median;
             known.retain(|_, entry| entry.fetched > median);
+            // With them goes when they had expired.
+            state.forgotten_all = Some(Instant::now());
         }
         let mut entry = Known {
             attributes: *attributes,
@@ -182,19 +193,15 @@ impl AttributeCache {
     pub(crate) fn forget(&self, handle: FileHandle) {
         let mut state = self.lock();
         state.known.remove(&handle);
-        let now = Instant::now();
-        if state.forgotten.len() >= MAX_FORGOTTEN {
-            state.forgotten.clear();
-            state.forgotten_all = Some(now);
-        }
-        state.forgotten.insert(handle, now);
+        state.overtake(handle, Instant::now());
     }
 
     /// Length and times have changed: they must be asked for.
     pub(crate) fn expire(&self, handle: FileHandle) {
-        if let Some(entry) = self.lock().known.get_mut(&handle) {
-            entry.fetched = None;
-            entry.expired = Some(Instant::now());
+        let (mut state, now) = (self.lock(), Instant::now());
+        match state.known.get_mut(&handle) {
+            Some(entry) => (entry.fetched, entry.expired) = (None, Some(now)),
+            None => state.overtake(handle, now),
         }
     }
 }

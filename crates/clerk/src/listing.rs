@@ -57,9 +57,11 @@ impl Clerk {
     ) -> Vec<Option<Entry>> {
         let known = |entry: &DirectoryEntry| self.find_listed(caller, dir, entry);
         let told: Vec<Option<Entry>> = entries.iter().map(known).collect();
-        // Of directories such pages do not tell.
+        // Of directories such pages do not tell, and of what is in use here they are not believed.
         let is_missing = |(entry, told): (&DirectoryEntry, &Option<Entry>)| {
-            told.is_none() && entry.file_type != FileType::Directory
+            told.is_none()
+                && entry.file_type != FileType::Directory
+                && self.core.open_file(entry.handle).is_none()
         };
         let missing: Vec<usize> = entries
             .iter()
@@ -117,7 +119,8 @@ impl Clerk {
                 }
                 let next = (!page.end).then_some(page.cookie);
                 self.core.known.listed(dir, next);
-                next
+                // Where there are none, their drive may be away.
+                next.filter(|_| !page.files.is_empty())
             }
             // Then they are asked for one by one.
             Err(error) => {

@@ -12,6 +12,7 @@ use nasd_fuse::{Attributes, Errno, FileKind, Listing};
 
 use crate::attributes::{errno, kind};
 use crate::callers::Who;
+use crate::inodes;
 use crate::names::Told;
 use crate::state::KnownListing;
 use crate::tree::Tree;
@@ -196,11 +197,14 @@ impl Tree {
         known: Option<Entry>,
     ) -> Line {
         let (name, ino) = (entry.name.as_bytes(), self.number(caller, entry.handle));
-        // Of what is written here, whoever looks at it is told as it is then.
-        let known = known.filter(|_| !self.inodes.is_written(ino));
+        // Of what is written, here or elsewhere, whoever looks at it is told as it is then, and waits for its pages.
+        let is_settled = |known: &Entry| {
+            let version = inodes::version(&known.attributes);
+            !self.inodes.is_written(ino) && !self.inodes.was_changed_elsewhere(ino, version)
+        };
+        let known = known.filter(is_settled);
         let told = known.map(|known| {
             self.inodes.remember(dir, name, entry.handle);
-            self.notice(ino, &known.attributes);
             Told::now(self.present(ino, &known.attributes), known.age, known.belief)
         });
         let next = entry.cookie.saturating_add(OWN_ENTRIES);

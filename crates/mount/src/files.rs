@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use nasd_clerk::{
     Caller, Entry, FileAttributes, FileHandle, FileRange, FileType, LockKind, NewMode, OpenFile,
@@ -39,6 +40,8 @@ pub(crate) struct OpenedFile {
     pub(crate) caller: Arc<Caller>,
     /// Opened to go around the kernel's page cache.
     direct: bool,
+    /// From before it was known to whoever opened it.
+    pub(crate) since: Instant,
     /// Reading by it moves the file's access time (there is no `O_NOATIME`).
     moves_time: bool,
     /// Something was read by it.
@@ -104,11 +107,21 @@ impl OpenedFile {
     ) -> Self {
         let (was_read, lockers) = (AtomicBool::new(false), Mutex::default());
         let unprivileged = AtomicU64::new(0);
-        OpenedFile { ino, open, caller, direct, moves_time, was_read, unprivileged, lockers }
+        OpenedFile {
+            ino,
+            open,
+            caller,
+            direct,
+            since: Instant::now(),
+            moves_time,
+            was_read,
+            unprivileged,
+            lockers,
+        }
     }
 
     /// Whether the kernel has the bytes of a write in a page, and so nobody may wait for the page here. What was
-    /// mapped is written by any opening that may write.
+    /// mapped by an opening is written by it, though it goes around the cache otherwise.
     pub(crate) fn is_about_pages(&self, write: &Write) -> bool {
         !self.direct || write.write_flags.contains(WriteFlags::CACHE)
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nasd_clerk::NewMode;
 use nasd_fuse::{
@@ -93,10 +94,14 @@ fn answer_attributes(reply: Reply<AttributesFor>, outcome: Result<Attributes, Er
     reply.send(outcome.map(|attributes| AttributesFor { valid: ATTRIBUTE_TTL, attributes }));
 }
 
-/// Where what is asked of an open file's drive waits.
-fn lane_of(file: &OpenedFile, is_about_pages: bool) -> Lane {
+/// Where a write waits.
+fn lane_of(file: &OpenedFile, write: &Write) -> Lane {
     let drive = file.open.handle().drive;
-    if is_about_pages { Lane::Pages(drive) } else { Lane::Drive(drive) }
+    match (file.goes_through_pages(write), file.is_about_pages(write)) {
+        (true, _) => Lane::Writes(drive),
+        (false, true) => Lane::Pages(drive),
+        (false, false) => Lane::Drive(drive),
+    }
 }
 
 fn answer_read(reply: Reply<Bytes>, file: &OpenedFile, offset: u64, size: u32) {
@@ -116,12 +121,12 @@ fn execute_write(
     tree: &Arc<Tree>,
     dispatcher: &Dispatcher,
     file: &OpenedFile,
-    (write, data): (&Write, &[u8]),
+    (write, data, arrived): (&Write, &[u8], Instant),
     reply: Reply<Written>,
 ) {
     let taken = tree.write(file, write, data);
     if file.goes_through_pages(write) {
-        pages::renew_written(tree, dispatcher, file, write);
+        pages::renew_written(tree, dispatcher, file, (write, arrived));
     }
     reply.send(taken.map(|()| Written(write.size)));
     if file.misplaces_pages(write) {
@@ -166,7 +171,7 @@ impl VolumeFilesystem {
         let Some(file) = self.tree.files.get(handle) else {
             return job(&self.tree, Err(Errno::EBADF));
         };
-        let lane = lane_of(&file, false);
+        let lane = Lane::Drive(file.open.handle().drive);
         self.on_lane(context, lane, move |tree| job(tree, Ok(&file)));
     }
 
@@ -242,7 +247,12 @@ impl Filesystem for VolumeFilesystem {
         reply: Reply<AttributesFor>,
     ) {
         let (who, changes) = (who(context), Changes::from(changes));
-        self.on_file(context, node, move |tree| {
+        let lane = match (self.tree.lane(node), changes.size) {
+            // Until its length is set, the kernel writes no page of the file.
+            (Lane::Drive(drive), Some(_)) => Lane::Writes(drive),
+            (lane, _) => lane,
+        };
+        self.on_lane(context, lane, move |tree| {
             let changed = tree.with_groups(who, |who| tree.setattr(who, node, changes));
             answer_attributes(reply, changed);
         });
@@ -334,7 +344,7 @@ impl Filesystem for VolumeFilesystem {
             return reply.error(Errno::EBADF);
         };
         // What an opening that goes around the cache reads may be for a mapping's page: it is not told.
-        let lane = lane_of(&file, true);
+        let lane = Lane::Pages(file.open.handle().drive);
         self.on_lane(context, lane, move |tree| {
             tree.read_by(&file);
             answer_read(reply, &file, read.offset, read.size);
@@ -352,17 +362,21 @@ impl Filesystem for VolumeFilesystem {
         let Some(file) = self.tree.files.get(write.handle) else {
             return reply.error(Errno::EBADF);
         };
+        let arrived = Instant::now();
         let interruption = self.interrupter.interruptible(context);
         if let Some(_permit) = self.dispatcher.enter() {
             return run_guarded(|| {
                 let (tree, dispatcher) = (&self.tree, &self.dispatcher);
-                interruption.run(|| execute_write(tree, dispatcher, &file, (&write, &data), reply));
+                interruption.run(|| {
+                    execute_write(tree, dispatcher, &file, (&write, &data, arrived), reply)
+                });
             });
         }
-        let (lane, data) = (lane_of(&file, file.is_about_pages(&write)), data.into_owned());
+        let (lane, data) = (lane_of(&file, &write), data.into_owned());
         let (tree, dispatcher) = (Arc::clone(&self.tree), Arc::clone(&self.dispatcher));
         let job = move || {
-            interruption.run(|| execute_write(&tree, &dispatcher, &file, (&write, &data), reply));
+            interruption
+                .run(|| execute_write(&tree, &dispatcher, &file, (&write, &data, arrived), reply));
         };
         self.dispatcher.submit(lane, Box::new(job));
     }

@@ -5,7 +5,7 @@
 //! for this mount.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_clerk::{FileAttributes, FileHandle, OpenMode, Timestamp, Volume};
@@ -22,9 +22,6 @@ const OBJECT_BITS: u32 = 48;
 
 /// The index that stands for numbers that are good for this mount only.
 const OTHER_INDEX: u64 = 0xffff;
-
-/// Files whose pages the kernel can be made to forget at the same time. It waits for the pages' drive.
-const STRIPES: usize = 256;
 
 /// The contents of a file as of some moment: when they change, one of these does.
 pub(crate) type Version = (Timestamp, u64);
@@ -61,6 +58,8 @@ struct Inode {
     /// How many have the kernel forget some of them now, and when somebody last had.
     forgetting: u32,
     forgot: Option<Instant>,
+    /// Of those who have it forget older ones; there since the first.
+    turn: Option<Arc<Mutex<()>>>,
     /// What the kernel believes: what it was told last, and its own writes since.
     told: Option<Version>,
     /// Its times, as they were when the kernel was told.
@@ -88,8 +87,6 @@ struct Tables {
 pub(crate) struct Inodes {
     root: FileHandle,
     tables: Mutex<Tables>,
-    /// By number of the file.
-    forgetting: [Mutex<()>; STRIPES],
 }
 
 impl Inodes {
@@ -99,8 +96,7 @@ impl Inodes {
         let mut tables = Tables::default();
         tables.learn_drives(volume);
         tables.inodes.insert(ROOT, Inode::new(root));
-        let forgetting = std::array::from_fn(|_| Mutex::default());
-        Inodes { root, tables: Mutex::new(tables), forgetting }
+        Inodes { root, tables: Mutex::new(tables) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -321,20 +317,21 @@ impl Inodes {
         }
     }
 
-    /// Whether the kernel is forgetting pages of a file, or was not longer ago than `age`.
-    pub(crate) fn forgot_lately(&self, ino: u64, age: Duration) -> bool {
+    /// Whether the kernel is forgetting pages of a file, or was at that time or later.
+    pub(crate) fn forgot_since(&self, ino: u64, time: Instant) -> bool {
         let tables = self.lock();
         let Some(inode) = tables.inodes.get(&ino) else {
             return false;
         };
-        inode.forgetting > 0 || inode.forgot.is_some_and(|at| at.elapsed() <= age)
+        inode.forgetting > 0 || inode.forgot.is_some_and(|forgot| forgot >= time)
     }
 
     /// Held by whoever has the kernel forget a file's pages, from the moment when he looks whether it must. Whoever
     /// looks meanwhile waits until they are gone.
-    pub(crate) fn forgetting(&self, ino: u64) -> MutexGuard<'_, ()> {
-        let stripe = &self.forgetting[ino as usize % self.forgetting.len()];
-        stripe.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn forgetting(&self, ino: u64) -> Arc<Mutex<()>> {
+        let mut tables = self.lock();
+        let inode = tables.inodes.get_mut(&ino);
+        inode.map_or_else(Arc::default, |inode| Arc::clone(inode.turn.get_or_insert_default()))
     }
 
     /// The kernel is about to be told these attributes.
@@ -425,6 +422,7 @@ impl Inode {
             pages: Pages::None,
             forgetting: 0,
             forgot: None,
+            turn: None,
             told: None,
             times: None,
             wrote: false,
@@ -512,8 +510,6 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use nasd_clerk::{Settings, fake::FakeCell};
     use nasd_types::{ObjectId, PartitionId};
 

@@ -7,8 +7,9 @@
 //! read anew before the write is executed, it is without what was written, and stays so. So when a write may have
 //! met with that, its pages are forgotten once more.
 
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use nasd_fuse::Write;
 
@@ -21,19 +22,26 @@ use crate::tree::Tree;
 const PAGE_BYTES: u64 = 4096;
 
 /// A write comes to us not longer after it has changed its pages.
-pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(1);
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// How long the answer to a write waits until its pages are forgotten. The kernel may keep a page locked that a write
-/// has changed in part, until the write is answered.
-const WHOLE_PAGES: Duration = Duration::from_millis(100);
-const PARTS_OF_PAGES: Duration = Duration::from_millis(1);
+/// How long the answer to a write waits until its pages are forgotten. One that it covers is let go of by those who
+/// read it. One that it has changed in part may be locked until the write is answered.
+const WHOLE_PAGES: Duration = Duration::from_secs(10);
+const PARTS_OF_PAGES: Duration = Duration::from_millis(2);
+
+/// How far the forgetting of a write's pages is.
+const PENDING: u8 = 0;
+const DONE: u8 = 1;
+/// It ends after the answer.
+const LATE: u8 = 2;
 
 impl Tree {
     /// The kernel is not to show pages that it read before the file had this version; when this returns, it has
     /// none. It `will_read` such if there are openings that have pages. (It would forget them by itself for an opening that it is told to, but who opens the file at the same
     /// time, and is told to keep what is good, would still see them.)
     pub(crate) fn forget_older_pages(&self, ino: u64, version: Version, will_read: bool) {
-        let _alone = self.inodes.forgetting(ino);
+        let turn = self.inodes.forgetting(ino);
+        let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.inodes.are_pages_of(ino, version, will_read) {
             self.forget_pages(ino, 0, 0);
             self.inodes.forgot_pages(ino, version);
@@ -43,37 +51,55 @@ impl Tree {
     /// The kernel reads a part of a file anew, up to its end if `length` is 0, and asks for attributes.
     pub(crate) fn forget_pages(&self, ino: u64, offset: u64, length: u64) {
         self.inodes.begin_forgetting(ino);
+        self.notify(ino, offset, length);
+        self.inodes.end_forgetting(ino);
+    }
+
+    fn notify(&self, ino: u64, offset: u64, length: u64) {
         if let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length))
             && let Some(notifier) = self.notifier.get()
             && let Err(error) = notifier.inval_inode(ino, offset, length)
         {
             tracing::debug!(%error, "the kernel has no pages of the file");
         }
-        self.inodes.end_forgetting(ino);
     }
 }
 
-/// A write through the page cache is executed, and not answered: what is in its pages must not be older.
+/// A write through the page cache, which came at `arrived`, is executed, and not answered: what is in its pages must not
+/// be older. What was forgotten before the opening was there, the write has not met with.
 pub(crate) fn renew_written(
     tree: &Arc<Tree>,
     dispatcher: &Dispatcher,
     file: &OpenedFile,
-    write: &Write,
+    (write, arrived): (&Write, Instant),
 ) {
-    if !tree.inodes.forgot_lately(file.ino, ON_ITS_WAY) {
+    let since = arrived.checked_sub(ON_ITS_WAY).map_or(file.since, |at| at.max(file.since));
+    if !tree.inodes.forgot_since(file.ino, since) {
         return;
     }
-    let (offset, length) = (write.offset, u64::from(write.size));
-    let is_whole = offset.is_multiple_of(PAGE_BYTES) && length.is_multiple_of(PAGE_BYTES);
+    let (ino, offset, length) = (file.ino, write.offset, u64::from(write.size));
+    let state = Arc::new(AtomicU8::new(PENDING));
     let (told, forgotten) = mpsc::channel();
-    let (tree, ino) = (Arc::clone(tree), file.ino);
+    let (its_tree, its_state) = (Arc::clone(tree), Arc::clone(&state));
+    // Only one program writes to a file through the cache at a time: no other write can meet with this, and so it is
+    // not noted as others are, unless it is late. Else it would go on with each write.
     let forget = move || {
-        tree.forget_pages(ino, offset, length);
+        its_tree.notify(ino, offset, length);
+        if its_state.swap(DONE, Ordering::AcqRel) == LATE {
+            its_tree.inodes.end_forgetting(ino);
+        }
         let _ = told.send(());
     };
     dispatcher.submit(Lane::Drive(file.open.handle().drive), Box::new(forget));
-    // Otherwise they are forgotten a moment after the answer.
-    let _ = forgotten.recv_timeout(if is_whole { WHOLE_PAGES } else { PARTS_OF_PAGES });
+    let is_whole = offset.is_multiple_of(PAGE_BYTES) && length.is_multiple_of(PAGE_BYTES);
+    let patience = if is_whole { WHOLE_PAGES } else { PARTS_OF_PAGES };
+    if forgotten.recv_timeout(patience).is_err() {
+        tree.inodes.begin_forgetting(ino);
+        let late = state.compare_exchange(PENDING, LATE, Ordering::AcqRel, Ordering::Acquire);
+        if late.is_err() {
+            tree.inodes.end_forgetting(ino);
+        }
+    }
 }
 
 /// A write is answered that was appended through the page cache: its bytes are in pages where the kernel thought

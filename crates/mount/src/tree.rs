@@ -150,7 +150,7 @@ impl Tree {
     /// The kernel is about to be told attributes that were asked for. If somebody else has written,
     /// it must not believe its pages. (It could find that out by itself, but then its own writes
     /// would cost it the pages, too.)
-    pub(crate) fn notice(&self, ino: u64, attributes: &FileAttributes) {
+    fn notice(&self, ino: u64, attributes: &FileAttributes) {
         if attributes.file_type == FileType::Regular
             && self.inodes.was_changed_elsewhere(ino, version(attributes))
         {

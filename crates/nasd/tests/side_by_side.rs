@@ -9,7 +9,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -238,7 +238,7 @@ fn what_was_written_is_read_around_the_page_cache() {
     cell.stop();
 }
 
-/// The kernel writes a mapping's pages by any opening that may write, also by one that goes around the cache.
+/// The kernel writes a mapping's pages by the opening that was mapped, also if that goes around the cache.
 #[test]
 fn pages_are_written_back_by_an_opening_that_goes_around_the_cache() {
     let mut cell = TestCell::start(&OPTIONS);
@@ -246,7 +246,9 @@ fn pages_are_written_back_by_an_opening_that_goes_around_the_cache() {
     fs::write(cell.path("a"), &expected).unwrap();
     let around = File::options().write(true).open(cell.path("a")).unwrap();
     let reader = File::open(cell.path("a")).unwrap();
-    let file = File::options().read(true).write(true).open(cell.path("a")).unwrap();
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_DIRECT);
+    let file = options.open(cell.path("a")).unwrap();
     let mapping = Mapping::new(&file, 0, expected.len());
     drop(file);
     for round in 0..50_u8 {
