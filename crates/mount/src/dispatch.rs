@@ -3,13 +3,13 @@
 //! Any operation may wait long for a drive or the manager that is away; most take microseconds.
 //! So an operation runs on the session thread that received it, without a hand-over, as long as
 //! another session thread is left to listen to the kernel. Otherwise it goes to the pool of its
-//! lane: one for names, one for locks, three for each drive. What a drive that is away holds up is thus its own
+//! lane: one for names, one for locks, four for each drive. What a drive that is away holds up is thus its own
 //! lanes, and never the others.
 //!
-//! The three are in an order. Some operations wait until the kernel has forgotten a page, for which it waits until
+//! The four are in an order. Some operations wait until the kernel has forgotten a page, for which it waits until
 //! that page is read, or written: so what is read for pages, or written from them, has a lane in which nothing waits
-//! for the kernel. A program's write through the cache waits for those alone, and so does the kernel's cutting of
-//! a file; they have the next one. All others may wait for all of these.
+//! for the kernel. A program's write through the cache waits for those alone, by way of the next lane; the kernel's
+//! cutting of a file keeps it from writing pages. These two have the third one. All others may wait for all of these.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,6 +40,8 @@ pub(crate) enum Lane {
     Drive(DriveId),
     /// A drive, for what programs write through the kernel's cache, and for lengths.
     Writes(DriveId),
+    /// A drive, for pages that a write has the kernel forget.
+    Renewals(DriveId),
     /// A drive, for pages of the kernel's cache.
     Pages(DriveId),
 }
@@ -108,6 +110,7 @@ fn new_pool(lane: Lane) -> WorkPool {
         Lane::Locks => WorkPool::new("nasd-locks", LOCK_THREADS),
         Lane::Drive(_) => WorkPool::new("nasd-drive-io", DRIVE_THREADS),
         Lane::Writes(_) => WorkPool::new("nasd-writes", DRIVE_THREADS),
+        Lane::Renewals(_) => WorkPool::new("nasd-renewals", DRIVE_THREADS),
         Lane::Pages(_) => WorkPool::new("nasd-pages", DRIVE_THREADS),
     }
 }

@@ -24,6 +24,7 @@ use crate::attributes::errno;
 use crate::callers::Who;
 use crate::inodes;
 use crate::names::Told;
+use crate::pages::ON_ITS_WAY;
 use crate::state::KnownOpening;
 use crate::tree::{Tree, name_of, permissions};
 
@@ -214,7 +215,9 @@ impl Tree {
         let opened = opened.or_else(|_| self.clerk.open(&self.root, handle, mode));
         let (open, _) = opened.map_err(|error| errno(&error))?;
         opening.made = true;
-        let file = OpenedFile::new(ino, (open, caller), known.direct, true);
+        let mut file = OpenedFile::new(ino, (open, caller), known.direct, true);
+        // Its writes may have met with what the process before did.
+        file.since = file.since.checked_sub(ON_ITS_WAY).unwrap_or(file.since);
         self.files.insert_at(known.number, file);
         Ok(())
     }

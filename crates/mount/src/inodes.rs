@@ -42,6 +42,15 @@ enum Pages {
     Unknown,
 }
 
+/// What a write may have met with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forgot {
+    No,
+    /// Pages of a write before it, which were being read or written for long.
+    Late,
+    Some,
+}
+
 #[derive(Debug)]
 struct Inode {
     handle: FileHandle,
@@ -58,6 +67,9 @@ struct Inode {
     /// How many have the kernel forget some of them now, and when somebody last had.
     forgetting: u32,
     forgot: Option<Instant>,
+    /// The same of those pages that only the writes met with which had the kernel forget them.
+    late: u32,
+    was_late: Option<Instant>,
     /// Of those who have it forget older ones; there since the first.
     turn: Option<Arc<Mutex<()>>>,
     /// What the kernel believes: what it was told last, and its own writes since.
@@ -130,6 +142,7 @@ impl Inodes {
         let inode = tables.inodes.entry(known.ino).or_insert_with(|| Inode::new(known.handle));
         inode.lookups = known.lookups;
         inode.pages = Pages::Unknown;
+        inode.forgot = Some(Instant::now());
         inode.nameless = known.nameless;
         for (dir, name) in &known.names {
             tables.set_name(*dir, name, known.ino);
@@ -317,13 +330,36 @@ impl Inodes {
         }
     }
 
+    /// The kernel goes on to forget pages of a write that is about to be answered. Every `begin_late` needs an
+    /// `end_late`.
+    pub(crate) fn begin_late(&self, ino: u64) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.late += 1;
+        }
+    }
+
+    /// The kernel has forgotten them.
+    pub(crate) fn end_late(&self, ino: u64) {
+        if let Some(inode) = self.lock().inodes.get_mut(&ino) {
+            inode.late = inode.late.saturating_sub(1);
+            inode.was_late = Some(Instant::now());
+        }
+    }
+
     /// Whether the kernel is forgetting pages of a file, or was at that time or later.
-    pub(crate) fn forgot_since(&self, ino: u64, time: Instant) -> bool {
+    pub(crate) fn forgot_since(&self, ino: u64, time: Instant) -> Forgot {
         let tables = self.lock();
         let Some(inode) = tables.inodes.get(&ino) else {
-            return false;
+            return Forgot::No;
         };
-        inode.forgetting > 0 || inode.forgot.is_some_and(|forgot| forgot >= time)
+        let since = |at: Option<Instant>| at.is_some_and(|at| at >= time);
+        if inode.forgetting > 0 || since(inode.forgot) {
+            Forgot::Some
+        } else if inode.late > 0 || since(inode.was_late) {
+            Forgot::Late
+        } else {
+            Forgot::No
+        }
     }
 
     /// Held by whoever has the kernel forget a file's pages, from the moment when he looks whether it must. Whoever
@@ -422,6 +458,8 @@ impl Inode {
             pages: Pages::None,
             forgetting: 0,
             forgot: None,
+            late: 0,
+            was_late: None,
             turn: None,
             told: None,
             times: None,

@@ -15,14 +15,14 @@ use nasd_fuse::Write;
 
 use crate::dispatch::{Dispatcher, Lane};
 use crate::files::OpenedFile;
-use crate::inodes::Version;
+use crate::inodes::{Forgot, Version};
 use crate::tree::Tree;
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
 /// A write comes to us not longer after it has changed its pages.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// How long the answer to a write waits until its pages are forgotten. One that it covers is let go of by those who
 /// read it. One that it has changed in part may be locked until the write is answered.
@@ -74,30 +74,34 @@ pub(crate) fn renew_written(
     (write, arrived): (&Write, Instant),
 ) {
     let since = arrived.checked_sub(ON_ITS_WAY).map_or(file.since, |at| at.max(file.since));
-    if !tree.inodes.forgot_since(file.ino, since) {
-        return;
-    }
+    let is_whole =
+        u64::from(write.size).is_multiple_of(PAGE_BYTES) && write.offset.is_multiple_of(PAGE_BYTES);
+    let patience = match tree.inodes.forgot_since(file.ino, since) {
+        Forgot::No => return,
+        // Else each of many writes to the end of a file would wait for the one before it.
+        Forgot::Late => Duration::ZERO,
+        Forgot::Some if is_whole => WHOLE_PAGES,
+        Forgot::Some => PARTS_OF_PAGES,
+    };
     let (ino, offset, length) = (file.ino, write.offset, u64::from(write.size));
     let state = Arc::new(AtomicU8::new(PENDING));
     let (told, forgotten) = mpsc::channel();
     let (its_tree, its_state) = (Arc::clone(tree), Arc::clone(&state));
     // Only one program writes to a file through the cache at a time: no other write can meet with this, and so it is
-    // not noted as others are, unless it is late. Else it would go on with each write.
+    // not noted, unless it is late. Else it would go on with each write.
     let forget = move || {
         its_tree.notify(ino, offset, length);
         if its_state.swap(DONE, Ordering::AcqRel) == LATE {
-            its_tree.inodes.end_forgetting(ino);
+            its_tree.inodes.end_late(ino);
         }
         let _ = told.send(());
     };
-    dispatcher.submit(Lane::Drive(file.open.handle().drive), Box::new(forget));
-    let is_whole = offset.is_multiple_of(PAGE_BYTES) && length.is_multiple_of(PAGE_BYTES);
-    let patience = if is_whole { WHOLE_PAGES } else { PARTS_OF_PAGES };
+    dispatcher.submit(Lane::Renewals(file.open.handle().drive), Box::new(forget));
     if forgotten.recv_timeout(patience).is_err() {
-        tree.inodes.begin_forgetting(ino);
+        tree.inodes.begin_late(ino);
         let late = state.compare_exchange(PENDING, LATE, Ordering::AcqRel, Ordering::Acquire);
         if late.is_err() {
-            tree.inodes.end_forgetting(ino);
+            tree.inodes.end_late(ino);
         }
     }
 }
