@@ -247,7 +247,17 @@ fn a_notification_has_the_kernel_ask_again() {
     notifier.store(node, 0, b"data").unwrap();
 }
 
+/// Programs end by the signals of a keyboard, also where the tests run in the background of a shell, which has those
+/// ignored: children inherit it.
+fn let_keyboard_interrupt() {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: nobody else here sets what these do.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 fn reader(path: &Path) -> Child {
+    let_keyboard_interrupt();
     Command::new("cat").arg(path.join("stuck")).spawn().unwrap()
 }
 

@@ -18,6 +18,15 @@ const QUESTION: &str = "Passphrase of the keyring: ";
 const AGAIN: &str = "The same again: ";
 const PASSPHRASE: &str = "correct horse battery staple";
 
+/// Programs end by the signals of a keyboard, also where the tests run in the background of a shell, which has those
+/// ignored: children inherit it.
+fn let_keyboard_interrupt() {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: nobody else here sets what these do.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// A pseudo terminal: what is typed at it, and what it shows.
 struct Terminal {
     ours: File,
@@ -40,6 +49,7 @@ impl Terminal {
 
     /// Starts a command as its foreground job.
     fn start(&self, cell: &Path, line: &str) -> Child {
+        let_keyboard_interrupt();
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(nasd().get_program()).args(line.split_whitespace());
         command.arg("--cell").arg(cell).env_remove("NASD_PASSPHRASE_FILE");

@@ -17,7 +17,17 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// How soon an interrupted program has ended.
 const SOON: Duration = Duration::from_secs(5);
 
+/// Programs end by the signals of a keyboard, also where the tests run in the background of a shell, which has those
+/// ignored: children inherit it.
+fn let_keyboard_interrupt() {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: nobody else here sets what these do.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 fn start(program: &str, arguments: &[&Path]) -> Child {
+    let_keyboard_interrupt();
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
