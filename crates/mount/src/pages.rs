@@ -1,7 +1,7 @@
 //! How the kernel forgets pages of its cache.
 //!
 //! The kernel waits for a page that is being read or written before it forgets it, and so does whoever asks it to. So
-//! nobody whom a page waits for may ask (`dispatch::Lane::Pages`).
+//! nobody whom a page waits for may ask (`dispatch::Lane`).
 //!
 //! A write through the cache changes the page first, and comes here then. If the page is forgotten in between, and
 //! read anew before the write is executed, it is without what was written, and stays so. So when a write may have
@@ -37,8 +37,10 @@ const LATE: u8 = 2;
 
 impl Tree {
     /// The kernel is not to show pages that it read before the file had this version; when this returns, it has
-    /// none. It `will_read` such if there are openings that have pages. (It would forget them by itself for an opening that it is told to, but who opens the file at the same
-    /// time, and is told to keep what is good, would still see them.)
+    /// none. It `will_read` new ones if what follows may read through the cache, or map.
+    ///
+    /// (It would forget them by itself for an opening that it is told to, but who opens the file at the same time, and
+    /// is told to keep what is good, would still see them.)
     pub(crate) fn forget_older_pages(&self, ino: u64, version: Version, will_read: bool) {
         let turn = self.inodes.forgetting(ino);
         let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
