@@ -78,6 +78,8 @@ struct State {
     delay: Duration,
     /// Reads and writes wait until so many are under way together.
     gather: u64,
+    /// Reads wait.
+    holds_reads: bool,
     /// Capabilities with an older audit number are expired.
     oldest_capability: u64,
     fail_writes: Option<Status>,
@@ -123,6 +125,7 @@ impl FakeDrive {
             reachable: true,
             delay: Duration::ZERO,
             gather: 0,
+            holds_reads: false,
             oldest_capability: 0,
             fail_writes: None,
             crash_at_write: None,
@@ -170,6 +173,12 @@ impl FakeDrive {
     pub fn gather(&self, count: u64) {
         self.counters.most_under_way.store(0, Ordering::Relaxed);
         self.lock().gather = count;
+    }
+
+    /// Reads of data wait from now on, or not any more.
+    pub fn hold_reads(&self, hold: bool) {
+        self.lock().holds_reads = hold;
+        self.changed.notify_all();
     }
 
     /// Every write from now on is answered with this.
@@ -263,6 +272,8 @@ impl FakeDrive {
     ) -> Result<ReadOutcome, ClerkError> {
         let _under_way = self.counters.begin();
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        let held = self.changed.wait_while(self.lock(), |state| state.holds_reads);
+        drop(held.unwrap_or_else(PoisonError::into_inner));
         let (state, object) = self.admit(grant, Rights::READ)?;
         let contents = state.objects[&object].now.clone();
         drop(state);

@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
 
 use crate::world::{World, pattern};
 
@@ -23,6 +25,47 @@ fn an_open_sees_what_was_closed_elsewhere() {
         fs::write(two.path("a"), text.to_uppercase()).unwrap();
         assert_eq!(fs::read_to_string(one.path("a")).unwrap(), text.to_uppercase());
     }
+}
+
+/// While the kernel forgets pages for one opening, and has to wait for one that is being read, another opening does not
+/// see those that come behind it.
+#[test]
+fn whoever_opens_a_file_waits_until_old_pages_are_forgotten() {
+    const FAR: u64 = 4 << 20;
+    let one = World::new();
+    let two = one.beside();
+    fs::write(two.path("a"), vec![1; 8 << 20]).unwrap();
+    let read = |file: &File, offset| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).unwrap();
+        byte[0]
+    };
+    let kept = File::options().read(true).write(true).open(one.path("a")).unwrap();
+    assert_eq!(read(&kept, FAR), 1);
+    let writer = File::options().write(true).open(two.path("a")).unwrap();
+    writer.write_all_at(&[2; 4096], FAR).unwrap();
+    drop(writer);
+    // So the kernel is not known to believe what is old.
+    kept.write_all_at(&[3; 4096], FAR / 2).unwrap();
+    let drive = one.cell.drive_of(one.handle("a"));
+    drive.hold_reads(true);
+    let pause = || thread::sleep(Duration::from_millis(200));
+    let seen = thread::scope(|scope| {
+        let first_page = scope.spawn(|| read(&kept, 0));
+        pause();
+        // Without a look at the name.
+        let again = format!("/proc/self/fd/{}", kept.as_raw_fd());
+        let open = move || read(&File::open(again).unwrap(), FAR);
+        let openings = [scope.spawn(open.clone()), {
+            pause();
+            scope.spawn(open)
+        }];
+        pause();
+        drive.hold_reads(false);
+        assert_eq!(first_page.join().unwrap(), 1);
+        openings.map(|opening| opening.join().unwrap())
+    });
+    assert_eq!(seen, [2, 2]);
 }
 
 #[test]
