@@ -22,6 +22,8 @@ pub(crate) const COUNTERS: u32 = 2;
 pub(crate) const MARK: u32 = 3;
 /// Identifiers below are never given out by `create`.
 const FIRST_DYNAMIC: u64 = nasd_types::ObjectId::FIRST_DYNAMIC.0;
+/// From here on they are chosen by holders of keys.
+const FIRST_NAMED: u64 = nasd_types::ObjectId::FIRST_NAMED.0;
 
 /// The pass.
 pub(crate) struct Scan<'a> {
@@ -339,13 +341,17 @@ impl Scan<'_> {
             let detail = format!("in objects: FLAGS has bits {reserved:#x} without a meaning");
             self.sink.add(Code::RecordField, subject, detail);
         }
+        let is_given = object < FIRST_NAMED;
         if let Some(limit) = self.state.object_limit
             && object >= limit
+            && is_given
         {
             let detail = format!("OBJECT_LIMIT is {limit:#x}");
             self.sink.add(Code::IdentifierAboveLimit, subject, detail);
         }
-        self.state.highest_object = self.state.highest_object.max(object);
+        if is_given {
+            self.state.highest_object = self.state.highest_object.max(object);
+        }
         if record.family() != 0 {
             let family = record.family();
             self.state.memberships.push(Membership { partition, object, family });

@@ -144,6 +144,7 @@ fn drive_errno(status: Status) -> i32 {
         Status::ReadOnly => libc::EROFS,
         Status::BadArgument
         | Status::PartitionExists
+        | Status::ObjectExists
         | Status::NotAdjustable
         | Status::StaleEpoch
         | Status::BadKey

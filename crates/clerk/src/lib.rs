@@ -37,6 +37,7 @@ mod remote;
 mod session;
 mod settings;
 mod stream;
+mod striped;
 #[cfg(test)]
 mod tests;
 mod times;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use nasd_client::{ClientError, ConnectOptions, DriveClient, ManagerClient, RetryPolicy};
@@ -15,6 +15,7 @@ use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
 use crate::forwarded::ForwardedDrives;
 use crate::settings::{Route, Settings};
+use crate::striped::{ComponentDrives, StripedDrive};
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
@@ -83,7 +84,7 @@ impl Clerk {
         first.volume(&options.caller, options.volume.as_bytes())?;
         let names = RemoteNames::new(client, options.volume.clone());
         let objects: Arc<dyn Objects> = match options.route {
-            Route::Direct => Arc::new(RemoteDrives { connect, drives: RwLock::default() }),
+            Route::Direct => Arc::new(RemoteDrives::new(connect)),
             Route::Manager => {
                 // Connections of their own: names don't wait behind data.
                 let tls = options.tls.clone();
@@ -378,20 +379,71 @@ impl Names for RemoteNames {
 /// The drives of a volume.
 struct RemoteDrives {
     connect: ConnectOptions,
-    drives: RwLock<HashMap<DriveId, DriveClient>>,
+    drives: RwLock<HashMap<DriveId, Arc<RemoteDrive>>>,
+    components: Arc<ComponentDrives>,
+}
+
+/// A drive of the volume.
+struct RemoteDrive {
+    client: DriveClient,
+    /// If it is a virtual one, the way to its component drives. Known when it was asked first.
+    striped: OnceLock<Option<StripedDrive>>,
 }
 
 impl RemoteDrives {
-    fn client(&self, grant: &Grant) -> Result<DriveClient, ClerkError> {
+    fn new(connect: ConnectOptions) -> RemoteDrives {
+        let components = Arc::new(ComponentDrives::new(connect.clone()));
+        RemoteDrives { connect, drives: RwLock::default(), components }
+    }
+
+    fn drive(&self, grant: &Grant) -> Result<Arc<RemoteDrive>, ClerkError> {
         let drive = grant.handle.drive;
         let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         drives.get(&drive).cloned().ok_or(ClerkError::UnknownDrive(drive))
+    }
+
+    fn client(&self, grant: &Grant) -> Result<DriveClient, ClerkError> {
+        Ok(self.drive(grant)?.client.clone())
+    }
+
+    /// Does something at the component drives of a virtual drive, or at the drive itself.
+    fn at<T>(
+        &self,
+        grant: &Grant,
+        striped: impl FnOnce(&StripedDrive) -> Result<T, ClientError>,
+        plain: impl FnOnce(&DriveClient) -> Result<T, ClientError>,
+    ) -> Result<T, ClerkError> {
+        let drive = self.drive(grant)?;
+        let way = match drive.striped.get() {
+            Some(way) => way,
+            None => {
+                let told = match drive.client.information() {
+                    Some(told) => told.is_virtual,
+                    None => drive.client.inquiry()?.is_virtual,
+                };
+                let way = || StripedDrive::new(drive.client.clone(), Arc::clone(&self.components));
+                drive.striped.get_or_init(|| told.then(way))
+            }
+        };
+        Ok(match way {
+            Some(way) => striped(way)?,
+            None => plain(&drive.client)?,
+        })
     }
 }
 
 impl Objects for RemoteDrives {
     fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError> {
-        Ok(self.client(grant)?.read(&grant.authority, grant.handle.name(), offset, into)?)
+        // Only one of the two is called.
+        let into = std::cell::RefCell::new(into);
+        self.at(
+            grant,
+            |striped| striped.read(grant, offset, &mut into.borrow_mut()),
+            |drive| {
+                let name = grant.handle.name();
+                drive.read(&grant.authority, name, offset, &mut into.borrow_mut())
+            },
+        )
     }
 
     fn write(
@@ -401,8 +453,11 @@ impl Objects for RemoteDrives {
         data: &[u8],
         durable: bool,
     ) -> Result<Written, ClerkError> {
-        let client = self.client(grant)?;
-        Ok(client.write(&grant.authority, grant.handle.name(), offset, data, durable)?)
+        self.at(
+            grant,
+            |striped| striped.write(grant, offset, data, durable),
+            |drive| drive.write(&grant.authority, grant.handle.name(), offset, data, durable),
+        )
     }
 
     fn append(
@@ -416,13 +471,22 @@ impl Objects for RemoteDrives {
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {
-        let objects = [grant.handle.object];
-        let client = self.client(grant)?;
-        Ok(client.flush(&grant.authority, grant.handle.partition, &objects)?.instance)
+        self.at(
+            grant,
+            |striped| striped.flush(grant),
+            |drive| {
+                let objects = [grant.handle.object];
+                Ok(drive.flush(&grant.authority, grant.handle.partition, &objects)?.instance)
+            },
+        )
     }
 
     fn getattr(&self, grant: &Grant) -> Result<Attributes, ClerkError> {
-        Ok(self.client(grant)?.getattr(&grant.authority, grant.handle.name())?)
+        self.at(
+            grant,
+            |striped| striped.getattr(grant),
+            |drive| drive.getattr(&grant.authority, grant.handle.name()),
+        )
     }
 
     fn punch(&self, grant: &Grant, range: ByteRange) -> Result<(), ClerkError> {
@@ -458,10 +522,12 @@ impl Objects for RemoteDrives {
     fn set_volume(&self, volume: &Volume) {
         let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
         for at in &volume.drives {
-            let moved = drives.get(&at.drive).is_none_or(|client| client.address() != at.address);
+            let is_elsewhere = |known: &Arc<RemoteDrive>| known.client.address() != at.address;
+            let moved = drives.get(&at.drive).is_none_or(is_elsewhere);
             if moved {
                 let client = DriveClient::tcp(&at.address, Some(at.drive), &self.connect);
-                drives.insert(at.drive, client);
+                let drive = RemoteDrive { client, striped: OnceLock::new() };
+                drives.insert(at.drive, Arc::new(drive));
             }
         }
     }

@@ -28,8 +28,8 @@ mod retry;
 pub use authority::Authority;
 pub use connector::{Connector, TcpConnector, TlsConnector};
 pub use drive::{
-    ClockSettings, ConnectOptions, DriveClient, Objects, PendingCreate, PendingRead, PendingRemove,
-    ReadOutcome,
+    ClockSettings, ConnectOptions, DriveClient, Objects, PendingCall, PendingCreate, PendingRead,
+    PendingRemove, PendingWrite, ReadOutcome,
 };
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};

@@ -566,7 +566,7 @@ fn a_batch_that_makes_nothing_is_sent_again() {
 #[test]
 fn a_batch_that_makes_objects_is_not_sent_again_once_it_may_have_been_executed() {
     let (_, drive, client) = setup();
-    let asked = batch(vec![BatchOperation::Create(initial()); 3]);
+    let asked = batch(vec![BatchOperation::Create(None, initial()); 3]);
     drive.script.then(&[Fault::Refused, Fault::Lost]);
     let made = client.batch(&manager(ARGS), &asked).expect("answered");
     assert_eq!(made.outcomes.len(), 3);
@@ -577,7 +577,7 @@ fn a_batch_that_makes_objects_is_not_sent_again_once_it_may_have_been_executed()
         assert!(error.may_have_run() && !error.has_not_run(), "{error}");
         assert_eq!(drive.state().objects.len(), before + 3);
     }
-    let too_many = batch(vec![BatchOperation::Create(initial()); 2000]);
+    let too_many = batch(vec![BatchOperation::Create(None, initial()); 2000]);
     assert!(client.batch(&manager(ARGS), &too_many).unwrap_err().has_not_run());
 }
 

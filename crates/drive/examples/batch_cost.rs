@@ -37,7 +37,11 @@ fn main() -> Outcome<()> {
         let pipelined = each(&client, || pipelined(&client, durable))?;
         println!("{what}: {pipelined:>8.1} us a create, {OBJECTS} single calls under way");
         let batched = each(&client, || {
-            batch(&client, vec![BatchOperation::Create(SetAttributes::default()); OBJECTS], durable)
+            batch(
+                &client,
+                vec![BatchOperation::Create(None, SetAttributes::default()); OBJECTS],
+                durable,
+            )
         })?;
         println!("{what}: {batched:>8.1} us a create, in batches of {OBJECTS}");
     }

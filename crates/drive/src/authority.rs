@@ -14,7 +14,7 @@ use nasd_capability::{
 };
 use nasd_protocol::auth::AuthError;
 use nasd_protocol::drive::Procedure;
-use nasd_protocol::{Credential, Verifier};
+use nasd_protocol::{Credential, Status, Verifier};
 use nasd_store::{Located, StoreError};
 use nasd_transport::CallHead;
 use nasd_types::{ObjectId, ObjectName, PartitionId, Protection, Timestamp};
@@ -41,6 +41,25 @@ pub(crate) struct Claimed<'a> {
     pub(crate) known: Option<Located>,
 }
 
+/// Where an object was found.
+#[derive(Clone, Debug)]
+pub(crate) enum Whereabouts {
+    /// In the drive's own store.
+    Here(Located),
+    /// On other drives, if there still is one of this name.
+    Elsewhere(ObjectName),
+}
+
+impl Whereabouts {
+    /// In the store under this name.
+    pub(crate) fn here(&self, name: ObjectName) -> Option<&Located> {
+        match self {
+            Whereabouts::Here(found) if found.name() == name => Some(found),
+            Whereabouts::Here(_) | Whereabouts::Elsewhere(_) => None,
+        }
+    }
+}
+
 /// Proof that a call may be executed, and what its reply is sealed with.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
@@ -51,7 +70,7 @@ pub(crate) struct Grant {
     /// What the audit trail says of it.
     pub(crate) subject: Subject,
     /// The object that a capability is for, as it was found.
-    pub(crate) object: Option<Located>,
+    pub(crate) object: Option<Whereabouts>,
     /// Its access control version then, under which the request's digest was right.
     access_control_version: u64,
     /// Which ring of keys was in force then.
@@ -109,6 +128,8 @@ pub(crate) enum Denied {
     Refused(Refusal),
     /// Whether it may could not be found out.
     Failed(StoreError),
+    /// The same, where the object is elsewhere.
+    Unknown(Status),
 }
 
 impl From<Refusal> for Denied {
@@ -121,11 +142,6 @@ impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
         Denied::Failed(error)
     }
-}
-
-/// Whether a capability's object has another access control version than its key was made for.
-fn has_another_version(object: Option<&Located>, version: u64) -> bool {
-    object.is_some_and(|found| found.access_control_version() != Some(version))
 }
 
 impl<'a> Claimed<'a> {
@@ -322,7 +338,7 @@ impl Drive {
     /// Step 19: whether the key with which a call was granted still is one, now that it has waited, for
     /// its data or for the medium. What the arguments need is looked at again by `admit_opened`.
     pub(crate) fn grant_again(&self, credential: &Credential, grant: &Grant) -> Result<(), Denied> {
-        if has_another_version(grant.object.as_ref(), grant.access_control_version) {
+        if self.has_another_version(grant.object.as_ref(), grant.access_control_version)? {
             return Err(Refusal::Digest.into());
         }
         self.check_keys_again(credential, grant.keys.as_deref(), grant.generation)
@@ -337,7 +353,8 @@ impl Drive {
         now: Timestamp,
     ) -> Result<Vouched, Denied> {
         let found = &vouched.found;
-        if has_another_version(found.object.as_ref(), found.access_control_version) {
+        let version = found.access_control_version;
+        if self.has_another_version(found.object.as_ref(), version)? {
             return Err(Refusal::Digest.into());
         }
         self.check_keys_again(credential, found.keys.as_deref(), vouched.generation)?;
@@ -399,7 +416,7 @@ impl Drive {
         let working = ring.working_key(capability)?;
         let object = self.subject(capability, known)?;
         let version = match &object {
-            Some(found) => found.access_control_version(),
+            Some(found) => self.version_of(found)?,
             None if has_version(capability.object) => None,
             None => Some(0),
         };
@@ -447,13 +464,37 @@ impl Drive {
         &self,
         capability: &Capability,
         known: Option<&Located>,
-    ) -> Result<Option<Located>, StoreError> {
+    ) -> Result<Option<Whereabouts>, Denied> {
         let &Capability { partition, object, .. } = capability;
         let name = ObjectName { partition, object };
         match known.filter(|known| known.name() == name) {
             _ if !has_version(object) => Ok(None),
-            Some(known) => Ok(Some(known.clone())),
-            None => self.store.locate(name),
+            _ if self.elsewhere().is_some() => Ok(Some(Whereabouts::Elsewhere(name))),
+            Some(known) => Ok(Some(Whereabouts::Here(known.clone()))),
+            None => Ok(self.store.locate(name)?.map(Whereabouts::Here)),
+        }
+    }
+
+    /// The access control version of an object; `None` when it was removed.
+    fn version_of(&self, found: &Whereabouts) -> Result<Option<u64>, Denied> {
+        match (found, self.elsewhere()) {
+            (Whereabouts::Here(found), _) => Ok(found.access_control_version()),
+            (Whereabouts::Elsewhere(name), Some(elsewhere)) => {
+                elsewhere.version(*name).map_err(Denied::Unknown)
+            }
+            (Whereabouts::Elsewhere(_), None) => Ok(None),
+        }
+    }
+
+    /// Whether a capability's object has another access control version than its key was made for.
+    fn has_another_version(
+        &self,
+        object: Option<&Whereabouts>,
+        version: u64,
+    ) -> Result<bool, Denied> {
+        match object {
+            Some(found) => Ok(self.version_of(found)? != Some(version)),
+            None => Ok(false),
         }
     }
 }
@@ -502,7 +543,7 @@ struct Found {
     is_new: bool,
     /// What a sealed capability was opened to.
     opened: Option<Capability>,
-    object: Option<Located>,
+    object: Option<Whereabouts>,
     access_control_version: u64,
 }
 
@@ -511,12 +552,20 @@ impl Found {
         Found { keys: None, is_new: false, opened: None, object: None, access_control_version: 0 };
 
     /// With keys that are kept already.
-    fn kept(keys: Arc<DigestKeys>, object: Option<Located>, access_control_version: u64) -> Found {
+    fn kept(
+        keys: Arc<DigestKeys>,
+        object: Option<Whereabouts>,
+        access_control_version: u64,
+    ) -> Found {
         Found { keys: Some(keys), object, access_control_version, ..Found::NONE }
     }
 
     /// With keys that were derived just now.
-    fn derived(keys: DigestKeys, object: Option<Located>, access_control_version: u64) -> Found {
+    fn derived(
+        keys: DigestKeys,
+        object: Option<Whereabouts>,
+        access_control_version: u64,
+    ) -> Found {
         let is_new = true;
         Found { is_new, ..Found::kept(Arc::new(keys), object, access_control_version) }
     }

@@ -17,7 +17,7 @@ use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
-use crate::{DriveOptions, Environment, ScrubPass};
+use crate::{DriveOptions, Elsewhere, Environment, ScrubPass};
 
 /// Most memory for encryption that is kept while nobody uses it.
 const IDLE_BUFFER_BYTES: usize = 16 << 20;
@@ -26,6 +26,8 @@ const IDLE_BUFFER_BYTES: usize = 16 << 20;
 /// but the nonces that it has seen.
 pub struct Drive {
     pub(crate) store: Store,
+    /// Who has the objects of a virtual drive.
+    elsewhere: Option<Arc<dyn Elsewhere>>,
     pub(crate) identity: Identity,
     pub(crate) options: DriveOptions,
     /// Its clock is the drive's.
@@ -84,10 +86,22 @@ impl Drive {
             instance: environment.random(),
             started,
             administration: Mutex::new(()),
+            elsewhere: None,
             store,
             options,
             environment,
         })
+    }
+
+    /// The same as a virtual drive: the store has its keys and settings, and others have the objects of all
+    /// partitions but the audit trail's.
+    pub fn with_objects_elsewhere(self, elsewhere: Arc<dyn Elsewhere>) -> Drive {
+        Drive { elsewhere: Some(elsewhere), ..self }
+    }
+
+    /// Who has the objects, where the store has not.
+    pub(crate) fn elsewhere(&self) -> Option<&dyn Elsewhere> {
+        self.elsewhere.as_deref()
     }
 
     /// The store, for whoever runs in the same process.

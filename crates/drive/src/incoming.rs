@@ -52,6 +52,8 @@ pub(crate) struct IncomingWrite {
     pub(crate) grant: Grant,
     /// What the digest covers of the data.
     pub(crate) announced: Option<CoveredData>,
+    /// Whether it is written elsewhere, which is waited for.
+    pub(crate) waits: bool,
 }
 
 /// Where the data is received.

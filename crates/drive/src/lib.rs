@@ -6,13 +6,15 @@
 //!   back and scrub, and its clean stop.
 //!
 //! A drive keeps no session: any request may come over any connection. It knows objects and rights,
-//! never files, directories or stripes. Operations are in `operations/`, one file each.
+//! never files, directories or stripes: where its objects are on other drives, an [`Elsewhere`] knows.
+//! Operations are in `operations/`, one file each.
 
 mod audit;
 mod authority;
 mod clock;
 mod counters;
 mod drive;
+mod elsewhere;
 mod environment;
 mod incoming;
 mod key_cache;
@@ -30,6 +32,7 @@ mod service;
 mod status;
 
 pub use drive::Drive;
+pub use elsewhere::{Elsewhere, ReadElsewhere, Shown};
 pub use environment::Environment;
 pub use incoming::Incoming;
 pub use options::DriveOptions;

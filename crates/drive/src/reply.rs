@@ -176,11 +176,16 @@ impl Drive {
     ) -> Answer<ReplyData> {
         match denied {
             Denied::Refused(refusal) => self.refusal(subject, nonce, *refusal, now),
+            // The status could not be proved, and so would be taken for an enemy's.
             Denied::Failed(error) => {
-                // The status could not be proved, and so would be taken for an enemy's.
                 let status = status_of(error);
                 self.audit.note_refusal(subject, status.into(), now);
                 tracing::error!(%error, ?status, "no authority could be checked");
+                Answer::Rejected(AcceptStatus::SystemError)
+            }
+            Denied::Unknown(status) => {
+                self.audit.note_refusal(subject, (*status).into(), now);
+                tracing::warn!(?status, "no authority could be checked");
                 Answer::Rejected(AcceptStatus::SystemError)
             }
         }

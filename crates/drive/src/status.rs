@@ -10,6 +10,8 @@ pub(crate) fn status_of(error: &StoreError) -> Status {
         StoreError::NoSuchPartition(_) => Status::NoSuchPartition,
         StoreError::PartitionExists(_) => Status::PartitionExists,
         StoreError::NoSuchObject(_) => Status::NoSuchObject,
+        StoreError::ObjectExists(_) => Status::ObjectExists,
+        StoreError::NotToBeChosen(_) => Status::BadArgument,
         StoreError::VersionFalls { .. } | StoreError::Overlapping(_) => Status::BadArgument,
         StoreError::TooLarge { .. } => Status::TooLarge,
         StoreError::OutOfRegion { .. } => Status::RefusedRegion,

@@ -612,7 +612,10 @@ fn attempts() -> Vec<(Procedure, Vec<u8>)> {
                 changes: SetAttributes { logical_size: Some(0), ..SetAttributes::default() },
             }),
         ),
-        (Procedure::Create, to_bytes(&CreateArguments { partition, durable: true, initial })),
+        (
+            Procedure::Create,
+            to_bytes(&CreateArguments { partition, object: None, durable: true, initial }),
+        ),
         (Procedure::Flush, to_bytes(&FlushArguments { partition, objects: vec![name.object] })),
         (Procedure::Flushpartition, to_bytes(&FlushpartitionArguments { partition })),
         (Procedure::Createpartition, to_bytes(&CreatepartitionArguments { partition })),
@@ -626,7 +629,7 @@ fn attempts() -> Vec<(Procedure, Vec<u8>)> {
                 minimum_protection: Some(Protection::NONE),
             }),
         ),
-        (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name })),
+        (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name, copy: None })),
         (
             Procedure::Batch,
             to_bytes(&BatchArguments {
@@ -931,6 +934,7 @@ fn a_drive_without_one_gets_one() {
             Procedure::Create,
             &CreateArguments {
                 partition: PARTITION,
+                object: None,
                 durable: false,
                 initial: SetAttributes::default(),
             },

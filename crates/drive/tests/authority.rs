@@ -198,7 +198,7 @@ fn on_object(name: ObjectName) -> Vec<(Operation, Rights)> {
     let regions = vec![Region::single(10, 20)];
     let copying = Rights::READ | Rights::GETATTR | Rights::CREATE;
     vec![
-        (operation(Procedure::Fastcopy, &FastcopyArguments { name }), copying),
+        (operation(Procedure::Fastcopy, &FastcopyArguments { name, copy: None }), copying),
         (
             operation(
                 Procedure::Blocksrequired,
@@ -255,7 +255,7 @@ fn regions_hold_for_every_operation() {
         }
     }
     // A copy shows all that there may ever be.
-    let copy = operation(Procedure::Fastcopy, &FastcopyArguments { name });
+    let copy = operation(Procedure::Fastcopy, &FastcopyArguments { name, copy: None });
     let region = ByteRange::new(0, MAX_OBJECT_BYTES - 1);
     let capability = Capability { region, ..drive.capability(name) };
     let refused = drive.refused(&copy.by(Signer::capability(&capability)));

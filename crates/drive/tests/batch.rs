@@ -65,7 +65,7 @@ fn operations_are_done_in_order_and_each_for_itself() {
             .map(|_| {
                 let (object, size) = (known[random.index(known.len())], random.next() % 99_999);
                 match random.index(4) {
-                    0 => BatchOperation::Create(sized(size)),
+                    0 => BatchOperation::Create(None, sized(size)),
                     1 => BatchOperation::Remove(object),
                     2 => BatchOperation::Setattr(object, sized(size)),
                     _ => BatchOperation::Getattr(object),
@@ -107,7 +107,7 @@ fn expect(
     made: Result<ObjectId, Status>,
 ) -> Result<(ObjectId, Option<u64>), Status> {
     match operation {
-        BatchOperation::Create(initial) => {
+        BatchOperation::Create(_, initial) => {
             let (object, size) = (made?, initial.logical_size);
             assert_eq!(model.insert(object, size.unwrap()), None, "a new one");
             Ok((object, size))
@@ -135,7 +135,7 @@ fn what_single_calls_refuse_is_refused_in_a_batch() {
     let other = SetAttributes { block_size: Some(512), ..SetAttributes::default() };
     let older = SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
     let operations = vec![
-        BatchOperation::Create(other.clone()),
+        BatchOperation::Create(None, other.clone()),
         set(other),
         set(older),
         BatchOperation::Remove(ObjectId::FIRST_OBJECT),
@@ -192,7 +192,7 @@ fn only_holders_of_keys_for_the_partition_may_ask() {
 #[test]
 fn what_cannot_be_answered_is_not_done() {
     let drive = TestDrive::new();
-    let create = BatchOperation::Create(SetAttributes::default());
+    let create = BatchOperation::Create(None, SetAttributes::default());
     let most = BatchArguments::fitting(&vec![create.clone(); 1024], true);
     let asked = batch(vec![create.clone(); most + 1]);
     let answered = drive.by(Signer::working(), Procedure::Batch, &asked);
@@ -215,7 +215,7 @@ fn what_was_durable_survives_a_power_cut() {
     Store::format(Arc::clone(&medium), &format_options()).unwrap();
     let drive = TestDrive::on(medium, patient(), START);
     let gone = drive.new_object();
-    let mut operations = vec![BatchOperation::Create(sized(100)); 50];
+    let mut operations = vec![BatchOperation::Create(None, sized(100)); 50];
     operations.push(BatchOperation::Remove(gone.object));
     operations.push(BatchOperation::Setattr(ObjectId::FIRST_OBJECT, sized(77)));
     let durable = BatchArguments { durable: true, ..batch(operations.clone()) };
@@ -243,8 +243,8 @@ fn the_audit_trail_tells_how_many_of_each_kind() {
     let drive = TestDrive::new();
     let name = drive.new_object();
     let asked = batch(vec![
-        BatchOperation::Create(SetAttributes::default()),
-        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Create(None, SetAttributes::default()),
+        BatchOperation::Create(None, SetAttributes::default()),
         BatchOperation::Setattr(name.object, sized(9)),
         BatchOperation::Remove(ObjectId(1 << 40)),
         BatchOperation::Remove(ObjectId(1 << 41)),
@@ -279,7 +279,7 @@ fn a_client_cuts_what_it_wants_into_batches() {
     let secret = nasd_capability::SecretKey::new(key_of(WORKING_KEY));
     let authority = Authority::working_key(PARTITION, secret, Protection::INTEGRITY_ARGS);
     let record = SetAttributes { fs_specific: Some(Box::new([7; 256])), ..sized(1) };
-    let operations = vec![BatchOperation::Create(record); 500];
+    let operations = vec![BatchOperation::Create(None, record); 500];
     let too_many = client.batch(&authority, &batch(operations.clone())).unwrap_err();
     assert!(matches!(too_many, ClientError::TooLarge { amount: 500, .. }), "{too_many}");
     let (mut rest, mut made) = (&operations[..], 0);

@@ -191,8 +191,12 @@ fn the_block_size_is_the_drives() {
         (Some(0), Some(Status::NotAdjustable)),
     ] {
         let changes = SetAttributes { block_size, ..SetAttributes::default() };
-        let create =
-            CreateArguments { partition: PARTITION, durable: false, initial: changes.clone() };
+        let create = CreateArguments {
+            partition: PARTITION,
+            object: None,
+            durable: false,
+            initial: changes.clone(),
+        };
         let answered = drive.by(Signer::working(), Procedure::Create, &create);
         assert_eq!(answered.status, expected, "create {block_size:?}");
         let set = SetattrArguments { name, durable: false, changes };
@@ -215,7 +219,7 @@ fn create_takes_all_that_can_be_set() {
         fs_attribute_modify_time: Some(nasd_types::Timestamp(6)),
         fs_specific: Some(Box::new([7; 256])),
     };
-    let create = CreateArguments { partition: PARTITION, durable: false, initial };
+    let create = CreateArguments { partition: PARTITION, object: None, durable: false, initial };
     let created: Created = drive.by(Signer::working(), Procedure::Create, &create).take();
     let is = created.attributes;
     assert_eq!((is.access_control_version, is.nearby_object), (1, neighbour.object));
@@ -223,8 +227,12 @@ fn create_takes_all_that_can_be_set() {
     assert_eq!((is.fs_data_modify_time.0, is.fs_attribute_modify_time.0), (5, 6));
     assert_eq!(*is.fs_specific, [7; 256]);
     assert_eq!((is.copied_object, is.create_time), (ObjectId(0), drive.now()));
-    let nowhere =
-        CreateArguments { partition: PartitionId(77), durable: false, initial: Default::default() };
+    let nowhere = CreateArguments {
+        partition: PartitionId(77),
+        object: None,
+        durable: false,
+        initial: Default::default(),
+    };
     let answered = drive.by(Signer::drive(), Procedure::Create, &nowhere);
     assert_eq!(answered.failed(), Status::NoSuchPartition);
 }

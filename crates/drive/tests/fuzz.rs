@@ -23,11 +23,12 @@ use nasd_drive::{Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
     AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
     CopyrangeArguments, CreateArguments, CreatepartitionArguments, FastcopyArguments,
-    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, PROGRAM,
-    PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
+    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments,
+    PROGRAM, PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
     RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
     SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
-    VERSION, WriteArguments, unwrap_arguments, unwrap_results, wrap_arguments,
+    SetstripingArguments, VERSION, WriteArguments, unwrap_arguments, unwrap_results,
+    wrap_arguments,
 };
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Region, Status, Verifier, decode_result,
@@ -301,7 +302,11 @@ fn samples() -> Vec<Vec<u8>> {
     let append = AppendArguments { name, token, age_ns: 1, data_length: 12 };
     let mut samples = vec![
         sample(Procedure::Inquiry, BY_DRIVE, &()),
-        sample(Procedure::Create, 5, &CreateArguments { partition, durable, initial }),
+        sample(
+            Procedure::Create,
+            5,
+            &CreateArguments { partition, object: None, durable, initial },
+        ),
         sample(Procedure::Remove, 2, &RemoveArguments { name: object(70), durable }),
         sample(Procedure::Getattr, 4, &GetattrArguments { name }),
         sample(Procedure::Setattr, 4, &SetattrArguments { name, durable, changes }),
@@ -309,7 +314,8 @@ fn samples() -> Vec<Vec<u8>> {
         [sample(Procedure::Write, 4, &write), vec![7; 12]].concat(),
         [sample(Procedure::Append, 4, &append), vec![7; 12]].concat(),
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
-        sample(Procedure::Fastcopy, 4, &FastcopyArguments { name }),
+        sample(Procedure::Map, 4, &MapArguments { name, write: true, end: 1 << 30 }),
+        sample(Procedure::Fastcopy, 4, &FastcopyArguments { name, copy: None }),
         sample(Procedure::Copyrange, 4, &copyrange(name)),
         sample(
             Procedure::Blocksrequired,
@@ -339,11 +345,11 @@ fn copyrange(name: ObjectName) -> CopyrangeArguments {
 fn batch(object: ObjectId, durable: bool) -> BatchArguments {
     let changes = SetAttributes { logical_size: Some(9), ..SetAttributes::default() };
     let operations = vec![
-        BatchOperation::Create(changes.clone()),
+        BatchOperation::Create(None, changes.clone()),
         BatchOperation::Setattr(object, changes),
         BatchOperation::Remove(ObjectId(70)),
         BatchOperation::Getattr(object),
-        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Create(None, SetAttributes::default()),
     ];
     BatchArguments { partition: PARTITION, durable, with_attributes: durable, operations }
 }
@@ -380,6 +386,11 @@ fn administration() -> Vec<Vec<u8>> {
         ),
         sample(Procedure::Setpartition, BY_PARTITION, &settings),
         sample(Procedure::Setdrive, BY_DRIVE, &SetdriveArguments { minimum_protection: None }),
+        sample(
+            Procedure::Setstriping,
+            BY_DRIVE,
+            &SetstripingArguments { partition, unit: 4096, width: 1, copies: 1 },
+        ),
         sample(Procedure::Audit, BY_DRIVE, &AuditArguments::ALL),
         sample(Procedure::Audit, BY_PARTITION, &of_partition),
         set(PartitionKey::Key, 0, BY_DRIVE),
@@ -435,6 +446,8 @@ fn the_samples_are_done() {
         let expected = match Procedure::try_from(procedure).unwrap() {
             // There is no such object, and no such partition: what they do is done by others of them.
             Procedure::Remove => u64::from(u32::from(Status::NoSuchObject)),
+            // Its objects are its own.
+            Procedure::Map | Procedure::Setstriping => u64::from(u32::from(Status::NotPermitted)),
             Procedure::Removepartition => u64::from(u32::from(Status::NoSuchPartition)),
             _ => 0,
         };

@@ -105,7 +105,7 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
     let clock = drive_time();
     let (skew_past, skew_ahead) = (1, 1);
     vec![
-        (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name })),
+        (Procedure::Fastcopy, to_bytes(&FastcopyArguments { name, copy: None })),
         (
             Procedure::Blocksrequired,
             to_bytes(&BlocksrequiredArguments { name, regions: regions.clone() }),
@@ -147,7 +147,7 @@ fn other_calls() -> Vec<(Procedure, Vec<u8>)> {
 fn batch(object: ObjectId) -> BatchArguments {
     let changes = SetAttributes { logical_size: Some(9), ..SetAttributes::default() };
     let operations = vec![
-        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Create(None, SetAttributes::default()),
         BatchOperation::Setattr(object, changes),
         BatchOperation::Getattr(object),
         BatchOperation::Remove(ObjectId(99)),

@@ -619,6 +619,7 @@ fn a_clock_that_was_set_back_lets_no_recorded_request_pass() {
         let name = drive.object_with(b"contents");
         let create = CreateArguments {
             partition: PARTITION,
+            object: None,
             durable: true,
             initial: SetAttributes::default(),
         };

@@ -780,7 +780,8 @@ impl Wanted {
                 of(Procedure::Punch, arguments, Rights::WRITE, Some(range))
             }
             Action::Create => {
-                let arguments = to_bytes(&CreateArguments { partition, durable, initial });
+                let arguments =
+                    to_bytes(&CreateArguments { partition, object: None, durable, initial });
                 let create = of(Procedure::Create, arguments, Rights::CREATE, None);
                 Wanted { name: ObjectName { object: ObjectId(0), ..name }, ..create }
             }

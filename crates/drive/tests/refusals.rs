@@ -188,8 +188,12 @@ fn each_operation_needs_its_own_right() {
 fn creating_needs_a_capability_of_the_partition() {
     let drive = TestDrive::new();
     let name = drive.new_object();
-    let arguments =
-        CreateArguments { partition: PARTITION, durable: true, initial: SetAttributes::default() };
+    let arguments = CreateArguments {
+        partition: PARTITION,
+        object: None,
+        durable: true,
+        initial: SetAttributes::default(),
+    };
     let ask = |capability: &Capability, version| {
         let signer = Signer::minted(capability, capability, version);
         drive.ask(&Request::new(Procedure::Create, &arguments, signer)).unwrap().status

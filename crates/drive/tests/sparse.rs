@@ -27,7 +27,7 @@ fn read(drive: &TestDrive, name: ObjectName) -> Vec<u8> {
 }
 
 fn copy(drive: &TestDrive, source: ObjectName) -> Created {
-    let arguments = FastcopyArguments { name: source };
+    let arguments = FastcopyArguments { name: source, copy: None };
     drive.by(Signer::working(), Procedure::Fastcopy, &arguments).take()
 }
 
@@ -86,7 +86,7 @@ fn a_copy_is_its_source_until_either_is_written_to() {
     assert!(read(&drive, copied) == of_copy);
     assert!(read(&drive, name) == of_source);
     // What is missing can't be copied.
-    let arguments = FastcopyArguments { name: self::object(0xffff) };
+    let arguments = FastcopyArguments { name: self::object(0xffff), copy: None };
     let answered = drive.by(Signer::working(), Procedure::Fastcopy, &arguments);
     assert_eq!(answered.failed(), Status::NoSuchObject);
 }
@@ -97,8 +97,9 @@ fn copying_takes_no_more_than_its_rights() {
     let name = drive.object_with(b"contents");
     let rights = Rights::READ | Rights::GETATTR | Rights::CREATE;
     let signer = Signer::capability(&Capability { rights, ..drive.capability(name) });
-    let created: Created =
-        drive.by(signer.clone(), Procedure::Fastcopy, &FastcopyArguments { name }).take();
+    let created: Created = drive
+        .by(signer.clone(), Procedure::Fastcopy, &FastcopyArguments { name, copy: None })
+        .take();
     // The copy has the source's version, but the capability is not for it.
     assert_eq!(created.attributes.access_control_version, 5);
     let copied = ObjectName { object: created.object, ..name };

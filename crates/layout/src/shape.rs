@@ -116,7 +116,10 @@ impl Shape {
     }
 
     /// The positions of the members that hold a column, the one that is read in the first place first.
-    pub fn members(&self, column: Column) -> impl ExactSizeIterator<Item = usize> + Clone + use<> {
+    pub fn members(
+        &self,
+        column: Column,
+    ) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + Clone + use<> {
         let Shape { width, copies, .. } = *self;
         (0..copies).map(move |copy| usize::from((column.0 + copy) % width))
     }

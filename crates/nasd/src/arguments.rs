@@ -177,6 +177,9 @@ pub enum Command {
     /// Serve the file manager.
     #[command(subcommand)]
     Manager(ManagerCommand),
+    /// Serve a virtual drive, over others of the cell.
+    #[command(subcommand)]
+    Striping(StripingCommand),
     /// Measure rows beside their limits.
     Bench(BenchArguments),
     /// Print the script that completes this command line in a shell.
@@ -235,6 +238,15 @@ pub struct UpArguments {
     /// How files are spread over the drives of a new cell.
     #[arg(long, value_enum, default_value_t = Stripe::None)]
     pub stripe: Stripe,
+    /// With --stripe: drives that a large file lies on; all, if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub stripe_width: Option<u16>,
+    /// With --stripe: how much of a file lies on one drive before it goes on at the next.
+    #[arg(long, value_name = "SIZE", default_value = "512K", value_parser = parse_size)]
+    pub stripe_unit: u64,
+    /// With --stripe raid1: how often each byte is kept.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=8))]
+    pub copies: u16,
     /// Mount the volume here too.
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
@@ -251,6 +263,10 @@ pub struct UpArguments {
 pub enum Stripe {
     /// Each file is on one drive; files are spread over all.
     None,
+    /// Each large file is on many drives at once, for speed; what is on a drive that dies is lost.
+    Raid0,
+    /// The same, and every byte is on two of them: one drive may die.
+    Raid1,
 }
 
 /// `nasd top`.
@@ -416,6 +432,23 @@ pub enum ManagerCommand {
         #[arg(long, value_name = "HOST:PORT")]
         metrics: Option<SocketAddr>,
     },
+}
+
+/// `nasd striping`.
+#[derive(Debug, Subcommand)]
+pub enum StripingCommand {
+    /// Serve a virtual drive of the cell.
+    Serve(StripingServeArguments),
+}
+
+/// `nasd striping serve`.
+#[derive(Debug, Clone, Args)]
+pub struct StripingServeArguments {
+    /// The virtual drive's index in the cell.
+    pub index: u32,
+    /// Serve metrics here, at http://HOST:PORT/metrics, as text for Prometheus.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// `nasd bench`.

@@ -11,7 +11,7 @@ const RINGS: &[(u32, &[&str])] = &[
     (0, &["types", "xdr", "rpc", "capability", "protocol", "metrics", "layout"]),
     (1, &["device", "fuse", "transport"]),
     (2, &["store", "check"]),
-    (3, &["drive", "client", "manager"]),
+    (3, &["drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),
     (5, &["mount"]),
     (6, &["bench", "nasd"]),

@@ -36,6 +36,9 @@ pub const MAX_SUITES: usize = 16;
 /// Longest address of a drive (`HOST:PORT`), in bytes.
 pub const MAX_ADDRESS_BYTES: usize = 255;
 
+/// Most components of an object.
+pub const MAX_COMPONENTS: usize = 64;
+
 /// Most drives of a cell.
 pub const MAX_DRIVES: usize = 1024;
 

@@ -28,6 +28,8 @@ xdr_enum! {
         StaleEpoch = 8,
         /// A sealed key was not sealed under the key that the request was made with.
         BadKey = 9,
+        /// There is an object of the identifier that was chosen for a new one, or there was one lately.
+        ObjectExists = 10,
 
         /// The protection is weaker than demanded, or not understood.
         RefusedProtection = 100,
@@ -147,6 +149,7 @@ impl Status {
             Status::NotAdjustable => "the drive does not let anybody set that attribute",
             Status::StaleEpoch => "the working key's epoch is not above its predecessor's",
             Status::BadKey => "the new key was not sealed under the key of the request",
+            Status::ObjectExists => "the partition has an object of that identifier already",
             Status::RefusedProtection => "the request's protection is too weak",
             Status::RefusedSkew => "the request's clock is too far from the drive's",
             Status::RefusedReplay => "the drive has seen this request before",
@@ -183,7 +186,9 @@ impl Status {
             Status::BadArgument | Status::NotPermitted | Status::NotAdjustable | Status::BadKey => {
                 "correct the request"
             }
-            Status::PartitionExists => "choose another number, or remove the partition first",
+            Status::PartitionExists | Status::ObjectExists => {
+                "choose another number, or remove what has it first"
+            }
             Status::StaleEpoch => "choose a higher epoch",
             Status::NoSuchPartition | Status::NoSuchObject => "look the name up again",
             Status::TooLarge => "split the request",

@@ -12,7 +12,8 @@ use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 use nasd_types::{Attributes, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 use crate::flush::Request;
-use crate::metadata::record::{LOGICAL_BLOCKS_MAX, SMALL_BYTES_MAX};
+use crate::identifiers::Claim;
+use crate::metadata::record::{LOGICAL_BLOCKS_MAX, ObjectRecord, SMALL_BYTES_MAX};
 use crate::object::{Body, Object, initial_record};
 use crate::read::Located;
 use crate::space::Demand;
@@ -26,6 +27,13 @@ const DIRTY_OBJECTS_MAX: usize = 8192;
 
 /// How often a change makes room and tries again.
 const ATTEMPTS: usize = 8;
+
+/// An object to be made, for which there is room.
+struct Promised {
+    record: ObjectRecord,
+    /// What it is charged, in blocks.
+    charge: u64,
+}
 
 fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
     let size = changes.logical_size.unwrap_or_default();
@@ -51,37 +59,83 @@ impl Store {
         initial: &SetAttributes,
         now: Timestamp,
     ) -> Result<(ObjectId, Attributes), StoreError> {
+        self.create_as(partition, None, initial, now)
+    }
+
+    /// The same with an identifier that is chosen: one of those that the drive never gives out
+    /// ([`ObjectId::is_named`]), and that no object of the partition has. Whoever chooses sees to it that none
+    /// ever had it: whatever was meant for that object would be good for this one.
+    ///
+    /// # Errors
+    ///
+    /// `ObjectExists` also while the removal of such an object is not durable, and while others share blocks
+    /// in its name; `NotToBeChosen`; and those of [`Store::create`].
+    pub fn create_as(
+        &self,
+        partition: PartitionId,
+        chosen: Option<ObjectId>,
+        initial: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<(ObjectId, Attributes), StoreError> {
         self.partitions.get(partition)?;
         self.writable()?;
         check_sizes(initial)?;
         self.bound_dirty_objects()?;
+        let name = |object| ObjectName { partition, object };
+        let claim = chosen.map(|object| self.claim(name(object))).transpose()?;
         let record = initial_record(initial, now);
         let charge = record.blocks_reserved;
         self.promise_create(partition, charge)?;
-        let identifier = match self.take_identifier() {
-            Ok(identifier) => identifier,
-            Err(error) => {
-                self.metadata.capacity.release(RECORDS_PER_OBJECT);
-                self.accounts().charge(partition, charge, 0);
-                return Err(error);
-            }
-        };
+        let promised = Promised { record, charge };
+        let created = self.create_promised(partition, claim.as_ref(), promised);
+        if created.is_err() {
+            self.metadata.capacity.release(RECORDS_PER_OBJECT);
+            self.accounts().charge(partition, charge, 0);
+        }
+        created
+    }
+
+    /// Makes an object for which there is room.
+    fn create_promised(
+        &self,
+        partition: PartitionId,
+        claim: Option<&Claim<'_>>,
+        Promised { record, charge }: Promised,
+    ) -> Result<(ObjectId, Attributes), StoreError> {
+        let identifier = self.identifier(claim)?;
         let name = ObjectName { partition, object: identifier };
         let object = Arc::new(Object::created(name, record, charge));
         // Whoever removes the partition finds it in the table.
-        let created = self.partitions.while_there(partition, || {
+        let attributes = self.partitions.while_there(partition, || {
             let mut body = object.write();
             body.promised_records += RECORDS_PER_OBJECT;
             self.table.insert_created(object.clone());
             self.table.register(&object, &mut body);
             self.accounts().count_objects(partition, 1);
             body.attributes(0)
-        });
-        if created.is_err() {
-            self.metadata.capacity.release(RECORDS_PER_OBJECT);
-            self.accounts().charge(partition, charge, 0);
+        })?;
+        Ok((identifier, attributes))
+    }
+
+    /// Makes sure that there is no object of a chosen identifier, and that nobody else makes one, until the
+    /// claim is dropped.
+    pub(crate) fn claim(&self, name: ObjectName) -> Result<Claim<'_>, StoreError> {
+        if !name.object.is_named() {
+            return Err(StoreError::NotToBeChosen(name));
         }
-        Ok((identifier, created?))
+        let claim = self.claims.take(name);
+        // One in the table may have been removed. Its successor must not come into the same log entry, nor be
+        // found by what settles the removal. A family outlives the object whose number it bears, and would be
+        // taken for one that the successor begins.
+        let exists = self.table.get(name).is_ok()
+            || self.metadata.object(name)?.is_some()
+            || self.metadata.family(name)?.is_some();
+        if exists { Err(StoreError::ObjectExists(name)) } else { Ok(claim) }
+    }
+
+    /// The identifier that was claimed, or a new one.
+    pub(crate) fn identifier(&self, claim: Option<&Claim<'_>>) -> Result<ObjectId, StoreError> {
+        claim.map_or_else(|| self.take_identifier(), |claim| Ok(claim.object()))
     }
 
     /// Helps to write back when very many objects are dirty, which takes memory that the cache does not
@@ -105,10 +159,13 @@ impl Store {
         Err(StoreError::NoSpace(NoSpace::Data))
     }
 
-    pub(crate) fn take_identifier(&self) -> Result<ObjectId, StoreError> {
+    fn take_identifier(&self) -> Result<ObjectId, StoreError> {
         loop {
             if let Some(identifier) = self.identifiers.take() {
                 return Ok(identifier);
+            }
+            if self.identifiers.is_exhausted() {
+                return Err(StoreError::NoSpace(NoSpace::Metadata));
             }
             self.run_flush(Request { identifiers: true, ..Request::default() })?;
         }

@@ -5,6 +5,7 @@ use nasd_types::{Attributes, ObjectId, ObjectName, Timestamp};
 
 use crate::attributes::RECORDS_PER_OBJECT;
 use crate::flush::{Copy, Request};
+use crate::identifiers::Claim;
 use crate::metadata::record::LOGICAL_BLOCKS_MAX;
 use crate::space::Demand;
 use crate::{NoSpace, Store, StoreError};
@@ -22,8 +23,24 @@ impl Store {
         source: ObjectName,
         now: Timestamp,
     ) -> Result<(ObjectId, Attributes), StoreError> {
+        self.fastcopy_as(source, None, now)
+    }
+
+    /// The same with an identifier that is chosen, as [`Store::create_as`] takes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Store::create_as`] for the copy, and of [`Store::fastcopy`].
+    pub fn fastcopy_as(
+        &self,
+        source: ObjectName,
+        chosen: Option<ObjectId>,
+        now: Timestamp,
+    ) -> Result<(ObjectId, Attributes), StoreError> {
         self.writable()?;
         self.object(source)?;
+        // Until the copy is there, or is not: two of one number are not made at a time.
+        let claim = chosen.map(|object| self.claim(ObjectName { object, ..source })).transpose()?;
         // What the copy is made of is what the tree has.
         let objects = [source.object].map(|object| ObjectName { object, ..source }).into();
         self.run_flush(Request { objects, settle: true, ..Request::default() })?;
@@ -31,7 +48,7 @@ impl Store {
         let records = RECORDS_PER_OBJECT + RECORDS_PER_EXTENT * extents;
         self.require_room_for_object()?;
         self.promise_records(source, records)?;
-        let copied = self.copy_object(source, now);
+        let copied = self.copy_object(source, claim.as_ref(), now);
         self.metadata.capacity.release(records);
         let name = ObjectName { object: copied?, ..source };
         self.accounts().count_objects(name.partition, 1);
@@ -59,8 +76,13 @@ impl Store {
         }
     }
 
-    fn copy_object(&self, source: ObjectName, now: Timestamp) -> Result<ObjectId, StoreError> {
-        let target = self.take_identifier()?;
+    fn copy_object(
+        &self,
+        source: ObjectName,
+        claim: Option<&Claim<'_>>,
+        now: Timestamp,
+    ) -> Result<ObjectId, StoreError> {
+        let target = self.identifier(claim)?;
         let copies = vec![Copy { source, target, now }];
         self.run_flush(Request { copies, settle: true, ..Request::default() })?;
         match self.metadata.object(ObjectName { object: target, ..source })? {

@@ -13,6 +13,12 @@ pub enum StoreError {
     /// The caller's: the partition has no such object, or no longer.
     #[error("there is no object {0}")]
     NoSuchObject(ObjectName),
+    /// The caller's: an identifier for a new object that is not one of those that may be chosen.
+    #[error("{0} can't be chosen for a new object")]
+    NotToBeChosen(ObjectName),
+    /// The caller's: there is an object of the identifier that was chosen for a new one.
+    #[error("there is an object {0} already")]
+    ObjectExists(ObjectName),
     /// The caller's: the drive has such a partition already, or is still removing it.
     #[error("there is a partition {0} already")]
     PartitionExists(PartitionId),

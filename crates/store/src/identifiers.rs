@@ -3,10 +3,14 @@
 //! The tree keeps a limit below which every identifier may have been given out. Identifiers are
 //! given out only below it, and an open starts at it, so that a create that a crash undoes still
 //! uses its identifier up. The limit moves ahead in steps, mostly with commits that happen anyway.
+//!
+//! Those from `ObjectId::FIRST_NAMED` on are chosen by holders of keys, who see to that themselves. What is
+//! seen to here is that two of them never make objects of one identifier at a time.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use nasd_types::ObjectId;
+use nasd_types::{ObjectId, ObjectName};
 
 /// How far the limit moves at a time.
 const STEP: u64 = 4096;
@@ -37,7 +41,7 @@ impl Identifiers {
     /// A new identifier, or `None` when a commit has to move the limit first.
     pub(crate) fn take(&self) -> Option<ObjectId> {
         let mut counter = self.counter();
-        if counter.next >= counter.limit {
+        if counter.next >= counter.limit || counter.next >= ObjectId::FIRST_NAMED.0 {
             return None;
         }
         counter.next += 1;
@@ -49,6 +53,11 @@ impl Identifiers {
         let counter = self.counter();
         let left = counter.limit - counter.next;
         (left < LOW).then(|| counter.next.saturating_add(STEP))
+    }
+
+    /// Whether those that the drive gives out are used up, so that no commit helps.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.counter().next >= ObjectId::FIRST_NAMED.0
     }
 
     /// The durable limit.
@@ -65,6 +74,51 @@ impl Identifiers {
     pub(crate) fn committed(&self, limit: u64) {
         let mut counter = self.counter();
         counter.limit = counter.limit.max(limit);
+    }
+}
+
+/// Chosen identifiers of objects that are being made.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    names: Mutex<HashSet<ObjectName>>,
+    /// One of them is nobody's any more.
+    dropped: Condvar,
+}
+
+impl Claims {
+    /// Claims an identifier. Waits for whoever has claimed it: only then is it known whether there is an
+    /// object.
+    pub(crate) fn take(&self, name: ObjectName) -> Claim<'_> {
+        let mut names = self.names();
+        while !names.insert(name) {
+            names = self.dropped.wait(names).unwrap_or_else(PoisonError::into_inner);
+        }
+        Claim { claims: self, name }
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to make an object of an identifier, as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct Claim<'a> {
+    claims: &'a Claims,
+    name: ObjectName,
+}
+
+impl Claim<'_> {
+    /// The identifier.
+    pub(crate) fn object(&self) -> ObjectId {
+        self.name.object
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.claims.names().remove(&self.name);
+        self.claims.dropped.notify_all();
     }
 }
 
@@ -85,5 +139,37 @@ mod tests {
         }
         assert_eq!(identifiers.take(), None);
         assert_eq!(identifiers.lowest_limit(), limit);
+    }
+
+    #[test]
+    fn none_is_given_out_that_may_be_chosen() {
+        let identifiers = Identifiers::new(ObjectId::FIRST_NAMED.0 - 1);
+        identifiers.committed(identifiers.wanted_limit().unwrap());
+        assert!(!identifiers.is_exhausted());
+        assert_eq!(identifiers.take(), Some(ObjectId(ObjectId::FIRST_NAMED.0 - 1)));
+        assert_eq!(identifiers.take(), None);
+        assert!(identifiers.is_exhausted());
+        assert!(Identifiers::new(u64::MAX).is_exhausted());
+    }
+
+    #[test]
+    fn a_claim_is_waited_for() {
+        let claims = Claims::default();
+        let name = |object| ObjectName { partition: nasd_types::PartitionId(1), object };
+        let (one, other) = (name(ObjectId::FIRST_NAMED), name(ObjectId(7)));
+        let first = claims.take(one);
+        assert_eq!(claims.take(other).object(), other.object);
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _second = claims.take(one);
+                order.lock().unwrap().push("second");
+            });
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            order.lock().unwrap().push("first");
+            drop(first);
+        });
+        assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+        assert!(claims.names().is_empty());
     }
 }

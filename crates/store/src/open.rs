@@ -119,7 +119,7 @@ fn repair_superblock(device: &dyn BlockDevice, found: &Found) -> Result<(), Open
 
 fn check_identifiers(metadata: &Metadata, records: &DriveRecords) -> Result<(), OpenError> {
     for (partition, _) in &records.partitions {
-        let highest = metadata.highest(*partition)?;
+        let highest = metadata.highest_given(*partition)?;
         if highest.is_some_and(|highest| highest.0 >= records.counters.object_limit) {
             let what = "an object's identifier is above those given out".to_owned();
             return Err(OpenError::Damaged(what));

@@ -27,7 +27,7 @@ use nasd_types::{ObjectName, PartitionId};
 use crate::cache::Cache;
 use crate::flush::{Backlog, FlushQueue, Request};
 use crate::geometry::Geometry;
-use crate::identifiers::Identifiers;
+use crate::identifiers::{Claims, Identifiers};
 use crate::log::{Inlined, Log};
 use crate::metadata::record::Appends;
 use crate::metadata::{DriveRecords, Metadata};
@@ -57,6 +57,7 @@ pub struct Store {
     pub(crate) table: ObjectTable,
     pub(crate) accounts: Mutex<Accounts>,
     pub(crate) identifiers: Identifiers,
+    pub(crate) claims: Claims,
     /// The appends that were made last, durable or not.
     pub(crate) appends: Mutex<Appends>,
     pub(crate) queue: FlushQueue,
@@ -100,6 +101,7 @@ impl Store {
             log: Log::new(log_key, &geometry, records.mark),
             inlined: Inlined::default(),
             identifiers: Identifiers::new(records.counters.object_limit),
+            claims: Claims::default(),
             appends: Mutex::new(std::mem::take(&mut records.appends)),
             partitions: Partitions::new(records),
             packed_in,

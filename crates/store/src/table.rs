@@ -36,7 +36,8 @@ struct Registry {
 /// All objects in memory.
 pub(crate) struct ObjectTable {
     shards: Vec<Mutex<Shard>>,
-    /// The store chooses the numbers of objects itself, so that nobody can choose names that collide.
+    /// Who chooses the numbers of objects is the store or a holder of keys, who would slow down itself alone
+    /// with names that collide.
     hashing: NameHashing,
     registry: Mutex<Registry>,
 }

@@ -32,7 +32,8 @@ identifier! {
     PartitionId(u32), "p"
 }
 identifier! {
-    /// An object of one partition. Never used again after the object is removed.
+    /// An object of one partition. Never used again after the object is removed: drives see to that for those
+    /// that they give out, and who chooses one for those from [`ObjectId::FIRST_NAMED`] on.
     ObjectId(u64), "o"
 }
 identifier! {
@@ -56,6 +57,15 @@ impl ObjectId {
     pub const FIRST_OBJECT: ObjectId = ObjectId(4);
     /// The lowest identifier that `create` gives out; those below are reserved.
     pub const FIRST_DYNAMIC: ObjectId = ObjectId(64);
+    /// The lowest identifier that holders of a partition's keys choose; drives give out those below.
+    pub const FIRST_NAMED: ObjectId = ObjectId(1 << 56);
+    /// No identifier is as high, so that the list of a partition's objects has a place for each.
+    pub const END: ObjectId = ObjectId(1 << 59);
+
+    /// Whether it is one that a holder of keys may choose.
+    pub const fn is_named(self) -> bool {
+        self.0 >= Self::FIRST_NAMED.0 && self.0 < Self::END.0
+    }
 }
 
 /// An object's name within its drive.
@@ -116,5 +126,22 @@ mod tests {
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!("xy".parse::<CellId>().is_err());
         assert!("\u{e9}".repeat(16).parse::<CellId>().is_err());
+    }
+
+    #[test]
+    fn every_identifier_has_a_place_in_the_list() {
+        // The list has identifier n at byte 8 * n, and is an object like others.
+        assert_eq!(ObjectId::END.0.checked_mul(8), Some(crate::limits::MAX_OBJECT_BYTES));
+        assert!(ObjectId::FIRST_DYNAMIC < ObjectId::FIRST_NAMED);
+        for (identifier, named) in [
+            (ObjectId::FIRST_OBJECT, false),
+            (ObjectId(ObjectId::FIRST_NAMED.0 - 1), false),
+            (ObjectId::FIRST_NAMED, true),
+            (ObjectId(ObjectId::END.0 - 1), true),
+            (ObjectId::END, false),
+            (ObjectId(u64::MAX), false),
+        ] {
+            assert_eq!(identifier.is_named(), named, "{identifier}");
+        }
     }
 }

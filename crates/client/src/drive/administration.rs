@@ -8,7 +8,7 @@ use nasd_protocol::drive::{
     Operation, PartitionControl, PartitionKey, Removepartition, RemovepartitionArguments,
     Resizepartition, ResizepartitionArguments, Setdrive, SetdriveArguments, Setdrivekey,
     SetdrivekeyArguments, Setpartition, SetpartitionArguments, Setpartitionkey,
-    SetpartitionkeyArguments,
+    SetpartitionkeyArguments, Setstriping, SetstripingArguments,
 };
 use nasd_types::{Compression, ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 use nasd_xdr::{XdrDecode, from_bytes};
@@ -85,6 +85,15 @@ impl DriveClient {
     ) -> Result<(), ClientError> {
         let arguments = SetpartitionArguments { partition, compression, minimum_protection };
         self.change::<Setpartition>(authority, &arguments, None)
+    }
+
+    /// Sets how the objects of a virtual drive's partition are spread, while it has none. By the drive key.
+    pub fn set_striping(
+        &self,
+        authority: &Authority,
+        striping: &SetstripingArguments,
+    ) -> Result<(), ClientError> {
+        self.change::<Setstriping>(authority, striping, None)
     }
 
     /// Sets the key of a partition, which travels encrypted. By the drive key.

@@ -1,7 +1,7 @@
 //! Many changes of objects in one call.
 
 use nasd_protocol::Status;
-use nasd_protocol::drive::{Batch, BatchArguments, BatchDone, BatchKind, BatchOperation, Batched};
+use nasd_protocol::drive::{Batch, BatchArguments, BatchDone, BatchOperation, Batched};
 
 use super::DriveClient;
 use super::exchange::Request;
@@ -11,8 +11,9 @@ impl DriveClient {
     /// Does all operations of a batch in order, each for itself, and answers how each ended. As many as
     /// [`BatchArguments::fitting`] tells go into one. By a key of the partition, or the drive key; not by a capability.
     ///
-    /// A batch that makes nothing is sent again where a connection breaks, and an object that is missing
-    /// then counts as removed. A batch that makes objects is not sent again once it may have been executed:
+    /// A batch that makes nothing, but under chosen identifiers, is sent again where a connection breaks, and an
+    /// object that is missing then counts as removed, one that exists as made, without attributes. A batch
+    /// that makes other objects is not sent again once it may have been executed:
     /// how many objects it has made, and whether it has done the rest, its sender has to find out,
     /// or to be ready for ([`ClientError::may_have_run`]; [`DriveClient::objects`] lists a partition).
     ///
@@ -30,8 +31,8 @@ impl DriveClient {
         if operations.len() > limit {
             return Err(ClientError::TooLarge { amount: operations.len(), limit });
         }
-        let makes = operations.iter().any(|each| each.kind() == BatchKind::Create);
-        let request = Request::plain::<Batch>(arguments).once(makes);
+        let makes = |each: &BatchOperation| matches!(each, BatchOperation::Create(None, _));
+        let request = Request::plain::<Batch>(arguments).once(operations.iter().any(makes));
         let answer = match self.call::<Batch>(authority, &request, &mut []) {
             Ok(answer) => answer,
             Err(failure) => return Err(failure.of_change()),
@@ -41,17 +42,22 @@ impl DriveClient {
             return Err(self.shared.protocol_error("outcomes of another batch"));
         }
         if answer.ran_before {
-            count_as_removed(operations, &mut batched);
+            count_as_done(operations, &mut batched);
         }
         Ok(batched)
     }
 }
 
-/// What an earlier try may have removed is gone, as was asked for.
-fn count_as_removed(operations: &[BatchOperation], batched: &mut Batched) {
+/// What an earlier try may have removed is gone, as was asked for; and what it may have made under a chosen
+/// identifier is there.
+fn count_as_done(operations: &[BatchOperation], batched: &mut Batched) {
     for (operation, outcome) in operations.iter().zip(&mut batched.outcomes) {
-        if let (BatchOperation::Remove(object), Err(Status::NoSuchObject)) = (operation, &outcome) {
-            *outcome = Ok(BatchDone { object: *object, attributes: None });
+        match (operation, &outcome) {
+            (BatchOperation::Remove(object), Err(Status::NoSuchObject))
+            | (BatchOperation::Create(Some(object), _), Err(Status::ObjectExists)) => {
+                *outcome = Ok(BatchDone { object: *object, attributes: None });
+            }
+            _ => {}
         }
     }
 }

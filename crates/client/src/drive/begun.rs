@@ -13,6 +13,9 @@ use crate::{Authority, ClientError};
 /// A create that was begun by [`DriveClient::begin_create`].
 pub struct PendingCreate<'a>(Pending<'a, Create>);
 
+/// A call that was begun by [`DriveClient::begin_call`].
+pub struct PendingCall<'a, Op: Operation>(Pending<'a, Op>);
+
 /// A remove that was begun by [`DriveClient::begin_remove`].
 pub struct PendingRemove<'a>(Pending<'a, Remove>);
 
@@ -36,7 +39,8 @@ impl DriveClient {
         initial: &SetAttributes,
         durable: bool,
     ) -> PendingCreate<'a> {
-        let arguments = CreateArguments { partition, durable, initial: initial.clone() };
+        let arguments =
+            CreateArguments { partition, object: None, durable, initial: initial.clone() };
         PendingCreate(self.begin(authority, arguments))
     }
 
@@ -49,6 +53,16 @@ impl DriveClient {
         durable: bool,
     ) -> PendingRemove<'a> {
         PendingRemove(self.begin(authority, RemoveArguments { name, durable }))
+    }
+
+    /// Begins any call that carries no bulk data. Many can be under way, as with
+    /// [`DriveClient::begin_create`].
+    pub fn begin_call<'a, Op: Operation>(
+        &'a self,
+        authority: &'a Authority,
+        arguments: Op::Arguments,
+    ) -> PendingCall<'a, Op> {
+        PendingCall(self.begin(authority, arguments))
     }
 
     fn begin<'a, Op: Operation>(
@@ -71,6 +85,18 @@ impl PendingCreate<'_> {
     ///
     /// Any [`ClientError`] but those of the file manager.
     pub fn wait(self) -> Result<Created, ClientError> {
+        Ok(self.0.wait()?)
+    }
+}
+
+impl<Op: Operation> PendingCall<'_, Op> {
+    /// Waits for the answer. Where the connection broke, or the drive wanted another nonce, the call is made
+    /// again: of what has an effect each time, an earlier try may have had it.
+    ///
+    /// # Errors
+    ///
+    /// Any [`ClientError`] but those of the file manager.
+    pub fn wait(self) -> Result<Op::Reply, ClientError> {
         Ok(self.0.wait()?)
     }
 }
@@ -117,6 +143,12 @@ impl<Op: Operation> Pending<'_, Op> {
             ran_before: failure.ran_before || ran_before,
             ..failure
         })
+    }
+}
+
+impl<Op: Operation> fmt::Debug for PendingCall<'_, Op> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingCall").field("procedure", &Op::PROCEDURE).finish_non_exhaustive()
     }
 }
 

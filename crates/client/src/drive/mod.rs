@@ -24,12 +24,12 @@ use crate::retry::Server;
 use crate::{ClientError, Connector, Host, RetryPolicy, SystemHost, TcpConnector};
 
 pub use administration::ClockSettings;
-pub use begun::{PendingCreate, PendingRemove};
+pub use begun::{PendingCall, PendingCreate, PendingRemove};
 use connection::DriveConnection;
 pub use contents::Objects;
 use exchange::Failure;
 pub use operations::ReadOutcome;
-pub use pipelined::PendingRead;
+pub use pipelined::{PendingRead, PendingWrite};
 
 /// How a client connects to a server and goes on calling it.
 #[derive(Clone, Debug)]

@@ -6,9 +6,10 @@ use std::time::Duration;
 use nasd_protocol::drive::{
     Append, AppendArguments, Appended, AttributesReply, BlocksRequired, Blocksrequired,
     BlocksrequiredArguments, Copied, Copyrange, Create, CreateArguments, Created, DriveInformation,
-    Fastcopy, FastcopyArguments, Flush, FlushArguments, Flushed, Getattr, GetattrArguments, Punch,
-    PunchArguments, RangeToCopy, Read, ReadArguments, Remove, RemoveArguments, Seek, SeekArguments,
-    Setattr, SetattrArguments, Sought, Write, WriteArguments, Written,
+    Fastcopy, FastcopyArguments, Flush, FlushArguments, Flushed, Getattr, GetattrArguments, Map,
+    MapArguments, ObjectMap, Punch, PunchArguments, RangeToCopy, Read, ReadArguments, Remove,
+    RemoveArguments, Seek, SeekArguments, Setattr, SetattrArguments, Sought, Write, WriteArguments,
+    Written,
 };
 use nasd_protocol::limits::MAX_FLUSH_OBJECTS;
 use nasd_protocol::{Region, Status, expand, spread};
@@ -62,7 +63,8 @@ impl DriveClient {
         initial: &SetAttributes,
         durable: bool,
     ) -> Result<Created, ClientError> {
-        let arguments = CreateArguments { partition, durable, initial: initial.clone() };
+        let initial = initial.clone();
+        let arguments = CreateArguments { partition, object: None, durable, initial };
         let request = Request::plain::<Create>(&arguments);
         Ok(self.call::<Create>(authority, &request, &mut [])?.reply)
     }
@@ -233,7 +235,7 @@ impl DriveClient {
         authority: &Authority,
         source: ObjectName,
     ) -> Result<Created, ClientError> {
-        let request = Request::plain::<Fastcopy>(&FastcopyArguments { name: source });
+        let request = Request::plain::<Fastcopy>(&FastcopyArguments { name: source, copy: None });
         Ok(self.call::<Fastcopy>(authority, &request, &mut [])?.reply)
     }
 
@@ -260,6 +262,17 @@ impl DriveClient {
             return Err(self.shared.protocol_error("more was copied than asked for"));
         }
         Ok(copied)
+    }
+
+    /// Where the components of an object of a virtual drive are. The call is private whatever the authority
+    /// demands, as its answer has keys.
+    pub fn map(
+        &self,
+        authority: &Authority,
+        arguments: &MapArguments,
+    ) -> Result<ObjectMap, ClientError> {
+        let request = Request::plain::<Map>(arguments);
+        Ok(self.call::<Map>(authority, &request, &mut [])?.reply)
     }
 
     /// How many blocks more the object may take once these regions are overwritten.
@@ -307,7 +320,7 @@ impl DriveClient {
     }
 
     /// Bytes of all pieces, if one request may have so many.
-    fn check_regions(&self, regions: &[Region]) -> Result<usize, ClientError> {
+    pub(super) fn check_regions(&self, regions: &[Region]) -> Result<usize, ClientError> {
         let limit = self.max_transfer();
         let wanted = regions.iter().fold(0_u64, |sum, region| {
             sum.saturating_add(region.length.saturating_mul(u64::from(region.count)))
@@ -333,6 +346,6 @@ impl super::Shared {
     }
 }
 
-fn joined_length(data: &[IoSlice<'_>]) -> usize {
+pub(super) fn joined_length(data: &[IoSlice<'_>]) -> usize {
     data.iter().map(|slice| slice.len()).sum()
 }

@@ -1,13 +1,15 @@
-//! Reads that are begun, and waited for later: one thread keeps many of them under way.
+//! Reads and writes that are begun, and waited for later: one thread keeps many of them under way.
 
 use std::fmt;
+use std::io::IoSlice;
 
-use nasd_protocol::drive::{Read, ReadArguments, ReadData};
+use nasd_protocol::drive::{Read, ReadArguments, ReadData, Write, WriteArguments, Written};
+use nasd_protocol::{Region, Status};
 use nasd_types::ObjectName;
 
 use super::DriveClient;
 use super::exchange::{Answer, Begun, Failure, Request};
-use super::operations::{READ_HEAD_BYTES, ReadOutcome};
+use super::operations::{READ_HEAD_BYTES, ReadOutcome, joined_length};
 use crate::{Authority, ClientError};
 
 /// A read that was begun by [`DriveClient::begin_read`].
@@ -15,7 +17,7 @@ pub struct PendingRead<'a> {
     client: &'a DriveClient,
     authority: &'a Authority,
     name: ObjectName,
-    offset: u64,
+    regions: Vec<Region>,
     state: State<'a>,
 }
 
@@ -41,19 +43,92 @@ impl DriveClient {
         offset: u64,
         into: Vec<u8>,
     ) -> PendingRead<'a> {
+        let regions = [Region::single(offset, into.len() as u64)];
+        self.begin_read_regions(authority, name, &regions, into)
+    }
+
+    /// The same of the pieces of several regions, one after the other, which are together as long as `into`.
+    pub fn begin_read_regions<'a>(
+        &'a self,
+        authority: &'a Authority,
+        name: ObjectName,
+        regions: &[Region],
+        into: Vec<u8>,
+    ) -> PendingRead<'a> {
         let limit = self.max_transfer();
+        let regions = regions.to_vec();
         let state = if into.len() > limit {
             let error = ClientError::TooLarge { amount: into.len(), limit };
             State::Failed(error.into(), into)
         } else {
-            let arguments = ReadArguments::single(name, offset, into.len() as u64);
+            let arguments = ReadArguments { name, regions: regions.clone() };
             let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
             match self.shared.begin(authority, &request, into, self.retry.call_timeout) {
                 Ok(begun) => State::Begun(begun),
                 Err((failure, into)) => State::Failed(failure, into),
             }
         };
-        PendingRead { client: self, authority, name, offset, state }
+        PendingRead { client: self, authority, name, regions, state }
+    }
+}
+
+/// A write that was begun by [`DriveClient::begin_write_regions`].
+pub struct PendingWrite<'a> {
+    client: &'a DriveClient,
+    authority: &'a Authority,
+    arguments: WriteArguments,
+    data: &'a [IoSlice<'a>],
+    begun: Result<Begun<'a>, Failure>,
+}
+
+impl DriveClient {
+    /// Begins to write `data`, joined, to the pieces of several regions, which are together as long; as
+    /// [`DriveClient::write_regions`] does. Many can be under way, as with [`DriveClient::begin_read`].
+    pub fn begin_write_regions<'a>(
+        &'a self,
+        authority: &'a Authority,
+        name: ObjectName,
+        regions: &[Region],
+        data: &'a [IoSlice<'a>],
+        durable: bool,
+    ) -> PendingWrite<'a> {
+        let data_length = joined_length(data);
+        let arguments = WriteArguments { name, durable, regions: regions.to_vec(), data_length };
+        let begun = match self.check_regions(regions) {
+            Ok(length) if length == data_length => {
+                let request = Request::sending::<Write>(&arguments, data);
+                self.shared
+                    .begin(authority, &request, Vec::new(), self.retry.call_timeout)
+                    .map_err(|(failure, _)| failure)
+            }
+            Ok(_) => Err(ClientError::Drive(Status::BadArgument).into()),
+            Err(error) => Err(error.into()),
+        };
+        PendingWrite { client: self, authority, arguments, data, begun }
+    }
+}
+
+impl PendingWrite<'_> {
+    /// Waits until it is written. Where the connection broke, or the drive wanted another nonce, the write is
+    /// made again as by [`DriveClient::write_regions`].
+    ///
+    /// # Errors
+    ///
+    /// Any [`ClientError`] but those of the file manager.
+    pub fn wait(self) -> Result<Written, ClientError> {
+        let PendingWrite { client, authority, arguments, data, begun } = self;
+        match begun.and_then(|begun| client.shared.finish::<Write>(begun).0) {
+            Ok(Ok(answer)) if answer.reply.length == arguments.data_length as u64 => {
+                Ok(answer.reply)
+            }
+            Ok(Ok(_)) => Err(client.shared.protocol_error("a part of a write was written")),
+            Err(Failure::Final(error)) => Err(error),
+            // Whatever the drive refused it for, it refuses it again, or there is a cure for it.
+            Ok(Err(_)) | Err(Failure::Transport(_)) => {
+                let WriteArguments { name, regions, durable, .. } = arguments;
+                client.write_regions(authority, name, &regions, data, durable)
+            }
+        }
     }
 }
 
@@ -85,7 +160,7 @@ impl PendingRead<'_> {
     /// Any [`ClientError`] but those of the file manager. The buffer, whose contents are then
     /// unspecified, comes back all the same.
     pub fn wait(self) -> (Result<ReadOutcome, ClientError>, Vec<u8>) {
-        let PendingRead { client, authority, name, offset, state } = self;
+        let PendingRead { client, authority, name, regions, state } = self;
         let (result, mut into) = match state {
             State::Begun(begun) => client.shared.finish::<Read>(begun),
             State::Failed(failure, into) => (Err(failure), into),
@@ -95,7 +170,7 @@ impl PendingRead<'_> {
             Err(Failure::Final(error)) => Err(error),
             // Whatever the drive refused it for, it refuses it again, or there is a cure for it.
             Ok(Err(_)) | Err(Failure::Transport(_)) => {
-                client.read(authority, name, offset, &mut into)
+                client.read_regions(authority, name, &regions, &mut into)
             }
         };
         (result, into)
@@ -116,11 +191,17 @@ impl DriveClient {
     }
 }
 
+impl fmt::Debug for PendingWrite<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingWrite").field("arguments", &self.arguments).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for PendingRead<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PendingRead")
             .field("name", &self.name)
-            .field("offset", &self.offset)
+            .field("regions", &self.regions)
             .finish_non_exhaustive()
     }
 }

@@ -285,6 +285,7 @@ impl State {
             protections: Protection::SUPPORTED,
             minimum_protection: Protection::NONE,
             max_transfer: self.max_transfer,
+            is_virtual: false,
             partitions: vec![PARTITION],
         }
     }
@@ -434,9 +435,13 @@ impl State {
         let outcomes = operations.map(|operation| -> BatchOutcome {
             let done = |object| BatchDone { object, attributes: None };
             match operation {
-                BatchOperation::Create(initial) => {
-                    let create =
-                        CreateArguments { partition, durable: false, initial: initial.clone() };
+                BatchOperation::Create(_, initial) => {
+                    let create = CreateArguments {
+                        partition,
+                        object: None,
+                        durable: false,
+                        initial: initial.clone(),
+                    };
                     self.create(&create).map(|created| done(created.object))
                 }
                 BatchOperation::Remove(object) => {

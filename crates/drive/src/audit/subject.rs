@@ -84,7 +84,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Fastcopy
         | Procedure::Blocksrequired
         | Procedure::Punch
-        | Procedure::Seek => object_at(4),
+        | Procedure::Seek
+        | Procedure::Map => object_at(4),
         // A list of objects: none is the partition.
         Procedure::Flush if word(4) == 1 => object_at(8),
         Procedure::Flush
@@ -96,7 +97,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Resizepartition
         | Procedure::Flushpartition
         | Procedure::Setpartitionkey
-        | Procedure::Setpartition => none,
+        | Procedure::Setpartition
+        | Procedure::Setstriping => none,
     };
     (PartitionId(word(0)), object)
 }

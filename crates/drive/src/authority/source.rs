@@ -39,6 +39,7 @@ impl Drive {
                         refusal.into()
                     }
                     Denied::Failed(error) => status_of(&error),
+                    Denied::Unknown(status) => status,
                 };
                 self.audit.note_refusal(&subject, status.into(), grant.received);
                 Err(status)

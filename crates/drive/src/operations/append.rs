@@ -56,6 +56,11 @@ pub(super) fn apply(
         since: (age_ns > 0).then_some(since),
         within: grant.authorized.region(),
     };
+    if let Some(elsewhere) = drive.elsewhere() {
+        let appended = elsewhere.append(name, &append, now)?;
+        drive.counters.written.add(grant.holder, data_length);
+        return Ok(appended);
+    }
     let done = drive.store.append(name, &append, now).map_err(|error| status_of(&error))?;
     let AppendDone { offset, attributes } = done;
     drive.counters.written.add(grant.holder, data_length);

@@ -32,10 +32,15 @@ impl Perform for Batch {
         if arguments.answer_bytes() > MAX_BATCH_BYTES {
             return Err(Status::TooLarge);
         }
-        let BatchArguments { partition, durable, with_attributes, operations } = arguments;
-        if !drive.ring.read().has_partition(partition) {
+        if !drive.ring.read().has_partition(arguments.partition) {
             return Err(Status::NoSuchPartition);
         }
+        if let Some(elsewhere) = drive.elsewhere() {
+            let batched = elsewhere.batch(&arguments)?;
+            note(drive, context, &arguments.operations, &batched.outcomes);
+            return Ok(Done::plain(batched));
+        }
+        let BatchArguments { partition, durable, with_attributes, operations } = arguments;
         let mut outcomes: Vec<BatchOutcome> = operations
             .iter()
             .map(|operation| {
@@ -62,9 +67,9 @@ fn one(
     let name = |object: ObjectId| ObjectName { partition, object };
     let store = &drive.store;
     let done = match operation {
-        BatchOperation::Create(initial) => {
+        BatchOperation::Create(chosen, initial) => {
             check_settable(initial)?;
-            let created = store.create(partition, initial, context.now);
+            let created = store.create_as(partition, *chosen, initial, context.now);
             created.map(|(object, attributes)| (object, Some(attributes)))
         }
         BatchOperation::Remove(object) => {

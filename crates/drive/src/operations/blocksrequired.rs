@@ -24,6 +24,10 @@ impl Perform for Blocksrequired {
     ) -> Result<Done<BlocksRequired>, Status> {
         refuse_synthetic(arguments.name)?;
         let pieces = arguments.pieces()?;
+        if let Some(elsewhere) = drive.elsewhere() {
+            let required = elsewhere.blocks_required(arguments.name, &mut pieces.iter())?;
+            return Ok(Done::plain(required));
+        }
         let required = drive
             .store
             .blocks_required(arguments.name, &mut pieces.iter())

@@ -4,7 +4,7 @@ use nasd_protocol::Pieces;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{DriveControl, PartitionControl, PartitionSummary};
 use nasd_protocol::limits::MAX_PARTITIONS;
-use nasd_store::PartitionSpace;
+use nasd_store::{PartitionSpace, Space};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, PartitionId, Timestamp};
 use nasd_xdr::to_bytes;
@@ -22,24 +22,23 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
     if name.object == ObjectId::DRIVE_CONTROL {
         return drive_control(drive, now).map(|control| to_bytes(&control));
     }
-    let space = drive.store.partition_space(name.partition).map_err(|error| status_of(&error))?;
+    let space = partition_space(drive, name.partition)?;
     Ok(to_bytes(&PartitionControl {
         summary: summary(drive, &space),
         free_bytes: space.free_bytes,
-        objects_supported: space.objects.saturating_add(drive.store.space().free_objects),
+        objects_supported: space.objects.saturating_add(whole_space(drive)?.free_objects),
     }))
 }
 
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {
-    let space = drive.store.space();
+    let space = whole_space(drive)?;
     let counters = &drive.counters;
     let mut partitions = drive.partitions();
     partitions.truncate(MAX_PARTITIONS);
     let partitions = partitions
         .into_iter()
-        .map(|partition| drive.store.partition_space(partition).map(|space| summary(drive, &space)))
-        .collect::<Result<_, _>>()
-        .map_err(|error| status_of(&error))?;
+        .map(|partition| partition_space(drive, partition).map(|space| summary(drive, &space)))
+        .collect::<Result<_, _>>()?;
     let (skew_past, skew_ahead) = drive.window.skew();
     Ok(DriveControl {
         drive: drive.identity.drive,
@@ -65,6 +64,17 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         partitions,
         extensions: Vec::new(),
     })
+}
+
+fn whole_space(drive: &Drive) -> Result<Space, Status> {
+    let own = drive.store.space();
+    drive.elsewhere().map_or(Ok(own), |elsewhere| elsewhere.space(own))
+}
+
+fn partition_space(drive: &Drive, partition: PartitionId) -> Result<PartitionSpace, Status> {
+    // It says too whether there is such a partition.
+    let own = drive.store.partition_space(partition).map_err(|error| status_of(&error))?;
+    drive.elsewhere().map_or(Ok(own), |elsewhere| elsewhere.partition_space(partition))
 }
 
 fn summary(drive: &Drive, space: &PartitionSpace) -> PartitionSummary {
@@ -97,12 +107,15 @@ pub(super) fn list(
     let from = ObjectId(range.offset / IDENTIFIER_BYTES);
     // A read is at most of `MAX_TRANSFER_BYTES`.
     let most = (range.length / IDENTIFIER_BYTES) as usize;
-    let objects = drive.store.list(partition, from, most).map_err(|error| status_of(&error))?;
+    let objects = match drive.elsewhere() {
+        Some(elsewhere) => elsewhere.list(partition, from, most)?,
+        None => drive.store.list(partition, from, most).map_err(|error| status_of(&error))?,
+    };
     Ok(objects.iter().flat_map(|object| object.0.to_be_bytes()).collect())
 }
 
 /// The length of the whole list, in bytes.
 pub(super) fn list_bytes(drive: &Drive, partition: PartitionId) -> Result<u64, Status> {
-    let space = drive.store.partition_space(partition).map_err(|error| status_of(&error))?;
+    let space = partition_space(drive, partition)?;
     Ok(space.objects * IDENTIFIER_BYTES)
 }

@@ -33,6 +33,9 @@ impl Perform for Copyrange {
         if length == 0 {
             return Err(Status::BadArgument);
         }
+        if let Some(elsewhere) = drive.elsewhere() {
+            return elsewhere.copy_range(&arguments.copy).map(Done::plain);
+        }
         let copy = CopyRange {
             partition: name.partition,
             source,

@@ -25,11 +25,18 @@ impl Perform for Create {
         arguments: CreateArguments,
         context: &Context<'_>,
     ) -> Result<Done<Created>, Status> {
-        let CreateArguments { partition, durable, initial } = arguments;
-        check_settable(&initial)?;
+        check_settable(&arguments.initial)?;
+        context.check_choice(arguments.object)?;
+        if let Some(elsewhere) = drive.elsewhere() {
+            if !drive.ring.read().has_partition(arguments.partition) {
+                return Err(Status::NoSuchPartition);
+            }
+            return elsewhere.create(&arguments).map(Done::plain);
+        }
+        let CreateArguments { partition, object: chosen, durable, initial } = arguments;
         let (object, attributes) = drive
             .store
-            .create(partition, &initial, context.now)
+            .create_as(partition, chosen, &initial, context.now)
             .map_err(|error| status_of(&error))?;
         if durable {
             drive.flush(&[ObjectName { partition, object }])?;

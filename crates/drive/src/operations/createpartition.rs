@@ -29,7 +29,17 @@ impl Perform for Createpartition {
             if present.len() >= MAX_PARTITIONS {
                 return Err(Status::TooLarge);
             }
-            drive.store.create_partition(partition, context.now).map_err(|error| status_of(&error))
+            drive
+                .store
+                .create_partition(partition, context.now)
+                .map_err(|error| status_of(&error))?;
+            match drive.elsewhere() {
+                Some(elsewhere) => elsewhere.create_partition(partition).inspect_err(|_| {
+                    // Most likely there is nothing of it anywhere.
+                    let _ = drive.store.remove_partition(partition);
+                }),
+                None => Ok(()),
+            }
         })?;
         Ok(Done::plain(()))
     }

@@ -27,8 +27,13 @@ impl Perform for Fastcopy {
         context: &Context<'_>,
     ) -> Result<Done<Created>, Status> {
         refuse_synthetic(arguments.name)?;
-        let (object, attributes) =
-            drive.store.fastcopy(arguments.name, context.now).map_err(|error| status_of(&error))?;
+        context.check_choice(arguments.copy)?;
+        if let Some(elsewhere) = drive.elsewhere() {
+            return elsewhere.fastcopy(&arguments).map(Done::plain);
+        }
+        let FastcopyArguments { name, copy } = arguments;
+        let copied = drive.store.fastcopy_as(name, copy, context.now);
+        let (object, attributes) = copied.map_err(|error| status_of(&error))?;
         Ok(Done::plain(Created { object, attributes }))
     }
 }

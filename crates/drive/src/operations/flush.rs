@@ -30,6 +30,11 @@ impl Perform for Flush {
         if !drive.ring.read().has_partition(partition) {
             return Err(Status::NoSuchPartition);
         }
+        if let Some(elsewhere) = drive.elsewhere() {
+            let objects: Vec<_> =
+                objects.iter().copied().filter(|object| !is_synthetic(*object)).collect();
+            return elsewhere.flush(partition, &objects).map(Done::plain);
+        }
         if objects.is_empty() {
             drive.store.flush_partition(partition).map_err(|error| status_of(&error))?;
         } else {

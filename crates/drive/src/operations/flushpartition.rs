@@ -25,6 +25,9 @@ impl Perform for Flushpartition {
         arguments: FlushpartitionArguments,
         _context: &Context<'_>,
     ) -> Result<Done<Flushed>, Status> {
+        if let Some(elsewhere) = drive.elsewhere() {
+            return elsewhere.flush(arguments.partition, &[]).map(Done::plain);
+        }
         let flushed = drive.store.flush_partition(arguments.partition);
         flushed.map_err(|error| status_of(&error))?;
         Ok(Done::plain(Flushed { instance: drive.instance }))

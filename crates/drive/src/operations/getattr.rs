@@ -41,7 +41,7 @@ impl Prompt for Getattr {
         _context: &Context<'_>,
     ) -> Result<Result<Done<AttributesReply>, Status>, Waits> {
         // Only where the last flushes of the object free blocks is it waited for what that leaves.
-        if drive.store.is_settled(arguments.name) {
+        if drive.elsewhere().is_none() && drive.store.is_settled(arguments.name) {
             Ok(attributes(drive, arguments.name))
         } else {
             Err(Waits::Alone)
@@ -60,6 +60,10 @@ impl Prompt for Getattr {
 
 fn attributes(drive: &Drive, name: ObjectName) -> Result<Done<AttributesReply>, Status> {
     refuse_synthetic(name)?;
+    if let Some(elsewhere) = drive.elsewhere() {
+        let attributes = elsewhere.getattr(name)?;
+        return Ok(Done::plain(AttributesReply { attributes }));
+    }
     let attributes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
     Ok(Done::plain(AttributesReply { attributes }))
 }

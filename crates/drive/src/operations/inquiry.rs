@@ -42,6 +42,7 @@ impl Perform for Inquiry {
             protections: Protection::UNDERSTOOD,
             minimum_protection: drive.minimum_protection(),
             max_transfer: MAX_TRANSFER_BYTES as u32,
+            is_virtual: drive.elsewhere().is_some(),
             partitions,
         }))
     }

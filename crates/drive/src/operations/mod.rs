@@ -14,6 +14,7 @@ mod flushpartition;
 mod getattr;
 mod initialize;
 mod inquiry;
+mod map;
 pub(crate) mod private;
 pub(crate) mod prompt;
 mod punch;
@@ -28,6 +29,7 @@ mod setdrive;
 mod setdrivekey;
 mod setpartition;
 mod setpartitionkey;
+mod setstriping;
 pub(crate) mod write;
 
 pub(crate) use prompt::Held;
@@ -68,6 +70,17 @@ pub(crate) struct Context<'a> {
     key: &'a CredentialKey,
     /// When the call was received whole.
     now: Timestamp,
+}
+
+impl Context<'_> {
+    /// Who holds keys of a partition sees to it that no identifier is chosen twice; a capability says nothing
+    /// of that.
+    fn check_choice(&self, chosen: Option<ObjectId>) -> Result<(), Status> {
+        match chosen {
+            Some(_) if self.key.kind() == KeyKind::Capability => Err(Status::NotPermitted),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A call without bulk data.
@@ -117,6 +130,8 @@ pub(crate) fn execute(
         Procedure::Audit => run::<wire::Audit>(drive, source),
         Procedure::Batch => run::<wire::Batch>(drive, source),
         Procedure::Copyrange => run::<wire::Copyrange>(drive, source),
+        Procedure::Map => run::<wire::Map>(drive, source),
+        Procedure::Setstriping => run::<wire::Setstriping>(drive, source),
     }
 }
 

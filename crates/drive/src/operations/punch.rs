@@ -24,6 +24,11 @@ impl Perform for Punch {
     ) -> Result<Done<AttributesReply>, Status> {
         let name = arguments.name;
         refuse_synthetic(name)?;
+        if let Some(elsewhere) = drive.elsewhere() {
+            arguments.pieces()?;
+            let attributes = elsewhere.punch(&arguments)?;
+            return Ok(Done::plain(AttributesReply { attributes }));
+        }
         let mut attributes = None;
         // Each piece is applied as a whole; a failure leaves those before it applied.
         for range in arguments.pieces()?.iter() {

@@ -9,10 +9,10 @@ use nasd_types::{ObjectId, ObjectName, Rights, Timestamp};
 
 use super::prompt::{HeldCall, Prompt};
 use super::{Context, Perform, Permitted, control, on_object};
-use crate::Drive;
 use crate::authority::is_synthetic;
 use crate::reply::{Done, ReplyData};
 use crate::status::status_of;
+use crate::{Drive, ReadElsewhere};
 
 /// Reads of so many bytes and fewer wait for the medium together; the device is kept busy by larger
 /// ones that wait in a thread each, and what they bring is checked by several.
@@ -44,8 +44,11 @@ impl Prompt for Read {
         let found = if is_synthetic(arguments.name.object) {
             read_synthetic(drive, arguments.name, &pieces, context.now)?
         } else {
+            if let Some(elsewhere) = drive.elsewhere() {
+                return Ok(Found::elsewhere(elsewhere.read(arguments)?).counted(drive, context));
+            }
             let known = context.grant.object.as_ref();
-            let known = known.filter(|found| found.name() == arguments.name);
+            let known = known.and_then(|found| found.here(arguments.name));
             read_stored(drive, arguments.name, known, &pieces)?
         };
         Ok(found.counted(drive, context))
@@ -57,7 +60,7 @@ impl Prompt for Read {
         context: &Context<'_>,
     ) -> Result<Result<Done<wire::ReadData>, Status>, Waits> {
         let name = arguments.name;
-        if is_synthetic(name.object) {
+        if is_synthetic(name.object) || drive.elsewhere().is_some() {
             // It may tell what is in use, which is known when the last flushes are settled.
             return Err(Waits::Alone);
         }
@@ -66,7 +69,7 @@ impl Prompt for Read {
             Ok(pieces) => pieces.contiguous().ok_or(Waits::Alone)?,
             Err(status) => return Ok(Err(status)),
         };
-        let known = context.grant.object.clone().filter(|found| found.name() == name);
+        let known = context.grant.object.as_ref().and_then(|found| found.here(name)).cloned();
         let object = known.or_else(|| drive.store.locate_in_memory(name)).ok_or(Waits::Alone)?;
         match drive.store.read_cached(&object, range) {
             Some(Ok(read)) => Ok(Ok(Found::of(read).counted(drive, context))),
@@ -100,6 +103,13 @@ impl Found {
         let ReadData { segments, logical_size, fs_data_modify_time } = read;
         let data_length = segments.iter().map(|segment| segment.len()).sum();
         let data = segments.into_iter().map(ReplyData::Frame).collect();
+        Found { logical_size, fs_data_modify_time, data, data_length }
+    }
+
+    fn elsewhere(read: ReadElsewhere) -> Found {
+        let ReadElsewhere { data, logical_size, fs_data_modify_time } = read;
+        let data_length = data.len();
+        let data = vec![ReplyData::Bytes(data)];
         Found { logical_size, fs_data_modify_time, data, data_length }
     }
 

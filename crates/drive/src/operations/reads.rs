@@ -111,9 +111,9 @@ impl Together<Incoming, ReplyData> for Reads<'_> {
 fn wanted(drive: &Drive, permitted: &Permitted<ReadArguments>) -> Option<(Located, ByteRange)> {
     let arguments = &permitted.arguments;
     let range = arguments.pieces().ok()?.contiguous()?;
-    let known = permitted.grant.object.clone().filter(|found| found.name() == arguments.name);
+    let known = permitted.grant.object.as_ref().and_then(|found| found.here(arguments.name));
     let object = match known {
-        Some(object) => object,
+        Some(object) => object.clone(),
         None => drive.store.locate(arguments.name).ok()??,
     };
     Some((object, range))

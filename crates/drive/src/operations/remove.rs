@@ -22,6 +22,9 @@ impl Perform for Remove {
     ) -> Result<Done<()>, Status> {
         let RemoveArguments { name, durable } = arguments;
         refuse_well_known(name)?;
+        if let Some(elsewhere) = drive.elsewhere() {
+            return elsewhere.remove(&arguments).map(Done::plain);
+        }
         drive.store.remove(name).map_err(|error| status_of(&error))?;
         if durable {
             drive.flush(&[name])?;

@@ -20,6 +20,9 @@ impl Perform for Removepartition {
         _context: &Context<'_>,
     ) -> Result<Done<()>, Status> {
         drive.administer(|| {
+            if let Some(elsewhere) = drive.elsewhere() {
+                elsewhere.remove_partition(arguments.partition)?;
+            }
             let removed = drive.store.remove_partition(arguments.partition);
             removed.map_err(|error| status_of(&error))
         })?;

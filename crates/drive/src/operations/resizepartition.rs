@@ -21,6 +21,9 @@ impl Perform for Resizepartition {
     ) -> Result<Done<()>, Status> {
         let ResizepartitionArguments { partition, bytes } = arguments;
         drive.administer(|| {
+            if let Some(elsewhere) = drive.elsewhere() {
+                elsewhere.resize_partition(partition, bytes)?;
+            }
             drive.store.resize_partition(partition, bytes).map_err(|error| status_of(&error))
         })?;
         Ok(Done::plain(()))

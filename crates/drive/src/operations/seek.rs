@@ -23,7 +23,10 @@ impl Perform for Seek {
     ) -> Result<Done<Sought>, Status> {
         let SeekArguments { name, offset, target } = arguments;
         refuse_synthetic(name)?;
-        let position = drive.store.seek(name, offset, target).map_err(|error| status_of(&error))?;
+        let position = match drive.elsewhere() {
+            Some(elsewhere) => elsewhere.seek(&arguments)?,
+            None => drive.store.seek(name, offset, target).map_err(|error| status_of(&error))?,
+        };
         let end = context.grant.authorized.region().end();
         Ok(Done::plain(Sought { position: position.filter(|position| *position < end) }))
     }

@@ -27,6 +27,10 @@ impl Perform for Setattr {
         let SetattrArguments { name, durable, changes } = arguments;
         refuse_synthetic(name)?;
         check_settable(&changes)?;
+        if let Some(elsewhere) = drive.elsewhere() {
+            let attributes = elsewhere.setattr(&SetattrArguments { name, durable, changes })?;
+            return Ok(Done::plain(AttributesReply { attributes }));
+        }
         let mut attributes =
             drive.store.setattr(name, &changes, context.now).map_err(|error| status_of(&error))?;
         if durable && changes.logical_size.is_some() {

@@ -133,7 +133,8 @@ pub(super) fn find_buffers(
     let buffer = buffer_for(drive, &arguments).ok()?;
     let grant = drive.record(vouched, now).ok()?;
     let Claimed { credential, data: announced, .. } = claimed;
-    let write = IncomingWrite { arguments, buffer, credential, grant, announced };
+    let waits = drive.elsewhere().is_some();
+    let write = IncomingWrite { arguments, buffer, credential, grant, announced, waits };
     Some(Incoming(Kind::Write(Box::new(write))))
 }
 
@@ -151,7 +152,9 @@ fn buffer_for(drive: &Drive, arguments: &Sent) -> Result<Buffer, StoreError> {
 pub(crate) fn waits(payload: Option<&Incoming>) -> bool {
     payload.is_some_and(|Incoming(kind)| match kind {
         Kind::Write(write) => {
-            write.arguments.is_durable() || write.arguments.data_length() >= LARGE_BYTES
+            write.waits
+                || write.arguments.is_durable()
+                || write.arguments.data_length() >= LARGE_BYTES
         }
         Kind::Opened(_) | Kind::Held(_) => false,
     })
@@ -168,7 +171,7 @@ pub(crate) fn execute(drive: &Drive, call: Call<'_, Incoming>) -> Answer<ReplyDa
 }
 
 pub(super) fn execute_received(drive: &Drive, write: IncomingWrite) -> Answer<ReplyData> {
-    let IncomingWrite { arguments, mut buffer, credential, grant, announced } = write;
+    let IncomingWrite { arguments, mut buffer, credential, grant, announced, .. } = write;
     if !open_data(drive, announced.as_ref(), &grant, &mut buffer) {
         let now = drive.environment.now();
         return drive.refusal(&grant.subject, grant.authorized.nonce(), Refusal::Digest, now);
@@ -263,6 +266,11 @@ fn apply(
     let name = arguments.name;
     refuse_synthetic(name)?;
     let pieces = arguments.pieces()?;
+    if let Some(elsewhere) = drive.elsewhere() {
+        let written = elsewhere.write(arguments, &buffer.slices())?;
+        drive.counters.written.add(grant.holder, arguments.data_length);
+        return Ok(written);
+    }
     let written = match buffer {
         Buffer::InPlace(frames) => {
             let offset = frames.offset();

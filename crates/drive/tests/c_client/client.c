@@ -261,6 +261,7 @@ static int do_fastcopy(CLIENT *client, const char *capability, nasd_region *regi
 
     (void)region;
     name_object(capability, &arguments.partition, &arguments.object);
+    arguments.copy = NULL;
     result = nasd_fastcopy_1(&arguments, client);
     outcome = report(client, result == NULL ? NULL : &result->status);
     if (outcome == DONE) {

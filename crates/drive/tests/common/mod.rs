@@ -323,6 +323,7 @@ impl TestDrive {
     pub fn new_object(&self) -> ObjectName {
         let arguments = CreateArguments {
             partition: PARTITION,
+            object: None,
             durable: false,
             initial: SetAttributes { access_control_version: Some(5), ..SetAttributes::default() },
         };

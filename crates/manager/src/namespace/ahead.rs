@@ -287,7 +287,7 @@ impl Namespace {
         wait: Wait,
     ) -> Result<Vec<NewObject>, ObjectError> {
         let initial = SetAttributes { fs_specific: Some(mark()), ..SetAttributes::default() };
-        let operations = vec![BatchOperation::Create(initial); count];
+        let operations = vec![BatchOperation::Create(None, initial); count];
         let partition = self.objects.partition(drive).ok_or(ObjectError::NoSuchObject)?;
         let mut made = Vec::with_capacity(count);
         let mut failed = None;

@@ -403,7 +403,7 @@ impl ObjectStore for MemoryDrives {
         self.on_drive(drive, |_state, _now| Ok(()))?;
         let done = |object, attributes| BatchDone { object, attributes };
         let one = |operation: &BatchOperation| match operation {
-            BatchOperation::Create(initial) => {
+            BatchOperation::Create(_, initial) => {
                 let new = self.create(drive, initial, durable, wait)?;
                 Ok(done(new.handle.object, Some(new.attributes)))
             }

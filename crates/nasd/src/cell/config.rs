@@ -157,6 +157,35 @@ pub struct DriveConfig {
     partition: u32,
     /// Bytes of its data cache.
     pub cache_bytes: u64,
+    /// Whether the cell's first volume has a part on it.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub in_first_volume: bool,
+    /// Of a virtual drive: over which others, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe: Option<StripeConfig>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_yes(answer: &bool) -> bool {
+    *answer
+}
+
+/// What a virtual drive is made of, and how its partitions are spread unless they say otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StripeConfig {
+    /// The indices of its component drives.
+    pub over: Vec<u32>,
+    /// Bytes of a stripe unit.
+    pub unit: u64,
+    /// Drives that a large object lies on; 0 for all.
+    pub width: u16,
+    /// How often each byte is kept.
+    pub copies: u16,
 }
 
 impl CellConfig {
@@ -186,11 +215,16 @@ impl CellConfig {
             .chain(self.other_volumes.iter().map(|volume| volume.name.as_str()))
     }
 
+    /// The drives that the first volume has parts on.
+    pub fn first_volume_drives(&self) -> impl Iterator<Item = &DriveConfig> {
+        self.drives.iter().filter(|drive| drive.in_first_volume)
+    }
+
     /// The volume that a partition of a drive belongs to.
     pub fn volume_of(&self, drive: DriveId, partition: PartitionId) -> Option<&str> {
         let is_first =
-            |known: &DriveConfig| known.drive_id() == drive && known.partition_id() == partition;
-        if self.drives.iter().any(is_first) {
+            |known: &&DriveConfig| known.drive_id() == drive && known.partition_id() == partition;
+        if self.first_volume_drives().any(|known| is_first(&known)) {
             return Some(&self.volume);
         }
         let part = VolumePart::new(drive, partition);
@@ -238,6 +272,16 @@ impl CellConfig {
                 .map_err(|_| format!("`{}` is no drive", drive.id))?;
             if self.drives[..position].iter().any(|other| other.index == drive.index) {
                 return Err(format!("two drives have the index {}", drive.index));
+            }
+            let components = drive.stripe.iter().flat_map(|stripe| &stripe.over);
+            for index in components {
+                let is_one = |other: &DriveConfig| other.index == *index && other.stripe.is_none();
+                if !self.drives.iter().any(is_one) {
+                    return Err(format!(
+                        "drive {} is over {index}, which is no drive",
+                        drive.index
+                    ));
+                }
             }
         }
         for (position, name) in self.volumes().enumerate() {
@@ -316,7 +360,17 @@ impl DriveConfig {
         cache_bytes: u64,
     ) -> Self {
         let id = format!("{:016x}", id.0);
-        DriveConfig { index, id, address, device, partition: partition.0, cache_bytes }
+        let partition = partition.0;
+        DriveConfig {
+            index,
+            id,
+            address,
+            device,
+            partition,
+            cache_bytes,
+            in_first_volume: true,
+            stripe: None,
+        }
     }
 
     /// The drive's name.
@@ -334,9 +388,10 @@ impl DriveConfig {
         self.partition = partition.0;
     }
 
-    /// How messages call it: `drive-N`.
+    /// How messages call it: `drive-N`, or `striping-N`.
     pub fn member(&self) -> String {
-        format!("drive-{}", self.index)
+        let kind = if self.stripe.is_some() { "striping" } else { "drive" };
+        format!("{kind}-{}", self.index)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Making a new cell: keys, certificates, device files, and `cell.toml` last.
 
-use super::config::{CellConfig, DriveConfig};
+use super::config::{CellConfig, DriveConfig, StripeConfig};
 use super::files::write_atomic;
 use super::keyring::{DriveKeys, Keyring};
 use super::master_keys::MasterKeys;
@@ -20,6 +20,12 @@ use std::sync::Arc;
 
 /// The partition of each drive that holds the cell's volume.
 const VOLUME_PARTITION: PartitionId = PartitionId(1);
+
+/// Size of the device of a virtual drive: keys, settings and the audit trail are all that is on it.
+const VIRTUAL_BYTES: u64 = 256 << 20;
+
+/// Its cache.
+const VIRTUAL_CACHE_BYTES: u64 = 64 << 20;
 
 /// What to make.
 #[derive(Debug, Clone)]
@@ -42,6 +48,8 @@ pub struct NewCell {
     pub volume: String,
     /// How often the manager changes working keys: `1d`, or `never`.
     pub rotate_keys_every: String,
+    /// Make a virtual drive over all others, which has the volume: `over` is filled in.
+    pub stripe: Option<StripeConfig>,
 }
 
 /// Says that the directory holds an attempt at making a cell, and nothing that anybody was told is
@@ -63,11 +71,18 @@ pub fn create_cell(directory: &Path, new: &NewCell) -> Result<Cell, CellError> {
 
     let mut keyring = Keyring::default();
     let mut master_keys = MasterKeys::new();
-    let drives = new_drives(new)?;
+    let mut drives = new_drives(new)?;
+    if let Some(stripe) = &new.stripe {
+        let drive = virtual_drive(&mut drives, stripe, new)?;
+        drives.push(drive);
+    }
     for drive in &drives {
         let keys = DriveKeys::generate()?;
         let master = master_keys.draw(drive.drive_id())?;
-        let size = new.devices.is_empty().then_some(new.size_bytes);
+        let size = match drive.stripe {
+            Some(_) => Some(VIRTUAL_BYTES),
+            None => new.devices.is_empty().then_some(new.size_bytes),
+        };
         format_drive(directory, id, drive, &keys, master, size)?;
         keyring.insert(drive.drive_id(), &keys);
     }
@@ -281,6 +296,24 @@ fn new_drives(new: &NewCell) -> Result<Vec<DriveConfig>, CellError> {
             Ok(DriveConfig::new(index, id, address, device, VOLUME_PARTITION, new.cache_bytes))
         })
         .collect()
+}
+
+/// A virtual drive over all others, on which the volume is in their place.
+fn virtual_drive(
+    drives: &mut [DriveConfig],
+    stripe: &StripeConfig,
+    new: &NewCell,
+) -> Result<DriveConfig, CellError> {
+    drives.iter_mut().for_each(|drive| drive.in_first_volume = false);
+    let index = drives.len() as u32 + 1;
+    let id = DriveId(u64::from_be_bytes(random_bytes()?));
+    let address = SocketAddr::new(new.host, new.base_port.saturating_add(index as u16));
+    let device = PathBuf::from(format!("drives/striping-{index}.img"));
+    let cache_bytes = VIRTUAL_CACHE_BYTES;
+    let mut drive = DriveConfig::new(index, id, address, device, VOLUME_PARTITION, cache_bytes);
+    let over = drives.iter().map(|drive| drive.index).collect();
+    drive.stripe = Some(StripeConfig { over, ..stripe.clone() });
+    Ok(drive)
 }
 
 fn format_drive(

@@ -39,7 +39,7 @@ mod token;
 mod volumes;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
-pub use config::{CellConfig, DriveConfig, Personality, VolumeConfig};
+pub use config::{CellConfig, DriveConfig, Personality, StripeConfig, VolumeConfig};
 pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition};
 pub use error::CellError;
 pub use files::{read_private, remove_stale, write_private};

@@ -6,6 +6,7 @@ use std::path::Path;
 /// A new cell with one drive.
 pub(super) fn cell(directory: &Path) -> Cell {
     let new = NewCell {
+        stripe: None,
         drives: 1,
         devices: Vec::new(),
         size_bytes: 64 << 20,

@@ -53,9 +53,10 @@ pub fn begin_volume(
         }
         let number = next_number(config, taken);
         config.last_partition = number.0;
-        let home = config.drives.first().map_or(DriveId(0), |drive| drive.drive_id());
-        let parts = config.drives.iter().map(|drive| VolumePart::new(drive.drive_id(), number));
-        let volume = VolumeConfig::new(name, personality, home, owner, parts.collect());
+        let drives = config.first_volume_drives().map(|drive| drive.drive_id());
+        let parts: Vec<_> = drives.map(|drive| VolumePart::new(drive, number)).collect();
+        let home = parts.first().map_or(DriveId(0), VolumePart::drive_id);
+        let volume = VolumeConfig::new(name, personality, home, owner, parts);
         config.other_volumes.push(volume.clone());
         Ok(volume)
     })

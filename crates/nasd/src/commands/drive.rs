@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long requests under way may take when the drive is stopped.
-const GRACE: Duration = Duration::from_secs(10);
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs a drive command.
 ///
@@ -98,9 +98,11 @@ pub fn master_keys_note(cell: &Cell) -> String {
 
 /// Which drive it must be.
 #[derive(Debug, Default)]
-struct Expected {
-    cell: Option<CellId>,
-    drive: Option<DriveId>,
+pub struct Expected {
+    /// Of which cell.
+    pub cell: Option<CellId>,
+    /// Which of its drives.
+    pub drive: Option<DriveId>,
 }
 
 impl Expected {
@@ -111,7 +113,11 @@ impl Expected {
         Ok(Expected { cell, drive: drive.map(DriveId) })
     }
 
-    fn check(&self, found: Identity, path: &Path) -> Outcome {
+    /// Whether it is that one.
+    ///
+    /// # Errors
+    /// Which one it is instead.
+    pub fn check(&self, found: Identity, path: &Path) -> Outcome {
         let path = path.display();
         if let Some(cell) = self.cell
             && cell != found.cell
@@ -135,7 +141,7 @@ impl Expected {
 /// Keeps the heap from growing far beyond what is in use: threads take turns with as many parts of it
 /// as there are processors. By default there are eight for each, and each keeps what it ever had at a
 /// time: pages of metadata, which any thread may come to handle. Nothing else has threads yet.
-fn bound_heap() {
+pub fn bound_heap() {
     #[cfg(target_env = "gnu")]
     {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -182,7 +188,7 @@ fn serve(arguments: &DriveServeArguments) -> Outcome {
 }
 
 /// Tells that it serves, and serves the metrics until a signal ends it.
-fn serve_until_stopped(
+pub fn serve_until_stopped(
     server: &DriveServer,
     metrics: Option<&MetricsListener>,
     shutdown: &mut Shutdown,
@@ -202,7 +208,8 @@ fn serve_until_stopped(
     });
 }
 
-fn open_failed(path: &Path, error: &OpenError) -> String {
+/// Why a device is no drive.
+pub fn open_failed(path: &Path, error: &OpenError) -> String {
     let path = path.display();
     match error {
         OpenError::NotNasd => format!(

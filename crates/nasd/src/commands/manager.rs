@@ -73,7 +73,7 @@ fn refresh_certificates(cell: &Cell, ledger: &Ledger) {
 fn configuration(cell: &Cell, ledger: Arc<Ledger>) -> Result<ManagerConfig, Box<dyn Error>> {
     let keyring = cell.keyring()?;
     let mut drives = Vec::new();
-    for drive in &cell.config.drives {
+    for drive in cell.config.first_volume_drives() {
         let id = drive.drive_id();
         let keys = keyring.working_keys(id);
         let keys = keys.ok_or_else(|| CellError::NoKeys(format!("drive {:016x}", id.0)))?;

@@ -21,11 +21,12 @@ pub mod object;
 pub mod partition;
 pub mod renew;
 pub mod status;
+pub mod striping;
 pub mod top;
 pub mod up;
 pub mod volume;
 
-use crate::arguments::{Arguments, Command, ManagerCommand};
+use crate::arguments::{Arguments, Command, ManagerCommand, StripingCommand};
 use crate::cell::Cell;
 use crate::notify;
 use std::error::Error;
@@ -72,6 +73,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Fsck(asked) => fsck::fsck(&open()?, &asked, json),
         Command::Check(check) => check::check(&check, json),
         Command::Manager(ManagerCommand::Serve { metrics }) => manager::serve(&open()?, metrics),
+        Command::Striping(StripingCommand::Serve(serve)) => striping::serve(&open()?, &serve),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
         Command::Bench(bench) => bench::bench(&bench, json),

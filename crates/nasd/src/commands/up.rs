@@ -2,12 +2,15 @@
 
 use super::drive::master_keys_note;
 use super::{Outcome, announce_end, announce_ready};
-use crate::arguments::UpArguments;
-use crate::cell::{Cell, CellError, CellLock, DriveConfig, NewCell, complete_cell, create_cell};
+use crate::arguments::{Stripe, UpArguments};
+use crate::cell::{
+    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, complete_cell, create_cell,
+};
 use crate::detach::run_detached;
 use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
+use nasd_layout::Shape;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,7 +49,8 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     let stop = shutdown.into_flag();
 
     let mut supervisor = Supervisor::default();
-    supervisor.start(drive_members(&cell, arguments.metrics_base_port)?)?;
+    supervisor.start(drive_members(&cell, arguments.metrics_base_port, false)?)?;
+    supervisor.start(drive_members(&cell, arguments.metrics_base_port, true)?)?;
     supervisor.start(vec![manager_member(&cell, arguments.metrics_base_port)])?;
     if let Some(mountpoint) = &arguments.mount {
         let mountpoint = std::path::absolute(mountpoint)?;
@@ -116,15 +120,41 @@ fn open_or_create(
         protection: arguments.protection.clone(),
         volume: "main".to_owned(),
         rotate_keys_every: arguments.rotate_keys_every.clone(),
+        stripe: stripe_of(arguments, count)?,
     };
     let cell = create_cell(directory, &new)?;
     eprintln!("{}", master_keys_note(&cell));
     Ok(cell)
 }
 
-fn drive_members(cell: &Cell, metrics_base_port: Option<u16>) -> Result<Vec<MemberSpec>, String> {
+/// How files of a new cell of so many drives are spread.
+fn stripe_of(arguments: &UpArguments, drives: u64) -> Result<Option<StripeConfig>, String> {
+    let copies = match arguments.stripe {
+        Stripe::None => return Ok(None),
+        Stripe::Raid0 => 1,
+        Stripe::Raid1 => arguments.copies,
+    };
+    let width = arguments.stripe_width.unwrap_or(0);
+    let all = u16::try_from(drives).unwrap_or(u16::MAX).min(Shape::MAX_WIDTH);
+    if u64::from(width) > drives {
+        return Err(format!("--stripe-width {width}: there are only {drives} drives"));
+    }
+    let shape = Shape::new(arguments.stripe_unit, if width == 0 { all } else { width }, copies);
+    shape.map_err(|error| format!("files can't be spread so over {drives} drives: {error}"))?;
+    Ok(Some(StripeConfig { over: Vec::new(), unit: arguments.stripe_unit, width, copies }))
+}
+
+/// The drives, or the virtual ones, which need the others to be there.
+fn drive_members(
+    cell: &Cell,
+    metrics_base_port: Option<u16>,
+    are_virtual: bool,
+) -> Result<Vec<MemberSpec>, String> {
     let member = |drive: &DriveConfig| {
-        let mut member = drive_member(cell, drive);
+        let mut member = match are_virtual {
+            true => striping_member(cell, drive),
+            false => drive_member(cell, drive),
+        };
         if let Some(base) = metrics_base_port {
             let index = drive.index;
             let port = u16::try_from(u32::from(base) + index).map_err(|_| {
@@ -135,7 +165,21 @@ fn drive_members(cell: &Cell, metrics_base_port: Option<u16>) -> Result<Vec<Memb
         }
         Ok(member)
     };
-    cell.config.drives.iter().map(member).collect()
+    let wanted = cell.config.drives.iter().filter(|drive| drive.stripe.is_some() == are_virtual);
+    wanted.map(member).collect()
+}
+
+fn striping_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {
+    let name = drive.member();
+    let index = drive.index.to_string();
+    let arguments: Vec<OsString> = vec![
+        "striping".into(),
+        "serve".into(),
+        index.into(),
+        "--cell".into(),
+        cell.directory().into(),
+    ];
+    MemberSpec { log: cell.log_path(&name), name, arguments, may_end: false }
 }
 
 fn drive_member(cell: &Cell, drive: &DriveConfig) -> MemberSpec {

@@ -42,8 +42,8 @@ field_by_xdr!(BatchKind);
 /// One operation of a batch (`nasd_batch_operation`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BatchOperation {
-    /// Make an object with these attributes.
-    Create(SetAttributes),
+    /// Make an object with these attributes, and with this identifier if one is chosen.
+    Create(Option<ObjectId>, SetAttributes),
     /// Remove this object.
     Remove(ObjectId),
     /// Change these attributes of an object.
@@ -91,17 +91,17 @@ impl BatchOperation {
     /// Which kind it is.
     pub fn kind(&self) -> BatchKind {
         match self {
-            BatchOperation::Create(_) => BatchKind::Create,
+            BatchOperation::Create(..) => BatchKind::Create,
             BatchOperation::Remove(_) => BatchKind::Remove,
             BatchOperation::Setattr(..) => BatchKind::Setattr,
             BatchOperation::Getattr(_) => BatchKind::Getattr,
         }
     }
 
-    /// The object that it names.
+    /// The object that it names, or makes under a chosen identifier.
     pub fn object(&self) -> Option<ObjectId> {
         match self {
-            BatchOperation::Create(_) => None,
+            BatchOperation::Create(chosen, _) => *chosen,
             BatchOperation::Remove(object)
             | BatchOperation::Setattr(object, _)
             | BatchOperation::Getattr(object) => Some(*object),
@@ -120,7 +120,7 @@ impl BatchOperation {
     fn argument_bytes(&self) -> usize {
         let changes = |changes| to_bytes(&Changes(changes)).len();
         match self {
-            BatchOperation::Create(initial) => 4 + changes(initial),
+            BatchOperation::Create(_, initial) => 4 + 12 + changes(initial),
             BatchOperation::Setattr(_, set) => 4 + 8 + changes(set),
             BatchOperation::Remove(_) | BatchOperation::Getattr(_) => 4 + 8,
         }
@@ -172,7 +172,10 @@ impl Field for BatchOperation {
     fn put(&self, out: &mut Encoder) {
         self.kind().put(out);
         match self {
-            BatchOperation::Create(initial) => initial.put(out),
+            BatchOperation::Create(chosen, initial) => {
+                chosen.put(out);
+                initial.put(out);
+            }
             BatchOperation::Setattr(object, changes) => {
                 object.put(out);
                 changes.put(out);
@@ -183,7 +186,10 @@ impl Field for BatchOperation {
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
         Ok(match BatchKind::take(input)? {
-            BatchKind::Create => BatchOperation::Create(Field::take(input)?),
+            BatchKind::Create => {
+                let chosen = Field::take(input)?;
+                BatchOperation::Create(chosen, Field::take(input)?)
+            }
             BatchKind::Remove => BatchOperation::Remove(Field::take(input)?),
             BatchKind::Setattr => {
                 let object = Field::take(input)?;
@@ -274,7 +280,10 @@ mod tests {
             let with_attributes = mixture & 1 == 1;
             let operations: Vec<BatchOperation> = (0..MAX_BATCH + 5)
                 .map(|number| match mixture >> (2 * (number % 4)) & 3 {
-                    0 => BatchOperation::Create(set(number % 2 == 0)),
+                    0 => BatchOperation::Create(
+                        (number % 3 == 0).then_some(ObjectId::FIRST_NAMED),
+                        set(number % 2 == 0),
+                    ),
                     1 => BatchOperation::Setattr(ObjectId(4), set(number % 3 == 0)),
                     2 => BatchOperation::Remove(ObjectId(4)),
                     _ => BatchOperation::Getattr(ObjectId(4)),

@@ -20,6 +20,9 @@ message! {
     pub struct CreateArguments {
         /// Where.
         pub partition: PartitionId,
+        /// Its identifier, from [`ObjectId::FIRST_NAMED`] on, by a key of the partition alone. It must never
+        /// be chosen again. `None`: the drive gives one.
+        pub object: Option<ObjectId>,
         /// Answer only when the object would survive a power cut.
         pub durable: bool,
         /// Attributes to begin with.
@@ -30,7 +33,7 @@ message! {
 message! {
     /// The answer (`nasd_created`).
     pub struct Created {
-        /// The new object's identifier, chosen by the drive.
+        /// The new object's identifier.
         pub object: ObjectId,
         /// Its attributes.
         pub attributes: Attributes,

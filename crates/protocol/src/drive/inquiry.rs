@@ -43,6 +43,8 @@ pub struct DriveInformation {
     pub minimum_protection: Protection,
     /// Most data bytes of one read or write.
     pub max_transfer: u32,
+    /// Whether its objects are on other drives, which `map` tells.
+    pub is_virtual: bool,
     /// Its partitions.
     pub partitions: Vec<PartitionId>,
 }
@@ -60,6 +62,7 @@ impl XdrEncode for DriveInformation {
         self.protections.put(out);
         self.minimum_protection.put(out);
         out.u32(self.max_transfer);
+        self.is_virtual.put(out);
         put_array(&self.partitions, out);
     }
 }
@@ -78,6 +81,7 @@ impl XdrDecode for DriveInformation {
             protections: Field::take(input)?,
             minimum_protection: Field::take(input)?,
             max_transfer: input.u32()?,
+            is_virtual: Field::take(input)?,
             partitions: take_array(input, MAX_PARTITIONS)?,
         })
     }

@@ -14,6 +14,7 @@ pub mod flushpartition;
 pub mod getattr;
 pub mod initialize;
 pub mod inquiry;
+pub mod map;
 pub mod private;
 pub mod punch;
 pub mod read;
@@ -26,6 +27,7 @@ pub mod setdrive;
 pub mod setdrivekey;
 pub mod setpartition;
 pub mod setpartitionkey;
+pub mod setstriping;
 pub mod write;
 
 use nasd_types::Attributes;
@@ -51,6 +53,7 @@ pub use flushpartition::{Flushpartition, FlushpartitionArguments};
 pub use getattr::{Getattr, GetattrArguments};
 pub use initialize::{Initialize, InitializeArguments};
 pub use inquiry::{DriveInformation, Inquiry};
+pub use map::{Component, Map, MapArguments, MemberState, ObjectMap};
 pub use private::{
     MAX_SEALED_BYTES, PRIVATE_RESULT_HEAD_BYTES, PRIVATE_UNIT_BYTES, Private, Sealed,
     unwrap_arguments, unwrap_results, wrap_arguments, wrap_results,
@@ -66,6 +69,7 @@ pub use setdrive::{Setdrive, SetdriveArguments};
 pub use setdrivekey::{Setdrivekey, SetdrivekeyArguments};
 pub use setpartition::{Setpartition, SetpartitionArguments};
 pub use setpartitionkey::{PartitionKey, Setpartitionkey, SetpartitionkeyArguments};
+pub use setstriping::{Setstriping, SetstripingArguments};
 pub use write::{Write, WriteArguments, Written};
 
 /// RPC program number, from the range that RFC 5531 leaves to users (0x20000000-0x3fffffff).
@@ -131,6 +135,10 @@ xdr_enum! {
         Append = 25,
         /// Copy bytes from one object to another.
         Copyrange = 26,
+        /// Where the components of a virtual drive's object are.
+        Map = 27,
+        /// How the objects of a virtual drive's partition are spread.
+        Setstriping = 28,
     }
 }
 

@@ -163,8 +163,12 @@ mod tests {
             fs_attribute_modify_time: Some(attributes.create_time),
             fs_specific: Some(attributes.fs_specific.clone()),
         };
-        let create =
-            CreateArguments { partition: nasd_types::PartitionId(1), durable: true, initial: set };
+        let create = CreateArguments {
+            partition: nasd_types::PartitionId(1),
+            object: None,
+            durable: true,
+            initial: set,
+        };
         assert_eq!(wrap_arguments(2, &nasd_xdr::to_bytes(&create)).len(), PRIVATE_UNIT_BYTES);
         let length = |encode: &dyn Fn(&mut Encoder)| {
             let mut out = Encoder::new();

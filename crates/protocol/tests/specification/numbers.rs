@@ -8,14 +8,14 @@ use nasd_capability::{
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
 use nasd_protocol::drive::{
-    AuditKind, BatchKind, MAX_SEALED_BYTES, Medium, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey,
-    PartitionState,
+    AuditKind, BatchKind, MAX_SEALED_BYTES, Medium, MemberState, NO_QUOTA, PRIVATE_UNIT_BYTES,
+    PartitionKey, PartitionState,
 };
 use nasd_protocol::manager::{
     Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, RepairAction, XattrFlags,
 };
 use nasd_protocol::{AUTH_FLAVOR, Status, drive, limits, manager};
-use nasd_types::{Compression, FS_SPECIFIC_BYTES, Protection, Rights, SeekTarget};
+use nasd_types::{Compression, FS_SPECIFIC_BYTES, ObjectId, Protection, Rights, SeekTarget};
 
 use crate::spec::{Definition, Program, Spec};
 
@@ -59,6 +59,9 @@ fn constants_are_those_of_the_specification() {
         ("NASD_MAX_PIECES", limits::MAX_PIECES as u64),
         ("NASD_MAX_FLUSH", limits::MAX_FLUSH_OBJECTS as u64),
         ("NASD_MAX_BATCH", limits::MAX_BATCH as u64),
+        ("NASD_FIRST_NAMED_OBJECT", ObjectId::FIRST_NAMED.0),
+        ("NASD_END_OF_OBJECTS", ObjectId::END.0),
+        ("NASD_MAX_COMPONENTS", limits::MAX_COMPONENTS as u64),
         ("NASD_MAX_BATCH_BYTES", limits::MAX_BATCH_BYTES as u64),
         ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
         ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
@@ -150,6 +153,7 @@ fn other_enumerations_are_those_of_the_specification() {
         ("nasd_batch_kind", numbered("NASD_BATCH", BatchKind::ALL, u32::from)),
         ("nasd_audit_kind", numbered("NASD_AUDIT", AuditKind::ALL, u32::from)),
         ("nasd_partition_state", numbered("NASD_PARTITION", PartitionState::ALL, u32::from)),
+        ("nasd_member_state", numbered("NASD_MEMBER", MemberState::ALL, u32::from)),
     ] {
         assert_eq!(enumeration(&spec, name), numbers);
     }
@@ -180,7 +184,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 18, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 19, "one is not checked");
 }
 
 #[test]
@@ -292,7 +296,7 @@ fn operations_have_the_types_of_the_specification() {
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
         Setpartition Initialize Setdrivekey Setdrive Audit Private Batch Append
-        Copyrange);
+        Copyrange Map Setstriping);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Volumes

@@ -8,13 +8,14 @@ use nasd_capability::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    Copied, CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments, DriveControl,
-    DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, Medium, PartitionControl,
-    PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy, ReadArguments,
-    ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
-    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, Sought, WriteArguments, Written,
+    Component, Copied, CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments,
+    DriveControl, DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
+    MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
+    PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
+    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    SetstripingArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -234,7 +235,12 @@ fn region() -> Region {
 fn drive_arguments() -> Vec<Sample> {
     let partition = PartitionId(n32("partition"));
     let (name, regions) = (object_name(), vec![region(), region()]);
-    let create = CreateArguments { partition, durable: true, initial: set_attributes() };
+    let create = CreateArguments {
+        partition,
+        object: Some(ObjectId(n("object"))),
+        durable: true,
+        initial: set_attributes(),
+    };
     let nothing = SetAttributes::default();
     let write =
         WriteArguments { name, durable: false, regions: regions.clone(), data_length: DATA.len() };
@@ -256,6 +262,8 @@ fn drive_arguments() -> Vec<Sample> {
     };
     vec![
         message("nasd_copyrange_arguments", &copyrange),
+        message("nasd_map_arguments", &MapArguments { name, write: true, end: n("end") }),
+        message("nasd_setstriping_arguments", &striping()),
         message("nasd_create_arguments", &create),
         message("nasd_remove_arguments", &RemoveArguments { name, durable: true }),
         message("nasd_getattr_arguments", &GetattrArguments { name }),
@@ -267,7 +275,11 @@ fn drive_arguments() -> Vec<Sample> {
             "nasd_setattr_arguments",
             &SetattrArguments { name, durable: true, changes: nothing },
         ),
-        message("nasd_fastcopy_arguments", &FastcopyArguments { name }),
+        message(
+            "nasd_fastcopy_arguments",
+            &FastcopyArguments { name, copy: Some(ObjectId(n("copy"))) },
+        ),
+        message("nasd_fastcopy_arguments", &FastcopyArguments { name, copy: None }),
         message(
             "nasd_blocksrequired_arguments",
             &BlocksrequiredArguments { name, regions: regions.clone() },
@@ -290,8 +302,8 @@ fn drive_arguments() -> Vec<Sample> {
 
 fn batch(partition: PartitionId) -> BatchArguments {
     let operations = vec![
-        BatchOperation::Create(set_attributes()),
-        BatchOperation::Create(SetAttributes::default()),
+        BatchOperation::Create(Some(ObjectId(n("object"))), set_attributes()),
+        BatchOperation::Create(None, SetAttributes::default()),
         BatchOperation::Remove(ObjectId(n("removed"))),
         BatchOperation::Setattr(ObjectId(n("object")), set_attributes()),
         BatchOperation::Getattr(ObjectId(n("asked"))),
@@ -440,7 +452,38 @@ fn drive_information() -> DriveInformation {
         protections: Protection::from_bits_retain(n32("protections")),
         minimum_protection: Protection::from_bits_retain(n32("minimum_protection")),
         max_transfer: n32("max_transfer"),
+        is_virtual: true,
         partitions: vec![PartitionId(n32("partitions")); 2],
+    }
+}
+
+fn striping() -> SetstripingArguments {
+    SetstripingArguments {
+        partition: PartitionId(n32("partition")),
+        unit: n("unit"),
+        width: n32("width"),
+        copies: n32("copies"),
+    }
+}
+
+fn object_map() -> ObjectMap {
+    let component = |state, capability| Component {
+        drive: DriveId(n("drive")),
+        address: "address".to_owned(),
+        state,
+        capability,
+    };
+    ObjectMap {
+        generation: n("generation"),
+        unit: n("unit"),
+        copies: n32("copies"),
+        is_spread: true,
+        even_until: time("even_until"),
+        components: vec![
+            component(MemberState::Current, Some(issued())),
+            component(MemberState::Joining, None),
+            component(MemberState::Out, None),
+        ],
     }
 }
 
@@ -485,6 +528,8 @@ fn drive_results() -> Vec<Sample> {
         result::<Appended, _>("nasd_append_result", &Err(Status::Forgotten)),
         result::<_, Status>("nasd_copyrange_result", &Ok(copied)),
         result::<Copied, _>("nasd_copyrange_result", &Err(Status::NoSpace)),
+        result::<_, Status>("nasd_map_result", &Ok(object_map())),
+        result::<ObjectMap, _>("nasd_map_result", &Err(Status::NotPermitted)),
         with_data(message("nasd_sealed", &sealed), DATA),
         with_data(result::<_, Status>("nasd_private_result", &Ok(sealed.clone())), DATA),
         result::<Sealed, _>("nasd_private_result", &Err(Status::RefusedDigest)),
@@ -524,11 +569,15 @@ fn file() -> File {
             revision: n("revision"),
             extended: Extended(n32("extended")),
         },
-        capability: IssuedCapability {
-            capability: capability(),
-            key: SecretKey::new([8; 32]),
-            sealed: Some(sealed_capability()),
-        },
+        capability: issued(),
+    }
+}
+
+fn issued() -> IssuedCapability {
+    IssuedCapability {
+        capability: capability(),
+        key: SecretKey::new([8; 32]),
+        sealed: Some(sealed_capability()),
     }
 }
 

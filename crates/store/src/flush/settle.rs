@@ -239,9 +239,11 @@ impl Store {
             self.accounts().charge_shared(partition, change);
         }
         let mut others = effects.objects.clone();
+        let mut removed = Vec::new();
         for one in taken {
             others.remove(&one.object.name);
             self.let_go_of(&one, effects);
+            removed.extend(one.removed.then_some(one.object.name));
         }
         // Sources of copies, and those of shared ranges with their targets.
         for (name, settled) in others {
@@ -263,6 +265,8 @@ impl Store {
         for (&partition, &change) in less {
             self.accounts().charge_shared(partition, change);
         }
+        // Last: from here on there may be other objects of these names, which all of this is not meant for.
+        removed.into_iter().for_each(|name| self.table.forget(name));
     }
 
     fn let_go_of(&self, one: &Taken, effects: &Effects) {
@@ -282,7 +286,6 @@ impl Store {
         self.accounts().forget_dirty(block_count(&one.claims) - one.placed_blocks());
         if one.removed {
             self.settle_charge(&one.object, &mut body, 0);
-            self.table.forget(name);
             return;
         }
         if let Some(Some(settled)) = effects.objects.get(&name) {

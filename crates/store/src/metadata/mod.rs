@@ -548,12 +548,15 @@ impl Metadata {
         Ok(found)
     }
 
-    /// The object of a partition with the highest number.
-    pub(crate) fn highest(&self, partition: PartitionId) -> Result<Option<ObjectId>, TreeError> {
+    /// The object of a partition with the highest number of those that drives give out.
+    pub(crate) fn highest_given(
+        &self,
+        partition: PartitionId,
+    ) -> Result<Option<ObjectId>, TreeError> {
         let _reading = self.reading();
         let table = self.database.begin_read()?.open_table(OBJECTS)?;
         let key = |object| record::object_key(ObjectName { partition, object });
-        let (first, last) = (key(ObjectId(0)), key(ObjectId(u64::MAX)));
+        let (first, last) = (key(ObjectId(0)), key(ObjectId(ObjectId::FIRST_NAMED.0 - 1)));
         match table.range::<&ObjectKey>(&first..=&last)?.next_back() {
             Some(entry) => Ok(Some(record::parse_object_key(entry?.0.value()).object)),
             None => Ok(None),

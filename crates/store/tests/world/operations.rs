@@ -129,6 +129,27 @@ impl World {
         }
     }
 
+    /// One of a few numbers that are chosen again and again, or none.
+    fn choice(&mut self) -> Option<ObjectId> {
+        let chosen = self.random.below(8);
+        (self.random.below(4) == 0).then_some(ObjectId(ObjectId::FIRST_NAMED.0 + chosen))
+    }
+
+    /// The same as `allowed`, where a number was chosen: there may be such an object already, or still.
+    fn allowed_choice<T>(
+        &mut self,
+        chosen: Option<ObjectName>,
+        outcome: Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(chosen) = chosen else { return self.allowed(outcome) };
+        let is_there = self.histories().living().contains(&chosen);
+        match self.allowed(outcome) {
+            Err(StoreError::ObjectExists(name)) if name == chosen => Ok(None),
+            Ok(Some(_)) if is_there => panic!("{chosen} was made twice"),
+            outcome => outcome,
+        }
+    }
+
     pub fn create(&mut self, store: &Store) -> Result<(), StoreError> {
         let Some(partition) = self.partition() else { return Ok(()) };
         if self.histories().living().len() >= self.mix.objects {
@@ -138,12 +159,15 @@ impl World {
         let mut initial = SetAttributes { logical_size: Some(size), ..SetAttributes::default() };
         initial.blocks_allocated =
             (self.mix.reserve && self.random.below(8) == 0).then(|| self.random.below(20));
-        let made = store.create(partition, &initial, Timestamp(5));
-        if let Some((object, _)) = self.allowed(made)? {
+        let chosen = self.choice();
+        let made = store.create_as(partition, chosen, &initial, Timestamp(5));
+        let chosen = chosen.map(|object| ObjectName { partition, object });
+        if let Some((object, _)) = self.allowed_choice(chosen, made)? {
             let name = ObjectName { partition, object };
             let bytes = Arc::new(vec![0; size as usize]);
             let mut histories = self.histories();
-            assert!(!histories.objects.contains_key(&name), "{name} was given out before");
+            let is_new = !histories.objects.contains_key(&name);
+            assert!(chosen.map_or(is_new, |chosen| chosen == name), "{name} was given out before");
             histories.change(name, Some(Content { bytes, ..Content::empty() }));
         }
         Ok(())
@@ -282,13 +306,16 @@ impl World {
             histories.copies.push(copy.clone());
             copy
         };
-        let made = store.fastcopy(source, Timestamp(8));
-        if let Some((object, attributes)) = self.allowed(made)? {
+        let chosen = self.choice();
+        let made = store.fastcopy_as(source, chosen, Timestamp(8));
+        let chosen = chosen.map(|object| ObjectName { object, ..source });
+        if let Some((object, attributes)) = self.allowed_choice(chosen, made)? {
             assert_eq!(attributes.logical_size, copy.bytes.len() as u64);
             let name = ObjectName { object, ..source };
             let mut histories = self.histories();
             histories.copies.pop();
-            assert!(!histories.objects.contains_key(&name), "{name} was given out before");
+            let is_new = !histories.objects.contains_key(&name);
+            assert!(chosen.map_or(is_new, |chosen| chosen == name), "{name} was given out before");
             histories.objects.insert(name, vec![Some(copy)]);
             histories.durable(source);
             return Ok(());
@@ -373,8 +400,7 @@ impl World {
         let mut listed = store.list(name.partition, ObjectId(0), usize::MAX)?;
         if !self.histories().copies.is_empty() {
             // A copy that failed may be there all the same.
-            let objects = &self.histories().objects;
-            listed.retain(|object| objects.contains_key(&ObjectName { object: *object, ..name }));
+            listed.retain(|object| expected.contains(object));
         }
         assert_eq!(listed, expected);
         self.read(store)

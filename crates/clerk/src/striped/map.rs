@@ -1,0 +1,198 @@
+//! Maps that are known, and what is needed to use them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nasd_capability::CAPABILITY_BYTES;
+use nasd_client::{Authority, ClientError, DriveClient};
+use nasd_layout::{Column, Degraded, MemberState, Shape};
+use nasd_protocol::drive::{self as wire, Component, ObjectMap};
+use nasd_types::{DriveId, ObjectName};
+
+use super::ComponentDrives;
+use crate::backend::Grant;
+
+/// Most maps that are kept.
+const MOST: usize = 8192;
+
+/// A component, and by what authority it is used.
+pub(super) struct Member {
+    pub(super) drive: DriveId,
+    pub(super) client: DriveClient,
+    /// None where there is no component, or nobody may use it.
+    pub(super) authority: Option<(ObjectName, Authority)>,
+    /// Its length, when it was told last.
+    pub(super) length: AtomicU64,
+}
+
+/// The components of an object, for the holder of a capability.
+pub(super) struct ObjectPlace {
+    pub(super) shape: Shape,
+    pub(super) is_spread: bool,
+    /// Whether the capabilities allow writing, if the one that was shown does.
+    pub(super) writes: bool,
+    /// In the order of columns.
+    pub(super) members: Vec<Member>,
+    pub(super) states: Vec<MemberState>,
+}
+
+impl ObjectPlace {
+    /// What a map says.
+    pub(super) fn new(
+        name: ObjectName,
+        map: ObjectMap,
+        writes: bool,
+        drives: &ComponentDrives,
+        grant: &Grant,
+        manager: &DriveClient,
+    ) -> Result<ObjectPlace, ClientError> {
+        let nonsense = || ClientError::Protocol {
+            server: manager.address().to_owned(),
+            why: format!("its map of {name} has no meaning"),
+        };
+        let width = u16::try_from(map.components.len()).map_err(|_| nonsense())?;
+        let copies = u16::try_from(map.copies).map_err(|_| nonsense())?;
+        let shape = Shape::new(map.unit, width, copies).map_err(|_| nonsense())?;
+        let states = map.components.iter().map(state_of).collect();
+        let members = map.components.into_iter().map(|component| {
+            let authority = component.capability.map(|issued| {
+                let of = &issued.capability;
+                let name = ObjectName { partition: of.partition, object: of.object };
+                (name, Authority::capability(&issued, grant.authority.protection()))
+            });
+            let client = drives.at(component.drive, &component.address);
+            Member { drive: component.drive, client, authority, length: AtomicU64::new(0) }
+        });
+        let members = members.collect();
+        let place = ObjectPlace { shape, is_spread: map.is_spread, writes, members, states };
+        if !place.each_has_all() {
+            // A read tells the length of one component; that of the whole has to be known before.
+            place.learn_lengths()?;
+        }
+        Ok(place)
+    }
+
+    /// Whether it is enough to read, or to write up to `end`.
+    pub(super) fn serves(&self, end: Option<u64>) -> bool {
+        end.is_none_or(|end| self.writes && (self.is_spread || end <= self.shape.unit()))
+    }
+
+    /// Whether any component is as long as the whole, and holds all of it.
+    pub(super) fn each_has_all(&self) -> bool {
+        !self.is_spread || self.shape.copies() == self.shape.width()
+    }
+
+    /// Who is read and written.
+    pub(super) fn degraded(&self) -> Degraded<'_> {
+        Degraded::new(self.shape, &self.states)
+    }
+
+    /// The members that have a component, the home first.
+    pub(super) fn holders(&self) -> &[Member] {
+        match self.is_spread {
+            true => &self.members,
+            false => &self.members[..usize::from(self.shape.copies())],
+        }
+    }
+
+    /// The length of the whole, as far as it is known.
+    pub(super) fn known_length(&self) -> u64 {
+        let lengths = self.members.iter().map(|member| member.length.load(Ordering::Relaxed));
+        lengths.max().unwrap_or(0)
+    }
+
+    /// The column of a byte: there is but one of an object that is not spread.
+    pub(super) fn column(&self, offset: u64) -> Column {
+        if self.is_spread { self.shape.column(offset) } else { Column(0) }
+    }
+}
+
+fn state_of(component: &Component) -> MemberState {
+    match component.state {
+        wire::MemberState::Current => MemberState::Current,
+        wire::MemberState::Joining => MemberState::Joining,
+        wire::MemberState::Out => MemberState::Out,
+    }
+}
+
+/// Maps by the capability that they were had for.
+#[derive(Default)]
+pub(super) struct Maps {
+    known: Mutex<Known>,
+    pub(super) instances: Instances,
+}
+
+/// What was used lately, and what was used before.
+#[derive(Default)]
+struct Known {
+    young: HashMap<[u8; CAPABILITY_BYTES], Arc<ObjectPlace>>,
+    old: HashMap<[u8; CAPABILITY_BYTES], Arc<ObjectPlace>>,
+}
+
+impl Maps {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Every change leaves it whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, grant: &Grant) -> Option<Arc<ObjectPlace>> {
+        let key = grant.issued.capability.to_bytes();
+        let mut known = self.lock();
+        if let Some(place) = known.young.get(&key) {
+            return Some(Arc::clone(place));
+        }
+        let place = known.old.remove(&key)?;
+        known.put(key, &place);
+        Some(place)
+    }
+
+    pub(super) fn keep(&self, grant: &Grant, place: &Arc<ObjectPlace>) {
+        let key = grant.issued.capability.to_bytes();
+        let mut known = self.lock();
+        known.old.remove(&key);
+        known.put(key, place);
+    }
+
+    /// A map has become old: it goes, unless there is a newer one already.
+    pub(super) fn forget(&self, grant: &Grant, place: &ObjectPlace) {
+        let key = grant.issued.capability.to_bytes();
+        let mut known = self.lock();
+        if known.young.get(&key).is_some_and(|known| std::ptr::eq(&**known, place)) {
+            known.young.remove(&key);
+        }
+    }
+}
+
+impl Known {
+    fn put(&mut self, key: [u8; CAPABILITY_BYTES], place: &Arc<ObjectPlace>) {
+        if self.young.len() >= MOST / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, Arc::clone(place));
+    }
+}
+
+/// Which instance of each component drive was seen last; and a number that is another one after any of them was
+/// started anew. A write tells the number of before it was sent, a flush the one of when all have answered: so
+/// they differ if something that was written may have been lost.
+#[derive(Default)]
+pub(super) struct Instances(Mutex<(u64, HashMap<DriveId, u64>)>);
+
+impl Instances {
+    fn lock(&self) -> MutexGuard<'_, (u64, HashMap<DriveId, u64>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn own(&self) -> u64 {
+        self.lock().0
+    }
+
+    /// A drive has answered as this instance.
+    pub(super) fn saw(&self, drive: DriveId, instance: u64) {
+        let mut seen = self.lock();
+        if seen.1.insert(drive, instance).is_some_and(|before| before != instance) {
+            seen.0 += 1;
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Data to and from all components at once.
+
+use std::io::IoSlice;
+use std::sync::atomic::Ordering;
+
+use nasd_client::{Authority, ClientError};
+use nasd_layout::{Column, MemberState, Strip};
+use nasd_protocol::Region;
+use nasd_protocol::drive::{Flush, FlushArguments, Flushed, Getattr, GetattrArguments};
+use nasd_types::{Attributes, ByteRange, ObjectName};
+
+use super::map::{Instances, Member, ObjectPlace};
+use crate::wire::{ReadOutcome, Status, Written};
+
+impl ObjectPlace {
+    /// A component that there must be.
+    fn usable<'a>(&self, member: &'a Member) -> Result<(&'a Authority, ObjectName), ClientError> {
+        match &member.authority {
+            Some((name, authority)) => Ok((authority, *name)),
+            // Nobody may use it: a newer map may say who stands in.
+            None => Err(ClientError::Drive(Status::NoSuchObject)),
+        }
+    }
+
+    /// The member that a column is read from.
+    fn reader(&self, column: Column) -> Result<&Member, ClientError> {
+        let first = self.degraded().first(column);
+        // With all copies gone there is nobody to ask.
+        first.map(|at| &self.members[at]).ok_or(ClientError::Drive(Status::MediumError))
+    }
+
+    /// The columns that a range touches, and what of it is in each.
+    fn columns(&self, range: ByteRange) -> Vec<(Column, Vec<Strip>)> {
+        if !self.is_spread {
+            let Ok(length) = usize::try_from(range.length) else { return Vec::new() };
+            let length = length as u64;
+            let strip = Strip { offset: range.offset, length, stride: length, count: 1 };
+            return vec![(Column(0), vec![strip])];
+        }
+        if range.end() <= self.shape.unit_end(range.offset) {
+            let ByteRange { offset, length } = range;
+            let strip = Strip { offset, length, stride: length, count: 1 };
+            return vec![(self.column(offset), vec![strip])];
+        }
+        let columns = (0..self.shape.width()).map(Column);
+        let strips = columns.map(|column| (column, self.shape.strips(range, column)));
+        strips.filter(|(_, strips)| !strips.is_empty()).collect()
+    }
+
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClientError> {
+        let range = ByteRange::new(offset, into.len() as u64);
+        let columns = self.columns(range);
+        let outcome = match &columns[..] {
+            [] => return Err(ClientError::Drive(Status::BadArgument)),
+            [(column, _)] => {
+                let member = self.reader(*column)?;
+                let (authority, name) = self.usable(member)?;
+                let outcome = member.client.read(authority, name, offset, into)?;
+                member.length.store(outcome.logical_size, Ordering::Relaxed);
+                outcome
+            }
+            _ => self.read_columns(range, &columns, into)?,
+        };
+        if self.each_has_all() && columns.len() == 1 {
+            return Ok(outcome);
+        }
+        if outcome.length == into.len() {
+            let logical_size = self.known_length().max(range.end());
+            return Ok(ReadOutcome { logical_size, ..outcome });
+        }
+        // A component ends before the range does: the whole does too, or there is a hole.
+        let length = self.learn_lengths()?;
+        let end = range.end().min(length).max(offset) - offset;
+        let end = usize::try_from(end).unwrap_or(into.len());
+        if columns.len() == 1 && outcome.length < end {
+            into[outcome.length..end].fill(0);
+        }
+        Ok(ReadOutcome { length: end, logical_size: length, ..outcome })
+    }
+
+    /// Reads from several members at once; what they lack is zeros. The length that is told is that of the range
+    /// only if they had all of it.
+    fn read_columns(
+        &self,
+        range: ByteRange,
+        columns: &[(Column, Vec<Strip>)],
+        into: &mut [u8],
+    ) -> Result<ReadOutcome, ClientError> {
+        let mut begun = Vec::with_capacity(columns.len());
+        for (column, strips) in columns {
+            let member = self.reader(*column)?;
+            let (authority, name) = self.usable(member)?;
+            let (regions, length) = regions_of(strips);
+            let buffer = vec![0; length];
+            let read = member.client.begin_read_regions(authority, name, &regions, buffer);
+            begun.push((member, strips, length, read));
+        }
+        let mut whole: Option<ReadOutcome> = None;
+        let mut lacks = false;
+        for (member, strips, length, read) in begun {
+            let (outcome, data) = read.wait();
+            let outcome = outcome?;
+            member.length.store(outcome.logical_size, Ordering::Relaxed);
+            lacks |= outcome.length < length;
+            let mut rest = &data[..outcome.length];
+            for run in runs(strips) {
+                let at = (run.offset - range.offset) as usize;
+                let place = &mut into[at..at + run.length as usize];
+                let (now, later) = rest.split_at(rest.len().min(place.len()));
+                place[..now.len()].copy_from_slice(now);
+                place[now.len()..].fill(0);
+                rest = later;
+            }
+            let latest = whole.map_or(outcome.fs_data_modify_time, |whole| {
+                whole.fs_data_modify_time.max(outcome.fs_data_modify_time)
+            });
+            whole = Some(ReadOutcome { fs_data_modify_time: latest, ..outcome });
+        }
+        let whole = whole.ok_or(ClientError::Drive(Status::BadArgument))?;
+        let length = if lacks { 0 } else { into.len() };
+        Ok(ReadOutcome { length, ..whole })
+    }
+
+    pub(super) fn write(
+        &self,
+        instances: &Instances,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, ClientError> {
+        let range = ByteRange::new(offset, data.len() as u64);
+        let columns = self.columns(range);
+        let mut told: Option<Written> = None;
+        // The copies that decide come last, when all others have it.
+        for turn in 0..usize::from(self.shape.copies()) {
+            let of_turn = columns.iter().filter_map(|(column, strips)| {
+                let members = self.degraded().writable(*column);
+                let skipped = usize::from(self.shape.copies()) - members.len();
+                let member = members.get(turn.checked_sub(skipped)?)?;
+                Some((&self.members[*member], strips))
+            });
+            let of_turn: Vec<_> = of_turn.collect();
+            let slices: Vec<Vec<IoSlice<'_>>> = of_turn
+                .iter()
+                .map(|(_, strips)| {
+                    let part = |run: ByteRange| {
+                        let at = (run.offset - offset) as usize;
+                        IoSlice::new(&data[at..at + run.length as usize])
+                    };
+                    runs(strips).map(part).collect()
+                })
+                .collect();
+            let mut begun = Vec::with_capacity(of_turn.len());
+            for ((member, strips), slices) in of_turn.iter().zip(&slices) {
+                let (authority, name) = self.usable(member)?;
+                let (regions, _) = regions_of(strips);
+                let client = &member.client;
+                let write = client.begin_write_regions(authority, name, &regions, slices, durable);
+                begun.push((member, write));
+            }
+            for (member, write) in begun {
+                let written = write.wait()?;
+                instances.saw(member.drive, written.instance);
+                member.length.fetch_max(written.logical_size, Ordering::Relaxed);
+                let latest = told.map_or(written.fs_data_modify_time, |told| {
+                    told.fs_data_modify_time.max(written.fs_data_modify_time)
+                });
+                told = Some(Written { fs_data_modify_time: latest, ..written });
+            }
+        }
+        // Nobody was written to where all copies of what is asked for are gone.
+        let told = told.ok_or(ClientError::Drive(Status::MediumError))?;
+        Ok(Written { length: range.length, logical_size: self.known_length(), ..told })
+    }
+
+    /// Makes all components durable.
+    pub(super) fn flush(&self, instances: &Instances) -> Result<(), ClientError> {
+        let mut begun = Vec::with_capacity(self.members.len());
+        for member in self.holders() {
+            let (authority, name) = self.usable(member)?;
+            let objects = vec![name.object];
+            let arguments = FlushArguments { partition: name.partition, objects };
+            begun.push((member, member.client.begin_call::<Flush>(authority, arguments)));
+        }
+        for (member, flush) in begun {
+            let Flushed { instance } = flush.wait()?;
+            instances.saw(member.drive, instance);
+        }
+        Ok(())
+    }
+
+    /// The attributes of the whole, but for those that the striping manager alone keeps as they are meant:
+    /// the access control version is a component's.
+    pub(super) fn getattr(&self) -> Result<Attributes, ClientError> {
+        let mut begun = Vec::with_capacity(self.members.len());
+        let all = if self.each_has_all() { 1 } else { self.members.len() };
+        let asked = self
+            .members
+            .iter()
+            .zip(&self.states)
+            .filter(|(_, state)| **state == MemberState::Current);
+        let asked = asked.map(|(member, _)| member).take(all);
+        for member in asked {
+            let (authority, name) = self.usable(member)?;
+            let arguments = GetattrArguments { name };
+            begun.push((member, member.client.begin_call::<Getattr>(authority, arguments)));
+        }
+        let mut whole: Option<Attributes> = None;
+        for (member, getattr) in begun {
+            let told = getattr.wait()?.attributes;
+            member.length.store(told.logical_size, Ordering::Relaxed);
+            whole = Some(match whole {
+                None => told,
+                Some(mut whole) => {
+                    whole.logical_size = whole.logical_size.max(told.logical_size);
+                    whole.blocks_used += told.blocks_used;
+                    whole.data_modify_time = whole.data_modify_time.max(told.data_modify_time);
+                    whole.fs_data_modify_time =
+                        whole.fs_data_modify_time.max(told.fs_data_modify_time);
+                    whole
+                }
+            });
+        }
+        let mut whole = whole.ok_or(ClientError::Drive(Status::NoSuchObject))?;
+        if !self.each_has_all() {
+            whole.blocks_used /= u64::from(self.shape.copies());
+        }
+        Ok(whole)
+    }
+
+    /// Asks all components how long they are; the length of the whole.
+    pub(super) fn learn_lengths(&self) -> Result<u64, ClientError> {
+        Ok(self.getattr()?.logical_size)
+    }
+}
+
+/// Strips as a drive's requests name them, and their bytes.
+fn regions_of(strips: &[Strip]) -> (Vec<Region>, usize) {
+    let region = |strip: &Strip| Region {
+        offset: strip.offset,
+        length: strip.length,
+        stride: strip.stride,
+        count: strip.count,
+    };
+    let bytes = strips.iter().map(|strip| strip.length * u64::from(strip.count)).sum::<u64>();
+    (strips.iter().map(region).collect(), bytes as usize)
+}
+
+/// Each run of some strips, in order.
+fn runs(strips: &[Strip]) -> impl Iterator<Item = ByteRange> + '_ {
+    strips.iter().flat_map(|strip| {
+        (0..u64::from(strip.count))
+            .map(|run| ByteRange::new(strip.offset + run * strip.stride, strip.length))
+    })
+}

@@ -1,0 +1,135 @@
+//! `nasd striping serve`: a virtual drive of the cell, over others of it.
+
+use super::drive::{Expected, GRACE, bound_heap, open_failed, serve_until_stopped};
+use super::{Outcome, announce_end};
+use crate::arguments::StripingServeArguments;
+use crate::cell::{Cell, CellError, DriveConfig, StripeConfig, read_private, write_private};
+use crate::metrics::MetricsListener;
+use crate::shutdown::Shutdown;
+use nasd_capability::SecretKey;
+use nasd_client::{ConnectOptions, RetryPolicy};
+use nasd_device::{FileDevice, FileOptions};
+use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_store::{OpenOptions, Store};
+use nasd_stripe::{ComponentDrive, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a component drive that is away is waited for before whoever asked is told.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// A cell whose files can't be used, a device that is not this drive's, or components that don't answer.
+pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
+    bound_heap();
+    let mut shutdown = Shutdown::new()?;
+    let found = cell.config.drives.iter().find(|drive| drive.index == arguments.index);
+    let config = found.ok_or_else(|| format!("the cell has no drive {}", arguments.index))?;
+    let stripe = config.stripe.as_ref().ok_or_else(|| {
+        format!("drive {} is no virtual one: `nasd drive serve` serves it", arguments.index)
+    })?;
+    let path = cell.device_path(config);
+    let device = FileDevice::open(&path, FileOptions::default())?;
+    let identity = Store::read_identity(&device).map_err(|error| open_failed(&path, &error))?;
+    let expected = Expected { cell: Some(cell.config.cell_id()), drive: Some(config.drive_id()) };
+    expected.check(identity, &path)?;
+    let cant_listen = |address| move |error| format!("can't listen on {address}: {error}");
+    let listener = TcpListener::bind(config.address).map_err(cant_listen(config.address))?;
+    let metrics = arguments.metrics;
+    let metrics = metrics
+        .map(|address| MetricsListener::bind(address).map_err(cant_listen(address)))
+        .transpose()?;
+    let options =
+        OpenOptions { cache_bytes: usize::try_from(config.cache_bytes)?, ..OpenOptions::default() };
+    let store =
+        Store::open(Arc::new(device), &options).map_err(|error| open_failed(&path, &error))?;
+    let virtual_drive = Arc::new(open_virtual(cell, config, stripe)?);
+    let options = DriveOptions {
+        minimum_protection: cell.config.protection(),
+        model: "virtual drive".to_owned(),
+        ..DriveOptions::default()
+    };
+    let drive = Drive::new(store, options, Environment::system())?;
+    for partition in drive.partitions() {
+        let quota = drive.store().partition_space(partition)?.quota_bytes;
+        virtual_drive.adopt_partition(partition, quota).map_err(|status| {
+            format!("can't make partition {partition} on the component drives: {status}")
+        })?;
+    }
+    let drive = drive.with_objects_elsewhere(virtual_drive);
+    let server = DriveServer::start(drive, listener)?;
+    serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
+    announce_end();
+    server.shut_down(GRACE)?;
+    Ok(())
+}
+
+/// The virtual drive over those that its configuration names.
+fn open_virtual(
+    cell: &Cell,
+    config: &DriveConfig,
+    stripe: &StripeConfig,
+) -> Result<VirtualDrive, Box<dyn std::error::Error>> {
+    let keyring = cell.keyring()?;
+    let mut components = Vec::new();
+    for index in &stripe.over {
+        let drive = cell.config.drives.iter().find(|drive| drive.index == *index);
+        let drive = drive.ok_or_else(|| format!("the cell has no drive {index}"))?;
+        let id = drive.drive_id();
+        let no_keys = || CellError::NoKeys(format!("drive {:016x}", id.0));
+        let keys = keyring.get(id).ok_or_else(no_keys)?;
+        components.push(ComponentDrive {
+            drive: id,
+            address: drive.address.to_string(),
+            drive_key: SecretKey::new(keys.drive_key),
+        });
+    }
+    let connect =
+        ConnectOptions { retry: RetryPolicy::within(PATIENCE), ..ConnectOptions::default() };
+    let protection = cell.config.protection();
+    let options = VirtualDriveOptions {
+        unit: stripe.unit,
+        width: stripe.width,
+        copies: stripe.copies,
+        ..VirtualDriveOptions::default()
+    };
+    let path = cell.directory().join("drives").join(format!("striping-{}.state", config.index));
+    let keeper = Arc::new(FileKeeper { path });
+    let components = |secret: SecretKey| -> Arc<dyn nasd_stripe::Components> {
+        Arc::new(RemoteComponents::new(components, secret, protection, &connect))
+    };
+    let random = getrandom::u64()?;
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)?;
+    Ok(VirtualDrive::start(components, keeper, options, (random, SecretKey::new(secret)))?)
+}
+
+/// The striping manager's state in a file that its owner alone may read.
+struct FileKeeper {
+    path: PathBuf,
+}
+
+impl Keeper for FileKeeper {
+    fn load(&self) -> Result<Option<Vec<u8>>, String> {
+        if !self.path.exists() {
+            return Ok(None);
+        }
+        let text = read_private(&self.path).map_err(|error| error.to_string())?;
+        let digits = text.trim().as_bytes();
+        let byte = |pair: &[u8]| {
+            let text = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(text, 16).ok()
+        };
+        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        bytes.map(Some).ok_or_else(|| format!("{} is damaged", self.path.display()))
+    }
+
+    fn save(&self, bytes: &[u8]) -> Result<(), String> {
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        write_private(&self.path, text.as_bytes()).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,211 @@
+//! Attributes of the whole, from those of its components; and removal.
+
+use nasd_protocol::Status;
+use nasd_protocol::drive::{GetattrArguments, MemberState, RemoveArguments, SetattrArguments};
+use nasd_types::{Attributes, DriveId, ObjectName, SetAttributes};
+
+use crate::components::{Ask, ComponentError};
+use crate::version::{ComponentVersion, MAX_VIRTUAL};
+use crate::virtual_drive::{Place, VirtualDrive, attributes, component};
+
+/// An object as all of its components tell it.
+pub(crate) struct Whole {
+    pub(crate) attributes: Attributes,
+    pub(crate) version: ComponentVersion,
+    /// The lengths of components that were asked.
+    pub(crate) lengths: Vec<(DriveId, u64)>,
+}
+
+impl VirtualDrive {
+    /// What all components tell of the whole.
+    pub(crate) fn whole(&self, name: ObjectName) -> Result<Whole, Status> {
+        let place = self.place(name)?;
+        let known = self.versions.get(name);
+        let mut is_spread = known.is_some_and(ComponentVersion::is_spread);
+        loop {
+            let drives = askable(&place, is_spread);
+            let ask = Ask::Getattr(GetattrArguments { name: component(name) });
+            let questions = drives.iter().map(|drive| (*drive, ask.clone())).collect();
+            let answers = self.components.ask(questions);
+            let mut told = Vec::with_capacity(drives.len());
+            for (drive, answer) in drives.iter().zip(answers) {
+                told.push((*drive, attributes(answer).map_err(|error| error.status())?));
+            }
+            // The home component, which says whether there are others.
+            let version = ComponentVersion(told[0].1.access_control_version);
+            self.versions.put(name, version);
+            if version.is_spread() && !is_spread {
+                is_spread = true;
+                continue;
+            }
+            let lengths = told.iter().map(|(drive, told)| (*drive, told.logical_size)).collect();
+            let told = told.into_iter().map(|(_, attributes)| attributes).collect();
+            return Ok(Whole { attributes: merged(told, &place, is_spread), version, lengths });
+        }
+    }
+
+    pub(crate) fn getattr_whole(&self, name: ObjectName) -> Result<Attributes, Status> {
+        Ok(self.whole(name)?.attributes)
+    }
+
+    /// Changes attributes of the whole.
+    pub(crate) fn setattr_whole(
+        &self,
+        name: ObjectName,
+        changes: &SetAttributes,
+        durable: bool,
+    ) -> Result<Attributes, Status> {
+        let _alone = self.lock(name);
+        let place = self.place(name)?;
+        let version = self.known_version(name)?;
+        let changes = self.component_changes(version, changes)?;
+        if !version.is_spread() {
+            return self.setattr_homes(name, &place, version, &changes, durable);
+        }
+        let before = self.whole(name)?;
+        let (home, others) = split_changes(&changes);
+        let sized = |drive: DriveId, base: &SetAttributes, is_home: bool| {
+            let length =
+                before.lengths.iter().find(|(of, _)| *of == drive).map_or(0, |found| found.1);
+            let cut = changes.logical_size.filter(|size| {
+                // The home component alone makes an object longer than any byte that was written.
+                length > *size || (is_home && *size > before.attributes.logical_size)
+            });
+            SetAttributes { logical_size: cut, ..base.clone() }
+        };
+        let questions: Vec<_> = place
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(|(at, drive)| {
+                let is_home = at < place.homes().len();
+                let changes = sized(*drive, if is_home { &home } else { &others }, is_home);
+                let changes_any = changes != SetAttributes::default();
+                (changes_any || durable).then(|| (*drive, setattr(name, changes, durable)))
+            })
+            .collect();
+        self.ask_all(name, questions)?;
+        if let Some(version) = changes.access_control_version {
+            self.versions.put(name, ComponentVersion(version));
+        }
+        self.getattr_whole(name)
+    }
+
+    /// The same of an object that has home components alone.
+    fn setattr_homes(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+        changes: &SetAttributes,
+        durable: bool,
+    ) -> Result<Attributes, Status> {
+        let homes = place.homes().iter();
+        let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), durable)));
+        let told = self.ask_all(name, questions.collect())?;
+        let version = changes.access_control_version.map_or(version, ComponentVersion);
+        self.versions.put(name, version);
+        Ok(merged(told, place, false))
+    }
+
+    /// What changes of the whole are to its components: the version is theirs.
+    pub(crate) fn component_changes(
+        &self,
+        version: ComponentVersion,
+        changes: &SetAttributes,
+    ) -> Result<SetAttributes, Status> {
+        let raised = match changes.access_control_version {
+            Some(asked) if asked < version.virtual_version() || asked > MAX_VIRTUAL => {
+                return Err(Status::BadArgument);
+            }
+            // Setting what it is already revokes nothing.
+            Some(asked) if asked == version.virtual_version() => None,
+            Some(asked) => Some(ComponentVersion::of(asked, version.is_spread()).0),
+            None => None,
+        };
+        Ok(SetAttributes { access_control_version: raised, ..changes.clone() })
+    }
+
+    /// Asks several drives about one object; all must do it.
+    fn ask_all(
+        &self,
+        name: ObjectName,
+        questions: Vec<(DriveId, Ask)>,
+    ) -> Result<Vec<Attributes>, Status> {
+        let answers = self.components.ask(questions);
+        let told: Result<Vec<_>, ComponentError> = answers.into_iter().map(attributes).collect();
+        told.map_err(|error| {
+            // Some may have a new version, and others not.
+            self.versions.forget(name);
+            error.status()
+        })
+    }
+
+    /// Removes the components, the homes last: until then it can be removed once more.
+    pub(crate) fn remove_whole(&self, name: ObjectName, durable: bool) -> Result<(), Status> {
+        let _alone = self.lock(name);
+        let place = self.place(name)?;
+        let version = self.known_version(name)?;
+        let rest = &place.holders(version.is_spread())[place.homes().len()..];
+        for drives in [rest, place.homes()].into_iter().filter(|drives| !drives.is_empty()) {
+            let remove = RemoveArguments { name: component(name), durable };
+            let questions = drives.iter().map(|drive| (*drive, Ask::Remove(remove)));
+            for answer in self.components.ask(questions.collect()) {
+                match answer {
+                    Ok(_) => {}
+                    Err(error) if error.is_missing() => {}
+                    Err(error) => return Err(error.status()),
+                }
+            }
+        }
+        self.versions.forget(name);
+        Ok(())
+    }
+}
+
+/// Whom to ask about an object: of copies that say the same, one is enough.
+fn askable(place: &Place, is_spread: bool) -> Vec<DriveId> {
+    let drives = if is_spread { &place.members[..] } else { &place.homes()[..1] };
+    let current = drives.iter().filter(|drive| place.state_of(**drive) == MemberState::Current);
+    current.copied().collect()
+}
+
+pub(crate) fn setattr(name: ObjectName, changes: SetAttributes, durable: bool) -> Ask {
+    Ask::Setattr(SetattrArguments { name: component(name), durable, changes })
+}
+
+/// The changes of home components, and of the others: what they must have too for their own checks and
+/// for the times of data.
+fn split_changes(changes: &SetAttributes) -> (SetAttributes, SetAttributes) {
+    let home = SetAttributes { logical_size: None, ..changes.clone() };
+    let others = SetAttributes {
+        access_control_version: changes.access_control_version,
+        fs_data_modify_time: changes.fs_data_modify_time,
+        ..SetAttributes::default()
+    };
+    (home, others)
+}
+
+/// The whole of components, the home component first. Of an object that is not spread copies may be among
+/// them, or not; of one that is, all.
+pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) -> Attributes {
+    let others = told.split_off(1);
+    let Some(home) = told.pop() else {
+        unreachable!("invariant: an object has a home component");
+    };
+    let mut whole = home;
+    let home_blocks = whole.blocks_used;
+    let copies = u64::from(place.shape.copies());
+    for other in &others {
+        whole.logical_size = whole.logical_size.max(other.logical_size);
+        whole.data_modify_time = whole.data_modify_time.max(other.data_modify_time);
+        whole.fs_data_modify_time = whole.fs_data_modify_time.max(other.fs_data_modify_time);
+    }
+    if is_spread {
+        let blocks = others.iter().map(|other| other.blocks_used).sum::<u64>() + home_blocks;
+        whole.blocks_used = blocks / copies;
+    }
+    let version = ComponentVersion(whole.access_control_version);
+    whole.access_control_version = version.virtual_version();
+    whole
+}

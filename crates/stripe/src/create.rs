@@ -1,0 +1,188 @@
+//! New objects, and objects that get more components.
+
+use nasd_protocol::Status;
+use nasd_protocol::drive::{CreateArguments, Created, FastcopyArguments, MemberState};
+use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
+
+use crate::attributes::{merged, setattr};
+use crate::components::{Answer, Ask, ComponentError, Told};
+use crate::version::{ComponentVersion, MAX_VIRTUAL};
+use crate::virtual_drive::{Place, VirtualDrive, component, component_partition, unexpected};
+
+/// The version of a new object, if nobody says another one.
+const FIRST_VERSION: u64 = 1;
+
+impl VirtualDrive {
+    /// A number for a new object.
+    pub(crate) fn new_name(&self, partition: PartitionId) -> Result<ObjectName, Status> {
+        let (group, groups) = self.next_group(partition)?;
+        let object = self.numbers.draw(group, groups, |limit| self.keep_limit(limit))?;
+        Ok(ObjectName { partition, object })
+    }
+
+    fn keep_limit(&self, limit: u64) -> Result<(), Status> {
+        self.change_state(|state| {
+            state.number_limit = limit;
+            Ok(())
+        })
+    }
+
+    /// Makes an object with its home components.
+    pub(crate) fn create_whole(&self, arguments: &CreateArguments) -> Result<Created, Status> {
+        if arguments.object.is_some() {
+            // Where an object lies is in its number.
+            return Err(Status::NotPermitted);
+        }
+        let name = self.new_name(arguments.partition)?;
+        let place = self.place(name)?;
+        let (initial, version) = initial_of(&arguments.initial)?;
+        let create = CreateArguments {
+            partition: component_partition(name.partition),
+            object: Some(name.object),
+            durable: arguments.durable,
+            initial,
+        };
+        let homes = place.homes().iter();
+        let questions = homes.map(|drive| (*drive, Ask::Create(create.clone()))).collect();
+        let answers = self.components.ask(questions);
+        let made: Result<Vec<_>, _> = answers.into_iter().map(created).collect();
+        let made = made.map_err(|error| self.give_up(name, &place, &error))?;
+        self.versions.put(name, version);
+        let told = made.into_iter().map(|created| created.attributes).collect();
+        Ok(Created { object: name.object, attributes: merged(told, &place, false) })
+    }
+
+    /// Removes what there is of an object that could not be made; nobody knows its number.
+    fn give_up(&self, name: ObjectName, place: &Place, error: &ComponentError) -> Status {
+        if place.homes().len() > 1 {
+            let remove =
+                nasd_protocol::drive::RemoveArguments { name: component(name), durable: false };
+            let questions = place.homes().iter().map(|drive| (*drive, Ask::Remove(remove)));
+            self.components.ask(questions.collect());
+        }
+        error.status()
+    }
+
+    /// Makes components for all columns of an object, unless there are, and has nobody write behind them who
+    /// does not know.
+    pub(crate) fn spread(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
+        let _alone = self.lock(name);
+        self.spread_locked(name)
+    }
+
+    /// The same for who has the object's lock.
+    pub(crate) fn spread_locked(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
+        let version = self.known_version(name)?;
+        let place = self.place(name)?;
+        if version.is_spread() || place.members.len() == place.homes().len() {
+            return Ok(version);
+        }
+        let new = version.spread();
+        let others = &place.members[place.homes().len()..];
+        self.make_components(name, others, new)?;
+        // Durable before anybody writes there: the home component says that there is more.
+        let changes =
+            SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
+        let homes =
+            place.homes().iter().filter(|drive| place.state_of(**drive) != MemberState::Out);
+        let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), true)));
+        for answer in self.components.ask(questions.collect()) {
+            if let Err(error) = answer {
+                self.versions.forget(name);
+                return Err(error.status());
+            }
+        }
+        self.versions.put(name, new);
+        Ok(new)
+    }
+
+    /// Makes empty components, durably; those that there are, from an attempt that came to nothing, get the
+    /// version.
+    fn make_components(
+        &self,
+        name: ObjectName,
+        drives: &[DriveId],
+        version: ComponentVersion,
+    ) -> Result<(), Status> {
+        let initial =
+            SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
+        let create = CreateArguments {
+            partition: component_partition(name.partition),
+            object: Some(name.object).filter(|object| object.is_named()),
+            durable: true,
+            initial: initial.clone(),
+        };
+        let ask = |drive: &DriveId| match name.object {
+            // Every partition has one on every drive.
+            ObjectId::FIRST_OBJECT => (*drive, setattr(name, initial.clone(), true)),
+            _ => (*drive, Ask::Create(create.clone())),
+        };
+        let answers = self.components.ask(drives.iter().map(ask).collect());
+        for (drive, answer) in drives.iter().zip(answers) {
+            match answer {
+                Ok(_) => {}
+                Err(ComponentError::Answered(Status::ObjectExists)) => {
+                    let answer =
+                        self.components.ask_one(*drive, setattr(name, initial.clone(), true));
+                    answer.map_err(|error| error.status())?;
+                }
+                Err(error) => return Err(error.status()),
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that shares the blocks of another, component by component, in the same group.
+    pub(crate) fn fastcopy_whole(&self, arguments: &FastcopyArguments) -> Result<Created, Status> {
+        let source = arguments.name;
+        let _alone = self.lock(source);
+        let place = self.place(source)?;
+        let version = self.known_version(source)?;
+        let (group, groups) = {
+            let state = self.state();
+            let record = state.partitions.get(&source.partition).ok_or(Status::NoSuchPartition)?;
+            (record.groups.group_of(source.object), record.groups.count())
+        };
+        let object = self.numbers.draw(group, groups, |limit| self.keep_limit(limit))?;
+        let name = ObjectName { object, ..source };
+        let copy = FastcopyArguments { name: component(source), copy: Some(object) };
+        let new = ComponentVersion::of(FIRST_VERSION, version.is_spread());
+        let changes =
+            SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
+        // The home components last: without them it is no object.
+        let holders = place.holders(version.is_spread());
+        let (homes, rest) = holders.split_at(place.homes().len());
+        for drives in [rest, homes].into_iter().filter(|drives| !drives.is_empty()) {
+            let questions = drives.iter().map(|drive| (*drive, Ask::Fastcopy(copy)));
+            for answer in self.components.ask(questions.collect()) {
+                created(answer).map_err(|error| error.status())?;
+            }
+            let questions =
+                drives.iter().map(|drive| (*drive, setattr(name, changes.clone(), true)));
+            for answer in self.components.ask(questions.collect()) {
+                answer.map_err(|error| error.status())?;
+            }
+        }
+        self.versions.put(name, new);
+        Ok(Created { object, attributes: self.getattr_whole(name)? })
+    }
+}
+
+/// What the components of a new object begin with.
+pub(crate) fn initial_of(
+    initial: &SetAttributes,
+) -> Result<(SetAttributes, ComponentVersion), Status> {
+    let asked = initial.access_control_version.unwrap_or(FIRST_VERSION);
+    if asked > MAX_VIRTUAL {
+        return Err(Status::BadArgument);
+    }
+    let version = ComponentVersion::of(asked, false);
+    Ok((SetAttributes { access_control_version: Some(version.0), ..initial.clone() }, version))
+}
+
+fn created(answer: Answer) -> Result<Created, ComponentError> {
+    match answer? {
+        Told::Created(created) => Ok(created),
+        other => Err(unexpected(&other)),
+    }
+}

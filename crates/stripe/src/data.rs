@@ -1,0 +1,242 @@
+//! Data that go through the striping manager: what a file manager keeps in objects, and what those send who
+//! don't ask for a map.
+
+use nasd_drive::ReadElsewhere;
+use nasd_layout::{Column, Strip};
+use nasd_protocol::drive::{Flushed, ReadArguments, WriteArguments, Written};
+use nasd_protocol::{Region, Status};
+use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId};
+use std::collections::BTreeMap;
+
+use crate::components::{Ask, ReadComponent, Told};
+use crate::virtual_drive::{Place, VirtualDrive, component, component_partition, unexpected};
+
+impl VirtualDrive {
+    pub(crate) fn read_whole(&self, arguments: &ReadArguments) -> Result<ReadElsewhere, Status> {
+        let name = arguments.name;
+        let mut whole = ReadElsewhere::default();
+        for range in arguments.pieces()?.iter() {
+            let read = self.read_range(name, range)?;
+            let is_short = (read.data.len() as u64) < range.length;
+            whole.data.extend_from_slice(&read.data);
+            whole.logical_size = read.logical_size;
+            whole.fs_data_modify_time = read.fs_data_modify_time;
+            if is_short {
+                break;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// What a range has in common with the object.
+    pub(crate) fn read_range(
+        &self,
+        name: ObjectName,
+        range: ByteRange,
+    ) -> Result<ReadElsewhere, Status> {
+        let place = self.place(name)?;
+        let version = self.known_version(name)?;
+        if !version.is_spread() {
+            let read = self.read_component(place.homes()[0], name, range)?;
+            // It may have been spread meanwhile.
+            if self.known_version(name)? == version {
+                let ReadComponent { data, logical_size, fs_data_modify_time } = read;
+                return Ok(ReadElsewhere { data, logical_size, fs_data_modify_time });
+            }
+        }
+        let whole = self.whole(name)?.attributes;
+        let range = range.intersection(&ByteRange::new(0, whole.logical_size));
+        let columns = columns_of(&place, range);
+        let questions = columns.iter().map(|(column, strips)| {
+            let (regions, length) = regions_of(strips);
+            let ask = Ask::Read { name: component(name), regions, length };
+            (place.reader(*column), ask)
+        });
+        let answers = self.components.ask(questions.collect());
+        // A component may end before the whole: what it lacks is zeros.
+        let mut data = vec![0; range.length as usize];
+        for ((_, strips), answer) in columns.iter().zip(answers) {
+            let read = read(answer)?;
+            let mut rest = &read.data[..];
+            for run in runs(strips) {
+                let at = (run.offset - range.offset) as usize;
+                let here = rest.len().min(run.length as usize);
+                let (now, later) = rest.split_at(here);
+                data[at..at + here].copy_from_slice(now);
+                rest = later;
+            }
+        }
+        Ok(ReadElsewhere {
+            data,
+            logical_size: whole.logical_size,
+            fs_data_modify_time: whole.fs_data_modify_time,
+        })
+    }
+
+    fn read_component(
+        &self,
+        drive: DriveId,
+        name: ObjectName,
+        range: ByteRange,
+    ) -> Result<ReadComponent, Status> {
+        let regions = vec![Region::single(range.offset, range.length)];
+        let length = range.length as usize;
+        read(self.components.ask_one(drive, Ask::Read { name: component(name), regions, length }))
+    }
+
+    pub(crate) fn write_whole(
+        &self,
+        arguments: &WriteArguments,
+        data: &[&[u8]],
+    ) -> Result<Written, Status> {
+        let name = arguments.name;
+        let _alone = self.lock(name);
+        let data = data.concat();
+        let mut rest = &data[..];
+        let mut last = None;
+        for range in arguments.pieces()?.iter() {
+            let (now, later) = rest.split_at(rest.len().min(range.length as usize));
+            last = Some(self.write_locked(name, range.offset, now, arguments.durable)?);
+            rest = later;
+        }
+        let last = last.ok_or(Status::BadArgument)?;
+        Ok(Written { length: data.len() as u64, ..last })
+    }
+
+    /// Writes a range, for who has the object's lock.
+    pub(crate) fn write_locked(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<Written, Status> {
+        let own = self.instances.own();
+        let place = self.place(name)?;
+        let range = ByteRange::new(offset, data.len() as u64);
+        let mut version = self.known_version(name)?;
+        if range.end() > place.shape.unit() {
+            version = self.spread_locked(name)?;
+        }
+        let mut told: Option<Written> = None;
+        for turn in 0..place.homes().len() {
+            let questions = writes(&place, name, range, data, durable, turn);
+            let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
+            for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
+                let written = match answer.map_err(|error| error.status())? {
+                    Told::Written(written) => written,
+                    other => return Err(unexpected(&other).status()),
+                };
+                self.instances.saw(*drive, written.instance);
+                told = Some(match told {
+                    None => written,
+                    Some(before) => Written {
+                        logical_size: before.logical_size.max(written.logical_size),
+                        fs_data_modify_time: before
+                            .fs_data_modify_time
+                            .max(written.fs_data_modify_time),
+                        ..before
+                    },
+                });
+            }
+        }
+        let written = told.ok_or(Status::BadArgument)?;
+        // Components that were not written may be longer.
+        let logical_size = match version.is_spread() {
+            true => self.whole(name)?.attributes.logical_size.max(written.logical_size),
+            false => written.logical_size,
+        };
+        Ok(Written { instance: own, length: range.length, logical_size, ..written })
+    }
+
+    /// Makes objects durable on all drives that have components of theirs.
+    pub(crate) fn flush_whole(
+        &self,
+        partition: PartitionId,
+        objects: &[ObjectId],
+    ) -> Result<Flushed, Status> {
+        let mut by_drive: BTreeMap<DriveId, Vec<ObjectId>> = BTreeMap::new();
+        if objects.is_empty() {
+            by_drive.extend(self.components.drives().into_iter().map(|drive| (drive, Vec::new())));
+        } else if objects.len() > 1 {
+            self.learn_versions(partition, objects);
+        }
+        for object in objects {
+            let name = ObjectName { partition, object: *object };
+            let version = self.known_version(name)?;
+            for drive in self.place(name)?.holders(version.is_spread()) {
+                by_drive.entry(*drive).or_default().push(*object);
+            }
+        }
+        let partition = component_partition(partition);
+        let questions = by_drive
+            .iter()
+            .map(|(drive, objects)| (*drive, Ask::Flush { partition, objects: objects.clone() }));
+        let answers = self.components.ask(questions.collect());
+        for (drive, answer) in by_drive.keys().zip(answers) {
+            match answer.map_err(|error| error.status())? {
+                Told::Flushed(instance) => self.instances.saw(*drive, instance),
+                other => return Err(unexpected(&other).status()),
+            }
+        }
+        Ok(Flushed { instance: self.instances.own() })
+    }
+}
+
+/// The columns that a range touches, and what of it is in each.
+pub(crate) fn columns_of(place: &Place, range: ByteRange) -> Vec<(Column, Vec<Strip>)> {
+    let columns = (0..place.shape.width()).map(Column);
+    let strips = columns.map(|column| (column, place.shape.strips(range, column)));
+    strips.filter(|(_, strips)| !strips.is_empty()).collect()
+}
+
+/// Strips as a drive's requests name them, and their bytes.
+pub(crate) fn regions_of(strips: &[Strip]) -> (Vec<Region>, usize) {
+    let region = |strip: &Strip| Region {
+        offset: strip.offset,
+        length: strip.length,
+        stride: strip.stride,
+        count: strip.count,
+    };
+    let bytes = strips.iter().map(|strip| strip.length * u64::from(strip.count)).sum::<u64>();
+    (strips.iter().map(region).collect(), bytes as usize)
+}
+
+/// Each run of some strips, in order.
+pub(crate) fn runs(strips: &[Strip]) -> impl Iterator<Item = ByteRange> + '_ {
+    strips.iter().flat_map(|strip| {
+        (0..u64::from(strip.count))
+            .map(|run| ByteRange::new(strip.offset + run * strip.stride, strip.length))
+    })
+}
+
+/// The writes to the copies whose turn it is: those that decide come last.
+fn writes(
+    place: &Place,
+    name: ObjectName,
+    range: ByteRange,
+    data: &[u8],
+    durable: bool,
+    turn: usize,
+) -> Vec<(DriveId, Ask)> {
+    let columns = columns_of(place, range).into_iter();
+    let asks = columns.filter_map(|(column, strips)| {
+        let drive = *place.writers(column).get(turn)?;
+        let (regions, length) = regions_of(&strips);
+        let mut part = Vec::with_capacity(length);
+        for run in runs(&strips) {
+            let at = (run.offset - range.offset) as usize;
+            part.extend_from_slice(&data[at..at + run.length as usize]);
+        }
+        let ask = Ask::Write { name: component(name), regions, data: part, durable };
+        Some((drive, ask))
+    });
+    asks.collect()
+}
+
+fn read(answer: crate::components::Answer) -> Result<ReadComponent, Status> {
+    match answer.map_err(|error| error.status())? {
+        Told::Read(read) => Ok(read),
+        other => Err(unexpected(&other).status()),
+    }
+}

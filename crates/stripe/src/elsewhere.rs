@@ -1,0 +1,126 @@
+//! What a drive asks whoever has its objects, answered by the virtual drive.
+
+use nasd_drive::{Elsewhere, ReadElsewhere, Shown};
+use nasd_protocol::Status;
+use nasd_protocol::drive::{
+    Appended, BatchArguments, Batched, BlocksRequired, Copied, CreateArguments, Created,
+    FastcopyArguments, Flushed, MapArguments, ObjectMap, PunchArguments, RangeToCopy,
+    ReadArguments, RemoveArguments, SeekArguments, SetattrArguments, SetstripingArguments,
+    WriteArguments, Written,
+};
+use nasd_store::{Append, PartitionSpace, Space};
+use nasd_types::{Attributes, ByteRange, ObjectId, ObjectName, PartitionId, Timestamp};
+
+use crate::VirtualDrive;
+
+impl Elsewhere for VirtualDrive {
+    fn version(&self, name: ObjectName) -> Result<Option<u64>, Status> {
+        match self.component_version(name) {
+            Ok(version) => Ok(version.map(|version| version.virtual_version())),
+            Err(Status::NoSuchPartition) => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    fn create(&self, arguments: &CreateArguments) -> Result<Created, Status> {
+        self.create_whole(arguments)
+    }
+
+    fn remove(&self, arguments: &RemoveArguments) -> Result<(), Status> {
+        self.remove_whole(arguments.name, arguments.durable)
+    }
+
+    fn getattr(&self, name: ObjectName) -> Result<Attributes, Status> {
+        self.getattr_whole(name)
+    }
+
+    fn setattr(&self, arguments: &SetattrArguments) -> Result<Attributes, Status> {
+        self.setattr_whole(arguments.name, &arguments.changes, arguments.durable)
+    }
+
+    fn read(&self, arguments: &ReadArguments) -> Result<ReadElsewhere, Status> {
+        self.read_whole(arguments)
+    }
+
+    fn write(&self, arguments: &WriteArguments, data: &[&[u8]]) -> Result<Written, Status> {
+        self.write_whole(arguments, data)
+    }
+
+    fn append(
+        &self,
+        name: ObjectName,
+        append: &Append<'_>,
+        now: Timestamp,
+    ) -> Result<Appended, Status> {
+        self.append_whole(name, append, now)
+    }
+
+    fn flush(&self, partition: PartitionId, objects: &[ObjectId]) -> Result<Flushed, Status> {
+        self.flush_whole(partition, objects)
+    }
+
+    fn fastcopy(&self, arguments: &FastcopyArguments) -> Result<Created, Status> {
+        self.fastcopy_whole(arguments)
+    }
+
+    fn blocks_required(
+        &self,
+        name: ObjectName,
+        pieces: &mut dyn Iterator<Item = ByteRange>,
+    ) -> Result<BlocksRequired, Status> {
+        self.blocks_required_whole(name, pieces)
+    }
+
+    fn punch(&self, arguments: &PunchArguments) -> Result<Attributes, Status> {
+        self.punch_whole(arguments)
+    }
+
+    fn seek(&self, arguments: &SeekArguments) -> Result<Option<u64>, Status> {
+        self.seek_whole(arguments)
+    }
+
+    fn copy_range(&self, copy: &RangeToCopy) -> Result<Copied, Status> {
+        self.copy_whole(copy)
+    }
+
+    fn batch(&self, arguments: &BatchArguments) -> Result<Batched, Status> {
+        self.batch_whole(arguments)
+    }
+
+    fn map(&self, arguments: &MapArguments, shown: &Shown<'_>) -> Result<ObjectMap, Status> {
+        self.map_whole(arguments, shown)
+    }
+
+    fn list(
+        &self,
+        partition: PartitionId,
+        from: ObjectId,
+        most: usize,
+    ) -> Result<Vec<ObjectId>, Status> {
+        self.list_whole(partition, from, most)
+    }
+
+    fn create_partition(&self, partition: PartitionId) -> Result<(), Status> {
+        self.create_partition_whole(partition)
+    }
+
+    fn remove_partition(&self, partition: PartitionId) -> Result<(), Status> {
+        self.remove_partition_whole(partition)
+    }
+
+    fn resize_partition(&self, partition: PartitionId, bytes: u64) -> Result<(), Status> {
+        self.resize_partition_whole(partition, bytes)
+    }
+
+    fn set_striping(&self, arguments: &SetstripingArguments) -> Result<(), Status> {
+        self.set_striping_of(arguments)
+    }
+
+    fn partition_space(&self, partition: PartitionId) -> Result<PartitionSpace, Status> {
+        self.partition_space_whole(partition)
+    }
+
+    fn space(&self, own: Space) -> Result<Space, Status> {
+        self.space_whole(own)
+    }
+}

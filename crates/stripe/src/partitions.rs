@@ -1,0 +1,257 @@
+//! Partitions of the virtual drive: one on each component drive, a table of groups, and their sum.
+
+use nasd_layout::{DriveWeight, Shape};
+use nasd_protocol::Status;
+use nasd_protocol::drive::{NO_QUOTA, PartitionControl, SetstripingArguments};
+use nasd_store::{PartitionSpace, Space};
+use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
+
+use crate::attributes::setattr;
+use crate::components::{Ask, ComponentPartition, Told};
+use crate::state::PartitionRecord;
+use crate::version::ComponentVersion;
+use crate::virtual_drive::{VirtualDrive, component_partition, unexpected};
+
+impl VirtualDrive {
+    pub(crate) fn create_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
+        let drives = self.components.drives();
+        let width = match self.options.width {
+            0 => u16::try_from(drives.len()).unwrap_or(u16::MAX).min(Shape::MAX_WIDTH),
+            width => width,
+        };
+        let shape = Shape::new(self.options.unit, width, self.options.copies);
+        let record = self.record_of(shape.map_err(|_| Status::BadArgument)?)?;
+        let wanted =
+            ComponentPartition { partition: component_partition(partition), bytes: Some(0) };
+        for drive in &drives {
+            let made = self.components.make_partition(*drive, &wanted);
+            made.map_err(|error| error.status())?;
+        }
+        self.change_state(|state| {
+            state.partitions.insert(partition, record);
+            Ok(())
+        })?;
+        self.prepare_first_object(partition)
+    }
+
+    /// Makes a partition that the virtual drive has in its store on the component drives, unless that was done.
+    ///
+    /// # Errors
+    ///
+    /// Why that can't be done.
+    pub fn adopt_partition(&self, partition: PartitionId, quota_bytes: u64) -> Result<(), Status> {
+        if self.state().partitions.contains_key(&partition) {
+            return Ok(());
+        }
+        self.create_partition_whole(partition)?;
+        self.resize_partition_whole(partition, quota_bytes)
+    }
+
+    /// The First Object, which each component drive has made by itself, begins as other objects do.
+    fn prepare_first_object(&self, partition: PartitionId) -> Result<(), Status> {
+        let name = ObjectName { partition, object: ObjectId::FIRST_OBJECT };
+        let version = ComponentVersion::of(1, false);
+        let changes =
+            SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
+        let place = self.place(name)?;
+        let questions =
+            place.homes().iter().map(|drive| (*drive, setattr(name, changes.clone(), true)));
+        for answer in self.components.ask(questions.collect()) {
+            answer.map_err(|error| error.status())?;
+        }
+        self.versions.put(name, version);
+        Ok(())
+    }
+
+    fn record_of(&self, shape: Shape) -> Result<PartitionRecord, Status> {
+        let weight = |drive: DriveId| DriveWeight { drive, weight: 1 };
+        let drives: Vec<_> = self.components.drives().into_iter().map(weight).collect();
+        PartitionRecord::draw(shape, &drives).map_err(|error| {
+            tracing::error!(%error, "no partition can be spread so");
+            Status::BadArgument
+        })
+    }
+
+    pub(crate) fn remove_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
+        for drive in self.components.drives() {
+            let removed = self.components.remove_partition(drive, component_partition(partition));
+            removed.map_err(|error| error.status())?;
+        }
+        self.versions.forget_all();
+        self.change_state(|state| {
+            state.partitions.remove(&partition);
+            Ok(())
+        })
+    }
+
+    /// Gives each component drive its share of what the partition may hold, with all copies.
+    pub(crate) fn resize_partition_whole(
+        &self,
+        partition: PartitionId,
+        bytes: u64,
+    ) -> Result<(), Status> {
+        let copies = {
+            let state = self.state();
+            let record = state.partitions.get(&partition).ok_or(Status::NoSuchPartition)?;
+            u64::from(record.shape.copies())
+        };
+        let drives = self.components.drives();
+        let share = match bytes {
+            NO_QUOTA => NO_QUOTA,
+            bytes => bytes.saturating_mul(copies).div_ceil(drives.len().max(1) as u64),
+        };
+        let partition = component_partition(partition);
+        for drive in drives {
+            let wanted = ComponentPartition { partition, bytes: Some(share) };
+            let made = self.components.make_partition(drive, &wanted);
+            made.map_err(|error| error.status())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_striping_of(&self, wanted: &SetstripingArguments) -> Result<(), Status> {
+        let partition = wanted.partition;
+        let narrow = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
+        let width = match wanted.width {
+            0 => narrow(self.components.drives().len() as u32).min(Shape::MAX_WIDTH),
+            width => narrow(width),
+        };
+        let shape = Shape::new(wanted.unit, width, narrow(wanted.copies));
+        let record = self.record_of(shape.map_err(|_| Status::BadArgument)?)?;
+        let others = self.list_whole(partition, ObjectId(ObjectId::FIRST_OBJECT.0 + 1), 1)?;
+        if !others.is_empty() {
+            return Err(Status::NotPermitted);
+        }
+        self.change_state(|state| {
+            let present = state.partitions.get_mut(&partition).ok_or(Status::NoSuchPartition)?;
+            *present = record;
+            state.generation += 1;
+            Ok(())
+        })?;
+        self.prepare_first_object(partition)
+    }
+
+    /// What component drives tell about the partition, added up.
+    pub(crate) fn partition_space_whole(
+        &self,
+        partition: PartitionId,
+    ) -> Result<PartitionSpace, Status> {
+        let copies = {
+            let state = self.state();
+            let record = state.partitions.get(&partition).ok_or(Status::NoSuchPartition)?;
+            u64::from(record.shape.copies())
+        };
+        let mut sum =
+            PartitionSpace { partition, quota_bytes: 0, used_bytes: 0, free_bytes: 0, objects: 0 };
+        for control in self.controls(partition)? {
+            let summary = &control.summary;
+            sum.quota_bytes = sum.quota_bytes.saturating_add(summary.quota_bytes);
+            sum.used_bytes = sum.used_bytes.saturating_add(summary.used_bytes);
+            sum.free_bytes = sum.free_bytes.saturating_add(control.free_bytes);
+            sum.objects = sum.objects.saturating_add(summary.objects);
+        }
+        if sum.quota_bytes != NO_QUOTA {
+            sum.quota_bytes /= copies;
+        }
+        // Each object is counted where it has components, so that this is what there are at most.
+        Ok(PartitionSpace {
+            used_bytes: sum.used_bytes / copies,
+            free_bytes: sum.free_bytes / copies,
+            objects: sum.objects / copies,
+            ..sum
+        })
+    }
+
+    fn controls(&self, partition: PartitionId) -> Result<Vec<PartitionControl>, Status> {
+        let partition = component_partition(partition);
+        let drives = self.components.drives().into_iter();
+        let answers = self
+            .components
+            .ask(drives.map(|drive| (drive, Ask::PartitionControl(partition))).collect());
+        let controls = answers.into_iter().map(|answer| match answer {
+            Ok(Told::Control(control)) => Ok(control),
+            Ok(other) => Err(unexpected(&other).status()),
+            Err(error) => Err(error.status()),
+        });
+        controls.collect()
+    }
+
+    /// What there is of room on component drives, as any partition finds it; without one, nothing is known.
+    pub(crate) fn space_whole(&self, own: Space) -> Result<Space, Status> {
+        let first = self.state().partitions.keys().next().copied();
+        let Some(partition) = first else {
+            return Ok(own);
+        };
+        let mut space =
+            Space { capacity_bytes: 0, used_bytes: 0, free_bytes: 0, free_objects: 0, ..own };
+        for control in self.controls(partition)? {
+            let summary = &control.summary;
+            let holds = summary.used_bytes.saturating_add(control.free_bytes);
+            space.capacity_bytes = space.capacity_bytes.saturating_add(holds);
+            space.used_bytes = space.used_bytes.saturating_add(summary.used_bytes);
+            space.free_bytes = space.free_bytes.saturating_add(control.free_bytes);
+            let left = control.objects_supported.saturating_sub(summary.objects);
+            space.free_objects = space.free_objects.saturating_add(left);
+        }
+        Ok(space)
+    }
+
+    /// Objects from a number on: those of which a drive has the component that decides.
+    pub(crate) fn list_whole(
+        &self,
+        partition: PartitionId,
+        from: ObjectId,
+        most: usize,
+    ) -> Result<Vec<ObjectId>, Status> {
+        let (mut found, mut from) = (Vec::new(), from);
+        while found.len() < most {
+            let (objects, next) = self.list_page(partition, from, most)?;
+            found.extend(objects);
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// Some of them, and where to go on, if anywhere: no further than every drive has told.
+    fn list_page(
+        &self,
+        partition: PartitionId,
+        from: ObjectId,
+        most: usize,
+    ) -> Result<(Vec<ObjectId>, Option<ObjectId>), Status> {
+        let drives = self.components.drives();
+        let list = |drive: &DriveId| {
+            let partition = component_partition(partition);
+            (*drive, Ask::List { partition, from, most })
+        };
+        let answers = self.components.ask(drives.iter().map(list).collect());
+        let mut told = Vec::with_capacity(drives.len());
+        let mut until: Option<ObjectId> = None;
+        for answer in answers {
+            let objects = match answer.map_err(|error| error.status())? {
+                Told::Objects(objects) => objects,
+                other => return Err(unexpected(&other).status()),
+            };
+            if let Some(last) = objects.last().filter(|_| objects.len() >= most) {
+                until = Some(until.map_or(*last, |until| until.min(*last)));
+            }
+            told.push(objects);
+        }
+        let mut found = Vec::new();
+        for (drive, objects) in drives.iter().zip(told) {
+            for object in objects {
+                let is_known = until.is_none_or(|until| object <= until);
+                let name = ObjectName { partition, object };
+                if is_known && self.place(name)?.homes()[0] == *drive {
+                    found.push(object);
+                }
+            }
+        }
+        found.sort_unstable();
+        Ok((found, until.map(|until| ObjectId(until.0 + 1))))
+    }
+}

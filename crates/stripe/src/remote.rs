@@ -1,0 +1,309 @@
+//! Component drives over the network.
+//!
+//! The striping manager has the drive key of each, by which it makes partitions of its own, whose keys it
+//! derives from a secret that nobody else has: so that nothing has to be kept of them.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+
+use nasd_capability::{SecretKey, derive};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient};
+use nasd_protocol::Status;
+use nasd_protocol::drive as wire;
+use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
+
+use crate::components::{
+    Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
+};
+
+/// The number of the first working key of each component partition.
+const FIRST_EPOCH: u32 = 1;
+
+/// One component drive.
+#[derive(Clone, Debug)]
+pub struct ComponentDrive {
+    /// Which drive.
+    pub drive: DriveId,
+    /// Where it is, `HOST:PORT`.
+    pub address: String,
+    /// Its drive key.
+    pub drive_key: SecretKey,
+}
+
+/// See the module.
+pub struct RemoteComponents {
+    drives: BTreeMap<DriveId, Remote>,
+    secret: SecretKey,
+    protection: Protection,
+}
+
+struct Remote {
+    address: String,
+    client: DriveClient,
+    by_drive_key: Authority,
+    /// The authorities of working keys, made as they are needed.
+    by_working_key: RwLock<HashMap<PartitionId, std::sync::Arc<Authority>>>,
+}
+
+impl RemoteComponents {
+    /// Connects to drives when they are asked first. `secret` is the same at each start.
+    pub fn new(
+        drives: Vec<ComponentDrive>,
+        secret: SecretKey,
+        protection: Protection,
+        connect: &ConnectOptions,
+    ) -> RemoteComponents {
+        let remote = |component: ComponentDrive| {
+            let ComponentDrive { drive, address, drive_key } = component;
+            let client = DriveClient::tcp(&address, Some(drive), connect);
+            let by_drive_key = Authority::drive_key(drive_key, protection);
+            let by_working_key = RwLock::default();
+            (drive, Remote { address, client, by_drive_key, by_working_key })
+        };
+        RemoteComponents { drives: drives.into_iter().map(remote).collect(), secret, protection }
+    }
+
+    fn remote(&self, drive: DriveId) -> Result<&Remote, ComponentError> {
+        let unknown = || ComponentError::Refused(format!("{drive} is no component drive"));
+        self.drives.get(&drive).ok_or_else(unknown)
+    }
+
+    fn key(&self, drive: DriveId, partition: PartitionId, epoch: u32) -> SecretKey {
+        let salt = [&drive.0.to_be_bytes()[..], &partition.0.to_be_bytes(), &epoch.to_be_bytes()];
+        derive(&self.secret, "NASD striping manager 2026 component partition key", &salt.concat())
+    }
+
+    fn authority(&self, drive: DriveId, partition: PartitionId) -> std::sync::Arc<Authority> {
+        let Some(remote) = self.drives.get(&drive) else {
+            unreachable!("invariant: it was looked up before")
+        };
+        let known = remote.by_working_key.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(authority) = known.get(&partition) {
+            return std::sync::Arc::clone(authority);
+        }
+        drop(known);
+        let key = self.key(drive, partition, FIRST_EPOCH);
+        let authority = Authority::working_key(partition, key, self.protection);
+        let mut known = remote.by_working_key.write().unwrap_or_else(PoisonError::into_inner);
+        std::sync::Arc::clone(
+            known.entry(partition).or_insert_with(|| std::sync::Arc::new(authority)),
+        )
+    }
+
+    fn set_keys(&self, drive: DriveId, partition: PartitionId) -> Result<(), ComponentError> {
+        let remote = self.remote(drive)?;
+        let of_partition = self.key(drive, partition, 0);
+        let by_key = &remote.by_drive_key;
+        remote.client.set_partition_key(by_key, partition, &of_partition).map_err(failed)?;
+        let by_partition = Authority::partition_key(partition, of_partition, self.protection);
+        let working = self.key(drive, partition, FIRST_EPOCH);
+        match remote.client.set_working_key(&by_partition, partition, FIRST_EPOCH, &working) {
+            // It has it already.
+            Err(ClientError::Drive(Status::StaleEpoch)) => Ok(()),
+            done => done.map_err(failed),
+        }
+    }
+}
+
+impl Components for RemoteComponents {
+    fn drives(&self) -> Vec<DriveId> {
+        self.drives.keys().copied().collect()
+    }
+
+    fn address(&self, drive: DriveId) -> String {
+        self.drives.get(&drive).map_or_else(String::new, |remote| remote.address.clone())
+    }
+
+    fn ask(&self, questions: Vec<(DriveId, Ask)>) -> Vec<Answer> {
+        let count = questions.len();
+        if count <= 1 {
+            return questions.into_iter().map(|(drive, ask)| self.ask_now(drive, ask)).collect();
+        }
+        // Each is sent before the first is waited for.
+        let authorities: Vec<_> = questions
+            .iter()
+            .map(|(drive, ask)| {
+                self.remote(*drive)
+                    .map(|remote| (remote, self.authority(*drive, partition_of(ask))))
+            })
+            .collect();
+        let begun: Vec<_> = questions
+            .iter()
+            .zip(&authorities)
+            .map(|((_, ask), found)| match found {
+                Ok((remote, authority)) => Ok(begin(&remote.client, authority, ask)),
+                Err(error) => Err(error.clone()),
+            })
+            .collect();
+        begun.into_iter().map(|begun| begun.and_then(Begun::wait)).collect()
+    }
+
+    fn make_partition(
+        &self,
+        drive: DriveId,
+        wanted: &ComponentPartition,
+    ) -> Result<(), ComponentError> {
+        let remote = self.remote(drive)?;
+        let ComponentPartition { partition, bytes } = *wanted;
+        match remote.client.create_partition(&remote.by_drive_key, partition) {
+            Ok(()) => self.set_keys(drive, partition)?,
+            Err(ClientError::Drive(Status::PartitionExists)) => self.set_keys(drive, partition)?,
+            Err(error) => return Err(failed(error)),
+        }
+        match bytes {
+            Some(bytes) => remote
+                .client
+                .resize_partition(&remote.by_drive_key, partition, bytes)
+                .map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    fn remove_partition(
+        &self,
+        drive: DriveId,
+        partition: PartitionId,
+    ) -> Result<(), ComponentError> {
+        let remote = self.remote(drive)?;
+        match remote.client.remove_partition(&remote.by_drive_key, partition) {
+            Err(ClientError::Drive(Status::NoSuchPartition)) => Ok(()),
+            done => done.map_err(failed),
+        }
+    }
+
+    fn drive_time(&self, drive: DriveId) -> Timestamp {
+        self.drives.get(&drive).map_or(Timestamp(0), |remote| remote.client.drive_time())
+    }
+
+    fn minimum_protection(&self, drive: DriveId) -> Protection {
+        let information = self.drives.get(&drive).and_then(|remote| remote.client.information());
+        information.map_or(Protection::NONE, |information| information.minimum_protection)
+    }
+
+    fn working_key(&self, drive: DriveId, partition: PartitionId) -> (u32, SecretKey) {
+        (FIRST_EPOCH, self.key(drive, partition, FIRST_EPOCH))
+    }
+}
+
+impl RemoteComponents {
+    fn ask_now(&self, drive: DriveId, ask: Ask) -> Answer {
+        let remote = self.remote(drive)?;
+        let authority = self.authority(drive, partition_of(&ask));
+        begin(&remote.client, &authority, &ask).wait()
+    }
+}
+
+/// A question that was sent, or could not be; or that is sent when it is waited for.
+struct Begun<'a>(Box<dyn FnOnce() -> Answer + 'a>);
+
+impl Begun<'_> {
+    fn wait(self) -> Answer {
+        (self.0)()
+    }
+}
+
+/// Sends a question, where the client can send first and wait later.
+fn begin<'a>(client: &'a DriveClient, authority: &'a Authority, ask: &'a Ask) -> Begun<'a> {
+    macro_rules! pending {
+        ($operation:ty, $arguments:expr, $told:expr) => {{
+            let pending = client.begin_call::<$operation>(authority, $arguments);
+            Begun(Box::new(move || pending.wait().map($told).map_err(failed)))
+        }};
+    }
+    match ask {
+        Ask::Create(arguments) => pending!(wire::Create, arguments.clone(), Told::Created),
+        Ask::Remove(arguments) => pending!(wire::Remove, *arguments, |()| Told::Done),
+        Ask::Getattr(arguments) => pending!(wire::Getattr, *arguments, told_attributes),
+        Ask::Setattr(arguments) => pending!(wire::Setattr, arguments.clone(), told_attributes),
+        Ask::Punch(arguments) => pending!(wire::Punch, arguments.clone(), told_attributes),
+        Ask::Fastcopy(arguments) => pending!(wire::Fastcopy, *arguments, Told::Created),
+        Ask::Flush { partition, objects } => {
+            let arguments =
+                wire::FlushArguments { partition: *partition, objects: objects.clone() };
+            pending!(wire::Flush, arguments, |flushed: wire::Flushed| Told::Flushed(
+                flushed.instance
+            ))
+        }
+        Ask::Blocksrequired(arguments) => {
+            pending!(wire::Blocksrequired, arguments.clone(), Told::Blocks)
+        }
+        Ask::Seek(arguments) => {
+            pending!(wire::Seek, *arguments, |sought: wire::Sought| Told::Position(sought.position))
+        }
+        Ask::Read { name, regions, length } => {
+            let pending = client.begin_read_regions(authority, *name, regions, vec![0; *length]);
+            Begun(Box::new(move || {
+                let (outcome, mut data) = pending.wait();
+                let outcome = outcome.map_err(failed)?;
+                data.truncate(outcome.length);
+                let nasd_client::ReadOutcome { logical_size, fs_data_modify_time, .. } = outcome;
+                Ok(Told::Read(ReadComponent { data, logical_size, fs_data_modify_time }))
+            }))
+        }
+        other => Begun(Box::new(move || run(client, authority, other))),
+    }
+}
+
+/// Asks and waits.
+fn run(client: &DriveClient, authority: &Authority, ask: &Ask) -> Answer {
+    match ask {
+        Ask::Batch(arguments) => client.batch(authority, arguments).map(Told::Batched),
+        Ask::Copyrange(copy) => client.copy_range(authority, authority, copy).map(Told::Copied),
+        Ask::Write { name, regions, data, durable } => {
+            let slices = [std::io::IoSlice::new(data)];
+            client.write_regions(authority, *name, regions, &slices, *durable).map(Told::Written)
+        }
+        Ask::Append { name, token, age, data } => {
+            client.append(authority, *name, (*token, *age), data).map(Told::Appended)
+        }
+        Ask::List { partition, from, most } => {
+            let objects = client.objects_from(authority, *partition, *from).take(*most);
+            objects.collect::<Result<Vec<ObjectId>, _>>().map(Told::Objects)
+        }
+        Ask::PartitionControl(partition) => {
+            client.partition_control(authority, *partition).map(Told::Control)
+        }
+        _ => return Err(ComponentError::Refused("a question of another kind".to_owned())),
+    }
+    .map_err(failed)
+}
+
+fn told_attributes(reply: wire::AttributesReply) -> Told {
+    Told::Attributes(reply.attributes)
+}
+
+fn partition_of(ask: &Ask) -> PartitionId {
+    match ask {
+        Ask::Create(arguments) => arguments.partition,
+        Ask::Remove(arguments) => arguments.name.partition,
+        Ask::Getattr(arguments) => arguments.name.partition,
+        Ask::Setattr(arguments) => arguments.name.partition,
+        Ask::Batch(arguments) => arguments.partition,
+        Ask::Fastcopy(arguments) => arguments.name.partition,
+        Ask::Blocksrequired(arguments) => arguments.name.partition,
+        Ask::Punch(arguments) => arguments.name.partition,
+        Ask::Seek(arguments) => arguments.name.partition,
+        Ask::Copyrange(copy) => copy.name.partition,
+        Ask::Read { name, .. } | Ask::Write { name, .. } | Ask::Append { name, .. } => {
+            name.partition
+        }
+        Ask::Flush { partition, .. }
+        | Ask::List { partition, .. }
+        | Ask::PartitionControl(partition) => *partition,
+    }
+}
+
+/// What a failed call says about its drive.
+fn failed(error: ClientError) -> ComponentError {
+    let maybe_done = error.may_have_run();
+    match error {
+        ClientError::Drive(status) => ComponentError::Answered(status),
+        ClientError::Refused(status) => ComponentError::Refused(status.to_string()),
+        error @ (ClientError::Unreachable { .. } | ClientError::Unsettled(_)) => {
+            ComponentError::Away { reason: error.to_string(), maybe_done }
+        }
+        error => ComponentError::Refused(error.to_string()),
+    }
+}

@@ -1,0 +1,160 @@
+//! Holes: where they are, and making them.
+
+use nasd_layout::Column;
+use nasd_protocol::Status;
+use nasd_protocol::drive::{
+    BlocksRequired, BlocksrequiredArguments, PunchArguments, SeekArguments,
+};
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, SeekTarget};
+
+use crate::components::{Ask, Told};
+use crate::data::{columns_of, regions_of};
+use crate::virtual_drive::{VirtualDrive, component, unexpected};
+
+impl VirtualDrive {
+    pub(crate) fn punch_whole(&self, arguments: &PunchArguments) -> Result<Attributes, Status> {
+        let name = arguments.name;
+        let _alone = self.lock(name);
+        let place = self.place(name)?;
+        let is_spread = self.known_version(name)?.is_spread();
+        let length = self.whole(name)?.attributes.logical_size;
+        for range in arguments.pieces()?.iter() {
+            // What lies behind the end has no blocks; regions are of any length.
+            let range = range.intersection(&ByteRange::new(0, length));
+            for turn in 0..place.homes().len() {
+                let columns = columns_of(&place, range).into_iter();
+                let of_turn = columns.filter_map(|(column, strips)| {
+                    let drive = *place.writers(column).get(turn)?;
+                    let here = place.holders(is_spread).contains(&drive);
+                    here.then(|| (drive, regions_of(&strips).0))
+                });
+                let questions = of_turn.map(|(drive, regions)| {
+                    let durable = arguments.durable;
+                    (drive, Ask::Punch(PunchArguments { name: component(name), durable, regions }))
+                });
+                for answer in self.components.ask(questions.collect()) {
+                    answer.map_err(|error| error.status())?;
+                }
+            }
+        }
+        self.getattr_whole(name)
+    }
+
+    pub(crate) fn blocks_required_whole(
+        &self,
+        name: ObjectName,
+        pieces: &mut dyn Iterator<Item = ByteRange>,
+    ) -> Result<BlocksRequired, Status> {
+        let place = self.place(name)?;
+        let is_spread = self.known_version(name)?.is_spread();
+        let mut sum = BlocksRequired { estimated: 0, maximum: 0 };
+        for range in pieces {
+            let mut questions = Vec::new();
+            for (column, strips) in columns_of(&place, range) {
+                for drive in place.writers(column) {
+                    if place.holders(is_spread).contains(&drive) {
+                        let (regions, _) = regions_of(&strips);
+                        let name = component(name);
+                        let ask = Ask::Blocksrequired(BlocksrequiredArguments { name, regions });
+                        questions.push((drive, ask));
+                    } else {
+                        // There is no component, so that all is new.
+                        let bytes: u64 =
+                            strips.iter().map(|strip| strip.length * u64::from(strip.count)).sum();
+                        let blocks = bytes.div_ceil(BLOCK_BYTES as u64) + 2;
+                        sum.estimated = sum.estimated.saturating_add(blocks);
+                        sum.maximum = sum.maximum.saturating_add(blocks);
+                    }
+                }
+            }
+            for answer in self.components.ask(questions) {
+                match answer.map_err(|error| error.status())? {
+                    Told::Blocks(BlocksRequired { estimated, maximum }) => {
+                        sum.estimated = sum.estimated.saturating_add(estimated);
+                        sum.maximum = sum.maximum.saturating_add(maximum);
+                    }
+                    other => return Err(unexpected(&other).status()),
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    pub(crate) fn seek_whole(&self, arguments: &SeekArguments) -> Result<Option<u64>, Status> {
+        let SeekArguments { name, offset, target } = *arguments;
+        let whole = self.whole(name)?;
+        let length = whole.attributes.logical_size;
+        if offset >= length {
+            return Ok(None);
+        }
+        let found = match target {
+            SeekTarget::Data => self.next_data(name, offset, whole.version.is_spread())?,
+            SeekTarget::Hole => {
+                // Without any hole, which is what most objects are, there is no need to look at each unit.
+                let blocks = length.div_ceil(BLOCK_BYTES as u64);
+                let is_full = whole.attributes.blocks_used >= blocks;
+                match is_full {
+                    true => Some(length),
+                    false => {
+                        Some(self.next_hole(name, offset, length, whole.version.is_spread())?)
+                    }
+                }
+            }
+        };
+        Ok(found.filter(|position| *position < length || target == SeekTarget::Hole))
+    }
+
+    /// What any component has next: bytes of other columns are holes of it.
+    fn next_data(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        is_spread: bool,
+    ) -> Result<Option<u64>, Status> {
+        let place = self.place(name)?;
+        let drives: &[DriveId] = if is_spread { &place.members } else { &place.homes()[..1] };
+        let seek = SeekArguments { name: component(name), offset, target: SeekTarget::Data };
+        let questions = drives.iter().map(|drive| (*drive, Ask::Seek(seek)));
+        let mut first: Option<u64> = None;
+        for answer in self.components.ask(questions.collect()) {
+            match answer.map_err(|error| error.status())? {
+                Told::Position(Some(found)) => {
+                    first = Some(first.map_or(found, |it| it.min(found)))
+                }
+                Told::Position(None) => {}
+                other => return Err(unexpected(&other).status()),
+            }
+        }
+        Ok(first)
+    }
+
+    /// Goes from unit to unit, each asked where it is.
+    fn next_hole(
+        &self,
+        name: ObjectName,
+        offset: u64,
+        length: u64,
+        is_spread: bool,
+    ) -> Result<u64, Status> {
+        let place = self.place(name)?;
+        let mut at = offset;
+        while at < length {
+            let column = if is_spread { place.shape.column(at) } else { Column(0) };
+            let end = place.shape.unit_end(at).min(length);
+            let target = SeekTarget::Hole;
+            let seek = SeekArguments { name: component(name), offset: at, target };
+            match self.components.ask_one(place.reader(column), Ask::Seek(seek)) {
+                // It ends before, or has a hole before, the end of the unit.
+                Ok(Told::Position(None)) => return Ok(at),
+                Ok(Told::Position(Some(hole))) if hole < end => return Ok(hole),
+                // Without other components that is a hole of the whole.
+                Ok(Told::Position(Some(hole))) if !is_spread => return Ok(hole.min(length)),
+                Ok(Told::Position(Some(_))) => at = end,
+                Ok(other) => return Err(unexpected(&other).status()),
+                Err(error) => return Err(error.status()),
+            }
+        }
+        Ok(length)
+    }
+}

@@ -1,0 +1,203 @@
+//! What a striping manager keeps: docs/striping-state.md has the bytes.
+//!
+//! It is small whatever the number of objects: it is written whole, and seldom.
+
+use std::collections::BTreeMap;
+
+use nasd_layout::{DriveWeight, GroupError, Groups, Shape, ShapeError};
+use nasd_types::{DriveId, PartitionId};
+use nasd_xdr::{Decoder, Encoder, XdrError};
+use thiserror::Error;
+
+/// Says that the bytes are such a state, and of which version.
+const MAGIC: &[u8; 8] = b"NASDstr1";
+
+/// How many groups a table has: enough for the load of hundreds of drives to be even.
+pub(crate) const GROUPS: usize = 1024;
+
+/// Most partitions, drives, and members that are read.
+const MOST: usize = 1 << 20;
+
+/// A partition of the virtual drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartitionRecord {
+    pub(crate) shape: Shape,
+    pub(crate) groups: Groups,
+}
+
+/// A secret that is not shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) [u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// All that is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Rises with every change of which drives have what.
+    pub(crate) generation: u64,
+    /// From which the keys of component partitions are derived.
+    pub(crate) secret: Secret,
+    /// Numbers of objects below this may have been given out.
+    pub(crate) number_limit: u64,
+    /// The partitions.
+    pub(crate) partitions: BTreeMap<PartitionId, PartitionRecord>,
+}
+
+/// Why bytes are no state.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StateError {
+    /// They are something else, or of a later version of this program.
+    #[error("it is not the state of a striping manager of this version")]
+    Magic,
+    /// They end early, or have more.
+    #[error("the striping manager's state is cut off or damaged: {0}")]
+    Damaged(String),
+}
+
+impl From<XdrError> for StateError {
+    fn from(error: XdrError) -> Self {
+        StateError::Damaged(error.to_string())
+    }
+}
+
+impl From<ShapeError> for StateError {
+    fn from(error: ShapeError) -> Self {
+        StateError::Damaged(error.to_string())
+    }
+}
+
+impl From<GroupError> for StateError {
+    fn from(error: GroupError) -> Self {
+        StateError::Damaged(error.to_string())
+    }
+}
+
+impl PartitionRecord {
+    /// A partition with a new table, on drives of these weights.
+    pub(crate) fn draw(
+        shape: Shape,
+        drives: &[DriveWeight],
+    ) -> Result<PartitionRecord, GroupError> {
+        Ok(PartitionRecord { shape, groups: Groups::draw(GROUPS, shape.width(), drives)? })
+    }
+}
+
+impl State {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Encoder::new();
+        out.opaque_fixed(MAGIC);
+        out.opaque_fixed(&self.secret.0);
+        out.u64(self.generation);
+        out.u64(self.number_limit);
+        out.u32(self.partitions.len() as u32);
+        for (partition, record) in &self.partitions {
+            out.u32(partition.0);
+            out.u64(record.shape.unit());
+            out.u32(record.shape.width().into());
+            out.u32(record.shape.copies().into());
+            // Drives are named once, and then by their place in the list.
+            let drives: Vec<DriveId> = record.groups.drives().into_keys().collect();
+            out.array_with(&drives, |out, drive| out.u64(drive.0));
+            let place = |member: &DriveId| drives.binary_search(member).unwrap_or_default() as u32;
+            out.array_with(record.groups.all_members(), |out, member| out.u32(place(member)));
+        }
+        out.into_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
+        let mut input = Decoder::new(bytes);
+        let magic: [u8; 8] = input.opaque_fixed().map_err(|_| StateError::Magic)?;
+        if magic != *MAGIC {
+            return Err(StateError::Magic);
+        }
+        let secret = Secret(input.opaque_fixed()?);
+        let (generation, number_limit) = (input.u64()?, input.u64()?);
+        let mut partitions = BTreeMap::new();
+        for _ in 0..input.u32()? {
+            let partition = PartitionId(input.u32()?);
+            let unit = input.u64()?;
+            let (width, copies) = (narrow(input.u32()?), narrow(input.u32()?));
+            let shape = Shape::new(unit, width, copies)?;
+            let drives: Vec<u64> = input.array(MOST)?;
+            let places: Vec<u32> = input.array(MOST)?;
+            let member = |place: &u32| drives.get(*place as usize).map(|drive| DriveId(*drive));
+            let members: Option<Vec<DriveId>> = places.iter().map(member).collect();
+            let members = members.ok_or(StateError::Damaged("a member is no drive".to_owned()))?;
+            let groups = Groups::from_members(width, members)?;
+            partitions.insert(partition, PartitionRecord { shape, groups });
+        }
+        if input.position() != bytes.len() {
+            return Err(StateError::Damaged("something follows it".to_owned()));
+        }
+        Ok(State { generation, secret, number_limit, partitions })
+    }
+}
+
+/// What is too large to be right becomes what is refused as too large.
+fn narrow(number: u32) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
+}
+
+/// Where the state is kept.
+pub trait Keeper: Send + Sync {
+    /// What was kept last; `None` where nothing ever was.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't be read.
+    fn load(&self) -> Result<Option<Vec<u8>>, String>;
+
+    /// Keeps this instead: durable when it returns, and after a crash it is this or the one before.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not be durable.
+    fn save(&self, bytes: &[u8]) -> Result<(), String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        let drives: Vec<_> = (1..=13)
+            .map(|number| DriveWeight { drive: DriveId(number << 40), weight: 1 })
+            .collect();
+        let record = |width, copies| {
+            let shape = Shape::new(256 << 10, width, copies).unwrap();
+            PartitionRecord::draw(shape, &drives).unwrap()
+        };
+        let partitions =
+            BTreeMap::from([(PartitionId(1), record(4, 2)), (PartitionId(9), record(13, 1))]);
+        State { generation: 7, secret: Secret([5; 32]), number_limit: 1 << 50, partitions }
+    }
+
+    #[test]
+    fn it_survives_its_bytes_and_any_cut_is_told() {
+        let state = state();
+        let bytes = state.to_bytes();
+        assert_eq!(State::from_bytes(&bytes), Ok(state));
+        assert_eq!(State::from_bytes(b"NASDstr2"), Err(StateError::Magic));
+        for end in (0..bytes.len()).step_by(37).chain(bytes.len() - 8..bytes.len()) {
+            assert!(State::from_bytes(&bytes[..end]).is_err(), "{end}");
+        }
+        assert!(State::from_bytes(&[&bytes[..], &[0; 4]].concat()).is_err());
+    }
+
+    #[test]
+    fn any_change_of_a_byte_is_read_or_refused() {
+        let bytes = state().to_bytes();
+        for at in (0..bytes.len()).filter(|at| *at < 400 || at % 101 == 0) {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                let _ = State::from_bytes(&changed);
+            }
+        }
+    }
+}

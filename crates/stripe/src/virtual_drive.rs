@@ -1,0 +1,363 @@
+//! The virtual drive: what its parts share, and how they reach components.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use nasd_capability::SecretKey;
+use nasd_layout::{Column, GroupId, Shape};
+use nasd_protocol::Status;
+use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments, MemberState};
+use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId};
+
+use crate::append::Appends;
+use crate::components::{Answer, Ask, ComponentError, Components, Told};
+use crate::numbers::Numbers;
+use crate::state::{Keeper, Secret, State, StateError};
+use crate::version::{ComponentVersion, Versions};
+
+/// What is added to the number of a partition of the virtual drive to get that of its components: drives may
+/// have partitions of their own besides.
+const COMPONENT_PARTITIONS: u32 = 1 << 30;
+
+/// Locks of objects, each of which stands for many.
+const LOCKS: usize = 1024;
+
+/// How the striping manager is set.
+#[derive(Clone, Debug)]
+pub struct VirtualDriveOptions {
+    /// How partitions are spread that nobody has set otherwise: bytes of a unit,
+    pub unit: u64,
+    /// drives that an object lies on, 0 for all there are,
+    pub width: u16,
+    /// and copies of each byte.
+    pub copies: u16,
+    /// How long component capabilities are good, at least, in nanoseconds.
+    pub capability_ns: u64,
+}
+
+impl Default for VirtualDriveOptions {
+    fn default() -> Self {
+        VirtualDriveOptions {
+            unit: 512 << 10,
+            width: 0,
+            copies: 1,
+            capability_ns: 3600 * 1_000_000_000,
+        }
+    }
+}
+
+/// Why there is no virtual drive.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// What is kept can't be read or written.
+    #[error("the striping manager's state can't be read: {0}")]
+    Keeper(String),
+    /// It is not understood.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// See the crate.
+pub struct VirtualDrive {
+    pub(crate) components: Arc<dyn Components>,
+    pub(crate) options: VirtualDriveOptions,
+    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) state: RwLock<State>,
+    pub(crate) versions: Versions,
+    pub(crate) numbers: Numbers,
+    pub(crate) instances: Instances,
+    pub(crate) appends: Appends,
+    locks: Vec<Mutex<()>>,
+}
+
+/// Where the components of an object are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) shape: Shape,
+    pub(crate) generation: u64,
+    /// In the order of columns.
+    pub(crate) members: Vec<DriveId>,
+}
+
+impl Place {
+    /// The drives that have a component of an object whatever it holds, the one that decides first.
+    pub(crate) fn homes(&self) -> &[DriveId] {
+        &self.members[..usize::from(self.shape.copies())]
+    }
+
+    /// The drives that have a component.
+    pub(crate) fn holders(&self, is_spread: bool) -> &[DriveId] {
+        if is_spread { &self.members } else { self.homes() }
+    }
+
+    /// The drive that a column is read from.
+    pub(crate) fn reader(&self, column: Column) -> DriveId {
+        // Each column has a copy at least.
+        self.members[self.shape.members(column).next().unwrap_or_default()]
+    }
+
+    /// The drives that a column is written to, the one that decides last.
+    pub(crate) fn writers(&self, column: Column) -> Vec<DriveId> {
+        self.shape.members(column).map(|member| self.members[member]).rev().collect()
+    }
+
+    /// What a member is good for.
+    pub(crate) fn state_of(&self, _drive: DriveId) -> MemberState {
+        MemberState::Current
+    }
+}
+
+impl VirtualDrive {
+    /// The virtual drive as it was kept, over the components that are made with the secret from which their
+    /// partitions' keys are derived. That is the given one at the first start; with `random`, which is another
+    /// one at each.
+    ///
+    /// # Errors
+    ///
+    /// If what was kept can't be read.
+    pub fn start(
+        components: impl FnOnce(SecretKey) -> Arc<dyn Components>,
+        keeper: Arc<dyn Keeper>,
+        options: VirtualDriveOptions,
+        (random, secret): (u64, SecretKey),
+    ) -> Result<VirtualDrive, StartError> {
+        let kept = keeper.load().map_err(StartError::Keeper)?;
+        let state = match kept {
+            Some(bytes) => State::from_bytes(&bytes)?,
+            None => {
+                let state = State { secret: Secret(*secret.expose()), ..State::default() };
+                keeper.save(&state.to_bytes()).map_err(StartError::Keeper)?;
+                state
+            }
+        };
+        Ok(VirtualDrive {
+            components: components(SecretKey::new(state.secret.0)),
+            options,
+            keeper,
+            numbers: Numbers::new(state.number_limit),
+            state: RwLock::new(state),
+            versions: Versions::default(),
+            instances: Instances::new(random),
+            appends: Appends::default(),
+            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+        })
+    }
+
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+        // It is replaced whole.
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is kept; in memory too when it is kept.
+    pub(crate) fn change_state<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = state.clone();
+        let told = change(&mut changed)?;
+        if changed != *state {
+            self.keeper.save(&changed.to_bytes()).map_err(|error| {
+                tracing::error!(error, "the striping manager's state can't be kept");
+                Status::DriveFault
+            })?;
+            *state = changed;
+        }
+        Ok(told)
+    }
+
+    /// Where an object lies.
+    pub(crate) fn place(&self, name: ObjectName) -> Result<Place, Status> {
+        let state = self.state();
+        let record = state.partitions.get(&name.partition).ok_or(Status::NoSuchPartition)?;
+        let members = record.groups.members(record.groups.group_of(name.object)).to_vec();
+        Ok(Place { shape: record.shape, generation: state.generation, members })
+    }
+
+    /// The shape of a partition's objects, and which group a new one is put in.
+    pub(crate) fn next_group(&self, partition: PartitionId) -> Result<(GroupId, usize), Status> {
+        let state = self.state();
+        let record = state.partitions.get(&partition).ok_or(Status::NoSuchPartition)?;
+        let count = record.groups.count();
+        // Every group in turn: the table has drives in proportion to what they can hold.
+        Ok((GroupId((self.numbers.turn() % count as u64) as u16), count))
+    }
+
+    /// Held while something is done to an object that takes several steps.
+    pub(crate) fn lock(&self, name: ObjectName) -> MutexGuard<'_, ()> {
+        // There is nothing within that a panic could have left broken.
+        self.locks[lock_of(name)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for two objects, whichever they are.
+    pub(crate) fn lock_both(
+        &self,
+        one: ObjectName,
+        other: ObjectName,
+    ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let (low, high) = (lock_of(one).min(lock_of(other)), lock_of(one).max(lock_of(other)));
+        let lock = |at: usize| self.locks[at].lock().unwrap_or_else(PoisonError::into_inner);
+        (lock(low), (low != high).then(|| lock(high)))
+    }
+
+    /// The same for any number of objects.
+    pub(crate) fn lock_all(
+        &self,
+        names: impl Iterator<Item = ObjectName>,
+    ) -> Vec<MutexGuard<'_, ()>> {
+        let locks: std::collections::BTreeSet<usize> = names.map(lock_of).collect();
+        let lock = |at: usize| self.locks[at].lock().unwrap_or_else(PoisonError::into_inner);
+        locks.into_iter().map(lock).collect()
+    }
+
+    /// The version of an object's components; `None` if there is no such object.
+    pub(crate) fn component_version(
+        &self,
+        name: ObjectName,
+    ) -> Result<Option<ComponentVersion>, Status> {
+        if let Some(version) = self.versions.get(name) {
+            return Ok(Some(version));
+        }
+        let place = self.place(name)?;
+        let asked = self.getattr_at(place.homes()[0], name);
+        match asked {
+            Ok(attributes) => {
+                let version = ComponentVersion(attributes.access_control_version);
+                self.versions.put(name, version);
+                Ok(self.versions.get(name))
+            }
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error.status()),
+        }
+    }
+
+    /// The same of one that there must be.
+    pub(crate) fn known_version(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
+        self.component_version(name)?.ok_or(Status::NoSuchObject)
+    }
+
+    /// The versions of objects of a partition, by a question for each drive, as far as there are such
+    /// objects.
+    pub(crate) fn learn_versions(&self, partition: PartitionId, objects: &[ObjectId]) {
+        let unknown = objects.iter().map(|object| ObjectName { partition, object: *object });
+        let unknown: Vec<_> = unknown.filter(|name| self.versions.get(*name).is_none()).collect();
+        let mut by_drive: HashMap<DriveId, Vec<ObjectId>> = HashMap::new();
+        for name in &unknown {
+            if let Ok(place) = self.place(*name) {
+                by_drive.entry(place.homes()[0]).or_default().push(name.object);
+            }
+        }
+        let questions = by_drive.into_iter().flat_map(|(drive, objects)| {
+            let asked: Vec<_> = objects.into_iter().map(BatchOperation::Getattr).collect();
+            batches(component_partition(partition), asked, false)
+                .map(move |batch| (drive, Ask::Batch(batch)))
+                .collect::<Vec<_>>()
+        });
+        for answer in self.components.ask(questions.collect()) {
+            // Of what was not learned here, each is asked for by itself.
+            let Ok(Told::Batched(batched)) = answer else { continue };
+            for done in batched.outcomes.into_iter().flatten() {
+                if let Some(attributes) = done.attributes {
+                    let name = ObjectName { partition, object: done.object };
+                    self.versions.put(name, ComponentVersion(attributes.access_control_version));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn getattr_at(
+        &self,
+        drive: DriveId,
+        name: ObjectName,
+    ) -> Result<Attributes, ComponentError> {
+        let ask = Ask::Getattr(GetattrArguments { name: component(name) });
+        attributes(self.components.ask_one(drive, ask))
+    }
+}
+
+impl std::fmt::Debug for VirtualDrive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VirtualDrive")
+    }
+}
+
+/// Operations in as many batches as it takes.
+pub(crate) fn batches(
+    partition: PartitionId,
+    mut operations: Vec<BatchOperation>,
+    durable: bool,
+) -> impl Iterator<Item = BatchArguments> {
+    std::iter::from_fn(move || {
+        if operations.is_empty() {
+            return None;
+        }
+        let rest = operations.split_off(BatchArguments::fitting(&operations, true));
+        let operations = std::mem::replace(&mut operations, rest);
+        Some(BatchArguments { partition, durable, with_attributes: true, operations })
+    })
+}
+
+fn lock_of(name: ObjectName) -> usize {
+    let mixed = name.object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(name.partition.0);
+    (mixed >> 32) as usize % LOCKS
+}
+
+/// The partition of component drives that has the components of a partition's objects.
+pub(crate) fn component_partition(partition: PartitionId) -> PartitionId {
+    PartitionId(partition.0.wrapping_add(COMPONENT_PARTITIONS))
+}
+
+/// What an object's components are called on their drives.
+pub(crate) fn component(name: ObjectName) -> ObjectName {
+    ObjectName { partition: component_partition(name.partition), object: name.object }
+}
+
+/// The answer to a question about attributes.
+pub(crate) fn attributes(answer: Answer) -> Result<Attributes, ComponentError> {
+    match answer? {
+        Told::Attributes(attributes) => Ok(attributes),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// An answer to another question than was asked.
+pub(crate) fn unexpected(told: &Told) -> ComponentError {
+    ComponentError::Refused(format!("it answered something else: {told:?}"))
+}
+
+/// Which instance of each drive was seen last; and a number that is another one after any of them was
+/// started anew, which is what the virtual drive tells as its own. A writer keeps what it wrote until a
+/// flush answers with the number that the write answered with.
+#[derive(Debug)]
+pub(crate) struct Instances(Mutex<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    own: u64,
+    drives: HashMap<DriveId, u64>,
+}
+
+impl Instances {
+    fn new(random: u64) -> Instances {
+        Instances(Mutex::new(Seen { own: random, drives: HashMap::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The virtual drive's own. A write tells what this was before it was sent: if a drive has been started
+    /// anew since, a flush tells another one. A flush tells what it is when all have answered.
+    pub(crate) fn own(&self) -> u64 {
+        self.lock().own
+    }
+
+    /// A drive has answered as this instance.
+    pub(crate) fn saw(&self, drive: DriveId, instance: u64) {
+        let mut seen = self.lock();
+        let before = seen.drives.insert(drive, instance);
+        if before.is_some_and(|before| before != instance) {
+            seen.own = seen.own.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+}
