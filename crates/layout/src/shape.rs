@@ -28,7 +28,7 @@ pub enum ShapeError {
     Width,
     /// No copy, or more than members.
     #[error(
-        "there are at least 1 copy, and at most as many as the stripe is wide, or {}",
+        "each byte is kept at least once, and at most as often as the stripe is wide, or {} times",
         Shape::MAX_COPIES
     )]
     Copies,

@@ -35,7 +35,12 @@ fn uid(cell: &TestCell) -> u64 {
 
 #[test]
 fn who_read_my_file() {
-    let mut cell = TestCell::start(&CellOptions { drives: 2, size: "128M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 2,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     fs::write(cell.path("letter"), noise(1, 300_000)).unwrap();
     fs::write(cell.path("other"), noise(2, 5_000)).unwrap();
     let facts = json(&cell, "stat main:/letter");
@@ -101,7 +106,12 @@ fn check_is_clean(cell: &TestCell) {
 
 #[test]
 fn refusals_are_found_and_wrong_words_are_told() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     // A key that is not the drive's.
     let key = cell.directory.path().join("key");
     fs::write(&key, format!("{}\n", "ab".repeat(32))).unwrap();
@@ -132,7 +142,12 @@ fn refusals_are_found_and_wrong_words_are_told() {
 /// clients and the administrator go on with more. The drive keeps it over a crash.
 #[test]
 fn a_drive_keeps_its_minimum_protection() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     fs::write(cell.path("letter"), b"before").unwrap();
     fs::File::open(cell.path("letter")).unwrap().sync_all().unwrap();
     let minimum = |cell: &TestCell| {

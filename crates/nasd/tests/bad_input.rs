@@ -65,7 +65,12 @@ fn devices_that_are_not_this_cells_drives() {
 
 #[test]
 fn one_process_a_device() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "8M",
+        ..CellOptions::default()
+    });
     let device = cell.cell().join("drives/drive-1.img");
     assert_refused(
         &run(&["drive", "serve", "--listen", "127.0.0.1:0"], &[&device]),
@@ -124,7 +129,12 @@ fn sizes_and_ports_that_cannot_be() {
 
 #[test]
 fn certificates_of_another_cell() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "8M",
+        ..CellOptions::default()
+    });
     let scratch = scratch();
     let other = scratch.path().join("other");
     create_stopped_cell(&other);
@@ -149,7 +159,12 @@ fn certificates_of_another_cell() {
 
 #[test]
 fn garbage_on_the_ports() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "8M",
+        ..CellOptions::default()
+    });
     fs::write(cell.path("file"), noise(4, 100_000)).unwrap();
     let config = fs::read_to_string(cell.cell().join("cell.toml")).unwrap();
     let addresses: Vec<&str> = config.split('"').filter(|part| part.starts_with("127.")).collect();
@@ -178,7 +193,12 @@ fn garbage_on_the_ports() {
 
 #[test]
 fn mountpoints_that_cannot_be() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "8M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "8M",
+        ..CellOptions::default()
+    });
     let missing = cell.directory.path().join("missing");
     assert_refused(&cell.nasd(&["mount".as_ref(), missing.as_os_str()]), &["missing"]);
     let file = cell.directory.path().join("file");

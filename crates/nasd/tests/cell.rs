@@ -245,7 +245,12 @@ fn up_detaches_and_down_stops() {
 
 #[test]
 fn drives_that_are_added_at_the_same_time_are_all_of_the_cell() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     cell.stop();
     let adding: Vec<_> = (0..6)
         .map(|number| {

@@ -25,7 +25,12 @@ fn json(words: &[&str], path: &Path) -> Value {
 
 /// A cell with one file of 32 blocks that is durable, and where its drive's device is.
 fn cell_with_a_file() -> (TestCell, PathBuf, Vec<u8>) {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let bytes = noise(5, 128 << 10);
     let mut file = File::create(cell.path("file")).unwrap();
     file.write_all(&bytes).unwrap();

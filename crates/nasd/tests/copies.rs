@@ -33,7 +33,12 @@ fn open(path: &Path) -> fs::File {
 
 #[test]
 fn copies_share_blocks_at_the_drive() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "512M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "512M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let (file, copy) = (cell.path("file"), cell.path("copy"));
     let data = noise(7, 40 * MIB + 77);
     fs::write(&file, &data).unwrap();
@@ -65,7 +70,12 @@ fn copies_share_blocks_at_the_drive() {
 /// target's pages is not.
 #[test]
 fn ranges_are_copied_in_order_with_all_else() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "256M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "256M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let (source, target) = (open(&cell.path("source")), open(&cell.path("target")));
     let data = noise(9, 3 * MIB);
     target.write_all_at(&vec![7; 4 * MIB], 0).unwrap();
@@ -99,7 +109,12 @@ fn ranges_are_copied_in_order_with_all_else() {
 
 #[test]
 fn a_copy_over_a_program_takes_its_privileges() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     cell.let_everybody_in();
     let (source, program) = (cell.path("source"), cell.path("program"));
     fs::write(&source, vec![1; 10_000]).unwrap();
@@ -125,7 +140,12 @@ fn a_copy_over_a_program_takes_its_privileges() {
 /// client.
 #[test]
 fn what_no_drive_can_copy_is_copied_all_the_same() {
-    let cell = TestCell::start(&CellOptions { drives: 3, size: "256M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 3,
+        size: "256M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let data = noise(5, 2 * MIB + 5);
     fs::write(cell.path("file"), &data).unwrap();
     for number in 0..9 {

@@ -23,7 +23,12 @@ use support::{
 };
 
 fn small_cell() -> TestCell {
-    TestCell::start(&CellOptions { drives: 1, size: "128M", cache: "32M" })
+    TestCell::start(&CellOptions {
+        drives: 1,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    })
 }
 
 /// What a command that must succeed prints.

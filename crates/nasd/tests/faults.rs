@@ -142,7 +142,12 @@ fn a_manager_that_dies_is_restarted_and_nothing_is_lost() {
 
 #[test]
 fn a_full_cell_says_so_and_keeps_what_it_has() {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "96M", cache: "16M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "96M",
+        cache: "16M",
+        ..CellOptions::default()
+    });
     fs::write(cell.path("keep"), noise(5, 3 << 20)).unwrap();
     let mut file = File::create(cell.path("fill")).unwrap();
     let part = noise(6, 1 << 20);

@@ -18,7 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use support::{CellOptions, TestCell, signal, text, wait_until};
 
 fn cell() -> TestCell {
-    TestCell::start(&CellOptions { drives: 2, size: "128M", cache: "32M" })
+    TestCell::start(&CellOptions {
+        drives: 2,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    })
 }
 
 /// What is found, and whether the command succeeded.

@@ -42,7 +42,12 @@ fn write(cell: &TestCell, name: &str, length: usize) -> std::io::Result<()> {
 
 #[test]
 fn volumes_that_fill_are_told_before_and_after() {
-    let mut cell = TestCell::start(&CellOptions { drives: 2, size: "128M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 2,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     assert_eq!((found(&cell), exit_status(&cell)), (vec![], Some(0)));
     assert_eq!(status(&cell)["state"], "HEALTHY");
     for index in 0..12 {
@@ -73,7 +78,12 @@ fn volumes_that_fill_are_told_before_and_after() {
 
 #[test]
 fn what_is_away_or_unfinished_is_told() {
-    let mut cell = TestCell::start(&CellOptions { drives: 2, size: "64M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 2,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     done(&cell, "volume create half");
     let config = cell.cell().join("cell.toml");
     let text = fs::read_to_string(&config).unwrap();

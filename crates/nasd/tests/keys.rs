@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use support::{CellOptions, TestCell, free_ports, noise, signal, text, wait_until};
 
 fn cell(drives: u32) -> TestCell {
-    TestCell::start(&CellOptions { drives, size: "128M", cache: "32M" })
+    TestCell::start(&CellOptions { drives, size: "128M", cache: "32M", ..CellOptions::default() })
 }
 
 fn told(cell: &TestCell, line: &str) -> String {

@@ -15,7 +15,9 @@ use std::path::Path;
 use support::beside::Beside;
 use support::{CellOptions, TestCell, wait_until};
 
-const OPTIONS: CellOptions = CellOptions { drives: 2, size: "512M", cache: "64M" };
+fn roomy() -> CellOptions {
+    CellOptions { cache: "64M", ..CellOptions::default() }
+}
 
 /// Mode, links, length and time of each name, as one who lists and looks is told.
 fn look(directory: &Path) -> BTreeMap<String, (u32, u64, u64, i64)> {
@@ -57,7 +59,7 @@ fn make_files(directory: &Path, count: usize) {
 
 #[test]
 fn who_looks_at_what_he_lists_is_told_at_once() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&roomy());
     make_files(&cell.path("d"), 700);
     let expected = look(&cell.path("d"));
     assert_eq!(expected.len(), 730);
@@ -86,7 +88,7 @@ fn who_looks_at_what_he_lists_is_told_at_once() {
 
 #[test]
 fn what_was_listed_is_seen_to_change() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&roomy());
     make_files(&cell.path("d"), 100);
     let beside = Beside::mount(&cell);
     let (here, there) = (cell.path("d"), beside.at.join("d"));
@@ -122,7 +124,7 @@ fn what_was_listed_is_seen_to_change() {
 
 #[test]
 fn own_writes_are_in_what_is_listed() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&roomy());
     make_files(&cell.path("d"), 50);
     let directory = cell.path("d");
     for round in 0..30_u64 {

@@ -25,7 +25,12 @@ fn is_free(path: &Path) -> bool {
 
 #[test]
 fn locks_hold_between_mounts_and_end_with_the_process_of_a_mount() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "256M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "256M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let mut beside = Beside::mount(&cell);
     let (here, there) = (cell.path("lock"), beside.at.join("lock"));
     fs::write(&here, "").unwrap();
@@ -50,7 +55,12 @@ fn locks_hold_between_mounts_and_end_with_the_process_of_a_mount() {
 
 #[test]
 fn locks_outlive_the_manager() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "256M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "256M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let beside = Beside::mount(&cell);
     let (here, there) = (cell.path("lock"), beside.at.join("lock"));
     fs::write(&here, "").unwrap();

@@ -17,7 +17,12 @@ fn told(cell: &TestCell) -> (u64, u64) {
 
 #[test]
 fn df_tells_how_many_more_files_can_be_made() {
-    let mut cell = TestCell::start(&CellOptions { drives: 2, size: "256M", cache: "16M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 2,
+        size: "256M",
+        cache: "16M",
+        ..CellOptions::default()
+    });
     let path = |number: u64| cell.path(&format!("d{}/file-{number}", number % 8));
     (0..8).for_each(|number| fs::create_dir(cell.path(&format!("d{number}"))).unwrap());
     let (files, room) = told(&cell);

@@ -14,7 +14,12 @@ use std::time::Duration;
 use support::{CellOptions, TestCell, finish, nasd, text};
 
 fn cell() -> TestCell {
-    let cell = TestCell::start(&CellOptions { drives: 2, size: "128M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 2,
+        size: "128M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     fs::set_permissions(cell.mountpoint(), fs::Permissions::from_mode(0o777)).unwrap();
     cell
 }
@@ -263,7 +268,12 @@ fn tokens_that_are_not_good_open_nothing() {
     let first = token(&cell, "host add twice");
     let second = token(&cell, "host add twice");
     refused(&join(&first, &target), &["is used already"]);
-    let elsewhere = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let elsewhere = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let address = |cell: &TestCell| {
         let config: toml::Table =
             fs::read_to_string(cell.cell().join("cell.toml")).unwrap().parse().unwrap();

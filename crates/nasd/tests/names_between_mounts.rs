@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use support::beside::Beside;
 use support::{CellOptions, TestCell, signal, wait_until};
 
-const OPTIONS: CellOptions = CellOptions { drives: 1, size: "512M", cache: "64M" };
+const OPTIONS: CellOptions =
+    CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() };
 
 fn missing<T>(outcome: io::Result<T>) -> bool {
     outcome.is_err_and(|error| error.kind() == ErrorKind::NotFound)

@@ -182,7 +182,12 @@ fn with_helpers(script: &str, cell: &TestCell) -> String {
 
 #[test]
 fn mount_and_fstab_know_the_type() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let at = cell.directory.path().join("at");
     fs::create_dir(&at).unwrap();
     // By hand, with options of everybody.
@@ -213,7 +218,12 @@ fn mount_and_fstab_know_the_type() {
 
 #[test]
 fn mount_says_what_is_wrong_by_its_exit_status() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let at = cell.directory.path().join("at");
     fs::create_dir(&at).unwrap();
     for (script, status, why) in [

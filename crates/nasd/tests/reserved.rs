@@ -15,7 +15,12 @@ use support::{CellOptions, TestCell, noise};
 const MIB: u64 = 1 << 20;
 
 fn cell() -> TestCell {
-    let cell = TestCell::start(&CellOptions { drives: 1, size: "512M", cache: "32M" });
+    let cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "512M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     assert!(cell.nasd(&["volume", "resize", "main", "--quota", "48M"]).status.success());
     cell
 }

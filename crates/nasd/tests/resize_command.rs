@@ -30,7 +30,12 @@ fn assert_clean(image: &Path) {
 
 #[test]
 fn a_drive_grows_and_shrinks_with_its_files() {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     let image = cell.cell().join("drives/drive-1.img");
     fs::write(cell.path("first"), noise(1, 8 << 20)).unwrap();
     assert_refused(&resize(&image, &["--size", "128M"]), &["stop the drive"]);

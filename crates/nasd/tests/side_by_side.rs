@@ -18,7 +18,8 @@ use std::{ptr, thread};
 use support::beside::Beside;
 use support::{CellOptions, TestCell, noise};
 
-const OPTIONS: CellOptions = CellOptions { drives: 2, size: "512M", cache: "64M" };
+const OPTIONS: CellOptions =
+    CellOptions { drives: 2, size: "512M", cache: "64M", ..CellOptions::default() };
 
 /// A small generator: splitmix64.
 struct Random(u64);

@@ -110,7 +110,12 @@ fn talk(cell: &Path, line: &str, answers: &[(&str, &str)]) -> (ExitStatus, Strin
 }
 
 fn stopped_cell() -> TestCell {
-    let mut cell = TestCell::start(&CellOptions { drives: 1, size: "64M", cache: "32M" });
+    let mut cell = TestCell::start(&CellOptions {
+        drives: 1,
+        size: "64M",
+        cache: "32M",
+        ..CellOptions::default()
+    });
     cell.stop();
     cell
 }

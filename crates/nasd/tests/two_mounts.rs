@@ -16,7 +16,8 @@ use std::thread;
 use support::beside::Beside;
 use support::{CellOptions, TestCell, shell, signal, wait_for_exit, wait_until};
 
-const OPTIONS: CellOptions = CellOptions { drives: 1, size: "512M", cache: "64M" };
+const OPTIONS: CellOptions =
+    CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() };
 
 /// A process that appends lines `WRITER NUMBER` and more to a file, one write(2) each.
 fn appender(path: &Path, writer: &str, lines: u32) -> Child {

@@ -12,7 +12,12 @@ use std::process::{Command, Output, Stdio};
 use support::{CellOptions, TestCell, noise, text};
 
 fn cell() -> TestCell {
-    TestCell::start(&CellOptions { drives: 2, size: "256M", cache: "32M" })
+    TestCell::start(&CellOptions {
+        drives: 2,
+        size: "256M",
+        cache: "32M",
+        ..CellOptions::default()
+    })
 }
 
 /// A command that must succeed, and what it printed.

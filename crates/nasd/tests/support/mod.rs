@@ -41,11 +41,25 @@ pub struct CellOptions {
     pub drives: u32,
     pub size: &'static str,
     pub cache: &'static str,
+    /// How files are spread, with further arguments.
+    pub stripe: Vec<String>,
 }
 
 impl Default for CellOptions {
+    /// Not spread, unless the environment says otherwise: so any test can be tried on a virtual drive
+    /// (`NASD_TEST_STRIPE="raid1 --stripe-unit 64K"`).
     fn default() -> Self {
-        CellOptions { drives: 2, size: "512M", cache: "32M" }
+        let stripe = std::env::var("NASD_TEST_STRIPE").unwrap_or_default();
+        let stripe = stripe.split_whitespace().map(str::to_owned).collect();
+        CellOptions { drives: 2, size: "512M", cache: "32M", stripe }
+    }
+}
+
+impl CellOptions {
+    /// With files that are spread.
+    pub fn striped(drives: u32, stripe: &str) -> Self {
+        let stripe = stripe.split_whitespace().map(str::to_owned).collect();
+        CellOptions { drives, stripe, ..CellOptions::default() }
     }
 }
 
@@ -54,9 +68,10 @@ impl TestCell {
     pub fn start(options: &CellOptions) -> Self {
         let mut cell = TestCell { directory: scratch(), up: None, environment: Vec::new() };
         std::fs::create_dir(cell.mountpoint()).unwrap();
-        let (drives, port) = (options.drives.to_string(), free_ports(options.drives + 1));
+        // One more for a virtual drive.
+        let (drives, port) = (options.drives.to_string(), free_ports(options.drives + 2));
         let port = port.to_string();
-        cell.up(&[
+        let mut arguments = vec![
             "--drives",
             &drives,
             "--size",
@@ -65,7 +80,12 @@ impl TestCell {
             options.cache,
             "--base-port",
             &port,
-        ]);
+        ];
+        if !options.stripe.is_empty() {
+            arguments.push("--stripe");
+            arguments.extend(options.stripe.iter().map(String::as_str));
+        }
+        cell.up(&arguments);
         cell
     }
 

@@ -1,0 +1,143 @@
+//! Files that are spread over many drives: real processes, a real mount.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use support::{CellOptions, TestCell, make_tree, noise, scratch, shell, signal, wait_until};
+
+/// What is tried on each kind of volume.
+fn kinds() -> [(u32, &'static str); 4] {
+    [
+        (4, "raid0 --stripe-unit 64K"),
+        (3, "raid0 --stripe-unit 4K --stripe-width 2"),
+        (2, "raid1 --stripe-unit 64K"),
+        (4, "raid1 --stripe-unit 16K --copies 3"),
+    ]
+}
+
+#[test]
+fn files_of_all_lengths_are_what_was_written() {
+    for (drives, stripe) in kinds() {
+        let mut cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        let lengths = [0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 300_000, 5_000_001];
+        for length in lengths {
+            fs::write(cell.path(&format!("f{length}")), noise(length as u64, length)).unwrap();
+        }
+        let source = scratch();
+        make_tree(source.path(), 200);
+        shell("cp -a \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+        shell("sync \"$1\"; sync -f \"$1\"", &[&cell.mountpoint()]);
+        for _restarted in [false, true] {
+            for length in lengths {
+                let read = fs::read(cell.path(&format!("f{length}"))).unwrap();
+                assert!(read == noise(length as u64, length), "{stripe}: {length}");
+            }
+            shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+            cell.stop();
+            cell.restart();
+        }
+    }
+}
+
+#[test]
+fn a_hole_is_one_wherever_it_is() {
+    for (drives, stripe) in kinds() {
+        let cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(cell.path("f"));
+        let mut file = file.unwrap();
+        file.write_all_at(b"end", 3_000_000).unwrap();
+        file.write_all_at(b"middle", 1_000_000).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 3_000_003);
+        assert!(file.metadata().unwrap().blocks() < 200, "{stripe}");
+        let mut all = Vec::new();
+        file.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 3_000_003);
+        assert!(&all[1_000_000..1_000_006] == b"middle" && &all[3_000_000..] == b"end");
+        assert_eq!(all.iter().filter(|byte| **byte != 0).count(), 9);
+        // Cut within a hole, and made longer again: what was cut off is not there any more.
+        file.set_len(2_000_000).unwrap();
+        file.set_len(4_000_000).unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        all.clear();
+        file.read_to_end(&mut all).unwrap();
+        assert_eq!((all.len(), all.iter().filter(|byte| **byte != 0).count()), (4_000_000, 6));
+    }
+}
+
+#[test]
+fn data_go_straight_to_the_drives_and_each_has_its_part() {
+    let cell = TestCell::start(&CellOptions::striped(4, "raid0 --stripe-unit 64K"));
+    let bytes = noise(3, 32 << 20);
+    fs::write(cell.path("big"), &bytes).unwrap();
+    File::open(cell.path("big")).unwrap().sync_all().unwrap();
+    for index in 1..=4 {
+        let told = cell.nasd(&["object", "control", &index.to_string(), "--json"]);
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+        let written = told["capability_bytes_written"].as_u64().unwrap_or_default();
+        assert_eq!(written, 8 << 20, "drive {index}: {told}");
+    }
+}
+
+#[test]
+fn a_drive_and_the_striping_manager_may_be_killed_and_come_back() {
+    for (drives, stripe) in kinds() {
+        let cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        let source = scratch();
+        make_tree(source.path(), 300);
+        fs::write(source.path().join("big"), noise(5, 24 << 20)).unwrap();
+        let mut copy = std::process::Command::new("cp");
+        copy.arg("-a").arg(source.path()).arg(cell.path("tree"));
+        let mut copy = copy.spawn().unwrap();
+        for victim in ["striping serve", "drive-1.img", "striping serve", "drive-2.img"] {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let count = cell.members().len();
+            signal(cell.member(victim), "KILL");
+            wait_until("it is back", || cell.members().len() == count);
+        }
+        assert!(support::wait_for_exit(&mut copy).success(), "{stripe}");
+        shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+    }
+}
+
+#[test]
+fn what_was_synced_survives_the_kill_of_everything() {
+    for (drives, stripe) in kinds() {
+        let mut cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        for turn in 0..20_u64 {
+            let mut file = File::create(cell.path(&format!("f{turn}"))).unwrap();
+            file.write_all(&noise(turn, 1 + (turn as usize * 40_000))).unwrap();
+            file.sync_all().unwrap();
+        }
+        File::open(cell.mountpoint()).unwrap().sync_all().unwrap();
+        cell.kill_everything();
+        cell.restart();
+        for turn in 0..20_u64 {
+            let read = fs::read(cell.path(&format!("f{turn}"))).unwrap();
+            assert!(read == noise(turn, 1 + (turn as usize * 40_000)), "{stripe}: {turn}");
+        }
+        fs::write(cell.path("after"), "x").unwrap();
+        assert_eq!(fs::read_to_string(cell.path("after")).unwrap(), "x");
+    }
+}
+
+#[test]
+fn a_volume_that_cant_be_spread_so_is_refused() {
+    let directory = scratch();
+    for (arguments, word) in [
+        (&["--drives", "2", "--stripe", "raid0", "--stripe-width", "3"][..], "only 2 drives"),
+        (&["--drives", "1", "--stripe", "raid1"], "at most as often"),
+        (&["--drives", "2", "--stripe", "raid0", "--stripe-unit", "1000"], "multiple"),
+    ] {
+        let mut command = support::nasd();
+        command.arg("up").arg(directory.path().join("cell")).args(arguments);
+        let output = support::finish(command);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(word), "{arguments:?}: {said}");
+        assert!(!directory.path().join("cell").exists(), "nothing was made");
+    }
+}
