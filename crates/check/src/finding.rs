@@ -150,7 +150,8 @@ codes! {
     FirstObjectMissing "first-object-missing" DataLoss
         "a partition has no First Object" "made anew, empty";
     IdentifierAboveLimit "identifier-above-limit" Damage
-        "an object's identifier is not below OBJECT_LIMIT" "OBJECT_LIMIT is raised";
+        "an object's identifier was not chosen and is not below OBJECT_LIMIT"
+        "OBJECT_LIMIT is raised";
     BlocksUsedWrong "blocks-used-wrong" Damage
         "BLOCKS_USED of an object is not the number of blocks that it alone holds" "counted again";
     ExtentMalformed "extent-malformed" DataLoss

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use image::*;
 use nasd_check::{Code, Options, Outcome, RepairOptions, Severity, check, repair};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice, MemoryDevice};
-use nasd_types::Protection;
+use nasd_types::{ObjectId, Protection};
 
 /// A way to break a rule.
 struct Case {
@@ -227,7 +227,15 @@ fn records() -> Vec<Case> {
         rows(Code::IdentifierAboveLimit, &[], |image| {
             image.edit("drive", short(2), |record| set64(record, 8, 70));
         }),
+        // The last one that the drive itself may give out.
+        rows(Code::IdentifierAboveLimit, &[], |image| add(image, ObjectId::FIRST_NAMED.0 - 1)),
     ]
+}
+
+/// Adds an empty object to partition 2.
+fn add(image: &mut Image, object: u64) {
+    image.put("objects", object_key(2, object), object_record(0, 0, 0));
+    image.edit("partitions", short(2), |record| set64(record, 16, 3));
 }
 
 fn partitions() -> Vec<Case> {
@@ -497,6 +505,30 @@ fn a_minimum_of_protection_is_repaired_and_not_lowered() {
         right.iter().for_each(|record| {
             find(&memory, record);
         });
+    }
+}
+
+/// An identifier that was chosen says nothing of those that were given out.
+#[test]
+fn chosen_identifiers_are_above_the_limit_and_do_not_raise_it() {
+    for chosen in [ObjectId::FIRST_NAMED.0, ObjectId::END.0 - 1] {
+        let mut image = Image::sample();
+        add(&mut image, chosen);
+        let whole: Arc<dyn BlockDevice> = image.write();
+        assert_eq!(check(&whole, &Options::default(), &mut |_| {}).findings, []);
+
+        // The highest that was given out is 70.
+        image.edit("drive", short(2), |record| set64(record, 8, 71 + (1 << 32)));
+        let raised = image.rows[&("drive", short(2))].clone();
+        image.edit("drive", short(2), |record| set64(record, 8, 70));
+        let memory = image.write();
+        let device: Arc<dyn BlockDevice> = memory.clone();
+        let repaired = repair(&device, &RepairOptions::default(), &mut |_| {}).unwrap();
+        assert_eq!(repaired.before.counts.get(&Code::IdentifierAboveLimit), Some(&1));
+        assert_eq!(repaired.before.findings.len(), 1, "{repaired}");
+        assert_eq!(repaired.outcome(), Outcome::Repaired, "{repaired}");
+        find(&memory, &raised);
+        assert_eq!(check(&device, &Options::default(), &mut |_| {}).findings, []);
     }
 }
 

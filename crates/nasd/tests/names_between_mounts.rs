@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use support::beside::Beside;
 use support::{CellOptions, TestCell, signal, wait_until};
 
-const OPTIONS: CellOptions =
-    CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() };
+fn options() -> CellOptions {
+    CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() }
+}
 
 fn missing<T>(outcome: io::Result<T>) -> bool {
     outcome.is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -37,7 +38,7 @@ fn know(directory: &Path) {
 
 #[test]
 fn what_one_mount_does_to_names_the_other_sees_at_once() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     fs::create_dir(cell.path("dir")).unwrap();
     let dirs = both(&cell, &beside, "dir");
@@ -74,7 +75,7 @@ fn what_one_mount_does_to_names_the_other_sees_at_once() {
 
 #[test]
 fn both_mounts_make_names_in_one_directory_and_nobody_waits_for_long() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     fs::create_dir(cell.path("dir")).unwrap();
     let dirs = Arc::new(both(&cell, &beside, "dir"));
@@ -116,7 +117,7 @@ fn both_mounts_make_names_in_one_directory_and_nobody_waits_for_long() {
 
 #[test]
 fn a_file_that_the_other_mount_removes_stays_while_it_is_open() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let [here, there] = both(&cell, &beside, "file");
     let files = |path: &Path| {
@@ -158,7 +159,7 @@ fn a_file_that_the_other_mount_removes_stays_while_it_is_open() {
 
 #[test]
 fn a_removed_file_that_is_open_outlives_the_manager() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let [here, there] = both(&cell, &beside, "file");
     fs::write(&here, "data").unwrap();
@@ -221,7 +222,7 @@ fn assert_whole(files: &[File]) {
 
 #[test]
 fn what_has_no_name_where_it_is_open_has_none_elsewhere() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let before = room(&cell.mountpoint());
     let files = nameless(&cell);
@@ -258,7 +259,7 @@ fn what_has_no_name_where_it_is_open_has_none_elsewhere() {
 
 #[test]
 fn what_has_no_name_ends_with_the_mount_that_has_it_open() {
-    let cell = TestCell::start(&OPTIONS);
+    let cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let before = room(&beside.at);
     let files = nameless(&cell);

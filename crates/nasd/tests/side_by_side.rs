@@ -18,8 +18,9 @@ use std::{ptr, thread};
 use support::beside::Beside;
 use support::{CellOptions, TestCell, noise};
 
-const OPTIONS: CellOptions =
-    CellOptions { drives: 2, size: "512M", cache: "64M", ..CellOptions::default() };
+fn options() -> CellOptions {
+    CellOptions { drives: 2, size: "512M", cache: "64M", ..CellOptions::default() }
+}
 
 /// A small generator: splitmix64.
 struct Random(u64);
@@ -225,14 +226,14 @@ fn run(at: &Path) {
 
 #[test]
 fn what_was_written_is_read_through_the_page_cache() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     run(&cell.mountpoint());
     cell.stop();
 }
 
 #[test]
 fn what_was_written_is_read_around_the_page_cache() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let direct = Beside::mount_as(&cell, "direct", &["-o", "direct"]);
     run(&direct.at);
     drop(direct);
@@ -242,7 +243,7 @@ fn what_was_written_is_read_around_the_page_cache() {
 /// The kernel writes a mapping's pages by the opening that was mapped, also if that goes around the cache.
 #[test]
 fn pages_are_written_back_by_an_opening_that_goes_around_the_cache() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let mut expected = noise(1, 1 << 20);
     fs::write(cell.path("a"), &expected).unwrap();
     let around = File::options().write(true).open(cell.path("a")).unwrap();

@@ -16,8 +16,9 @@ use std::thread;
 use support::beside::Beside;
 use support::{CellOptions, TestCell, shell, signal, wait_for_exit, wait_until};
 
-const OPTIONS: CellOptions =
-    CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() };
+fn options() -> CellOptions {
+    CellOptions { drives: 1, size: "512M", cache: "64M", ..CellOptions::default() }
+}
 
 /// A process that appends lines `WRITER NUMBER` and more to a file, one write(2) each.
 fn appender(path: &Path, writer: &str, lines: u32) -> Child {
@@ -89,7 +90,7 @@ fn append_by(paths: &[PathBuf], lines: u32, meanwhile: impl FnOnce()) {
 
 #[test]
 fn appends_from_two_mounts_keep_every_line() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     append_from_both(&cell, &beside, 4000, || ());
     // Each line by an opening of its own.
@@ -106,7 +107,7 @@ fn appends_from_two_mounts_keep_every_line() {
 
 #[test]
 fn appends_are_kept_while_the_drive_is_killed_again_and_again() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     append_from_both(&cell, &beside, 20_000, || {
         for _ in 0..4 {
@@ -128,7 +129,7 @@ fn kill_member(cell: &TestCell, which: &str) {
 
 #[test]
 fn appends_through_the_manager_and_straight_keep_every_line() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let far = ["one", "two"].map(|name| Beside::mount_as(&cell, name, &["-o", "path=manager"]));
     let paths = [cell.path("log"), far[0].at.join("log"), far[1].at.join("log")];
     append_by(&paths, 8000, || {
@@ -149,7 +150,7 @@ fn contents(file: &mut File) -> Vec<u8> {
 
 #[test]
 fn what_was_appended_is_there_at_once_for_everybody_on_the_mount() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let (path, there) = (cell.path("seen"), beside.at.join("seen"));
     fs::write(&path, "head ").unwrap();
@@ -186,7 +187,7 @@ fn what_was_appended_is_there_at_once_for_everybody_on_the_mount() {
 
 #[test]
 fn an_opening_that_is_made_to_append_afterwards_appends() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let (path, there) = (cell.path("later"), beside.at.join("later"));
     fs::write(&path, "one ").unwrap();
@@ -207,7 +208,7 @@ fn an_opening_that_is_made_to_append_afterwards_appends() {
 
 #[test]
 fn new_names_and_truncates_are_seen_at_the_next_open() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let here = |name: &str| cell.path(name);
     let there = |name: &str| beside.at.join(name);
@@ -252,7 +253,7 @@ for row in range(rows):
 
 #[test]
 fn a_sqlite_database_that_two_mounts_write_to_stays_whole() {
-    let mut cell = TestCell::start(&OPTIONS);
+    let mut cell = TestCell::start(&options());
     let beside = Beside::mount(&cell);
     let databases: [PathBuf; 2] = [cell.path("base"), beside.at.join("base")];
     let ask = |database: &Path, question: &str| {

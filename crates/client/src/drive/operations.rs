@@ -69,6 +69,29 @@ impl DriveClient {
         Ok(self.call::<Create>(authority, &request, &mut [])?.reply)
     }
 
+    /// Makes an object of a chosen identifier ([`ObjectId::is_named`]), by a key of the partition. Whoever
+    /// chooses one must not do so twice. So it is made once, however often the call has to be sent: one that is
+    /// there when an earlier try may have made it counts as made, with the attributes that it has then.
+    ///
+    /// # Errors
+    ///
+    /// `Drive(ObjectExists)` if no earlier try can have made the object that is there; `Unsettled` if it was
+    /// made, perhaps, and could not be made sure of: the call may be made again.
+    pub fn create_named(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        initial: &SetAttributes,
+        durable: bool,
+    ) -> Result<Created, ClientError> {
+        let ObjectName { partition, object } = name;
+        let initial = initial.clone();
+        let arguments = CreateArguments { partition, object: Some(object), durable, initial };
+        let request = Request::plain::<Create>(&arguments);
+        let made = self.call::<Create>(authority, &request, &mut []);
+        self.made(authority, name, durable, made)
+    }
+
     /// Removes an object. An object that is missing after an earlier try was lost counts as
     /// removed, if the drive says that it is missing: to holders of capabilities it only says that
     /// the digest is wrong.
@@ -237,6 +260,55 @@ impl DriveClient {
     ) -> Result<Created, ClientError> {
         let request = Request::plain::<Fastcopy>(&FastcopyArguments { name: source, copy: None });
         Ok(self.call::<Fastcopy>(authority, &request, &mut [])?.reply)
+    }
+
+    /// The same with a chosen identifier, in the partition of the source, as [`DriveClient::create_named`]
+    /// chooses one; so it is made once, however often the call has to be sent.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DriveClient::create_named`].
+    pub fn fastcopy_named(
+        &self,
+        authority: &Authority,
+        source: ObjectName,
+        copy: ObjectId,
+    ) -> Result<Created, ClientError> {
+        let arguments = FastcopyArguments { name: source, copy: Some(copy) };
+        let request = Request::plain::<Fastcopy>(&arguments);
+        let made = self.call::<Fastcopy>(authority, &request, &mut []);
+        // A copy is durable as soon as it is there.
+        self.made(authority, ObjectName { object: copy, ..source }, false, made)
+    }
+
+    /// What making an object of a chosen identifier comes to: one that an earlier try may have made counts as
+    /// made, and is flushed if it is to be durable.
+    fn made(
+        &self,
+        authority: &Authority,
+        name: ObjectName,
+        durable: bool,
+        result: Result<Answer<Created>, CallFailure>,
+    ) -> Result<Created, ClientError> {
+        let failure = match result {
+            Ok(answer) if answer.reply.object == name.object => return Ok(answer.reply),
+            Ok(_) => return Err(self.shared.protocol_error("an object of another identifier")),
+            Err(failure) => failure,
+        };
+        let exists = matches!(&failure.error, ClientError::Drive(Status::ObjectExists));
+        if !exists || !(failure.ran_before || failure.was_told_before) {
+            return Err(failure.of_change());
+        }
+        let unsettled = |error| ClientError::Unsettled(Box::new(error));
+        if !failure.ran_before {
+            // An honest drive has not executed what it answered so; but it may have been another that answered.
+            return Err(unsettled(failure.error));
+        }
+        if durable {
+            self.flush(authority, name.partition, &[name.object]).map_err(unsettled)?;
+        }
+        let attributes = self.getattr(authority, name).map_err(unsettled)?;
+        Ok(Created { object: name.object, attributes })
     }
 
     /// Copies bytes of one object into another, which shares whole blocks with it where it can; durable when

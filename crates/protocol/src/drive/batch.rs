@@ -42,7 +42,8 @@ field_by_xdr!(BatchKind);
 /// One operation of a batch (`nasd_batch_operation`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BatchOperation {
-    /// Make an object with these attributes, and with this identifier if one is chosen.
+    /// Make an object with these attributes, and with this identifier if one is chosen, as
+    /// [`CreateArguments`](super::CreateArguments) has it.
     Create(Option<ObjectId>, SetAttributes),
     /// Remove this object.
     Remove(ObjectId),
@@ -120,7 +121,9 @@ impl BatchOperation {
     fn argument_bytes(&self) -> usize {
         let changes = |changes| to_bytes(&Changes(changes)).len();
         match self {
-            BatchOperation::Create(_, initial) => 4 + 12 + changes(initial),
+            BatchOperation::Create(chosen, initial) => {
+                4 + 4 + chosen.map_or(0, |_| 8) + changes(initial)
+            }
             BatchOperation::Setattr(_, set) => 4 + 8 + changes(set),
             BatchOperation::Remove(_) | BatchOperation::Getattr(_) => 4 + 8,
         }

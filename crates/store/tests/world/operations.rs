@@ -296,6 +296,11 @@ impl World {
     }
 
     pub fn copy(&mut self, store: &Store) -> Result<(), StoreError> {
+        let chosen = self.choice();
+        self.copy_as(store, chosen)
+    }
+
+    pub fn copy_as(&mut self, store: &Store, chosen: Option<ObjectId>) -> Result<(), StoreError> {
         if self.histories().living().len() >= self.mix.objects {
             return self.remove(store);
         }
@@ -306,7 +311,6 @@ impl World {
             histories.copies.push(copy.clone());
             copy
         };
-        let chosen = self.choice();
         let made = store.fastcopy_as(source, chosen, Timestamp(8));
         let chosen = chosen.map(|object| ObjectName { object, ..source });
         if let Some((object, attributes)) = self.allowed_choice(chosen, made)? {
