@@ -161,6 +161,7 @@ fn drive_errno(status: Status) -> i32 {
         | Status::Busy
         | Status::DriveFault
         | Status::Forgotten
+        | Status::OutOfOrder
         | Status::MediumError
         | Status::Corrupt => libc::EIO,
     }

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
+use crate::order::Orders;
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
 use crate::{DriveOptions, Elsewhere, Environment, ScrubPass};
@@ -42,6 +43,7 @@ pub struct Drive {
     pub(crate) counters: Counters,
     pub(crate) audit: AuditTrail,
     pub(crate) scrub: ScrubProgress,
+    pub(crate) orders: Orders,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
@@ -83,6 +85,7 @@ impl Drive {
             counters: Counters::default(),
             audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),
+            orders: Orders::new(started),
             instance: environment.random(),
             started,
             administration: Mutex::new(()),

@@ -22,6 +22,7 @@ mod key_ring;
 mod metrics;
 mod operations;
 mod options;
+mod order;
 #[cfg(test)]
 #[path = "../../types/tests/random/mod.rs"]
 mod random;

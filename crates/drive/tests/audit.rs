@@ -342,7 +342,12 @@ fn about(name: ObjectName) -> Vec<Case> {
         (Procedure::Setattr, set(size), none, None),
         // The operations themselves say so.
         (Procedure::Setattr, set(older), none, bad),
-        (Procedure::Read, to_bytes(&ReadArguments { name, regions: vec![] }), none, bad),
+        (
+            Procedure::Read,
+            to_bytes(&ReadArguments { name, order: None, regions: vec![] }),
+            none,
+            bad,
+        ),
     ]
 }
 

@@ -88,7 +88,7 @@ fn the_list_begins_at_the_identifier_that_the_offset_says() {
     }
     for arguments in [
         ReadArguments::single(object(3), 4, 8),
-        ReadArguments { name: object(3), regions: vec![Region::single(0, 8); 2] },
+        ReadArguments { name: object(3), order: None, regions: vec![Region::single(0, 8); 2] },
     ] {
         let answered = drive.by(Signer::working(), Procedure::Read, &arguments);
         assert_eq!(answered.failed(), Status::BadArgument);

@@ -310,7 +310,7 @@ fn samples() -> Vec<Vec<u8>> {
         sample(Procedure::Remove, 2, &RemoveArguments { name: object(70), durable }),
         sample(Procedure::Getattr, 4, &GetattrArguments { name }),
         sample(Procedure::Setattr, 4, &SetattrArguments { name, durable, changes }),
-        sample(Procedure::Read, 4, &ReadArguments { name, regions: regions.clone() }),
+        sample(Procedure::Read, 4, &ReadArguments { name, order: None, regions: regions.clone() }),
         [sample(Procedure::Write, 4, &write), vec![7; 12]].concat(),
         [sample(Procedure::Append, 4, &append), vec![7; 12]].concat(),
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
@@ -349,7 +349,7 @@ fn batch(object: ObjectId, durable: bool) -> BatchArguments {
         BatchOperation::Setattr(object, changes),
         BatchOperation::Remove(ObjectId(70)),
         BatchOperation::Getattr(object),
-        BatchOperation::Create(None, SetAttributes::default()),
+        BatchOperation::Create(Some(ObjectId::FIRST_NAMED), SetAttributes::default()),
     ];
     BatchArguments { partition: PARTITION, durable, with_attributes: durable, operations }
 }

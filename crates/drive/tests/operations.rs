@@ -246,7 +246,7 @@ fn what_the_drive_makes_up_cannot_be_changed() {
 fn requests_without_a_meaning_are_told_to_those_with_authority() {
     let drive = TestDrive::new();
     let name = drive.object_with(b"contents");
-    let regions = |regions: Vec<Region>| ReadArguments { name, regions };
+    let regions = |regions: Vec<Region>| ReadArguments { name, order: None, regions };
     for (arguments, expected) in [
         (regions(vec![]), Status::BadArgument),
         (regions(vec![Region { count: 0, ..Region::single(0, 1) }]), Status::BadArgument),
@@ -264,6 +264,7 @@ fn requests_without_a_meaning_are_told_to_those_with_authority() {
     let data = pattern(0, 50_000);
     for protection in [Protection::INTEGRITY_ARGS, Protection::SUPPORTED] {
         let arguments = nasd_protocol::drive::WriteArguments {
+            order: None,
             name,
             durable: false,
             regions: vec![Region::single(0, 49_999)],

@@ -117,7 +117,7 @@ fn regions_hold_to_the_byte() {
     }
     // A strided read whose last piece is outside.
     let regions = vec![Region { offset: 10, length: 1, stride: 10, count: 3 }];
-    let arguments = ReadArguments { name, regions };
+    let arguments = ReadArguments { name, order: None, regions };
     let request = Request::new(Procedure::Read, &arguments, signer);
     assert_eq!(drive.refused(&request), Status::RefusedRegion);
     let outside = drive.ask(&read_with(Signer::working(), name, 0, 100)).unwrap().data;

@@ -73,6 +73,8 @@ xdr_enum! {
         /// Too many appends were made since this one was asked for first for the drive to know
         /// whether it was made then.
         Forgotten = 204,
+        /// A later write of some of the bytes was done, or might have been. With a later order it can be done.
+        OutOfOrder = 205,
 
         /// The device failed the transfer.
         MediumError = 300,
@@ -175,6 +177,7 @@ impl Status {
             Status::Busy => "the drive has too much to do",
             Status::DriveFault => "the drive has an internal fault",
             Status::ReadOnly => "the drive stopped writing after a failed write",
+            Status::OutOfOrder => "a later write of these bytes was done, or might have been",
             Status::Forgotten => "the drive does not know any more whether it has done that before",
             Status::MediumError => "the drive's device failed the transfer",
             Status::Corrupt => "the data on the drive's medium is damaged",
@@ -213,6 +216,7 @@ impl Status {
             Status::Busy => "try again later",
             Status::DriveFault => "see the drive's log",
             Status::ReadOnly => "see the drive's log, then replace the device",
+            Status::OutOfOrder => "draw a later order, and write again everywhere",
             Status::Forgotten => "look what is there, then append what is missing",
             Status::MediumError => "check the device",
             Status::Corrupt => "run nasd check, and restore the object",

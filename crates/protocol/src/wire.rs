@@ -7,7 +7,7 @@ use nasd_capability::{
 };
 use nasd_types::{
     Attributes, AuditId, CellId, Compression, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
-    PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
+    PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp, WriteOrder,
 };
 use nasd_xdr::{Decoder, Encoder, UnknownValue, XdrError};
 
@@ -83,6 +83,17 @@ macro_rules! field_by_xdr {
 pub(crate) use field_by_xdr;
 
 field_by_xdr!(u32, u64, bool);
+
+impl Field for WriteOrder {
+    fn put(&self, out: &mut Encoder) {
+        self.time.put(out);
+        out.u64(self.unique);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(WriteOrder { time: Field::take(input)?, unique: input.u64()? })
+    }
+}
 
 impl Field for Compression {
     fn put(&self, out: &mut Encoder) {

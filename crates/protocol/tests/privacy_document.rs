@@ -286,10 +286,10 @@ const REPLY_NONCE_AT: usize = 16 + 8;
 fn who_has_only_the_document_reads_what_is_encrypted() {
     for (suite, name) in suites() {
         let context = |what| format!("nasd v1 {name} {what}");
-        // The data of the write: behind nonce, digest, data tag, and 48 bytes of arguments.
+        // The data of the write: behind nonce, digest, data tag, and 52 bytes of arguments.
         let call = written_down(&format!("example-encrypted-write-{name}"));
         let (nonce, tag) = (&call[CALL_NONCE..][..16], &call[CALL_NONCE + 32..][..16]);
-        let data = &call[CALL_NONCE + 48 + 52..][..DATA.len()];
+        let data = &call[CALL_NONCE + 48 + 56..][..DATA.len()];
         let sealed = [data, tag].concat();
         assert_eq!(opened(suite, true, &context("request private data"), nonce, &sealed), DATA);
 
@@ -298,7 +298,7 @@ fn who_has_only_the_document_reads_what_is_encrypted() {
             let (_, last) = text.trim_end().rsplit_once('\n').unwrap();
             assert_eq!(last, format!("and {zeros} bytes of zeros"));
         };
-        plain("example-private-arguments", "332");
+        plain("example-private-arguments", "328");
         plain("example-private-results", "356");
         let call = written_down(&format!("example-private-call-{name}"));
         let sealed = &call[CALL_NONCE + 48 + 4..][..UNIT + TAG];

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use nasd_client::{Authority, ClientError};
 use nasd_layout::{Column, MemberState, Strip};
 use nasd_protocol::Region;
-use nasd_protocol::drive::{Flush, FlushArguments, Flushed, Getattr, GetattrArguments};
-use nasd_types::{Attributes, ByteRange, ObjectName};
+use nasd_protocol::drive::{
+    Flush, FlushArguments, Flushed, Getattr, GetattrArguments, WriteArguments,
+};
+use nasd_types::{Attributes, ByteRange, ObjectName, WriteOrder};
 
 use super::map::{Instances, Member, ObjectPlace};
 use crate::wire::{ReadOutcome, Status, Written};
@@ -130,6 +132,7 @@ impl ObjectPlace {
     ) -> Result<Written, ClientError> {
         let range = ByteRange::new(offset, data.len() as u64);
         let columns = self.columns(range);
+        let order: Option<WriteOrder> = None;
         let mut told: Option<Written> = None;
         // The copies that decide come last, when all others have it.
         for turn in 0..usize::from(self.shape.copies()) {
@@ -153,10 +156,9 @@ impl ObjectPlace {
             let mut begun = Vec::with_capacity(of_turn.len());
             for ((member, strips), slices) in of_turn.iter().zip(&slices) {
                 let (authority, name) = self.usable(member)?;
-                let (regions, _) = regions_of(strips);
-                let client = &member.client;
-                let write = client.begin_write_regions(authority, name, &regions, slices, durable);
-                begun.push((member, write));
+                let (regions, data_length) = regions_of(strips);
+                let arguments = WriteArguments { name, durable, order, regions, data_length };
+                begun.push((member, member.client.begin_write(authority, arguments, slices)));
             }
             for (member, write) in begun {
                 let written = write.wait()?;

@@ -2,6 +2,8 @@
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Batch, BatchArguments, BatchDone, BatchOperation, Batched};
+use nasd_protocol::limits::MAX_FLUSH_OBJECTS;
+use nasd_types::ObjectId;
 
 use super::DriveClient;
 use super::exchange::Request;
@@ -11,11 +13,11 @@ impl DriveClient {
     /// Does all operations of a batch in order, each for itself, and answers how each ended. As many as
     /// [`BatchArguments::fitting`] tells go into one. By a key of the partition, or the drive key; not by a capability.
     ///
-    /// A batch that makes nothing, but under chosen identifiers, is sent again where a connection breaks, and an
-    /// object that is missing then counts as removed, one that exists as made, without attributes. A batch
-    /// that makes other objects is not sent again once it may have been executed:
-    /// how many objects it has made, and whether it has done the rest, its sender has to find out,
-    /// or to be ready for ([`ClientError::may_have_run`]; [`DriveClient::objects`] lists a partition).
+    /// A batch that makes nothing but objects of chosen identifiers is sent again where a connection breaks. Then
+    /// an object that is missing counts as removed, and one that exists as made, without attributes. A batch that
+    /// makes other objects is not sent again once it may have been executed: how many objects it has made, and
+    /// whether it has done the rest, its sender has to find out, or to be ready for
+    /// ([`ClientError::may_have_run`]; [`DriveClient::objects`] lists a partition).
     ///
     /// # Errors
     ///
@@ -42,22 +44,43 @@ impl DriveClient {
             return Err(self.shared.protocol_error("outcomes of another batch"));
         }
         if answer.ran_before {
-            count_as_done(operations, &mut batched);
+            let made = count_as_done(operations, &mut batched);
+            if arguments.durable {
+                // Whoever found them there has not flushed them.
+                self.flush_made(authority, arguments, &made)?;
+            }
         }
         Ok(batched)
+    }
+
+    fn flush_made(
+        &self,
+        authority: &Authority,
+        arguments: &BatchArguments,
+        made: &[ObjectId],
+    ) -> Result<(), ClientError> {
+        for objects in made.chunks(MAX_FLUSH_OBJECTS) {
+            let flushed = self.flush(authority, arguments.partition, objects);
+            flushed.map_err(|error| ClientError::Unsettled(Box::new(error)))?;
+        }
+        Ok(())
     }
 }
 
 /// What an earlier try may have removed is gone, as was asked for; and what it may have made under a chosen
-/// identifier is there.
-fn count_as_done(operations: &[BatchOperation], batched: &mut Batched) {
+/// identifier is there. Which were made so.
+fn count_as_done(operations: &[BatchOperation], batched: &mut Batched) -> Vec<ObjectId> {
+    let mut made = Vec::new();
     for (operation, outcome) in operations.iter().zip(&mut batched.outcomes) {
-        match (operation, &outcome) {
-            (BatchOperation::Remove(object), Err(Status::NoSuchObject))
-            | (BatchOperation::Create(Some(object), _), Err(Status::ObjectExists)) => {
-                *outcome = Ok(BatchDone { object: *object, attributes: None });
+        let object = match (operation, &outcome) {
+            (BatchOperation::Remove(object), Err(Status::NoSuchObject)) => *object,
+            (BatchOperation::Create(Some(object), _), Err(Status::ObjectExists)) => {
+                made.push(*object);
+                *object
             }
-            _ => {}
-        }
+            _ => continue,
+        };
+        *outcome = Ok(BatchDone { object, attributes: None });
     }
+    made
 }

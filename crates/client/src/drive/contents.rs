@@ -48,8 +48,14 @@ impl DriveClient {
 impl Objects<'_> {
     fn read_page(&mut self, from: u64) -> Result<(), ClientError> {
         let name = ObjectName { partition: self.partition, object: ObjectId::PARTITION_CONTENTS };
-        let mut bytes = vec![0; PAGE_BYTES];
-        let offset = from.saturating_mul(IDENTIFIER_BYTES as u64);
+        // Behind the last identifier there is nothing to read, also not for a page that begins before.
+        let left = ObjectId::END.0.saturating_sub(from);
+        let most = left.min((PAGE_BYTES / IDENTIFIER_BYTES) as u64) as usize;
+        if most == 0 {
+            return Ok(());
+        }
+        let mut bytes = vec![0; most * IDENTIFIER_BYTES];
+        let offset = from * IDENTIFIER_BYTES as u64;
         let length = self.client.read(self.authority, name, offset, &mut bytes)?.length;
         let (identifiers, rest) = bytes[..length].as_chunks::<IDENTIFIER_BYTES>();
         let mut last = from.checked_sub(1);
@@ -65,7 +71,7 @@ impl Objects<'_> {
         if !rest.is_empty() {
             return Err(self.misplaced());
         }
-        let is_full = length == PAGE_BYTES;
+        let is_full = length == bytes.len();
         self.next = if is_full { last.and_then(|last| last.checked_add(1)) } else { None };
         Ok(())
     }

@@ -20,7 +20,7 @@ use nasd_types::{
 
 use super::DriveClient;
 use super::begun::removed;
-use super::exchange::{CallFailure, Failure, Request};
+use super::exchange::{Answer, CallFailure, Failure, Request};
 use crate::retry::Tries;
 use crate::{Authority, ClientError, TransportError};
 
@@ -75,8 +75,9 @@ impl DriveClient {
     ///
     /// # Errors
     ///
-    /// `Drive(ObjectExists)` if no earlier try can have made the object that is there; `Unsettled` if it was
-    /// made, perhaps, and could not be made sure of: the call may be made again.
+    /// `Drive(ObjectExists)` if no earlier try can have made the object that is there. `Unsettled` if one may
+    /// have, but that could not be made sure of, or if all that speaks against it is an answer that anybody
+    /// may have given.
     pub fn create_named(
         &self,
         authority: &Authority,
@@ -155,7 +156,7 @@ impl DriveClient {
     ) -> Result<ReadOutcome, ClientError> {
         let total = self.check_regions(regions)?;
         let into = into.get_mut(..total).ok_or(ClientError::Drive(Status::BadArgument))?;
-        let arguments = ReadArguments { name, regions: regions.to_vec() };
+        let arguments = ReadArguments { name, order: None, regions: regions.to_vec() };
         let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
         let answer = self.call::<Read>(authority, &request, into)?;
         self.outcome(&answer)
@@ -199,10 +200,21 @@ impl DriveClient {
         if self.check_regions(regions)? != data_length {
             return Err(ClientError::Drive(Status::BadArgument));
         }
-        let arguments = WriteArguments { name, durable, regions: regions.to_vec(), data_length };
-        let request = Request::sending::<Write>(&arguments, data);
+        let regions = regions.to_vec();
+        let arguments = WriteArguments { name, durable, order: None, regions, data_length };
+        self.write_arguments(authority, &arguments, data)
+    }
+
+    /// The same with all that a write may say. The data are of the length that the regions have.
+    pub(super) fn write_arguments(
+        &self,
+        authority: &Authority,
+        arguments: &WriteArguments,
+        data: &[IoSlice<'_>],
+    ) -> Result<Written, ClientError> {
+        let request = Request::sending::<Write>(arguments, data);
         let written = self.call::<Write>(authority, &request, &mut [])?.reply;
-        if written.length != data_length as u64 {
+        if written.length != arguments.data_length as u64 {
             return Err(self.shared.protocol_error("a part of a write was written"));
         }
         Ok(written)
@@ -301,7 +313,7 @@ impl DriveClient {
         }
         let unsettled = |error| ClientError::Unsettled(Box::new(error));
         if !failure.ran_before {
-            // An honest drive has not executed what it answered so; but it may have been another that answered.
+            // A drive that answered so has not executed it; but somebody else may have answered.
             return Err(unsettled(failure.error));
         }
         if durable {

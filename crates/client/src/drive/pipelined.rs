@@ -61,7 +61,7 @@ impl DriveClient {
             let error = ClientError::TooLarge { amount: into.len(), limit };
             State::Failed(error.into(), into)
         } else {
-            let arguments = ReadArguments { name, regions: regions.clone() };
+            let arguments = ReadArguments { name, order: None, regions: regions.clone() };
             let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
             match self.shared.begin(authority, &request, into, self.retry.call_timeout) {
                 Ok(begun) => State::Begun(begun),
@@ -72,7 +72,7 @@ impl DriveClient {
     }
 }
 
-/// A write that was begun by [`DriveClient::begin_write_regions`].
+/// A write that was begun by [`DriveClient::begin_write`].
 pub struct PendingWrite<'a> {
     client: &'a DriveClient,
     authority: &'a Authority,
@@ -82,20 +82,17 @@ pub struct PendingWrite<'a> {
 }
 
 impl DriveClient {
-    /// Begins to write `data`, joined, to the pieces of several regions, which are together as long; as
+    /// Begins to write `data`, joined, which has the length and goes to the regions that the arguments say; as
     /// [`DriveClient::write_regions`] does. Many can be under way, as with [`DriveClient::begin_read`].
-    pub fn begin_write_regions<'a>(
+    pub fn begin_write<'a>(
         &'a self,
         authority: &'a Authority,
-        name: ObjectName,
-        regions: &[Region],
+        arguments: WriteArguments,
         data: &'a [IoSlice<'a>],
-        durable: bool,
     ) -> PendingWrite<'a> {
         let data_length = joined_length(data);
-        let arguments = WriteArguments { name, durable, regions: regions.to_vec(), data_length };
-        let begun = match self.check_regions(regions) {
-            Ok(length) if length == data_length => {
+        let begun = match self.check_regions(&arguments.regions) {
+            Ok(length) if length == data_length && length == arguments.data_length => {
                 let request = Request::sending::<Write>(&arguments, data);
                 self.shared
                     .begin(authority, &request, Vec::new(), self.retry.call_timeout)
@@ -125,8 +122,7 @@ impl PendingWrite<'_> {
             Err(Failure::Final(error)) => Err(error),
             // Whatever the drive refused it for, it refuses it again, or there is a cure for it.
             Ok(Err(_)) | Err(Failure::Transport(_)) => {
-                let WriteArguments { name, regions, durable, .. } = arguments;
-                client.write_regions(authority, name, &regions, data, durable)
+                client.write_arguments(authority, &arguments, data)
             }
         }
     }

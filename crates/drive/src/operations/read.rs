@@ -22,7 +22,12 @@ impl Perform for Read {
     fn access(arguments: &ReadArguments) -> Access<'_> {
         // Regions without a meaning are told to those with authority alone, by `perform`.
         let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
-        on_object(arguments.name, Rights::READ, bytes)
+        // What is read with an order keeps others from writing.
+        let rights = match arguments.order {
+            Some(_) => Rights::READ | Rights::WRITE,
+            None => Rights::READ,
+        };
+        on_object(arguments.name, rights, bytes)
     }
 
     fn perform(
@@ -49,7 +54,14 @@ impl Prompt for Read {
             }
             let known = context.grant.object.as_ref();
             let known = known.and_then(|found| found.here(arguments.name));
-            read_stored(drive, arguments.name, known, &pieces)?
+            let read = || read_stored(drive, arguments.name, known, &pieces);
+            match arguments.order {
+                Some(order) => {
+                    let (name, now) = (arguments.name, context.now);
+                    drive.orders.within(name, order, pieces.iter(), now, read)?
+                }
+                None => read()?,
+            }
         };
         Ok(found.counted(drive, context))
     }
@@ -60,7 +72,7 @@ impl Prompt for Read {
         context: &Context<'_>,
     ) -> Result<Result<Done<wire::ReadData>, Status>, Waits> {
         let name = arguments.name;
-        if is_synthetic(name.object) || drive.elsewhere().is_some() {
+        if is_synthetic(name.object) || drive.elsewhere().is_some() || arguments.order.is_some() {
             // It may tell what is in use, which is known when the last flushes are settled.
             return Err(Waits::Alone);
         }

@@ -271,15 +271,21 @@ fn apply(
         drive.counters.written.add(grant.holder, arguments.data_length);
         return Ok(written);
     }
-    let written = match buffer {
-        Buffer::InPlace(frames) => {
-            let offset = frames.offset();
-            drive.store.write(name, offset, WriteData::Frames(frames), now)
-        }
-        Buffer::Small(bytes) => write_pieces(drive, name, &pieces, &[&bytes], now),
-        Buffer::Joined(frames) => write_pieces(drive, name, &pieces, &frames.slices(), now),
+    let write = || {
+        let written = match buffer {
+            Buffer::InPlace(frames) => {
+                let offset = frames.offset();
+                drive.store.write(name, offset, WriteData::Frames(frames), now)
+            }
+            Buffer::Small(bytes) => write_pieces(drive, name, &pieces, &[&bytes], now),
+            Buffer::Joined(frames) => write_pieces(drive, name, &pieces, &frames.slices(), now),
+        };
+        written.map_err(|error| status_of(&error))
     };
-    let written = written.map_err(|error| status_of(&error))?;
+    let written = match arguments.order {
+        Some(order) => drive.orders.within(name, order, pieces.iter(), now, write)?,
+        None => write()?,
+    };
     drive.counters.written.add(grant.holder, arguments.data_length);
     if arguments.durable {
         drive.flush(&[name])?;

@@ -1,6 +1,6 @@
 //! `read`: data of an object, from one or several regions.
 
-use nasd_types::{ObjectName, Timestamp};
+use nasd_types::{ObjectName, Timestamp, WriteOrder};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
 use super::{Operation, Procedure};
@@ -28,6 +28,8 @@ impl Operation for Read {
 pub struct ReadArguments {
     /// Which object.
     pub name: ObjectName,
+    /// Of a read that is written elsewhere: earlier writes of these bytes are not done any more.
+    pub order: Option<WriteOrder>,
     /// Which bytes, in the order in which they are to come.
     pub regions: Vec<Region>,
 }
@@ -35,7 +37,7 @@ pub struct ReadArguments {
 impl ReadArguments {
     /// A contiguous read.
     pub fn single(name: ObjectName, offset: u64, length: u64) -> Self {
-        ReadArguments { name, regions: vec![Region::single(offset, length)] }
+        ReadArguments { name, order: None, regions: vec![Region::single(offset, length)] }
     }
 
     /// The pieces asked for.
@@ -51,13 +53,18 @@ impl ReadArguments {
 impl XdrEncode for ReadArguments {
     fn encode(&self, out: &mut Encoder) {
         self.name.put(out);
+        self.order.put(out);
         put_regions(&self.regions, out);
     }
 }
 
 impl XdrDecode for ReadArguments {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(ReadArguments { name: Field::take(input)?, regions: take_regions(input)? })
+        Ok(ReadArguments {
+            name: Field::take(input)?,
+            order: Field::take(input)?,
+            regions: take_regions(input)?,
+        })
     }
 }
 

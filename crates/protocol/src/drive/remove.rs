@@ -1,4 +1,4 @@
-//! `remove`: an object and its data are gone, and its identifier is never used again.
+//! `remove`: an object and its data are gone, and the drive never gives its identifier out again.
 
 use nasd_types::ObjectName;
 

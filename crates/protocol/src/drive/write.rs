@@ -1,6 +1,6 @@
 //! `write`: data of an object, to one or several regions. Also extends the object.
 
-use nasd_types::{ObjectName, Timestamp};
+use nasd_types::{ObjectName, Timestamp, WriteOrder};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
 use super::{Operation, Procedure};
@@ -27,6 +27,8 @@ pub struct WriteArguments {
     pub name: ObjectName,
     /// Answer only when the data would survive a power cut, as though a flush had followed.
     pub durable: bool,
+    /// Of a write that goes to several drives: not done where a later one was, of any of its bytes.
+    pub order: Option<WriteOrder>,
     /// Where the bytes go, in their order.
     pub regions: Vec<Region>,
     /// Bytes that follow.
@@ -37,7 +39,7 @@ impl WriteArguments {
     /// A contiguous write.
     pub fn single(name: ObjectName, offset: u64, data_length: usize, durable: bool) -> Self {
         let regions = vec![Region::single(offset, data_length as u64)];
-        WriteArguments { name, durable, regions, data_length }
+        WriteArguments { name, durable, order: None, regions, data_length }
     }
 
     /// The pieces that the data goes to, which together are as long as the data.
@@ -55,6 +57,7 @@ impl XdrEncode for WriteArguments {
     fn encode(&self, out: &mut Encoder) {
         self.name.put(out);
         out.bool(self.durable);
+        self.order.put(out);
         put_regions(&self.regions, out);
         out.length(self.data_length);
     }
@@ -66,6 +69,7 @@ impl XdrDecode for WriteArguments {
         Ok(WriteArguments {
             name: Field::take(input)?,
             durable: input.bool()?,
+            order: Field::take(input)?,
             regions: take_regions(input)?,
             data_length: input.length(MAX_TRANSFER_BYTES)?,
         })

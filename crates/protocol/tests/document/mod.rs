@@ -46,6 +46,7 @@ pub const WRITE_WORDS: &[(usize, &str)] = &[
     (4, "partition"),
     (8, "object"),
     (4, "durable: no"),
+    (4, "order: none"),
     (4, "regions: one"),
     (8, "offset"),
     (8, "length"),
@@ -105,6 +106,7 @@ pub const REPLY_WORDS: &[(usize, &str)] = &[
 pub const REGION: &[(usize, &str)] = &[
     (4, "partition"),
     (8, "object"),
+    (4, "order: none"),
     (4, "regions: one"),
     (8, "offset"),
     (8, "length"),

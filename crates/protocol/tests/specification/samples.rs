@@ -38,7 +38,7 @@ use nasd_protocol::{
 };
 use nasd_types::{
     AppendToken, Attributes, AuditId, ByteRange, CellId, Compression, DriveId, ObjectId,
-    ObjectName, PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
+    ObjectName, PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp, WriteOrder,
 };
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError, from_bytes, to_bytes};
 
@@ -242,8 +242,13 @@ fn drive_arguments() -> Vec<Sample> {
         initial: set_attributes(),
     };
     let nothing = SetAttributes::default();
-    let write =
-        WriteArguments { name, durable: false, regions: regions.clone(), data_length: DATA.len() };
+    let write = WriteArguments {
+        name,
+        durable: false,
+        order: Some(order()),
+        regions: regions.clone(),
+        data_length: DATA.len(),
+    };
     let objects = vec![ObjectId(n("objects")); 3];
     let token = AppendToken([8; 16]);
     let append = AppendArguments { name, token, age_ns: n("age"), data_length: DATA.len() };
@@ -292,7 +297,7 @@ fn drive_arguments() -> Vec<Sample> {
             "nasd_seek_arguments",
             &SeekArguments { name, offset: n("offset"), target: SeekTarget::Hole },
         ),
-        message("nasd_read_arguments", &ReadArguments { name, regions }),
+        message("nasd_read_arguments", &ReadArguments { name, order: None, regions }),
         with_data(message("nasd_write_arguments", &write), DATA),
         with_data(message("nasd_append_arguments", &append), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
@@ -455,6 +460,10 @@ fn drive_information() -> DriveInformation {
         is_virtual: true,
         partitions: vec![PartitionId(n32("partitions")); 2],
     }
+}
+
+fn order() -> WriteOrder {
+    WriteOrder { time: time("time"), unique: n("unique") }
 }
 
 fn striping() -> SetstripingArguments {

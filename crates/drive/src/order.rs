@@ -1,0 +1,259 @@
+//! Writes that go to several drives, in one order on all of them.
+//!
+//! Clients write copies of the same bytes to several drives, and nobody stands between them. So each write
+//! brings an *order*, and a drive refuses one that comes after a later one of any of the same bytes: whoever
+//! is refused draws a later order and writes again everywhere. Then all copies end with the write of the latest
+//! order. A read may bring an order too: earlier writes of what it has read are refused from then on, so that
+//! what is written elsewhere from it is not older than anything that is written here.
+//!
+//! The drive remembers little: the orders of some ranges of each object for a minute, in memory. What it has
+//! forgotten, and what was before its start, it refuses as though there had been a later write: an order is
+//! good for a minute.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nasd_protocol::Status;
+use nasd_types::{ByteRange, ObjectName, Timestamp, WriteOrder};
+
+/// How long an order is good, and remembered.
+const LIFETIME_NS: u64 = 60 * 1_000_000_000;
+
+/// How far ahead of the drive's clock an order may be.
+const AHEAD_NS: u64 = 60 * 1_000_000_000;
+
+/// Ranges that are told apart in one object.
+const MOST_RANGES: usize = 64;
+
+/// Objects from which on those that nobody uses are looked through.
+const SWEEP_OBJECTS: usize = 4096;
+
+/// Orders of what was written, and read, lately.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    objects: Mutex<Objects>,
+    /// Nothing from before is known.
+    started: Timestamp,
+}
+
+#[derive(Debug)]
+struct Objects {
+    known: HashMap<ObjectName, Arc<Mutex<Ranges>>>,
+    sweep_at: usize,
+}
+
+/// What is known of one object.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    /// Ranges and the latest order of each, the oldest first.
+    ranges: Vec<(ByteRange, WriteOrder)>,
+    /// Of any byte, nothing before that is known.
+    floor: WriteOrder,
+}
+
+impl Orders {
+    pub(crate) fn new(started: Timestamp) -> Orders {
+        let objects = Objects { known: HashMap::new(), sweep_at: SWEEP_OBJECTS };
+        Orders { objects: Mutex::new(objects), started }
+    }
+
+    /// Does `run`, which transfers these pieces of an object, unless a later write was done. Nothing of another
+    /// order is done to the object meanwhile.
+    pub(crate) fn within<T>(
+        &self,
+        name: ObjectName,
+        order: WriteOrder,
+        pieces: impl Iterator<Item = ByteRange> + Clone,
+        now: Timestamp,
+        run: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        if order.time.0 > now.0.saturating_add(AHEAD_NS) {
+            // So one clock that is wrong can't keep others from writing for long.
+            return Err(Status::OutOfOrder);
+        }
+        let oldest = now.0.saturating_sub(LIFETIME_NS).max(self.started.0);
+        if order.time.0 < oldest {
+            return Err(Status::OutOfOrder);
+        }
+        let ranges = self.ranges(name, now);
+        let mut ranges = lock(&ranges);
+        if pieces.clone().any(|piece| ranges.is_before(&piece, order)) {
+            return Err(Status::OutOfOrder);
+        }
+        let done = run()?;
+        pieces.for_each(|piece| ranges.note(piece, order));
+        Ok(done)
+    }
+
+    fn ranges(&self, name: ObjectName, now: Timestamp) -> Arc<Mutex<Ranges>> {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        if objects.known.len() >= objects.sweep_at {
+            let oldest = Timestamp(now.0.saturating_sub(LIFETIME_NS));
+            // Those that are in use now are held by somebody else too.
+            objects.known.retain(|_, ranges| {
+                Arc::strong_count(ranges) > 1 || lock(ranges).latest().time >= oldest
+            });
+            objects.sweep_at = (objects.known.len() * 2).max(SWEEP_OBJECTS);
+        }
+        Arc::clone(objects.known.entry(name).or_default())
+    }
+}
+
+impl Ranges {
+    /// Whether something later was done to any of these bytes, or might have been.
+    fn is_before(&self, piece: &ByteRange, order: WriteOrder) -> bool {
+        let later = |(range, known): &(ByteRange, WriteOrder)| {
+            *known > order && !range.intersection(piece).is_empty()
+        };
+        self.floor > order || self.ranges.iter().any(later)
+    }
+
+    fn note(&mut self, piece: ByteRange, order: WriteOrder) {
+        // What is wholly overwritten needs no place of its own.
+        self.ranges.retain(|(range, _)| !piece.contains(range));
+        if self.ranges.len() >= MOST_RANGES {
+            let half = self.ranges.split_off(MOST_RANGES / 2);
+            let forgotten = std::mem::replace(&mut self.ranges, half);
+            let latest = forgotten.into_iter().map(|(_, order)| order).max();
+            self.floor = latest.unwrap_or_default().max(self.floor);
+        }
+        self.ranges.push((piece, order));
+    }
+
+    fn latest(&self) -> WriteOrder {
+        let latest = self.ranges.iter().map(|(_, order)| *order).max();
+        latest.unwrap_or_default().max(self.floor)
+    }
+}
+
+fn lock(ranges: &Mutex<Ranges>) -> MutexGuard<'_, Ranges> {
+    // Every change leaves it whole.
+    ranges.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_types::{ObjectId, PartitionId};
+
+    const START: u64 = 1_000_000_000_000;
+    const NOW: Timestamp = Timestamp(START + LIFETIME_NS / 2);
+
+    fn name(object: u64) -> ObjectName {
+        ObjectName { partition: PartitionId(1), object: ObjectId(object) }
+    }
+
+    fn order(after: u64, unique: u64) -> WriteOrder {
+        WriteOrder { time: Timestamp(START + 1 + after), unique }
+    }
+
+    fn done(orders: &Orders, object: u64, order: WriteOrder, range: (u64, u64)) -> bool {
+        let pieces = std::iter::once(ByteRange::new(range.0, range.1));
+        orders.within(name(object), order, pieces, NOW, || Ok(())).is_ok()
+    }
+
+    #[test]
+    fn the_latest_write_of_each_byte_stays() {
+        let orders = Orders::new(Timestamp(START));
+        assert!(done(&orders, 1, order(5, 0), (100, 100)));
+        assert!(done(&orders, 1, order(5, 0), (100, 100)), "the same once more");
+        assert!(done(&orders, 1, order(4, 0), (0, 100)), "other bytes");
+        assert!(done(&orders, 1, order(4, 0), (200, 100)));
+        assert!(done(&orders, 2, order(4, 0), (100, 100)), "another object");
+        assert!(!done(&orders, 1, order(4, 9), (199, 2)));
+        assert!(!done(&orders, 1, order(4, 9), (0, 1000)));
+        assert!(done(&orders, 1, order(5, 1), (150, 1)), "the number decides");
+        assert!(!done(&orders, 1, order(5, 0), (100, 100)));
+        assert!(done(&orders, 1, order(6, 0), (0, 1000)));
+        assert!(!done(&orders, 1, order(5, 9), (150, 1)));
+    }
+
+    #[test]
+    fn what_is_not_known_counts_as_later() {
+        let orders = Orders::new(Timestamp(START));
+        let before = WriteOrder { time: Timestamp(START - 1), unique: 0 };
+        assert!(!done(&orders, 1, before, (0, 1)), "of before the start");
+        let ahead = WriteOrder { time: Timestamp(NOW.0 + AHEAD_NS + 1), unique: 0 };
+        assert!(!done(&orders, 1, ahead, (0, 1)), "too far ahead");
+        let pieces = || std::iter::once(ByteRange::new(0, 1));
+        let late = Timestamp(START + 3 * LIFETIME_NS);
+        let refused = orders.within(name(1), order(0, 0), pieces(), late, || Ok(()));
+        assert_eq!(refused, Err(Status::OutOfOrder), "too old");
+        // Of more ranges than are told apart, the older ones are one.
+        for at in 0..MOST_RANGES as u64 + 1 {
+            assert!(done(&orders, 1, order(1000 + at, 0), (at * 100, 50)), "{at}");
+        }
+        assert!(!done(&orders, 1, order(1000, 0), (1_000_000, 1)));
+        assert!(done(&orders, 1, order(2000, 0), (1_000_000, 1)));
+    }
+
+    #[test]
+    fn a_failed_write_leaves_no_order() {
+        let orders = Orders::new(Timestamp(START));
+        let pieces = || std::iter::once(ByteRange::new(0, 10));
+        let failed: Result<(), _> =
+            orders.within(name(1), order(9, 0), pieces(), NOW, || Err(Status::NoSpace));
+        assert_eq!(failed, Err(Status::NoSpace));
+        assert!(done(&orders, 1, order(8, 0), (0, 10)));
+    }
+
+    #[test]
+    fn old_objects_are_forgotten() {
+        let orders = Orders::new(Timestamp(START));
+        for object in 0..SWEEP_OBJECTS as u64 {
+            assert!(done(&orders, object, order(0, 0), (0, 1)));
+        }
+        let late = Timestamp(START + 2 * LIFETIME_NS);
+        let fresh = WriteOrder { time: late, unique: 0 };
+        let pieces = std::iter::once(ByteRange::new(0, 1));
+        orders.within(name(1 << 40), fresh, pieces, late, || Ok(())).unwrap();
+        assert_eq!(orders.objects.lock().unwrap().known.len(), 1);
+    }
+
+    /// Two copies, writers that write each in any order and again where they are refused: copies end alike.
+    #[test]
+    fn copies_end_alike_whatever_comes_first_where() {
+        let mut random = 1_u64;
+        let mut draw = move |below: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % below
+        };
+        for world in 0..500 {
+            let drives = [Orders::new(Timestamp(START)), Orders::new(Timestamp(START))];
+            let mut copies = [[0_u64; 16], [0; 16]];
+            // What each writer has still to do at each drive, under which order.
+            let mut clock = 0;
+            let mut writers: Vec<(u64, u64, u64, WriteOrder, [bool; 2])> = (1..=6)
+                .map(|writer| {
+                    clock += draw(2);
+                    let at = draw(12);
+                    (writer, at, 1 + draw(4), order(clock, writer), [false; 2])
+                })
+                .collect();
+            while let Some(busy) = {
+                let left: Vec<usize> =
+                    (0..writers.len()).filter(|at| writers[*at].4 != [true; 2]).collect();
+                (!left.is_empty()).then(|| left[draw(left.len() as u64) as usize])
+            } {
+                let (writer, at, length, by, sent) = &mut writers[busy];
+                let drive = if sent[0] {
+                    1
+                } else if sent[1] {
+                    0
+                } else {
+                    draw(2) as usize
+                };
+                if done(&drives[drive], 1, *by, (*at, *length)) {
+                    sent[drive] = true;
+                    for byte in *at..*at + *length {
+                        copies[drive][byte as usize] = *writer;
+                    }
+                } else {
+                    clock += 1;
+                    (*by, *sent) = (order(clock, *writer), [false; 2]);
+                }
+            }
+            assert_eq!(copies[0], copies[1], "world {world}");
+        }
+    }
+}
