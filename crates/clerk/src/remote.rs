@@ -84,7 +84,7 @@ impl Clerk {
         first.volume(&options.caller, options.volume.as_bytes())?;
         let names = RemoteNames::new(client, options.volume.clone());
         let objects: Arc<dyn Objects> = match options.route {
-            Route::Direct => Arc::new(RemoteDrives::new(connect)),
+            Route::Direct => Arc::new(RemoteDrives::new(connect, names.client())),
             Route::Manager => {
                 // Connections of their own: names don't wait behind data.
                 let tls = options.tls.clone();
@@ -381,6 +381,8 @@ struct RemoteDrives {
     connect: ConnectOptions,
     drives: RwLock<HashMap<DriveId, Arc<RemoteDrive>>>,
     components: Arc<ComponentDrives>,
+    /// The clerk's number.
+    number: u64,
 }
 
 /// A drive of the volume.
@@ -391,9 +393,9 @@ struct RemoteDrive {
 }
 
 impl RemoteDrives {
-    fn new(connect: ConnectOptions) -> RemoteDrives {
+    fn new(connect: ConnectOptions, number: u64) -> RemoteDrives {
         let components = Arc::new(ComponentDrives::new(connect.clone()));
-        RemoteDrives { connect, drives: RwLock::default(), components }
+        RemoteDrives { connect, drives: RwLock::default(), components, number }
     }
 
     fn drive(&self, grant: &Grant) -> Result<Arc<RemoteDrive>, ClerkError> {
@@ -421,7 +423,10 @@ impl RemoteDrives {
                     Some(told) => told.is_virtual,
                     None => drive.client.inquiry()?.is_virtual,
                 };
-                let way = || StripedDrive::new(drive.client.clone(), Arc::clone(&self.components));
+                let way = || {
+                    let components = Arc::clone(&self.components);
+                    StripedDrive::new(drive.client.clone(), components, self.number)
+                };
                 drive.striped.get_or_init(|| told.then(way))
             }
         };

@@ -7,25 +7,31 @@
 
 mod map;
 mod transfer;
+mod writing;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient};
 use nasd_protocol::drive::MapArguments;
-use nasd_types::{Attributes, DriveId, Protection};
+use nasd_types::{Attributes, DriveId, Protection, WriteOrder};
 
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
 use map::{Maps, ObjectPlace};
+use writing::Ends;
 
 /// How often a map that has become old is asked for anew in one operation.
 const ATTEMPTS: usize = 4;
 
+/// How often a write is made that comes behind those of others.
+const MANY_ATTEMPTS: usize = 1000;
+
 /// Component drives by their numbers, connected to when they are needed first, for all virtual drives.
 pub(crate) struct ComponentDrives {
     connect: ConnectOptions,
-    clients: RwLock<HashMap<DriveId, DriveClient>>,
+    clients: RwLock<HashMap<DriveId, (DriveClient, Arc<AtomicU64>)>>,
 }
 
 impl ComponentDrives {
@@ -33,17 +39,18 @@ impl ComponentDrives {
         ComponentDrives { connect, clients: RwLock::default() }
     }
 
-    /// The drive that is at this address now.
-    fn at(&self, drive: DriveId, address: &str) -> DriveClient {
+    /// The drive that is at this address now, and the bytes that it is waited for.
+    fn at(&self, drive: DriveId, address: &str) -> (DriveClient, Arc<AtomicU64>) {
         let known = self.clients.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = known.get(&drive).filter(|client| client.address() == address) {
-            return client.clone();
+        if let Some(found) = known.get(&drive).filter(|(client, _)| client.address() == address) {
+            return found.clone();
         }
         drop(known);
         let client = DriveClient::tcp(address, Some(drive), &self.connect);
+        let found = (client, Arc::new(AtomicU64::new(0)));
         let mut known = self.clients.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(drive, client.clone());
-        client
+        known.insert(drive, found.clone());
+        found
     }
 }
 
@@ -52,11 +59,22 @@ pub(crate) struct StripedDrive {
     manager: DriveClient,
     components: Arc<ComponentDrives>,
     maps: Maps,
+    /// By which the striping manager knows who writes.
+    client: u64,
+    /// Orders that were drawn.
+    drawn: AtomicU64,
+    ends: Ends,
 }
 
 impl StripedDrive {
-    pub(crate) fn new(manager: DriveClient, components: Arc<ComponentDrives>) -> StripedDrive {
-        StripedDrive { manager, components, maps: Maps::default() }
+    /// `client` is another number for each clerk.
+    pub(crate) fn new(
+        manager: DriveClient,
+        components: Arc<ComponentDrives>,
+        client: u64,
+    ) -> StripedDrive {
+        let (maps, drawn, ends) = (Maps::default(), AtomicU64::new(0), Ends::new());
+        StripedDrive { manager, components, maps, client, drawn, ends }
     }
 
     /// Reads into the start of `into`; shorter only at the end of the object.
@@ -79,20 +97,42 @@ impl StripedDrive {
     ) -> Result<Written, ClientError> {
         let own = self.maps.instances.own();
         let end = offset.saturating_add(data.len() as u64);
-        let write = |place: &ObjectPlace| place.write(&self.maps.instances, offset, data, durable);
+        let write = |place: &Arc<ObjectPlace>| {
+            let order = self.begin_write(grant, place)?;
+            let Some(_under_way) = place.writing.begin() else {
+                // It has ended just now.
+                return Err(ClientError::Refused(Status::RefusedExpired));
+            };
+            let written = place.write(&self.maps.instances, order, offset, (data, durable));
+            written.inspect_err(|error| {
+                // What comes behind the write of somebody else is written again.
+                if !matches!(error, ClientError::Drive(Status::OutOfOrder)) {
+                    place.writing.fail();
+                }
+            })
+        };
         Ok(Written { instance: own, ..self.with_place(grant, Some(end), write)? })
     }
 
     /// Makes what was written before durable. Returns a number that is another one when any of the drives was
     /// started anew.
     pub(crate) fn flush(&self, grant: &Grant) -> Result<u64, ClientError> {
-        self.with_place(grant, None, |place| place.flush(&self.maps.instances))?;
+        self.with_place(grant, None, |place| {
+            let count = place.writing.so_far();
+            let before = self.maps.instances.own();
+            place.flush(&self.maps.instances)?;
+            // Where a drive was started anew, something that was written may be lost.
+            if self.maps.instances.own() == before {
+                place.writing.flushed(count);
+            }
+            Ok(())
+        })?;
         Ok(self.maps.instances.own())
     }
 
     /// The attributes of the whole.
     pub(crate) fn getattr(&self, grant: &Grant) -> Result<Attributes, ClientError> {
-        self.with_place(grant, None, ObjectPlace::getattr)
+        self.with_place(grant, None, |place| place.getattr())
     }
 
     /// Does something with the components of an object, whose bytes up to `end` are to be written if that is
@@ -101,7 +141,7 @@ impl StripedDrive {
         &self,
         grant: &Grant,
         end: Option<u64>,
-        mut run: impl FnMut(&ObjectPlace) -> Result<T, ClientError>,
+        mut run: impl FnMut(&Arc<ObjectPlace>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let mut attempts = 0;
         loop {
@@ -111,9 +151,29 @@ impl StripedDrive {
                 Err(error) if attempts < ATTEMPTS && is_of_an_old_map(&error) => {
                     self.maps.forget(grant, &place);
                 }
+                // Somebody else writes the same bytes. Each try has a later order.
+                Err(ClientError::Drive(Status::OutOfOrder)) if attempts < MANY_ATTEMPTS => {}
                 done => return done,
             }
         }
+    }
+
+    /// What a write of copies needs: an order, and that somebody looks after its end. Of what is kept once
+    /// nothing.
+    fn begin_write(
+        &self,
+        grant: &Grant,
+        place: &Arc<ObjectPlace>,
+    ) -> Result<Option<WriteOrder>, ClientError> {
+        if place.shape.copies() < 2 {
+            return Ok(None);
+        }
+        let authority = || grant.authority.clone();
+        self.ends.watch(place, authority, &self.manager, self.client);
+        let times = place.members.iter().map(|member| member.client.drive_time());
+        let time = times.max().unwrap_or_default();
+        let unique = self.client.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed));
+        Ok(Some(WriteOrder { time, unique }))
     }
 
     /// Where the components of an object are.
@@ -125,7 +185,8 @@ impl StripedDrive {
         // What was written once will be written again.
         let write = end.is_some() || known.is_some_and(|place| place.writes);
         let name = grant.handle.name();
-        let arguments = MapArguments { name, write, end: end.unwrap_or_default() };
+        let end = end.unwrap_or_default();
+        let arguments = MapArguments { name, write, end, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
         let map = self.manager.map(&authority, &arguments)?;

@@ -581,6 +581,85 @@ fn a_batch_that_makes_objects_is_not_sent_again_once_it_may_have_been_executed()
     assert!(client.batch(&manager(ARGS), &too_many).unwrap_err().has_not_run());
 }
 
+fn chosen(number: u64) -> ObjectName {
+    ObjectName { partition: PARTITION, object: ObjectId(ObjectId::FIRST_NAMED.0 + number) }
+}
+
+fn is_taken(error: &ClientError) -> bool {
+    matches!(error, ClientError::Drive(Status::ObjectExists)) && error.has_not_run()
+}
+
+#[test]
+fn an_object_made_by_a_lost_try_is_ones_own_if_one_chose_its_number() {
+    let (_, drive, client) = setup();
+    let make =
+        |number, durable| client.create_named(&manager(ARGS), chosen(number), &initial(), durable);
+    assert_eq!(make(1, true).expect("made").object, chosen(1).object);
+    assert!(is_taken(&make(1, true).unwrap_err()));
+    for (number, durable) in [(2, false), (3, true)] {
+        drive.state().executed.clear();
+        drive.script.then(&[Fault::ReplyLost]);
+        let made = make(number, durable).expect("made");
+        assert_eq!(made.object, chosen(number).object);
+        let looked = [Procedure::Flush, Procedure::Getattr];
+        let looked = if durable { &looked[..] } else { &looked[1..] };
+        let expected = [&[Procedure::Create, Procedure::Create], looked].concat();
+        assert_eq!(drive.state().executed, expected);
+        assert!(is_taken(&make(number, durable).unwrap_err()));
+    }
+    // A try that was certainly not executed has made nothing.
+    drive.script.then(&[Fault::Lost, Fault::Refused]);
+    assert!(is_taken(&make(3, false).unwrap_err()));
+    // Of one that was answered as anybody could nobody knows.
+    drive.script.then(&[Fault::Forged(u32::from(Status::Busy))]);
+    let error = make(3, false).unwrap_err();
+    assert!(matches!(error, ClientError::Unsettled(_)) && !error.has_not_run(), "{error}");
+    assert_eq!(error.status(), Some(Status::ObjectExists));
+    // Nor of one that was lost, when the drive then fails.
+    drive.script.then(&[Fault::ReplyLost]);
+    drive.state().answers = vec![Status::NoSpace; 2];
+    let error = make(4, false).unwrap_err();
+    assert!(error.may_have_run() && !error.has_not_run(), "{error}");
+}
+
+#[test]
+fn a_copy_made_by_a_lost_try_is_ones_own_if_one_chose_its_number() {
+    let (_, drive, client) = setup();
+    let copy = |number| client.fastcopy_named(&manager(ARGS), OBJECT, chosen(number).object);
+    assert_eq!(copy(1).expect("copied").object, chosen(1).object);
+    assert!(is_taken(&copy(1).unwrap_err()));
+    drive.script.then(&[Fault::ReplyLost]);
+    drive.state().executed.clear();
+    assert_eq!(copy(2).expect("copied").object, chosen(2).object);
+    let expected = [Procedure::Fastcopy, Procedure::Fastcopy, Procedure::Getattr];
+    assert_eq!(drive.state().executed, expected);
+    let objects = drive.state().objects.clone();
+    assert_eq!(objects[&chosen(2)], objects[&OBJECT]);
+}
+
+#[test]
+fn a_batch_that_makes_objects_of_chosen_numbers_is_sent_again() {
+    let (_, drive, client) = setup();
+    let make = |number| BatchOperation::Create(Some(chosen(number).object), initial());
+    let made = |number| Ok(BatchDone { object: chosen(number).object, attributes: None });
+    for (numbers, durable) in [([1, 2], true), ([3, 4], false)] {
+        drive.script.then(&[Fault::ReplyLost]);
+        drive.state().executed.clear();
+        let asked = BatchArguments { durable, ..batch(numbers.map(make).to_vec()) };
+        let batched = client.batch(&manager(ARGS), &asked).expect("answered");
+        assert_eq!(batched.outcomes, numbers.map(made));
+        let executed = drive.state().executed.clone();
+        let flushed: &[Procedure] = if durable { &[Procedure::Flush] } else { &[] };
+        assert_eq!(executed, [&[Procedure::Batch, Procedure::Batch], flushed].concat());
+        let again = client.batch(&manager(ARGS), &asked).expect("answered");
+        assert_eq!(again.outcomes, numbers.map(|_| Err(Status::ObjectExists)));
+    }
+    // One object that the drive gives a number is enough to make it unclear what there is.
+    drive.script.then(&[Fault::ReplyLost]);
+    let mixed = batch(vec![make(5), BatchOperation::Create(None, initial())]);
+    assert!(client.batch(&manager(ARGS), &mixed).unwrap_err().may_have_run());
+}
+
 fn initial() -> SetAttributes {
     SetAttributes::default()
 }

@@ -134,6 +134,11 @@ impl Drive {
         self.scrub.last()
     }
 
+    /// The time on its clock.
+    pub fn now(&self) -> Timestamp {
+        self.environment.now()
+    }
+
     /// Changes at each start.
     pub fn instance(&self) -> u64 {
         self.instance

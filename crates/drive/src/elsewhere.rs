@@ -8,9 +8,9 @@ use nasd_capability::Capability;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     Appended, BatchArguments, Batched, BlocksRequired, Copied, CreateArguments, Created,
-    FastcopyArguments, Flushed, MapArguments, ObjectMap, PunchArguments, RangeToCopy,
-    ReadArguments, RemoveArguments, SeekArguments, SetattrArguments, SetstripingArguments,
-    WriteArguments, Written,
+    EndwritesArguments, FastcopyArguments, Flushed, MapArguments, ObjectMap, PunchArguments,
+    RangeToCopy, ReadArguments, RemoveArguments, SeekArguments, SetattrArguments,
+    SetstripingArguments, WriteArguments, Written,
 };
 use nasd_store::{Append, PartitionSpace, Space};
 use nasd_types::{Attributes, ByteRange, ObjectId, ObjectName, PartitionId, Timestamp};
@@ -85,6 +85,8 @@ pub trait Elsewhere: Send + Sync {
     /// Where the components of an object are, for the holder of this capability, or of a narrower one
     /// of which this is all that is left.
     fn map(&self, arguments: &MapArguments, shown: &Shown<'_>) -> Result<ObjectMap, Status>;
+    /// A client has ended its writes of an object.
+    fn end_writes(&self, arguments: &EndwritesArguments, now: Timestamp) -> Result<(), Status>;
     /// Up to so many objects of a partition from a number on, in ascending order.
     fn list(
         &self,

@@ -22,13 +22,13 @@ use nasd_device::MemoryDevice;
 use nasd_drive::{Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
     AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
-    CopyrangeArguments, CreateArguments, CreatepartitionArguments, FastcopyArguments,
-    FlushArguments, FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments,
-    PROGRAM, PartitionKey, Procedure, PunchArguments, RangeToCopy, ReadArguments, RemoveArguments,
-    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
-    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
-    SetstripingArguments, VERSION, WriteArguments, unwrap_arguments, unwrap_results,
-    wrap_arguments,
+    CopyrangeArguments, CreateArguments, CreatepartitionArguments, EndwritesArguments,
+    FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
+    InitializeArguments, MapArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
+    RangeToCopy, ReadArguments, RemoveArguments, RemovepartitionArguments,
+    ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
+    SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments,
+    VERSION, WriteArguments, unwrap_arguments, unwrap_results, wrap_arguments,
 };
 use nasd_protocol::{
     AUTH_FLAVOR, Credential, CredentialKey, Region, Status, Verifier, decode_result,
@@ -314,7 +314,8 @@ fn samples() -> Vec<Vec<u8>> {
         [sample(Procedure::Write, 4, &write), vec![7; 12]].concat(),
         [sample(Procedure::Append, 4, &append), vec![7; 12]].concat(),
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
-        sample(Procedure::Map, 4, &MapArguments { name, write: true, end: 1 << 30 }),
+        sample(Procedure::Map, 4, &MapArguments { name, write: true, end: 1 << 30, client: 5 }),
+        sample(Procedure::Endwrites, 4, &EndwritesArguments { name, client: 5 }),
         sample(Procedure::Fastcopy, 4, &FastcopyArguments { name, copy: None }),
         sample(Procedure::Copyrange, 4, &copyrange(name)),
         sample(
@@ -447,7 +448,9 @@ fn the_samples_are_done() {
             // There is no such object, and no such partition: what they do is done by others of them.
             Procedure::Remove => u64::from(u32::from(Status::NoSuchObject)),
             // Its objects are its own.
-            Procedure::Map | Procedure::Setstriping => u64::from(u32::from(Status::NotPermitted)),
+            Procedure::Map | Procedure::Setstriping | Procedure::Endwrites => {
+                u64::from(u32::from(Status::NotPermitted))
+            }
             Procedure::Removepartition => u64::from(u32::from(Status::NoSuchPartition)),
             _ => 0,
         };

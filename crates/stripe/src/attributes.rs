@@ -58,7 +58,8 @@ impl VirtualDrive {
         let _alone = self.lock(name);
         let place = self.place(name)?;
         let version = self.known_version(name)?;
-        let changes = self.component_changes(version, changes)?;
+        let mut changes = self.component_changes(version, changes)?;
+        let version = self.before_resize(name, &place, version, &mut changes)?;
         if !version.is_spread() {
             return self.setattr_homes(name, &place, version, &changes, durable);
         }
@@ -91,6 +92,28 @@ impl VirtualDrive {
         self.getattr_whole(name)
     }
 
+    /// A new length is the same on all copies, whoever writes them: nobody goes on with a capability of before,
+    /// whose writes might come before it at one copy and after it at another. What of an object that is spread
+    /// is known about lengths is not true any more either.
+    fn before_resize(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+        changes: &mut SetAttributes,
+    ) -> Result<ComponentVersion, Status> {
+        if changes.logical_size.is_none() {
+            return Ok(version);
+        }
+        let version = self.expect_writers(name, place, version)?;
+        self.note_writing(name, place);
+        let is_shared = self.writers.has_clients(name) || version.is_spread();
+        if is_shared && changes.access_control_version.is_none() {
+            changes.access_control_version = Some(version.revoked().0);
+        }
+        Ok(version)
+    }
+
     /// The same of an object that has home components alone.
     fn setattr_homes(
         &self,
@@ -120,7 +143,9 @@ impl VirtualDrive {
             }
             // Setting what it is already revokes nothing.
             Some(asked) if asked == version.virtual_version() => None,
-            Some(asked) => Some(ComponentVersion::of(asked, version.is_spread()).0),
+            Some(asked) => {
+                Some(ComponentVersion::of(asked, version.is_spread(), version.has_writers()).0)
+            }
             None => None,
         };
         Ok(SetAttributes { access_control_version: raised, ..changes.clone() })
@@ -137,6 +162,7 @@ impl VirtualDrive {
         told.map_err(|error| {
             // Some may have a new version, and others not.
             self.versions.forget(name);
+            self.writers.may_differ(name, self.now());
             error.status()
         })
     }
@@ -159,6 +185,7 @@ impl VirtualDrive {
             }
         }
         self.versions.forget(name);
+        self.writers.forget(name);
         Ok(())
     }
 }

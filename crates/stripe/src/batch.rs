@@ -89,8 +89,9 @@ impl VirtualDrive {
                 return Err(Status::BadArgument);
             };
             let name = self.new_name(partition)?;
-            let (initial, version) = initial_of(initial)?;
             let place = self.place(name)?;
+            let (initial, version) = initial_of(initial, &place)?;
+            self.note_writing(name, &place);
             let create = BatchOperation::Create(Some(name.object), initial);
             return Ok(Some(simple(name.object, place.homes(), create, Some(version))));
         };
@@ -103,6 +104,12 @@ impl VirtualDrive {
             };
             let version = Some(version);
             return Ok(Some(simple(object, &place.members, operation.clone(), version)));
+        }
+        if let BatchOperation::Setattr(_, changes) = operation
+            && changes.logical_size.is_some()
+            && place.shape.copies() > 1
+        {
+            return Ok(None);
         }
         Ok(Some(match operation {
             BatchOperation::Setattr(_, changes) => {
@@ -190,12 +197,16 @@ impl VirtualDrive {
                 Err(Status::NoSuchObject) if is_removal => missing += 1,
                 Err(status) => {
                     self.versions.forget(name);
+                    if simple.drives.len() > 1 {
+                        self.writers.may_differ(name, self.now());
+                    }
                     return Err(status);
                 }
             }
         }
         if is_removal {
             self.versions.forget(name);
+            self.writers.forget(name);
             let none = missing == simple.drives.len();
             let done = BatchDone { object: simple.object, attributes: None };
             return if none { Err(Status::NoSuchObject) } else { Ok(done) };

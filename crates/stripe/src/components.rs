@@ -9,6 +9,7 @@ use nasd_protocol::drive::{
 };
 use nasd_types::{
     AppendToken, Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp,
+    WriteOrder,
 };
 use std::time::Duration;
 use thiserror::Error;
@@ -68,11 +69,13 @@ pub enum Ask {
     Copyrange(RangeToCopy),
     Read {
         name: ObjectName,
+        order: Option<WriteOrder>,
         regions: Vec<Region>,
         length: usize,
     },
     Write {
         name: ObjectName,
+        order: Option<WriteOrder>,
         regions: Vec<Region>,
         data: Vec<u8>,
         durable: bool,

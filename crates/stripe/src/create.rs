@@ -35,7 +35,7 @@ impl VirtualDrive {
         }
         let name = self.new_name(arguments.partition)?;
         let place = self.place(name)?;
-        let (initial, version) = initial_of(&arguments.initial)?;
+        let (initial, version) = initial_of(&arguments.initial, &place)?;
         let create = CreateArguments {
             partition: component_partition(name.partition),
             object: Some(name.object),
@@ -48,6 +48,7 @@ impl VirtualDrive {
         let made: Result<Vec<_>, _> = answers.into_iter().map(created).collect();
         let made = made.map_err(|error| self.give_up(name, &place, &error))?;
         self.versions.put(name, version);
+        self.note_writing(name, &place);
         let told = made.into_iter().map(|created| created.attributes).collect();
         Ok(Created { object: name.object, attributes: merged(told, &place, false) })
     }
@@ -146,7 +147,8 @@ impl VirtualDrive {
         let object = self.numbers.draw(group, groups, |limit| self.keep_limit(limit))?;
         let name = ObjectName { object, ..source };
         let copy = FastcopyArguments { name: component(source), copy: Some(object) };
-        let new = ComponentVersion::of(FIRST_VERSION, version.is_spread());
+        let has_writers = place.shape.copies() > 1;
+        let new = ComponentVersion::of(FIRST_VERSION, version.is_spread(), has_writers);
         let changes =
             SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
         // The home components last: without them it is no object.
@@ -164,6 +166,11 @@ impl VirtualDrive {
             }
         }
         self.versions.put(name, new);
+        // What the source had of copies that differ, the copy has.
+        if has_writers && version.has_writers() {
+            self.writers.may_differ(name, self.now());
+        }
+        self.note_writing(name, &place);
         Ok(Created { object, attributes: self.getattr_whole(name)? })
     }
 }
@@ -171,12 +178,14 @@ impl VirtualDrive {
 /// What the components of a new object begin with.
 pub(crate) fn initial_of(
     initial: &SetAttributes,
+    place: &Place,
 ) -> Result<(SetAttributes, ComponentVersion), Status> {
     let asked = initial.access_control_version.unwrap_or(FIRST_VERSION);
     if asked > MAX_VIRTUAL {
         return Err(Status::BadArgument);
     }
-    let version = ComponentVersion::of(asked, false);
+    // It will be written soon: to say so then would cost more than to say the contrary if it is not.
+    let version = ComponentVersion::of(asked, false, place.shape.copies() > 1);
     Ok((SetAttributes { access_control_version: Some(version.0), ..initial.clone() }, version))
 }
 

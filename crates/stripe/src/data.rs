@@ -5,7 +5,7 @@ use nasd_drive::ReadElsewhere;
 use nasd_layout::{Column, Strip};
 use nasd_protocol::drive::{Flushed, ReadArguments, WriteArguments, Written};
 use nasd_protocol::{Region, Status};
-use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId};
+use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrder};
 use std::collections::BTreeMap;
 
 use crate::components::{Ask, ReadComponent, Told};
@@ -49,7 +49,7 @@ impl VirtualDrive {
         let columns = columns_of(&place, range);
         let questions = columns.iter().map(|(column, strips)| {
             let (regions, length) = regions_of(strips);
-            let ask = Ask::Read { name: component(name), regions, length };
+            let ask = Ask::Read { name: component(name), order: None, regions, length };
             (place.reader(*column), ask)
         });
         let answers = self.components.ask(questions.collect());
@@ -81,7 +81,8 @@ impl VirtualDrive {
     ) -> Result<ReadComponent, Status> {
         let regions = vec![Region::single(range.offset, range.length)];
         let length = range.length as usize;
-        read(self.components.ask_one(drive, Ask::Read { name: component(name), regions, length }))
+        let ask = Ask::Read { name: component(name), order: None, regions, length };
+        read(self.components.ask_one(drive, ask))
     }
 
     pub(crate) fn write_whole(
@@ -118,14 +119,26 @@ impl VirtualDrive {
         if range.end() > place.shape.unit() {
             version = self.spread_locked(name)?;
         }
+        version = self.expect_writers(name, &place, version)?;
+        self.note_writing(name, &place);
+        let what = Bytes { name, range, data, durable, order: self.draw_order(&place) };
         let mut told: Option<Written> = None;
         for turn in 0..place.homes().len() {
-            let questions = writes(&place, name, range, data, durable, turn);
+            let questions = writes(&place, &what, turn);
             let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
             for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
-                let written = match answer.map_err(|error| error.status())? {
-                    Told::Written(written) => written,
-                    other => return Err(unexpected(&other).status()),
+                let written = match answer {
+                    Ok(Told::Written(written)) => written,
+                    failed => {
+                        // Some copies may have it, and others not.
+                        if place.shape.copies() > 1 {
+                            self.writers.may_differ(name, self.now());
+                        }
+                        return Err(match failed {
+                            Ok(other) => unexpected(&other).status(),
+                            Err(error) => error.status(),
+                        });
+                    }
                 };
                 self.instances.saw(*drive, written.instance);
                 told = Some(match told {
@@ -183,6 +196,15 @@ impl VirtualDrive {
     }
 }
 
+/// What is to be written.
+struct Bytes<'a> {
+    name: ObjectName,
+    range: ByteRange,
+    data: &'a [u8],
+    durable: bool,
+    order: Option<WriteOrder>,
+}
+
 /// The columns that a range touches, and what of it is in each.
 pub(crate) fn columns_of(place: &Place, range: ByteRange) -> Vec<(Column, Vec<Strip>)> {
     let columns = (0..place.shape.width()).map(Column);
@@ -211,14 +233,8 @@ pub(crate) fn runs(strips: &[Strip]) -> impl Iterator<Item = ByteRange> + '_ {
 }
 
 /// The writes to the copies whose turn it is: those that decide come last.
-fn writes(
-    place: &Place,
-    name: ObjectName,
-    range: ByteRange,
-    data: &[u8],
-    durable: bool,
-    turn: usize,
-) -> Vec<(DriveId, Ask)> {
+fn writes(place: &Place, what: &Bytes<'_>, turn: usize) -> Vec<(DriveId, Ask)> {
+    let Bytes { name, range, data, durable, order } = *what;
     let columns = columns_of(place, range).into_iter();
     let asks = columns.filter_map(|(column, strips)| {
         let drive = *place.writers(column).get(turn)?;
@@ -228,7 +244,7 @@ fn writes(
             let at = (run.offset - range.offset) as usize;
             part.extend_from_slice(&data[at..at + run.length as usize]);
         }
-        let ask = Ask::Write { name: component(name), regions, data: part, durable };
+        let ask = Ask::Write { name: component(name), order, regions, data: part, durable };
         Some((drive, ask))
     });
     asks.collect()

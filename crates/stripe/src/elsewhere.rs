@@ -4,9 +4,9 @@ use nasd_drive::{Elsewhere, ReadElsewhere, Shown};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     Appended, BatchArguments, Batched, BlocksRequired, Copied, CreateArguments, Created,
-    FastcopyArguments, Flushed, MapArguments, ObjectMap, PunchArguments, RangeToCopy,
-    ReadArguments, RemoveArguments, SeekArguments, SetattrArguments, SetstripingArguments,
-    WriteArguments, Written,
+    EndwritesArguments, FastcopyArguments, Flushed, MapArguments, ObjectMap, PunchArguments,
+    RangeToCopy, ReadArguments, RemoveArguments, SeekArguments, SetattrArguments,
+    SetstripingArguments, WriteArguments, Written,
 };
 use nasd_store::{Append, PartitionSpace, Space};
 use nasd_types::{Attributes, ByteRange, ObjectId, ObjectName, PartitionId, Timestamp};
@@ -89,6 +89,12 @@ impl Elsewhere for VirtualDrive {
 
     fn map(&self, arguments: &MapArguments, shown: &Shown<'_>) -> Result<ObjectMap, Status> {
         self.map_whole(arguments, shown)
+    }
+
+    fn end_writes(&self, arguments: &EndwritesArguments, now: Timestamp) -> Result<(), Status> {
+        self.is_now(now);
+        self.writers.end(arguments.name, arguments.client, now);
+        Ok(())
     }
 
     fn list(

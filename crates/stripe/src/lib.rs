@@ -14,6 +14,7 @@ mod copy;
 mod create;
 mod data;
 mod elsewhere;
+mod even;
 mod map;
 mod numbers;
 mod partitions;
@@ -22,6 +23,7 @@ mod sparse;
 mod state;
 mod version;
 mod virtual_drive;
+mod writers;
 
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,

@@ -8,7 +8,7 @@ use nasd_protocol::manager::IssuedCapability;
 use nasd_types::{DriveId, ObjectName, Rights, Timestamp};
 
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{VirtualDrive, component};
+use crate::virtual_drive::{Place, VirtualDrive, component};
 
 /// What component capabilities may allow at most: attributes, and which components there are, are the
 /// striping manager's affair.
@@ -25,6 +25,7 @@ impl VirtualDrive {
         shown: &Shown<'_>,
     ) -> Result<ObjectMap, Status> {
         let name = arguments.name;
+        self.is_now(shown.now);
         let writes = arguments.write && shown.capability.rights.contains(Rights::WRITE);
         let place = self.place(name)?;
         let mut version = self.known_version(name)?;
@@ -32,6 +33,10 @@ impl VirtualDrive {
         let end = arguments.end.min(shown.capability.region.end());
         if writes && end > place.shape.unit() && !version.is_spread() {
             version = self.spread(name)?;
+        }
+        let is_copied = place.shape.copies() > 1;
+        if is_copied {
+            version = self.expect_reader_or_writer(&place, version, arguments, shown, writes)?;
         }
         let components = place.members.iter().enumerate().map(|(at, drive)| {
             let state = place.state_of(*drive);
@@ -45,9 +50,37 @@ impl VirtualDrive {
             unit: place.shape.unit(),
             copies: place.shape.copies().into(),
             is_spread: version.is_spread() || place.members.len() == place.homes().len(),
-            even_until: Timestamp(0),
+            is_even: is_copied && !version.has_writers(),
             components: components.collect(),
         })
+    }
+
+    /// Notes who may write copies before they may; or that somebody may who was let before this striping
+    /// manager was started.
+    fn expect_reader_or_writer(
+        &self,
+        place: &Place,
+        version: ComponentVersion,
+        arguments: &MapArguments,
+        shown: &Shown<'_>,
+        writes: bool,
+    ) -> Result<ComponentVersion, Status> {
+        let name = arguments.name;
+        let until = shown.now.plus_ns(2 * self.options.writing_ns);
+        if !writes {
+            if version.has_writers() {
+                self.writers.find(name, shown.now, until);
+            }
+            return Ok(version);
+        }
+        let _alone = self.lock(name);
+        let version = self.known_version(name)?;
+        if version.has_writers() {
+            self.writers.find(name, shown.now, until);
+        }
+        let version = self.expect_writers(name, place, version)?;
+        self.writers.add(name, arguments.client, shown.now, until);
+        Ok(version)
     }
 
     /// What of a shown capability is good for a component: the same bytes, no more rights, no longer.
@@ -60,6 +93,12 @@ impl VirtualDrive {
         writes: bool,
     ) -> IssuedCapability {
         let kept = if writes { PASSED_ON } else { PASSED_ON - Rights::WRITE };
+        // Whoever writes copies and dies is waited for.
+        let has_copies = self.place(name).is_ok_and(|place| place.shape.copies() > 1);
+        let lifetime_ns = match writes && has_copies {
+            true => self.options.writing_ns,
+            false => self.options.capability_ns,
+        };
         let name = component(name);
         let (key_epoch, working) = self.components.working_key(drive, name.partition);
         let capability = Capability {
@@ -67,7 +106,7 @@ impl VirtualDrive {
             partition: name.partition,
             object: name.object,
             rights: shown.capability.rights & kept,
-            expires: self.expiry(drive, shown),
+            expires: self.expiry(drive, shown, lifetime_ns),
             minimum_protection: shown.capability.minimum_protection
                 | self.components.minimum_protection(drive),
             key_epoch,
@@ -81,10 +120,10 @@ impl VirtualDrive {
     /// When a component capability ends, by the component drive's clock: when the one ends that was shown, or
     /// when its lifetime has passed, rounded up to the next eighth of it. So who asks again soon gets the same
     /// capability, whose key the drive has derived already.
-    fn expiry(&self, drive: DriveId, shown: &Shown<'_>) -> Timestamp {
+    fn expiry(&self, drive: DriveId, shown: &Shown<'_>, lifetime_ns: u64) -> Timestamp {
         let (here, there) = (shown.now, self.components.drive_time(drive));
-        let end = there.plus_ns(self.options.capability_ns);
-        let step = (self.options.capability_ns / 8).max(1);
+        let end = there.plus_ns(lifetime_ns);
+        let step = (lifetime_ns / 8).max(1);
         let end = end.0.checked_next_multiple_of(step).unwrap_or(u64::MAX);
         // Clocks are known to some milliseconds; what is left of a capability is cut to whole seconds.
         let left = shown.capability.expires.0.saturating_sub(here.0);

@@ -50,10 +50,11 @@ impl VirtualDrive {
     /// The First Object, which each component drive has made by itself, begins as other objects do.
     fn prepare_first_object(&self, partition: PartitionId) -> Result<(), Status> {
         let name = ObjectName { partition, object: ObjectId::FIRST_OBJECT };
-        let version = ComponentVersion::of(1, false);
+        let place = self.place(name)?;
+        self.note_writing(name, &place);
+        let version = ComponentVersion::of(1, false, place.shape.copies() > 1);
         let changes =
             SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
-        let place = self.place(name)?;
         let questions =
             place.homes().iter().map(|drive| (*drive, setattr(name, changes.clone(), true)));
         for answer in self.components.ask(questions.collect()) {

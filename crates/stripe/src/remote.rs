@@ -232,8 +232,10 @@ fn begin<'a>(client: &'a DriveClient, authority: &'a Authority, ask: &'a Ask) ->
         Ask::Seek(arguments) => {
             pending!(wire::Seek, *arguments, |sought: wire::Sought| Told::Position(sought.position))
         }
-        Ask::Read { name, regions, length } => {
-            let pending = client.begin_read_regions(authority, *name, regions, vec![0; *length]);
+        Ask::Read { name, order, regions, length } => {
+            let arguments =
+                wire::ReadArguments { name: *name, order: *order, regions: regions.clone() };
+            let pending = client.begin_read_arguments(authority, arguments, vec![0; *length]);
             Begun(Box::new(move || {
                 let (outcome, mut data) = pending.wait();
                 let outcome = outcome.map_err(failed)?;
@@ -251,9 +253,16 @@ fn run(client: &DriveClient, authority: &Authority, ask: &Ask) -> Answer {
     match ask {
         Ask::Batch(arguments) => client.batch(authority, arguments).map(Told::Batched),
         Ask::Copyrange(copy) => client.copy_range(authority, authority, copy).map(Told::Copied),
-        Ask::Write { name, regions, data, durable } => {
+        Ask::Write { name, order, regions, data, durable } => {
             let slices = [std::io::IoSlice::new(data)];
-            client.write_regions(authority, *name, regions, &slices, *durable).map(Told::Written)
+            let arguments = wire::WriteArguments {
+                name: *name,
+                durable: *durable,
+                order: *order,
+                regions: regions.clone(),
+                data_length: data.len(),
+            };
+            client.begin_write(authority, arguments, &slices).wait().map(Told::Written)
         }
         Ask::Append { name, token, age, data } => {
             client.append(authority, *name, (*token, *age), data).map(Told::Appended)

@@ -10,14 +10,16 @@ use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, SeekTarget};
 
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
-use crate::virtual_drive::{VirtualDrive, component, unexpected};
+use crate::version::ComponentVersion;
+use crate::virtual_drive::{Place, VirtualDrive, component, unexpected};
 
 impl VirtualDrive {
     pub(crate) fn punch_whole(&self, arguments: &PunchArguments) -> Result<Attributes, Status> {
         let name = arguments.name;
         let _alone = self.lock(name);
         let place = self.place(name)?;
-        let is_spread = self.known_version(name)?.is_spread();
+        let version = self.before_punch(name, &place)?;
+        let is_spread = version.is_spread();
         let length = self.whole(name)?.attributes.logical_size;
         for range in arguments.pieces()?.iter() {
             // What lies behind the end has no blocks; regions are of any length.
@@ -39,6 +41,17 @@ impl VirtualDrive {
             }
         }
         self.getattr_whole(name)
+    }
+
+    /// As before a new length: what others write comes before it at all copies, or after it.
+    fn before_punch(&self, name: ObjectName, place: &Place) -> Result<ComponentVersion, Status> {
+        let version = self.known_version(name)?;
+        let version = self.expect_writers(name, place, version)?;
+        self.note_writing(name, place);
+        if place.shape.copies() > 1 && self.writers.has_clients(name) {
+            return self.set_version(name, place, version.revoked());
+        }
+        Ok(version)
     }
 
     pub(crate) fn blocks_required_whole(

@@ -1,8 +1,8 @@
 //! What the access control version of a component says, and a memory of it.
 //!
 //! Virtual objects have versions like others, which only file managers raise. A component's is the virtual one
-//! in its upper bits, and below that whether the object is spread and how often the striping manager has
-//! revoked by itself: so who may do what where changes by one change of one attribute.
+//! in its upper bits, and below that whether the object is spread, how often the striping manager has revoked by
+//! itself, and whether copies may differ: so who may do what where changes by one change of one attribute.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nasd_types::ObjectName;
 
 /// Bits of a component's version below the virtual one.
-const OWN_BITS: u32 = 20;
+const OWN_BITS: u32 = 32;
 
 /// The highest of them: whether there are components for all columns.
 const SPREAD: u64 = 1 << (OWN_BITS - 1);
 
+/// The lowest of them: whether somebody may be writing copies, or has died at it, so that they may differ.
+const WRITERS: u64 = 1;
+
+/// Between these: counts what the striping manager has revoked by itself.
+const COUNTER: u64 = SPREAD - 2;
+
 /// The highest virtual version.
-pub(crate) const MAX_VIRTUAL: u64 = u64::MAX >> OWN_BITS;
+pub(crate) const MAX_VIRTUAL: u64 = (u64::MAX >> OWN_BITS) - 1;
 
 /// The access control version of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,9 +30,10 @@ pub(crate) struct ComponentVersion(pub(crate) u64);
 
 impl ComponentVersion {
     /// The first one of a virtual version.
-    pub(crate) fn of(virtual_version: u64, is_spread: bool) -> ComponentVersion {
-        let own = if is_spread { SPREAD } else { 0 };
-        ComponentVersion(virtual_version.min(MAX_VIRTUAL) << OWN_BITS | own)
+    pub(crate) fn of(virtual_version: u64, is_spread: bool, has_writers: bool) -> ComponentVersion {
+        let spread = if is_spread { SPREAD } else { 0 };
+        let writers = if has_writers { WRITERS } else { 0 };
+        ComponentVersion(virtual_version.min(MAX_VIRTUAL + 1) << OWN_BITS | spread | writers)
     }
 
     /// What the version of the virtual object is.
@@ -39,9 +46,41 @@ impl ComponentVersion {
         self.0 & SPREAD != 0
     }
 
-    /// The same of an object that is spread from now on, which revokes all that was given out.
+    /// Whether copies may differ.
+    pub(crate) fn has_writers(self) -> bool {
+        self.0 & WRITERS != 0
+    }
+
+    /// Of an object that is spread from now on, which revokes all that was given out.
     pub(crate) fn spread(self) -> ComponentVersion {
-        ComponentVersion((self.0 | (SPREAD - 1)) + 1)
+        if self.is_spread() {
+            return self;
+        }
+        ComponentVersion::of(self.virtual_version(), true, self.has_writers())
+    }
+
+    /// Before somebody may write copies: who was told that any copy may be read may not any more.
+    pub(crate) fn with_writers(self) -> ComponentVersion {
+        ComponentVersion(self.0 | WRITERS)
+    }
+
+    /// When all copies are the same, and nobody may write them any more.
+    pub(crate) fn without_writers(self) -> ComponentVersion {
+        if self.has_writers() { self.next(false) } else { self }
+    }
+
+    /// Revokes all that was given out.
+    pub(crate) fn revoked(self) -> ComponentVersion {
+        self.next(self.has_writers())
+    }
+
+    /// The next higher one. When there are no more, capabilities of the virtual object go too.
+    fn next(self, has_writers: bool) -> ComponentVersion {
+        if self.0 & COUNTER == COUNTER {
+            return Self::of(self.virtual_version() + 1, self.is_spread(), has_writers);
+        }
+        let writers = if has_writers { WRITERS } else { 0 };
+        ComponentVersion(((self.0 & !WRITERS) + 2) | writers)
     }
 }
 
@@ -113,21 +152,34 @@ mod tests {
 
     #[test]
     fn versions_rise_whoever_raises_them() {
-        let fresh = ComponentVersion::of(1, false);
-        assert_eq!((fresh.virtual_version(), fresh.is_spread()), (1, false));
-        let spread = fresh.spread();
-        assert!(spread > fresh && spread.is_spread() && spread.virtual_version() == 1);
-        let raised = ComponentVersion::of(2, true);
-        assert!(raised > spread && raised.is_spread() && raised.virtual_version() == 2);
-        assert!(ComponentVersion::of(2, false) > spread);
-        assert_eq!(ComponentVersion::of(u64::MAX, true).virtual_version(), MAX_VIRTUAL);
+        for (is_spread, has_writers) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let of = |version| ComponentVersion::of(version, is_spread, has_writers);
+            let version = of(1);
+            assert_eq!(version.virtual_version(), 1);
+            assert_eq!((version.is_spread(), version.has_writers()), (is_spread, has_writers));
+            assert!(of(2) > version.revoked() && version.revoked() > version);
+            assert_eq!(version.revoked().has_writers(), has_writers);
+            let written = version.with_writers();
+            assert!(written >= version && written.has_writers());
+            assert_eq!(written.is_spread(), is_spread);
+            let even = written.without_writers();
+            assert!(even > written && !even.has_writers() && even.virtual_version() == 1);
+            assert!(even.with_writers() > even);
+            let spread = even.spread();
+            assert!(spread >= even && spread.is_spread() && spread.virtual_version() == 1);
+            // After as many as there is room for, the virtual version rises.
+            let last = ComponentVersion(version.0 | COUNTER);
+            assert_eq!(last.revoked(), of(2));
+        }
     }
 
     #[test]
     fn what_is_used_is_remembered() {
         let versions = Versions::default();
         let name = |number| ObjectName { partition: PartitionId(1), object: ObjectId(number) };
-        let (first, second) = (ComponentVersion::of(1, false), ComponentVersion::of(2, false));
+        let (first, second) =
+            (ComponentVersion::of(1, false, false), ComponentVersion::of(2, false, false));
         versions.put(name(0), second);
         versions.put(name(0), first);
         assert_eq!(versions.get(name(0)), Some(second), "it does not fall");

@@ -1,19 +1,21 @@
 //! The virtual drive: what its parts share, and how they reach components.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_capability::SecretKey;
 use nasd_layout::{Column, GroupId, Shape};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments, MemberState};
-use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId};
+use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
 
 use crate::append::Appends;
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::numbers::Numbers;
 use crate::state::{Keeper, Secret, State, StateError};
 use crate::version::{ComponentVersion, Versions};
+use crate::writers::Writers;
 
 /// What is added to the number of a partition of the virtual drive to get that of its components: drives may
 /// have partitions of their own besides.
@@ -33,6 +35,8 @@ pub struct VirtualDriveOptions {
     pub copies: u16,
     /// How long component capabilities are good, at least, in nanoseconds.
     pub capability_ns: u64,
+    /// The same of those that allow writing one of several copies: who dies with one is waited for so long.
+    pub writing_ns: u64,
 }
 
 impl Default for VirtualDriveOptions {
@@ -42,6 +46,7 @@ impl Default for VirtualDriveOptions {
             width: 0,
             copies: 1,
             capability_ns: 3600 * 1_000_000_000,
+            writing_ns: 60 * 1_000_000_000,
         }
     }
 }
@@ -67,6 +72,9 @@ pub struct VirtualDrive {
     pub(crate) numbers: Numbers,
     pub(crate) instances: Instances,
     pub(crate) appends: Appends,
+    pub(crate) writers: Writers,
+    /// In nanoseconds, as timestamps are.
+    clock: AtomicU64,
     locks: Vec<Mutex<()>>,
 }
 
@@ -139,8 +147,27 @@ impl VirtualDrive {
             versions: Versions::default(),
             instances: Instances::new(random),
             appends: Appends::default(),
+            writers: Writers::default(),
+            clock: AtomicU64::new(0),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
         })
+    }
+
+    /// The time on the virtual drive's clock, as it was told last.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.clock.load(Ordering::Relaxed))
+    }
+
+    /// It is so late on the virtual drive's clock.
+    pub(crate) fn is_now(&self, now: Timestamp) {
+        self.clock.fetch_max(now.0, Ordering::Relaxed);
+    }
+
+    /// The striping manager writes an object: of copies one may have it before the others.
+    pub(crate) fn note_writing(&self, name: ObjectName, place: &Place) {
+        if place.shape.copies() > 1 {
+            self.writers.note(name, self.now());
+        }
     }
 
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {

@@ -11,6 +11,7 @@ use nasd_protocol::drive::{self as wire, Component, ObjectMap};
 use nasd_types::{DriveId, ObjectName};
 
 use super::ComponentDrives;
+use super::writing::Writing;
 use crate::backend::Grant;
 
 /// Most maps that are kept.
@@ -22,14 +23,22 @@ pub(super) struct Member {
     pub(super) client: DriveClient,
     /// None where there is no component, or nobody may use it.
     pub(super) authority: Option<(ObjectName, Authority)>,
+    /// Bytes that this clerk waits for, of whatever object.
+    pub(super) load: Arc<AtomicU64>,
     /// Its length, when it was told last.
     pub(super) length: AtomicU64,
 }
 
 /// The components of an object, for the holder of a capability.
 pub(super) struct ObjectPlace {
+    /// The virtual object.
+    pub(super) name: ObjectName,
     pub(super) shape: Shape,
     pub(super) is_spread: bool,
+    /// Whether any copy may be read.
+    pub(super) is_even: bool,
+    /// What is written under this map.
+    pub(super) writing: Writing,
     /// Whether the capabilities allow writing, if the one that was shown does.
     pub(super) writes: bool,
     /// In the order of columns.
@@ -61,11 +70,21 @@ impl ObjectPlace {
                 let name = ObjectName { partition: of.partition, object: of.object };
                 (name, Authority::capability(&issued, grant.authority.protection()))
             });
-            let client = drives.at(component.drive, &component.address);
-            Member { drive: component.drive, client, authority, length: AtomicU64::new(0) }
+            let (client, load) = drives.at(component.drive, &component.address);
+            let length = AtomicU64::new(0);
+            Member { drive: component.drive, client, authority, load, length }
         });
         let members = members.collect();
-        let place = ObjectPlace { shape, is_spread: map.is_spread, writes, members, states };
+        let place = ObjectPlace {
+            name,
+            shape,
+            is_spread: map.is_spread,
+            is_even: map.is_even,
+            writing: Writing::new(),
+            writes,
+            members,
+            states,
+        };
         if !place.each_has_all() {
             // A read tells the length of one component; that of the whole has to be known before.
             place.learn_lengths()?;
@@ -75,7 +94,8 @@ impl ObjectPlace {
 
     /// Whether it is enough to read, or to write up to `end`.
     pub(super) fn serves(&self, end: Option<u64>) -> bool {
-        end.is_none_or(|end| self.writes && (self.is_spread || end <= self.shape.unit()))
+        let reaches = |end| self.is_spread || end <= self.shape.unit();
+        !self.writing.has_ended() && end.is_none_or(|end| self.writes && reaches(end))
     }
 
     /// Whether any component is as long as the whole, and holds all of it.

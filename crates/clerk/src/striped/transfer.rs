@@ -24,9 +24,22 @@ impl ObjectPlace {
         }
     }
 
-    /// The member that a column is read from.
-    fn reader(&self, column: Column) -> Result<&Member, ClientError> {
-        let first = self.degraded().first(column);
+    /// The member that bytes of a column are read from: the first, if copies may differ; else the one of
+    /// which least is wanted now, each in its turn if that is alike.
+    fn reader(&self, column: Column, offset: u64) -> Result<&Member, ClientError> {
+        let degraded = self.degraded();
+        let first = if self.is_even {
+            let turn = (offset / self.shape.unit() / u64::from(self.shape.width())) as usize;
+            let count = degraded.readable(column).count().max(1);
+            let places = degraded.readable(column).enumerate();
+            let least = places.min_by_key(|(at, member)| {
+                let load = self.members[*member].load.load(Ordering::Relaxed) >> 18;
+                (load, (at + turn) % count)
+            });
+            least.map(|(_, member)| member)
+        } else {
+            degraded.first(column)
+        };
         // With all copies gone there is nobody to ask.
         first.map(|at| &self.members[at]).ok_or(ClientError::Drive(Status::MediumError))
     }
@@ -55,8 +68,9 @@ impl ObjectPlace {
         let outcome = match &columns[..] {
             [] => return Err(ClientError::Drive(Status::BadArgument)),
             [(column, _)] => {
-                let member = self.reader(*column)?;
+                let member = self.reader(*column, offset)?;
                 let (authority, name) = self.usable(member)?;
+                let _load = Load::of(member, into.len());
                 let outcome = member.client.read(authority, name, offset, into)?;
                 member.length.store(outcome.logical_size, Ordering::Relaxed);
                 outcome
@@ -90,16 +104,16 @@ impl ObjectPlace {
     ) -> Result<ReadOutcome, ClientError> {
         let mut begun = Vec::with_capacity(columns.len());
         for (column, strips) in columns {
-            let member = self.reader(*column)?;
+            let member = self.reader(*column, strips[0].offset)?;
             let (authority, name) = self.usable(member)?;
             let (regions, length) = regions_of(strips);
             let buffer = vec![0; length];
             let read = member.client.begin_read_regions(authority, name, &regions, buffer);
-            begun.push((member, strips, length, read));
+            begun.push((member, strips, length, read, Load::of(member, length)));
         }
         let mut whole: Option<ReadOutcome> = None;
         let mut lacks = false;
-        for (member, strips, length, read) in begun {
+        for (member, strips, length, read, _load) in begun {
             let (outcome, data) = read.wait();
             let outcome = outcome?;
             member.length.store(outcome.logical_size, Ordering::Relaxed);
@@ -126,13 +140,12 @@ impl ObjectPlace {
     pub(super) fn write(
         &self,
         instances: &Instances,
+        order: Option<WriteOrder>,
         offset: u64,
-        data: &[u8],
-        durable: bool,
+        (data, durable): (&[u8], bool),
     ) -> Result<Written, ClientError> {
         let range = ByteRange::new(offset, data.len() as u64);
         let columns = self.columns(range);
-        let order: Option<WriteOrder> = None;
         let mut told: Option<Written> = None;
         // The copies that decide come last, when all others have it.
         for turn in 0..usize::from(self.shape.copies()) {
@@ -233,6 +246,22 @@ impl ObjectPlace {
     /// Asks all components how long they are; the length of the whole.
     pub(super) fn learn_lengths(&self) -> Result<u64, ClientError> {
         Ok(self.getattr()?.logical_size)
+    }
+}
+
+/// Bytes that a drive is waited for, for as long as this lives.
+struct Load<'a>(&'a Member, u64);
+
+impl Load<'_> {
+    fn of(member: &Member, bytes: usize) -> Load<'_> {
+        member.load.fetch_add(bytes as u64, Ordering::Relaxed);
+        Load(member, bytes as u64)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.load.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 

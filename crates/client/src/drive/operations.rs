@@ -154,10 +154,20 @@ impl DriveClient {
         regions: &[Region],
         into: &mut [u8],
     ) -> Result<ReadOutcome, ClientError> {
-        let total = self.check_regions(regions)?;
-        let into = into.get_mut(..total).ok_or(ClientError::Drive(Status::BadArgument))?;
         let arguments = ReadArguments { name, order: None, regions: regions.to_vec() };
-        let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
+        self.read_arguments(authority, &arguments, into)
+    }
+
+    /// The same with all that a read may say.
+    pub(super) fn read_arguments(
+        &self,
+        authority: &Authority,
+        arguments: &ReadArguments,
+        into: &mut [u8],
+    ) -> Result<ReadOutcome, ClientError> {
+        let total = self.check_regions(&arguments.regions)?;
+        let into = into.get_mut(..total).ok_or(ClientError::Drive(Status::BadArgument))?;
+        let request = Request::receiving::<Read>(arguments, READ_HEAD_BYTES);
         let answer = self.call::<Read>(authority, &request, into)?;
         self.outcome(&answer)
     }

@@ -16,8 +16,7 @@ use crate::{Authority, ClientError};
 pub struct PendingRead<'a> {
     client: &'a DriveClient,
     authority: &'a Authority,
-    name: ObjectName,
-    regions: Vec<Region>,
+    arguments: ReadArguments,
     state: State<'a>,
 }
 
@@ -55,20 +54,29 @@ impl DriveClient {
         regions: &[Region],
         into: Vec<u8>,
     ) -> PendingRead<'a> {
+        let arguments = ReadArguments { name, order: None, regions: regions.to_vec() };
+        self.begin_read_arguments(authority, arguments, into)
+    }
+
+    /// The same with all that a read may say.
+    pub fn begin_read_arguments<'a>(
+        &'a self,
+        authority: &'a Authority,
+        arguments: ReadArguments,
+        into: Vec<u8>,
+    ) -> PendingRead<'a> {
         let limit = self.max_transfer();
-        let regions = regions.to_vec();
         let state = if into.len() > limit {
             let error = ClientError::TooLarge { amount: into.len(), limit };
             State::Failed(error.into(), into)
         } else {
-            let arguments = ReadArguments { name, order: None, regions: regions.clone() };
             let request = Request::receiving::<Read>(&arguments, READ_HEAD_BYTES);
             match self.shared.begin(authority, &request, into, self.retry.call_timeout) {
                 Ok(begun) => State::Begun(begun),
                 Err((failure, into)) => State::Failed(failure, into),
             }
         };
-        PendingRead { client: self, authority, name, regions, state }
+        PendingRead { client: self, authority, arguments, state }
     }
 }
 
@@ -156,7 +164,7 @@ impl PendingRead<'_> {
     /// Any [`ClientError`] but those of the file manager. The buffer, whose contents are then
     /// unspecified, comes back all the same.
     pub fn wait(self) -> (Result<ReadOutcome, ClientError>, Vec<u8>) {
-        let PendingRead { client, authority, name, regions, state } = self;
+        let PendingRead { client, authority, arguments, state } = self;
         let (result, mut into) = match state {
             State::Begun(begun) => client.shared.finish::<Read>(begun),
             State::Failed(failure, into) => (Err(failure), into),
@@ -166,7 +174,7 @@ impl PendingRead<'_> {
             Err(Failure::Final(error)) => Err(error),
             // Whatever the drive refused it for, it refuses it again, or there is a cure for it.
             Ok(Err(_)) | Err(Failure::Transport(_)) => {
-                client.read_regions(authority, name, &regions, &mut into)
+                client.read_arguments(authority, &arguments, &mut into)
             }
         };
         (result, into)
@@ -195,9 +203,6 @@ impl fmt::Debug for PendingWrite<'_> {
 
 impl fmt::Debug for PendingRead<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingRead")
-            .field("name", &self.name)
-            .field("regions", &self.regions)
-            .finish_non_exhaustive()
+        f.debug_struct("PendingRead").field("arguments", &self.arguments).finish_non_exhaustive()
     }
 }

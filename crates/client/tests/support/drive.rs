@@ -14,15 +14,15 @@ use nasd_client::{Authority, ConnectOptions, Connector, DriveClient, Host, Trans
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, BatchArguments, BatchDone, BatchOperation,
     BatchOutcome, Batched, Copied, CopyrangeArguments, CreateArguments, Created, DriveInformation,
-    FlushArguments, Flushed, GetattrArguments, PROGRAM, Procedure, RangeToCopy, ReadArguments,
-    ReadData, RemoveArguments, RemovepartitionArguments, SetattrArguments, VERSION, WriteArguments,
-    Written,
+    FastcopyArguments, FlushArguments, Flushed, GetattrArguments, PROGRAM, Procedure, RangeToCopy,
+    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, SetattrArguments, VERSION,
+    WriteArguments, Written,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, Status, Verifier, encode_result};
 use nasd_transport::{Channel, ChannelError, Execution, OpaqueAuth, OutgoingCall, Reply};
 use nasd_types::{
     AppendToken, Attributes, ByteRange, CellId, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
-    PartitionId, Protection, Rights, Timestamp,
+    PartitionId, Protection, Rights, SetAttributes, Timestamp,
 };
 use nasd_xdr::{Encoder, XdrDecode, XdrEncode, from_bytes};
 
@@ -356,6 +356,7 @@ impl State {
             Procedure::Inquiry => (encode(&Ok(self.information())), 0),
             Procedure::Create => (encode(&self.create(&decode(arguments))), 0),
             Procedure::Remove => (encode(&self.remove(&decode(arguments))), 0),
+            Procedure::Fastcopy => (encode(&self.fastcopy(&decode(arguments))), 0),
             Procedure::Getattr => {
                 let GetattrArguments { name } = decode(arguments);
                 (encode(&self.attributes(name)), 0)
@@ -375,11 +376,27 @@ impl State {
     }
 
     fn create(&mut self, arguments: &CreateArguments) -> Result<Created, Status> {
-        let name = ObjectName { partition: arguments.partition, object: ObjectId(self.next) };
-        self.next += 1;
+        let given = ObjectId(self.next);
+        let object = arguments.object.unwrap_or(given);
+        let name = ObjectName { partition: arguments.partition, object };
+        self.next += u64::from(object == given);
+        if self.objects.contains_key(&name) {
+            return Err(Status::ObjectExists);
+        }
         self.objects.insert(name, Vec::new());
         let AttributesReply { attributes } = self.attributes(name)?;
         Ok(Created { object: name.object, attributes })
+    }
+
+    fn fastcopy(&mut self, arguments: &FastcopyArguments) -> Result<Created, Status> {
+        let source = arguments.name;
+        let bytes = self.objects.get(&source).ok_or(Status::NoSuchObject)?.clone();
+        let (object, durable) = (arguments.copy, true);
+        let initial = SetAttributes::default();
+        let create = CreateArguments { partition: source.partition, object, durable, initial };
+        let created = self.create(&create)?;
+        self.objects.insert(ObjectName { object: created.object, ..source }, bytes);
+        Ok(created)
     }
 
     fn remove(&mut self, arguments: &RemoveArguments) -> Result<(), Status> {
@@ -435,10 +452,10 @@ impl State {
         let outcomes = operations.map(|operation| -> BatchOutcome {
             let done = |object| BatchDone { object, attributes: None };
             match operation {
-                BatchOperation::Create(_, initial) => {
+                BatchOperation::Create(chosen, initial) => {
                     let create = CreateArguments {
                         partition,
-                        object: None,
+                        object: *chosen,
                         durable: false,
                         initial: initial.clone(),
                     };

@@ -8,6 +8,7 @@ mod control;
 mod copyrange;
 mod create;
 mod createpartition;
+mod endwrites;
 mod fastcopy;
 mod flush;
 mod flushpartition;
@@ -132,6 +133,7 @@ pub(crate) fn execute(
         Procedure::Copyrange => run::<wire::Copyrange>(drive, source),
         Procedure::Map => run::<wire::Map>(drive, source),
         Procedure::Setstriping => run::<wire::Setstriping>(drive, source),
+        Procedure::Endwrites => run::<wire::Endwrites>(drive, source),
     }
 }
 

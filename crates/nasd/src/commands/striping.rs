@@ -9,16 +9,20 @@ use crate::shutdown::Shutdown;
 use nasd_capability::SecretKey;
 use nasd_client::{ConnectOptions, RetryPolicy};
 use nasd_device::{FileDevice, FileOptions};
-use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment};
 use nasd_store::{OpenOptions, Store};
 use nasd_stripe::{ComponentDrive, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a component drive that is away is waited for before whoever asked is told.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it is looked whose writes have ended.
+const TEND_EVERY: Duration = Duration::from_millis(500);
 
 /// Serves until a signal ends it.
 ///
@@ -60,9 +64,20 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
             format!("can't make partition {partition} on the component drives: {status}")
         })?;
     }
-    let drive = drive.with_objects_elsewhere(virtual_drive);
+    let drive = drive.with_objects_elsewhere(Arc::clone(&virtual_drive) as Arc<dyn Elsewhere>);
+    virtual_drive.tend(drive.now());
     let server = DriveServer::start(drive, listener)?;
-    serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
+    let stopping = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stopping.load(Ordering::Acquire) {
+                virtual_drive.tend(server.drive().now());
+                std::thread::park_timeout(TEND_EVERY);
+            }
+        });
+        serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
+        stopping.store(true, Ordering::Release);
+    });
     announce_end();
     server.shut_down(GRACE)?;
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Beyond Table 1 (CMU-CS-97-118 section 3.3). Drives whose objects are their own refuse it.
 
-use nasd_types::{DriveId, ObjectName, Timestamp};
+use nasd_types::{DriveId, ObjectName};
 use nasd_xdr::{Decoder, Encoder, XdrError, xdr_enum};
 
 use super::{Operation, Procedure};
@@ -31,6 +31,9 @@ message! {
         pub write: bool,
         /// The byte behind the last one that is to be written soon.
         pub end: u64,
+        /// Who asks: a number that the client draws at its start, by which it says later that it has ended its
+        /// writes.
+        pub client: u64,
     }
 }
 
@@ -93,9 +96,9 @@ pub struct ObjectMap {
     /// Whether bytes behind the first unit have components. If not, those of the first column are all there
     /// are.
     pub is_spread: bool,
-    /// Until when, on the clock of the virtual drive, any copy of a byte may be read, as nobody writes; before
-    /// now, if copies may differ: then the first that is current decides.
-    pub even_until: Timestamp,
+    /// Whether any copy of a byte may be read, as nobody may write as long as these capabilities are good. If
+    /// not, the first that is current decides.
+    pub is_even: bool,
     /// The components, in the order of columns; as many as the stripe is wide.
     pub components: Vec<Component>,
 }
@@ -106,7 +109,7 @@ impl Field for ObjectMap {
         out.u64(self.unit);
         out.u32(self.copies);
         self.is_spread.put(out);
-        self.even_until.put(out);
+        self.is_even.put(out);
         put_array(&self.components, out);
     }
 
@@ -116,7 +119,7 @@ impl Field for ObjectMap {
             unit: input.u64()?,
             copies: input.u32()?,
             is_spread: Field::take(input)?,
-            even_until: Field::take(input)?,
+            is_even: Field::take(input)?,
             components: take_array(input, MAX_COMPONENTS)?,
         })
     }

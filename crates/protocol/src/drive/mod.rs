@@ -8,6 +8,7 @@ pub mod control;
 pub mod copyrange;
 pub mod create;
 pub mod createpartition;
+pub mod endwrites;
 pub mod fastcopy;
 pub mod flush;
 pub mod flushpartition;
@@ -47,6 +48,7 @@ pub use control::{
 pub use copyrange::{Copied, Copyrange, CopyrangeArguments, RangeToCopy};
 pub use create::{Create, CreateArguments, Created};
 pub use createpartition::{Createpartition, CreatepartitionArguments};
+pub use endwrites::{Endwrites, EndwritesArguments};
 pub use fastcopy::{Fastcopy, FastcopyArguments};
 pub use flush::{Flush, FlushArguments, Flushed};
 pub use flushpartition::{Flushpartition, FlushpartitionArguments};
@@ -139,6 +141,8 @@ xdr_enum! {
         Map = 27,
         /// How the objects of a virtual drive's partition are spread.
         Setstriping = 28,
+        /// A client has ended its writes of a virtual drive's object.
+        Endwrites = 29,
     }
 }
 

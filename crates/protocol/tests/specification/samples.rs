@@ -9,10 +9,10 @@ use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
     Component, Copied, CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments,
-    DriveControl, DriveInformation, Extension, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
-    MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
-    PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
+    DriveControl, DriveInformation, EndwritesArguments, Extension, FastcopyArguments,
+    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
+    MapArguments, Medium, MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState,
+    PartitionSummary, PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
     RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
     SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
     SetstripingArguments, Sought, WriteArguments, Written,
@@ -267,8 +267,9 @@ fn drive_arguments() -> Vec<Sample> {
     };
     vec![
         message("nasd_copyrange_arguments", &copyrange),
-        message("nasd_map_arguments", &MapArguments { name, write: true, end: n("end") }),
+        message("nasd_map_arguments", &map()),
         message("nasd_setstriping_arguments", &striping()),
+        message("nasd_endwrites_arguments", &EndwritesArguments { name, client: n("client") }),
         message("nasd_create_arguments", &create),
         message("nasd_remove_arguments", &RemoveArguments { name, durable: true }),
         message("nasd_getattr_arguments", &GetattrArguments { name }),
@@ -466,6 +467,12 @@ fn order() -> WriteOrder {
     WriteOrder { time: time("time"), unique: n("unique") }
 }
 
+fn map() -> MapArguments {
+    let (partition, object) = (PartitionId(n32("partition")), ObjectId(n("object")));
+    let name = ObjectName { partition, object };
+    MapArguments { name, write: true, end: n("end"), client: n("client") }
+}
+
 fn striping() -> SetstripingArguments {
     SetstripingArguments {
         partition: PartitionId(n32("partition")),
@@ -487,7 +494,7 @@ fn object_map() -> ObjectMap {
         unit: n("unit"),
         copies: n32("copies"),
         is_spread: true,
-        even_until: time("even_until"),
+        is_even: true,
         components: vec![
             component(MemberState::Current, Some(issued())),
             component(MemberState::Joining, None),

@@ -1,0 +1,237 @@
+//! Copies that may differ: saying so before anybody writes, and making them even afterwards.
+
+use std::collections::BTreeMap;
+
+use nasd_protocol::Status;
+use nasd_protocol::drive::BatchOperation;
+use nasd_types::{ByteRange, DriveId, ObjectName, SetAttributes, Timestamp, WriteOrder};
+
+use crate::attributes::setattr;
+use crate::components::{Ask, Told};
+use crate::data::{columns_of, regions_of};
+use crate::version::ComponentVersion;
+use crate::virtual_drive::{Place, VirtualDrive, batches, component, component_partition};
+use crate::writers::Ended;
+
+/// Objects that are said to be even at a time.
+const MOST_AT_ONCE: usize = 512;
+
+/// Bytes that are compared at a time.
+const STEP: u64 = 4 << 20;
+
+impl VirtualDrive {
+    /// An order for a write of this striping manager's to the components of an object.
+    pub(crate) fn draw_order(&self, place: &Place) -> Option<WriteOrder> {
+        if place.shape.copies() < 2 {
+            return None;
+        }
+        let times = place.members.iter().map(|drive| self.components.drive_time(*drive));
+        let time = times.max().unwrap_or_default();
+        Some(WriteOrder { time, unique: self.numbers.turn() })
+    }
+
+    /// Makes sure, durably, that an object's copies count as different, before somebody may make them so. For
+    /// who has the object's lock.
+    pub(crate) fn expect_writers(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+    ) -> Result<ComponentVersion, Status> {
+        if place.shape.copies() < 2 || version.has_writers() {
+            return Ok(version);
+        }
+        self.set_version(name, place, version.with_writers())
+    }
+
+    /// Sets the version of all components of an object, durably.
+    pub(crate) fn set_version(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+    ) -> Result<ComponentVersion, Status> {
+        let changes =
+            SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
+        let holders = place.holders(version.is_spread()).iter();
+        let questions = holders.map(|drive| (*drive, setattr(name, changes.clone(), true)));
+        for answer in self.components.ask(questions.collect()) {
+            if let Err(error) = answer {
+                self.versions.forget(name);
+                return Err(error.status());
+            }
+        }
+        self.versions.put(name, version);
+        Ok(version)
+    }
+
+    /// Looks after objects that nobody writes any more; `now` is the virtual drive's clock. Whether there was
+    /// anything to do. To be called every second or so.
+    pub fn tend(&self, now: Timestamp) -> bool {
+        self.is_now(now);
+        let ended = self.writers.ended(now, MOST_AT_ONCE);
+        let even = ended.iter().filter_map(|ended| match ended {
+            Ended::Even(name) => Some(*name),
+            Ended::Uneven(_) => None,
+        });
+        self.settle(even.collect());
+        for ended in &ended {
+            let Ended::Uneven(name) = ended else { continue };
+            if let Err(status) = self.make_even(*name) {
+                tracing::warn!(%name, %status, "the copies of an object can't be made even");
+            }
+        }
+        !ended.is_empty()
+    }
+
+    /// Says of objects that their copies are the same.
+    fn settle(&self, names: Vec<ObjectName>) {
+        let _alone = self.lock_all(names.iter().copied());
+        let mut by_drive: BTreeMap<(DriveId, u32), Vec<BatchOperation>> = BTreeMap::new();
+        let mut settled = Vec::new();
+        for name in names {
+            if !self.writers.is_still(Ended::Even(name)) {
+                continue;
+            }
+            let known = self.component_version(name);
+            let (Ok(Some(version)), Ok(place)) = (known, self.place(name)) else {
+                self.writers.forget(name);
+                continue;
+            };
+            if !version.has_writers() {
+                self.writers.forget(name);
+                continue;
+            }
+            let version = version.without_writers();
+            let changes = SetAttributes {
+                access_control_version: Some(version.0),
+                ..SetAttributes::default()
+            };
+            for drive in place.holders(version.is_spread()) {
+                let setattr = BatchOperation::Setattr(name.object, changes.clone());
+                by_drive.entry((*drive, name.partition.0)).or_default().push(setattr);
+            }
+            settled.push((name, version));
+        }
+        let failed = self.ask_settled(by_drive);
+        for (name, version) in settled {
+            if failed.contains(&name.object) {
+                // Some copies may have the new version, and others not.
+                self.versions.forget(name);
+                continue;
+            }
+            self.versions.put(name, version);
+            self.writers.forget(name);
+        }
+    }
+
+    /// The objects of which not all components have done what they were to.
+    fn ask_settled(
+        &self,
+        by_drive: BTreeMap<(DriveId, u32), Vec<BatchOperation>>,
+    ) -> Vec<nasd_types::ObjectId> {
+        let (mut questions, mut objects) = (Vec::new(), Vec::new());
+        for ((drive, partition), operations) in by_drive {
+            let partition = component_partition(nasd_types::PartitionId(partition));
+            for batch in batches(partition, operations, true) {
+                objects.push(batch.operations.iter().filter_map(BatchOperation::object).collect());
+                questions.push((drive, Ask::Batch(batch)));
+            }
+        }
+        let mut failed = Vec::new();
+        for (objects, answer) in objects.into_iter().zip(self.components.ask(questions)) {
+            let objects: Vec<_> = objects;
+            match answer {
+                Ok(Told::Batched(batched)) => {
+                    let outcomes = objects.iter().zip(&batched.outcomes);
+                    let those = outcomes.filter(|(_, outcome)| outcome.is_err());
+                    failed.extend(those.map(|(object, _)| *object));
+                }
+                _ => failed.extend(objects),
+            }
+        }
+        failed
+    }
+
+    /// Makes all copies of an object what the first ones are, and says so.
+    pub(crate) fn make_even(&self, name: ObjectName) -> Result<(), Status> {
+        let _alone = self.lock(name);
+        if !self.writers.is_still(Ended::Uneven(name)) {
+            return Ok(());
+        }
+        let place = self.place(name)?;
+        let Some(version) = self.component_version(name)? else {
+            self.writers.forget(name);
+            return Ok(());
+        };
+        // Whoever still has a capability can't use it any more.
+        let version = self.set_version(name, &place, version.revoked())?;
+        let length = self.whole(name)?.attributes.logical_size;
+        let mut differing = 0;
+        let mut at = 0;
+        while at < length {
+            let range = ByteRange::new(at, STEP.min(length - at));
+            differing += self.even_range(name, &place, version, range)?;
+            at = range.end();
+        }
+        // What is longest may be where nothing else is.
+        let changes = SetAttributes { logical_size: Some(length), ..SetAttributes::default() };
+        let homes = place.homes().iter();
+        let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), true)));
+        for answer in self.components.ask(questions.collect()) {
+            answer.map_err(|error| error.status())?;
+        }
+        // What was copied is durable with the version, which says that it was.
+        self.set_version(name, &place, version.without_writers())?;
+        self.writers.forget(name);
+        tracing::info!(%name, differing, "the copies of an object are even");
+        Ok(())
+    }
+
+    /// Compares the copies of a range and writes those that differ. How many bytes these had.
+    fn even_range(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+        range: ByteRange,
+    ) -> Result<u64, Status> {
+        let mut differing = 0;
+        for (column, strips) in columns_of(place, range) {
+            let members: Vec<DriveId> =
+                place.shape.members(column).map(|member| place.members[member]).collect();
+            let there = |drive: &&DriveId| place.holders(version.is_spread()).contains(drive);
+            let (regions, length) = regions_of(&strips);
+            let read = |drive: &DriveId| {
+                let regions = regions.clone();
+                (*drive, Ask::Read { name: component(name), order: None, regions, length })
+            };
+            let holders: Vec<DriveId> = members.iter().filter(there).copied().collect();
+            let mut copies = Vec::with_capacity(holders.len());
+            for answer in self.components.ask(holders.iter().map(read).collect()) {
+                match answer.map_err(|error| error.status())? {
+                    Told::Read(read) => copies.push(read.data),
+                    _ => return Err(Status::DriveFault),
+                }
+            }
+            // A component that ends before others has zeros there.
+            copies.iter_mut().for_each(|copy| copy.resize(length, 0));
+            let Some((first, others)) = copies.split_first() else { continue };
+            for (drive, copy) in holders[1..].iter().zip(others) {
+                if copy == first {
+                    continue;
+                }
+                differing += length as u64;
+                let ask = Ask::Write {
+                    name: component(name),
+                    order: self.draw_order(place),
+                    regions: regions.clone(),
+                    data: first.clone(),
+                    durable: false,
+                };
+                self.components.ask_one(*drive, ask).map_err(|error| error.status())?;
+            }
+        }
+        Ok(differing)
+    }
+}

@@ -1,0 +1,180 @@
+//! Who may be writing copies of objects, and which objects have to be made even.
+//!
+//! A component's version says durably that copies may differ ([`crate::version`]); here is what is known
+//! besides: by whom, and until when. A writer that has ended its writes says so. When all have, the copies
+//! are the same, and the version may say so too. One whose capability has ended without a word may have
+//! written some copies and not others, and so may those of a striping manager's life before.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nasd_types::{ObjectName, Timestamp};
+
+/// How long nobody may have written an object before its version says that its copies are the same: those who
+/// go on writing soon don't pay for that twice.
+const IDLE_NS: u64 = 2_000_000_000;
+
+/// Objects that are known to have copies that may differ.
+#[derive(Debug, Default)]
+pub(crate) struct Writers(Mutex<HashMap<ObjectName, Entry>>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Until when each client may write.
+    clients: HashMap<u64, Timestamp>,
+    /// Until then others may, of whom nothing is known.
+    unknown_until: Timestamp,
+    /// Whether somebody may have left copies that differ.
+    is_uneven: bool,
+    /// When something was heard last.
+    heard: Timestamp,
+}
+
+/// An object that nobody writes any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its copies are the same.
+    Even(ObjectName),
+    /// They may differ.
+    Uneven(ObjectName),
+}
+
+impl Writers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Entry>> {
+        // Every change leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The striping manager writes, or has made the object; nobody else does.
+    pub(crate) fn note(&self, name: ObjectName, now: Timestamp) {
+        let mut known = self.lock();
+        let entry = known.entry(name).or_insert_with(|| Entry::new(now));
+        entry.heard = entry.heard.max(now);
+    }
+
+    /// A client may write until then.
+    pub(crate) fn add(&self, name: ObjectName, client: u64, now: Timestamp, until: Timestamp) {
+        let mut known = self.lock();
+        let entry = known.entry(name).or_insert_with(|| Entry::new(now));
+        entry.heard = entry.heard.max(now);
+        let present = entry.clients.entry(client).or_insert(until);
+        *present = until.max(*present);
+    }
+
+    /// An object's version says that its copies may differ, and nothing is known of it: clients may have been
+    /// let write it before this striping manager was started.
+    pub(crate) fn find(&self, name: ObjectName, now: Timestamp, until: Timestamp) {
+        let mut known = self.lock();
+        known.entry(name).or_insert_with(|| Entry {
+            unknown_until: until,
+            is_uneven: true,
+            ..Entry::new(now)
+        });
+    }
+
+    /// A client has ended its writes: all copies have them.
+    pub(crate) fn end(&self, name: ObjectName, client: u64, now: Timestamp) {
+        if let Some(entry) = self.lock().get_mut(&name) {
+            entry.clients.remove(&client);
+            entry.heard = entry.heard.max(now);
+        }
+    }
+
+    /// Something went wrong while copies were written.
+    pub(crate) fn may_differ(&self, name: ObjectName, now: Timestamp) {
+        let mut known = self.lock();
+        known.entry(name).or_insert_with(|| Entry::new(now)).is_uneven = true;
+    }
+
+    /// The object is no more, or its copies are the same and its version says so.
+    pub(crate) fn forget(&self, name: ObjectName) {
+        self.lock().remove(&name);
+    }
+
+    /// Whether clients may be writing.
+    pub(crate) fn has_clients(&self, name: ObjectName) -> bool {
+        self.lock().get(&name).is_some_and(|entry| !entry.clients.is_empty() || entry.is_uneven)
+    }
+
+    /// Up to so many objects that nobody writes any more.
+    pub(crate) fn ended(&self, now: Timestamp, most: usize) -> Vec<Ended> {
+        let mut known = self.lock();
+        let mut ended = Vec::new();
+        for (name, entry) in known.iter_mut() {
+            let before = entry.clients.len();
+            entry.clients.retain(|_, until| *until > now);
+            entry.is_uneven |= entry.clients.len() < before;
+            let is_idle = entry.heard.0.saturating_add(IDLE_NS) <= now.0;
+            if ended.len() < most
+                && entry.clients.is_empty()
+                && entry.unknown_until <= now
+                && is_idle
+            {
+                ended.push(match entry.is_uneven {
+                    true => Ended::Uneven(*name),
+                    false => Ended::Even(*name),
+                });
+            }
+        }
+        ended
+    }
+
+    /// Whether it still is as [`Writers::ended`] said: asked with the object locked.
+    pub(crate) fn is_still(&self, ended: Ended) -> bool {
+        let (Ended::Even(name) | Ended::Uneven(name)) = ended;
+        self.lock().get(&name).is_some_and(|entry| {
+            entry.clients.is_empty() && entry.is_uneven == matches!(ended, Ended::Uneven(_))
+        })
+    }
+}
+
+impl Entry {
+    fn new(now: Timestamp) -> Entry {
+        Entry { clients: HashMap::new(), unknown_until: Timestamp(0), is_uneven: false, heard: now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_types::{ObjectId, PartitionId};
+
+    const NAME: ObjectName = ObjectName { partition: PartitionId(1), object: ObjectId(77) };
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn copies_are_the_same_when_all_have_said_so() {
+        let writers = Writers::default();
+        writers.add(NAME, 1, at(10), at(70));
+        writers.add(NAME, 2, at(10), at(70));
+        writers.end(NAME, 1, at(11));
+        assert!(writers.has_clients(NAME) && writers.ended(at(60), 9).is_empty());
+        writers.end(NAME, 2, at(60));
+        assert!(writers.ended(at(61), 9).is_empty(), "not at once");
+        assert_eq!(writers.ended(at(62), 9), [Ended::Even(NAME)]);
+        writers.add(NAME, 1, at(62), at(99));
+        assert!(!writers.is_still(Ended::Even(NAME)));
+    }
+
+    #[test]
+    fn who_ends_without_a_word_may_leave_copies_that_differ() {
+        let writers = Writers::default();
+        writers.add(NAME, 1, at(10), at(70));
+        writers.add(NAME, 1, at(40), at(100));
+        assert!(writers.ended(at(99), 9).is_empty());
+        assert_eq!(writers.ended(at(101), 9), [Ended::Uneven(NAME)]);
+        writers.end(NAME, 1, at(102));
+        assert_eq!(writers.ended(at(200), 9), [Ended::Uneven(NAME)], "too late");
+        writers.forget(NAME);
+        assert!(writers.ended(at(300), 9).is_empty());
+        writers.find(NAME, at(300), at(360));
+        assert!(writers.ended(at(359), 9).is_empty() && writers.has_clients(NAME));
+        assert_eq!(writers.ended(at(360), 9), [Ended::Uneven(NAME)]);
+        writers.note(NAME, at(361));
+        writers.may_differ(NAME, at(361));
+        assert_eq!(writers.ended(at(400), 0), []);
+    }
+}
