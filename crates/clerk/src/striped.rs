@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient};
 use nasd_protocol::drive::MapArguments;
-use nasd_types::{Attributes, DriveId, Protection, WriteOrder};
+use nasd_types::{Attributes, DriveId, Protection, Timestamp, WriteOrder};
 
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
@@ -26,7 +26,7 @@ use writing::Ends;
 const ATTEMPTS: usize = 4;
 
 /// How often a write is made that comes behind those of others.
-const MANY_ATTEMPTS: usize = 1000;
+const MANY_ATTEMPTS: usize = 64;
 
 /// Component drives by their numbers, connected to when they are needed first, for all virtual drives.
 pub(crate) struct ComponentDrives {
@@ -61,7 +61,7 @@ pub(crate) struct StripedDrive {
     maps: Maps,
     /// By which the striping manager knows who writes.
     client: u64,
-    /// Orders that were drawn.
+    /// The time of the last order that was drawn.
     drawn: AtomicU64,
     ends: Ends,
 }
@@ -152,7 +152,9 @@ impl StripedDrive {
                     self.maps.forget(grant, &place);
                 }
                 // Somebody else writes the same bytes. Each try has a later order.
-                Err(ClientError::Drive(Status::OutOfOrder)) if attempts < MANY_ATTEMPTS => {}
+                Err(ClientError::Drive(Status::OutOfOrder)) if attempts < MANY_ATTEMPTS => {
+                    self.drawn.fetch_add(1_000_000 << attempts.min(14), Ordering::AcqRel);
+                }
                 done => return done,
             }
         }
@@ -172,8 +174,13 @@ impl StripedDrive {
         self.ends.watch(place, authority, &self.manager, self.client);
         let times = place.members.iter().map(|member| member.client.drive_time());
         let time = times.max().unwrap_or_default();
-        let unique = self.client.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed));
-        Ok(Some(WriteOrder { time, unique }))
+        // Each is later than the one before, however well clocks are known.
+        let before = self.drawn.fetch_max(time.0, Ordering::AcqRel);
+        let time = match before >= time.0 {
+            true => Timestamp(self.drawn.fetch_add(1, Ordering::AcqRel) + 1),
+            false => time,
+        };
+        Ok(Some(WriteOrder { time, unique: self.client }))
     }
 
     /// Where the components of an object are.

@@ -6,9 +6,9 @@
 //! order. A read may bring an order too: earlier writes of what it has read are refused from then on, so that
 //! what is written elsewhere from it is not older than anything that is written here.
 //!
-//! The drive remembers little: the orders of some ranges of each object for a minute, in memory. What it has
-//! forgotten, and what was before its start, it refuses as though there had been a later write: an order is
-//! good for a minute.
+//! The drive remembers little: the orders of some ranges of the objects that were written last, in memory. What it
+//! has forgotten, and what was before its start, it refuses as though there had been a later write: orders are
+//! drawn for writes that begin now.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,17 +16,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nasd_protocol::Status;
 use nasd_types::{ByteRange, ObjectName, Timestamp, WriteOrder};
 
-/// How long an order is good, and remembered.
-const LIFETIME_NS: u64 = 60 * 1_000_000_000;
+/// How long an order is good, in nanoseconds.
+const LIFETIME_NS: u64 = 600 * 1_000_000_000;
 
-/// How far ahead of the drive's clock an order may be.
-const AHEAD_NS: u64 = 60 * 1_000_000_000;
+/// How far ahead of the drive's clock an order may be: clocks of drives may be apart by some minutes, after
+/// a crash.
+const AHEAD_NS: u64 = 600 * 1_000_000_000;
 
 /// Ranges that are told apart in one object.
 const MOST_RANGES: usize = 64;
 
-/// Objects from which on those that nobody uses are looked through.
-const SWEEP_OBJECTS: usize = 4096;
+/// Objects that are remembered.
+const MOST_OBJECTS: usize = 32 << 10;
 
 /// Orders of what was written, and read, lately.
 #[derive(Debug)]
@@ -39,7 +40,8 @@ pub(crate) struct Orders {
 #[derive(Debug)]
 struct Objects {
     known: HashMap<ObjectName, Arc<Mutex<Ranges>>>,
-    sweep_at: usize,
+    /// The latest order of those that were forgotten.
+    floor: WriteOrder,
 }
 
 /// What is known of one object.
@@ -53,7 +55,7 @@ pub(crate) struct Ranges {
 
 impl Orders {
     pub(crate) fn new(started: Timestamp) -> Orders {
-        let objects = Objects { known: HashMap::new(), sweep_at: SWEEP_OBJECTS };
+        let objects = Objects { known: HashMap::new(), floor: WriteOrder::default() };
         Orders { objects: Mutex::new(objects), started }
     }
 
@@ -75,7 +77,7 @@ impl Orders {
         if order.time.0 < oldest {
             return Err(Status::OutOfOrder);
         }
-        let ranges = self.ranges(name, now);
+        let ranges = self.ranges(name, order)?;
         let mut ranges = lock(&ranges);
         if pieces.clone().any(|piece| ranges.is_before(&piece, order)) {
             return Err(Status::OutOfOrder);
@@ -85,17 +87,35 @@ impl Orders {
         Ok(done)
     }
 
-    fn ranges(&self, name: ObjectName, now: Timestamp) -> Arc<Mutex<Ranges>> {
+    fn ranges(&self, name: ObjectName, order: WriteOrder) -> Result<Arc<Mutex<Ranges>>, Status> {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-        if objects.known.len() >= objects.sweep_at {
-            let oldest = Timestamp(now.0.saturating_sub(LIFETIME_NS));
-            // Those that are in use now are held by somebody else too.
-            objects.known.retain(|_, ranges| {
-                Arc::strong_count(ranges) > 1 || lock(ranges).latest().time >= oldest
-            });
-            objects.sweep_at = (objects.known.len() * 2).max(SWEEP_OBJECTS);
+        if let Some(ranges) = objects.known.get(&name) {
+            return Ok(Arc::clone(ranges));
         }
-        Arc::clone(objects.known.entry(name).or_default())
+        if objects.floor > order {
+            return Err(Status::OutOfOrder);
+        }
+        if objects.known.len() >= MOST_OBJECTS {
+            objects.forget_half();
+        }
+        Ok(Arc::clone(objects.known.entry(name).or_default()))
+    }
+}
+
+impl Objects {
+    /// Forgets the half that was written the longest ago, but for those that are being written.
+    fn forget_half(&mut self) {
+        // Somebody else has those that are in use now.
+        let idle = |ranges: &Arc<Mutex<Ranges>>| Arc::strong_count(ranges) == 1;
+        let known = self.known.values().filter(|ranges| idle(ranges));
+        let mut latest: Vec<WriteOrder> = known.map(|ranges| lock(ranges).latest()).collect();
+        let middle = latest.len() / 2;
+        if latest.is_empty() {
+            return;
+        }
+        let floor = *latest.select_nth_unstable(middle).1;
+        self.known.retain(|_, ranges| !idle(ranges) || lock(ranges).latest() > floor);
+        self.floor = self.floor.max(floor);
     }
 }
 
@@ -198,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn old_objects_are_forgotten() {
+    fn objects_that_were_written_long_ago_are_forgotten() {
         let orders = Orders::new(Timestamp(START));
-        for object in 0..SWEEP_OBJECTS as u64 {
-            assert!(done(&orders, object, order(0, 0), (0, 1)));
+        for object in 0..3 * MOST_OBJECTS as u64 {
+            assert!(done(&orders, object, order(object, 0), (0, 1)), "{object}");
         }
-        let late = Timestamp(START + 2 * LIFETIME_NS);
-        let fresh = WriteOrder { time: late, unique: 0 };
-        let pieces = std::iter::once(ByteRange::new(0, 1));
-        orders.within(name(1 << 40), fresh, pieces, late, || Ok(())).unwrap();
-        assert_eq!(orders.objects.lock().unwrap().known.len(), 1);
+        assert!(orders.objects.lock().unwrap().known.len() <= MOST_OBJECTS);
+        assert!(!done(&orders, 0, order(5, 0), (7, 1)), "not known any more");
+        let last = 3 * MOST_OBJECTS as u64 - 1;
+        assert!(done(&orders, last, order(5, 0), (7, 1)), "still known");
+        assert!(done(&orders, 0, order(last + 1, 0), (7, 1)));
     }
 
     /// Two copies, writers that write each in any order and again where they are refused: copies end alike.

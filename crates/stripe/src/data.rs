@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use crate::components::{Ask, ReadComponent, Told};
 use crate::virtual_drive::{Place, VirtualDrive, component, component_partition, unexpected};
 
+/// How often a write is made that comes behind those of others.
+const MOST_ATTEMPTS: u32 = 64;
+
 impl VirtualDrive {
     pub(crate) fn read_whole(&self, arguments: &ReadArguments) -> Result<ReadElsewhere, Status> {
         let name = arguments.name;
@@ -121,45 +124,53 @@ impl VirtualDrive {
         }
         version = self.expect_writers(name, &place, version)?;
         self.note_writing(name, &place);
-        let what = Bytes { name, range, data, durable, order: self.draw_order(&place) };
-        let mut told: Option<Written> = None;
-        for turn in 0..place.homes().len() {
-            let questions = writes(&place, &what, turn);
-            let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
-            for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
-                let written = match answer {
-                    Ok(Told::Written(written)) => written,
-                    failed => {
-                        // Some copies may have it, and others not.
-                        if place.shape.copies() > 1 {
-                            self.writers.may_differ(name, self.now());
-                        }
-                        return Err(match failed {
-                            Ok(other) => unexpected(&other).status(),
-                            Err(error) => error.status(),
-                        });
-                    }
-                };
-                self.instances.saw(*drive, written.instance);
-                told = Some(match told {
-                    None => written,
-                    Some(before) => Written {
-                        logical_size: before.logical_size.max(written.logical_size),
-                        fs_data_modify_time: before
-                            .fs_data_modify_time
-                            .max(written.fs_data_modify_time),
-                        ..before
-                    },
-                });
+        let mut attempt = 0;
+        let told = loop {
+            let what = Bytes { name, range, data, durable, order: self.draw_order(&place) };
+            match self.write_copies(&place, &what) {
+                // A client has written the same bytes, or a drive does not know what came before its start.
+                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
+                told => break told,
             }
-        }
-        let written = told.ok_or(Status::BadArgument)?;
+            attempt += 1;
+        };
+        let written = told.inspect_err(|_| {
+            // Some copies may have it, and others not.
+            if place.shape.copies() > 1 {
+                self.writers.may_differ(name, self.now());
+            }
+        })?;
         // Components that were not written may be longer.
         let logical_size = match version.is_spread() {
             true => self.whole(name)?.attributes.logical_size.max(written.logical_size),
             false => written.logical_size,
         };
         Ok(Written { instance: own, length: range.length, logical_size, ..written })
+    }
+
+    /// Writes all copies of a range, those that decide last.
+    fn write_copies(&self, place: &Place, what: &Bytes<'_>) -> Result<Written, Status> {
+        let mut told: Option<Written> = None;
+        for turn in 0..place.homes().len() {
+            let questions = writes(place, what, turn);
+            let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
+            for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
+                let written = match answer.map_err(|error| error.status())? {
+                    Told::Written(written) => written,
+                    other => return Err(unexpected(&other).status()),
+                };
+                self.instances.saw(*drive, written.instance);
+                let before = told.unwrap_or(written);
+                told = Some(Written {
+                    logical_size: before.logical_size.max(written.logical_size),
+                    fs_data_modify_time: before
+                        .fs_data_modify_time
+                        .max(written.fs_data_modify_time),
+                    ..before
+                });
+            }
+        }
+        told.ok_or(Status::BadArgument)
     }
 
     /// Makes objects durable on all drives that have components of theirs.

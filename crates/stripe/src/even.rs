@@ -1,6 +1,7 @@
 //! Copies that may differ: saying so before anybody writes, and making them even afterwards.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::BatchOperation;
@@ -26,8 +27,19 @@ impl VirtualDrive {
             return None;
         }
         let times = place.members.iter().map(|drive| self.components.drive_time(*drive));
+        // Each is later than the one before, however well clocks are known.
         let time = times.max().unwrap_or_default();
+        let before = self.last_order.fetch_max(time.0, Ordering::AcqRel);
+        let time = match before >= time.0 {
+            true => Timestamp(self.last_order.fetch_add(1, Ordering::AcqRel) + 1),
+            false => time,
+        };
         Some(WriteOrder { time, unique: self.numbers.turn() })
+    }
+
+    /// A drive knows of something later, or has been started anew: the next orders are later by so much.
+    pub(crate) fn draw_later(&self, attempt: u32) {
+        self.last_order.fetch_add(1_000_000 << attempt.min(14), Ordering::AcqRel);
     }
 
     /// Makes sure, durably, that an object's copies count as different, before somebody may make them so. For
@@ -229,7 +241,10 @@ impl VirtualDrive {
                     data: first.clone(),
                     durable: false,
                 };
-                self.components.ask_one(*drive, ask).map_err(|error| error.status())?;
+                self.components.ask_one(*drive, ask).map_err(|error| {
+                    self.draw_later(10);
+                    error.status()
+                })?;
             }
         }
         Ok(differing)

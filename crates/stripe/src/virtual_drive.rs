@@ -75,6 +75,8 @@ pub struct VirtualDrive {
     pub(crate) writers: Writers,
     /// In nanoseconds, as timestamps are.
     clock: AtomicU64,
+    /// The time of the last order that was drawn.
+    pub(crate) last_order: AtomicU64,
     locks: Vec<Mutex<()>>,
 }
 
@@ -149,6 +151,7 @@ impl VirtualDrive {
             appends: Appends::default(),
             writers: Writers::default(),
             clock: AtomicU64::new(0),
+            last_order: AtomicU64::new(0),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
         })
     }
