@@ -27,6 +27,17 @@ pub struct ReadElsewhere {
     pub fs_data_modify_time: Timestamp,
 }
 
+/// What the drives tell that have the objects, together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// What there is of room.
+    pub space: Space,
+    /// Data bytes that they have sent to holders of capabilities since their start.
+    pub bytes_read: u64,
+    /// Data bytes that they have received from them.
+    pub bytes_written: u64,
+}
+
 /// A capability that was shown, and whose every check has passed.
 #[derive(Debug)]
 pub struct Shown<'a> {
@@ -104,6 +115,7 @@ pub trait Elsewhere: Send + Sync {
     fn set_striping(&self, arguments: &SetstripingArguments) -> Result<(), Status>;
     /// What a partition may hold and holds.
     fn partition_space(&self, partition: PartitionId) -> Result<PartitionSpace, Status>;
-    /// What there is of room; of `own`, the store of the virtual drive itself, everything else is told.
-    fn space(&self, own: Space) -> Result<Space, Status>;
+    /// What the drives tell that have the objects; of `own`, the store of the virtual drive itself, everything
+    /// else is told.
+    fn facts(&self, own: Space) -> Result<Facts, Status>;
 }

@@ -33,7 +33,7 @@ mod service;
 mod status;
 
 pub use drive::Drive;
-pub use elsewhere::{Elsewhere, ReadElsewhere, Shown};
+pub use elsewhere::{Elsewhere, Facts, ReadElsewhere, Shown};
 pub use environment::Environment;
 pub use incoming::Incoming;
 pub use options::DriveOptions;

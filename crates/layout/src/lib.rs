@@ -2,7 +2,7 @@
 //! in for whom (CMU-CS-97-118 section 3.3).
 //!
 //! A striped object lies on the *members* of its group, `width` drives in an order. It is cut into units;
-//! unit `u` belongs to column `u mod width`, and column `c` has its copies on the members `c`, `c + 1`, …
+//! unit `u` belongs to column `u mod width`, and column `c` has its copies on the members `c`, `c + 1`, ...
 //! (mod width), as many as there are copies. So every member is the first for one column, and when one is
 //! gone its work is shared by others.
 //!

@@ -19,7 +19,7 @@ pub use member::{HandedArguments, HostCommand, UserCommand};
 pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
 pub use partition::{DriveArguments, KeyName, PartitionCommand};
 
-pub use volume::VolumeCommand;
+pub use volume::{Spread, VolumeCommand};
 
 use crate::cell::parse_protection;
 use clap::{Args, Parser, Subcommand, ValueEnum};

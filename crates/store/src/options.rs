@@ -77,7 +77,7 @@ pub struct Identity {
 
 /// The drive's space. All three count data blocks; `used_bytes + free_bytes` may be less than the
 /// capacity, by what objects have reserved and what writes still under way were promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// What objects can take in all.
     pub capacity_bytes: u64,

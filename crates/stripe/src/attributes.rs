@@ -85,7 +85,7 @@ impl VirtualDrive {
                 (changes_any || durable).then(|| (*drive, setattr(name, changes, durable)))
             })
             .collect();
-        self.ask_all(name, questions)?;
+        self.ask_all(name, &place, questions, changes.access_control_version.is_some())?;
         if let Some(version) = changes.access_control_version {
             self.versions.put(name, ComponentVersion(version));
         }
@@ -125,7 +125,8 @@ impl VirtualDrive {
     ) -> Result<Attributes, Status> {
         let homes = place.homes().iter();
         let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), durable)));
-        let told = self.ask_all(name, questions.collect())?;
+        let is_raised = changes.access_control_version.is_some();
+        let told = self.ask_all(name, place, questions.collect(), is_raised)?;
         let version = changes.access_control_version.map_or(version, ComponentVersion);
         self.versions.put(name, version);
         Ok(merged(told, place, false))
@@ -151,19 +152,26 @@ impl VirtualDrive {
         Ok(SetAttributes { access_control_version: raised, ..changes.clone() })
     }
 
-    /// Asks several drives about one object; all must do it.
+    /// Asks several drives about one object, the home first in the list; all must do it.
     fn ask_all(
         &self,
         name: ObjectName,
+        place: &Place,
         questions: Vec<(DriveId, Ask)>,
+        is_raised: bool,
     ) -> Result<Vec<Attributes>, Status> {
-        let answers = self.components.ask(questions);
-        let told: Result<Vec<_>, ComponentError> = answers.into_iter().map(attributes).collect();
+        let told: Result<Vec<_>, ComponentError> = match is_raised {
+            true => self.ask_home_last(place, questions),
+            false => self.components.ask(questions).into_iter().collect(),
+        };
+        let told = told.and_then(|told| told.into_iter().map(|it| attributes(Ok(it))).collect());
         told.map_err(|error| {
             // Some may have a new version, and others not.
-            self.versions.forget(name);
-            self.writers.may_differ(name, self.now());
-            error.status()
+            self.versions.doubt(name);
+            if place.shape.copies() > 1 {
+                self.writers.may_differ(name, self.now());
+            }
+            raise_failed(&error, is_raised)
         })
     }
 
@@ -190,9 +198,19 @@ impl VirtualDrive {
     }
 }
 
+/// What is told of a failure. A version that would fall at one component was raised there by an attempt that
+/// came to nothing at others; when these are level again the same can be done.
+pub(crate) fn raise_failed(error: &ComponentError, is_raised: bool) -> Status {
+    match error.status() {
+        Status::BadArgument if is_raised => Status::Busy,
+        status => status,
+    }
+}
+
 /// Whom to ask about an object: of copies that say the same, one is enough.
-fn askable(place: &Place, is_spread: bool) -> Vec<DriveId> {
-    let drives = if is_spread { &place.members[..] } else { &place.homes()[..1] };
+pub(crate) fn askable(place: &Place, is_spread: bool) -> Vec<DriveId> {
+    let is_striped = place.is_striped(is_spread);
+    let drives = if is_striped { &place.members[..] } else { &place.homes()[..1] };
     let current = drives.iter().filter(|drive| place.state_of(**drive) == MemberState::Current);
     current.copied().collect()
 }
@@ -223,12 +241,15 @@ pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) 
     let mut whole = home;
     let home_blocks = whole.blocks_used;
     let copies = u64::from(place.shape.copies());
-    for other in &others {
+    // Where the home component says all, what an attempt that came to nothing has left at another copy must not
+    // be seen now and then.
+    let is_striped = place.is_striped(is_spread);
+    for other in others.iter().filter(|_| is_striped) {
         whole.logical_size = whole.logical_size.max(other.logical_size);
         whole.data_modify_time = whole.data_modify_time.max(other.data_modify_time);
         whole.fs_data_modify_time = whole.fs_data_modify_time.max(other.fs_data_modify_time);
     }
-    if is_spread {
+    if is_striped {
         let blocks = others.iter().map(|other| other.blocks_used).sum::<u64>() + home_blocks;
         whole.blocks_used = blocks / copies;
     }

@@ -10,7 +10,7 @@ use nasd_protocol::drive::{BatchArguments, BatchDone, BatchOperation, BatchOutco
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
-use crate::attributes::merged;
+use crate::attributes::{askable, merged};
 use crate::components::{Ask, Told};
 use crate::create::initial_of;
 use crate::version::ComponentVersion;
@@ -106,7 +106,7 @@ impl VirtualDrive {
             return Ok(Some(simple(object, &place.members, operation.clone(), version)));
         }
         if let BatchOperation::Setattr(_, changes) = operation
-            && changes.logical_size.is_some()
+            && (changes.logical_size.is_some() || changes.access_control_version.is_some())
             && place.shape.copies() > 1
         {
             return Ok(None);
@@ -119,7 +119,7 @@ impl VirtualDrive {
                 simple(object, place.homes(), setattr, Some(after))
             }
             BatchOperation::Remove(_) => simple(object, place.homes(), operation.clone(), None),
-            _ => simple(object, &place.homes()[..1], operation.clone(), Some(version)),
+            _ => simple(object, &askable(&place, false), operation.clone(), Some(version)),
         }))
     }
 
@@ -167,7 +167,7 @@ impl VirtualDrive {
         for ((drive, places), answer) in places.into_iter().zip(self.components.ask(questions)) {
             let outcomes = match answer {
                 Ok(Told::Batched(batched)) => {
-                    self.instances.saw(drive, batched.instance);
+                    self.saw(drive, batched.instance);
                     batched.outcomes
                 }
                 Ok(other) => vec![Err(unexpected(&other).status()); places.len()],
@@ -196,7 +196,7 @@ impl VirtualDrive {
                 // Of several copies one may have been removed by an attempt before.
                 Err(Status::NoSuchObject) if is_removal => missing += 1,
                 Err(status) => {
-                    self.versions.forget(name);
+                    self.versions.doubt(name);
                     if simple.drives.len() > 1 {
                         self.writers.may_differ(name, self.now());
                     }

@@ -4,7 +4,7 @@ use nasd_protocol::Region;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     Appended, BatchArguments, Batched, BlocksRequired, BlocksrequiredArguments, Copied,
-    CreateArguments, Created, FastcopyArguments, GetattrArguments, PartitionControl,
+    CreateArguments, Created, DriveControl, FastcopyArguments, GetattrArguments, PartitionControl,
     PunchArguments, RangeToCopy, RemoveArguments, SeekArguments, SetattrArguments, Written,
 };
 use nasd_types::{
@@ -155,6 +155,9 @@ pub trait Components: Send + Sync {
         let mut answers = self.ask(vec![(drive, ask)]);
         answers.pop().unwrap_or_else(|| Err(ComponentError::Refused("no answer".to_owned())))
     }
+
+    /// What a drive tells about itself.
+    fn drive_control(&self, drive: DriveId) -> Result<DriveControl, ComponentError>;
 
     /// Makes a partition, with keys of the striping manager's, if there is none; sets its size.
     fn make_partition(

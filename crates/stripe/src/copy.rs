@@ -28,7 +28,15 @@ impl VirtualDrive {
                 self.spread_locked(target)?;
             }
             if lies_alike(copy, &from, &to) && self.known_version(source)?.is_spread() {
-                self.copy_components(copy, range, &to)?;
+                let version = self.known_version(target)?;
+                self.expect_writers(target, &to, version)?;
+                self.note_writing(target, &to);
+                self.copy_components(copy, range, &to).inspect_err(|_| {
+                    // Some copies may have it, and others not.
+                    if to.shape.copies() > 1 {
+                        self.writers.may_differ(target, self.now());
+                    }
+                })?;
             } else {
                 self.copy_through(copy, range)?;
             }

@@ -4,7 +4,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{CreateArguments, Created, FastcopyArguments, MemberState};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
-use crate::attributes::{merged, setattr};
+use crate::attributes::{merged, raise_failed, setattr};
 use crate::components::{Answer, Ask, ComponentError, Told};
 use crate::version::{ComponentVersion, MAX_VIRTUAL};
 use crate::virtual_drive::{Place, VirtualDrive, component, component_partition, unexpected};
@@ -87,11 +87,9 @@ impl VirtualDrive {
         let homes =
             place.homes().iter().filter(|drive| place.state_of(**drive) != MemberState::Out);
         let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), true)));
-        for answer in self.components.ask(questions.collect()) {
-            if let Err(error) = answer {
-                self.versions.forget(name);
-                return Err(error.status());
-            }
+        if let Err(error) = self.ask_home_last(&place, questions.collect()) {
+            self.versions.doubt(name);
+            return Err(raise_failed(&error, true));
         }
         self.versions.put(name, new);
         Ok(new)
@@ -148,7 +146,8 @@ impl VirtualDrive {
         let name = ObjectName { object, ..source };
         let copy = FastcopyArguments { name: component(source), copy: Some(object) };
         let has_writers = place.shape.copies() > 1;
-        let new = ComponentVersion::of(FIRST_VERSION, version.is_spread(), has_writers);
+        // Drives copy the version too, and none falls.
+        let new = if has_writers { version.with_writers() } else { version };
         let changes =
             SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
         // The home components last: without them it is no object.

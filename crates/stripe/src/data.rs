@@ -39,7 +39,7 @@ impl VirtualDrive {
     ) -> Result<ReadElsewhere, Status> {
         let place = self.place(name)?;
         let version = self.known_version(name)?;
-        if !version.is_spread() {
+        if !place.is_striped(version.is_spread()) {
             let read = self.read_component(place.homes()[0], name, range)?;
             // It may have been spread meanwhile.
             if self.known_version(name)? == version {
@@ -140,17 +140,21 @@ impl VirtualDrive {
                 self.writers.may_differ(name, self.now());
             }
         })?;
-        // Components that were not written may be longer.
-        let logical_size = match version.is_spread() {
-            true => self.whole(name)?.attributes.logical_size.max(written.logical_size),
-            false => written.logical_size,
+        // Components that were not written may be longer, or have a later time.
+        let (logical_size, fs_data_modify_time) = match place.is_striped(version.is_spread()) {
+            true => {
+                let whole = self.whole(name)?.attributes;
+                (whole.logical_size, whole.fs_data_modify_time)
+            }
+            false => (written.logical_size, written.fs_data_modify_time),
         };
-        Ok(Written { instance: own, length: range.length, logical_size, ..written })
+        let length = range.length;
+        Ok(Written { instance: own, length, logical_size, fs_data_modify_time })
     }
 
     /// Writes all copies of a range, those that decide last.
     fn write_copies(&self, place: &Place, what: &Bytes<'_>) -> Result<Written, Status> {
-        let mut told: Option<Written> = None;
+        let mut told = Vec::new();
         for turn in 0..place.homes().len() {
             let questions = writes(place, what, turn);
             let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
@@ -159,18 +163,17 @@ impl VirtualDrive {
                     Told::Written(written) => written,
                     other => return Err(unexpected(&other).status()),
                 };
-                self.instances.saw(*drive, written.instance);
-                let before = told.unwrap_or(written);
-                told = Some(Written {
-                    logical_size: before.logical_size.max(written.logical_size),
-                    fs_data_modify_time: before
-                        .fs_data_modify_time
-                        .max(written.fs_data_modify_time),
-                    ..before
-                });
+                self.saw(*drive, written.instance);
+                told.push((*drive == place.homes()[0], written));
             }
         }
-        told.ok_or(Status::BadArgument)
+        // One that is not spread is what its home component is.
+        told.into_iter()
+            .max_by_key(|(is_home, written)| {
+                (*is_home, written.logical_size, written.fs_data_modify_time)
+            })
+            .map(|(_, written)| written)
+            .ok_or(Status::BadArgument)
     }
 
     /// Makes objects durable on all drives that have components of theirs.
@@ -199,7 +202,7 @@ impl VirtualDrive {
         let answers = self.components.ask(questions.collect());
         for (drive, answer) in by_drive.keys().zip(answers) {
             match answer.map_err(|error| error.status())? {
-                Told::Flushed(instance) => self.instances.saw(*drive, instance),
+                Told::Flushed(instance) => self.saw(*drive, instance),
                 other => return Err(unexpected(&other).status()),
             }
         }

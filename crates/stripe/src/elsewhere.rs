@@ -1,6 +1,6 @@
 //! What a drive asks whoever has its objects, answered by the virtual drive.
 
-use nasd_drive::{Elsewhere, ReadElsewhere, Shown};
+use nasd_drive::{Elsewhere, Facts, ReadElsewhere, Shown};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     Appended, BatchArguments, Batched, BlocksRequired, Copied, CreateArguments, Created,
@@ -126,7 +126,7 @@ impl Elsewhere for VirtualDrive {
         self.partition_space_whole(partition)
     }
 
-    fn space(&self, own: Space) -> Result<Space, Status> {
-        self.space_whole(own)
+    fn facts(&self, own: Space) -> Result<Facts, Status> {
+        self.facts_whole(own)
     }
 }

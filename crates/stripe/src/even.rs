@@ -7,8 +7,8 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::BatchOperation;
 use nasd_types::{ByteRange, DriveId, ObjectName, SetAttributes, Timestamp, WriteOrder};
 
-use crate::attributes::setattr;
-use crate::components::{Ask, Told};
+use crate::attributes::{raise_failed, setattr};
+use crate::components::{Ask, ComponentError, Told};
 use crate::data::{columns_of, regions_of};
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{Place, VirtualDrive, batches, component, component_partition};
@@ -50,7 +50,13 @@ impl VirtualDrive {
         place: &Place,
         version: ComponentVersion,
     ) -> Result<ComponentVersion, Status> {
-        if place.shape.copies() < 2 || version.has_writers() {
+        if place.shape.copies() < 2 {
+            return Ok(version);
+        }
+        if version.has_writers() {
+            // Unless it was in this life, nobody knows who wrote, and what.
+            let until = self.now().plus_ns(2 * self.options.writing_ns);
+            self.writers.find(name, self.now(), until);
             return Ok(version);
         }
         self.set_version(name, place, version.with_writers())
@@ -67,14 +73,48 @@ impl VirtualDrive {
             SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
         let holders = place.holders(version.is_spread()).iter();
         let questions = holders.map(|drive| (*drive, setattr(name, changes.clone(), true)));
-        for answer in self.components.ask(questions.collect()) {
-            if let Err(error) = answer {
-                self.versions.forget(name);
-                return Err(error.status());
-            }
+        if let Err(error) = self.ask_home_last(place, questions.collect()) {
+            self.versions.doubt(name);
+            return Err(raise_failed(&error, true));
         }
         self.versions.put(name, version);
         Ok(version)
+    }
+
+    /// Asks several drives about one object, the home component's when all others have done it: a version that
+    /// it has, all have. What they told, the home component first.
+    pub(crate) fn ask_home_last(
+        &self,
+        place: &Place,
+        questions: Vec<(DriveId, Ask)>,
+    ) -> Result<Vec<Told>, ComponentError> {
+        let is_home = |(drive, _): &(DriveId, Ask)| *drive == place.homes()[0];
+        let (home, others): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_home);
+        let others: Result<Vec<Told>, _> = self.components.ask(others).into_iter().collect();
+        let others = others?;
+        let home: Result<Vec<Told>, _> = self.components.ask(home).into_iter().collect();
+        Ok(home?.into_iter().chain(others).collect())
+    }
+
+    /// Gives all components of an object the highest version that any has, after an attempt to raise it at all
+    /// that came to nothing at some. If that can't be done now it is tried again later.
+    pub(crate) fn level_versions(&self, name: ObjectName, place: &Place) {
+        let Ok(home) = self.getattr_at(place.homes()[0], name) else { return };
+        let known = ComponentVersion(home.access_control_version);
+        let mut versions = vec![known];
+        for drive in &place.holders(known.is_spread())[1..] {
+            match self.getattr_at(*drive, name) {
+                Ok(told) => versions.push(ComponentVersion(told.access_control_version)),
+                Err(_) => return,
+            }
+        }
+        let highest = versions.iter().copied().max().unwrap_or(known);
+        if versions.iter().all(|version| *version == highest) {
+            self.versions.forget(name);
+        } else if self.set_version(name, place, highest).is_ok() {
+            // `set_version` has put it down.
+            self.versions.settle(name);
+        }
     }
 
     /// Looks after objects that nobody writes any more; `now` is the virtual drive's clock. Whether there was
@@ -106,7 +146,11 @@ impl VirtualDrive {
                 continue;
             }
             let known = self.component_version(name);
-            let (Ok(Some(version)), Ok(place)) = (known, self.place(name)) else {
+            let (Ok(known), Ok(place)) = (known, self.place(name)) else {
+                // Later.
+                continue;
+            };
+            let Some(version) = known else {
                 self.writers.forget(name);
                 continue;
             };
@@ -119,17 +163,25 @@ impl VirtualDrive {
                 access_control_version: Some(version.0),
                 ..SetAttributes::default()
             };
-            for drive in place.holders(version.is_spread()) {
-                let setattr = BatchOperation::Setattr(name.object, changes.clone());
-                by_drive.entry((*drive, name.partition.0)).or_default().push(setattr);
+            let setattr = BatchOperation::Setattr(name.object, changes);
+            for drive in &place.holders(version.is_spread())[1..] {
+                by_drive.entry((*drive, name.partition.0)).or_default().push(setattr.clone());
             }
-            settled.push((name, version));
+            settled.push((name, version, (place.homes()[0], name.partition.0), setattr));
         }
-        let failed = self.ask_settled(by_drive);
-        for (name, version) in settled {
+        let mut failed = self.ask_settled(by_drive);
+        // The home components last, of what all others have done.
+        let mut by_drive: BTreeMap<(DriveId, u32), Vec<BatchOperation>> = BTreeMap::new();
+        for (name, _, home, setattr) in &settled {
+            if !failed.contains(&name.object) {
+                by_drive.entry(*home).or_default().push(setattr.clone());
+            }
+        }
+        failed.extend(self.ask_settled(by_drive));
+        for (name, version, ..) in settled {
             if failed.contains(&name.object) {
                 // Some copies may have the new version, and others not.
-                self.versions.forget(name);
+                self.versions.doubt(name);
                 continue;
             }
             self.versions.put(name, version);

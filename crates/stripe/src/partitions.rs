@@ -1,5 +1,6 @@
 //! Partitions of the virtual drive: one on each component drive, a table of groups, and their sum.
 
+use nasd_drive::Facts;
 use nasd_layout::{DriveWeight, Shape};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{NO_QUOTA, PartitionControl, SetstripingArguments};
@@ -177,24 +178,34 @@ impl VirtualDrive {
         controls.collect()
     }
 
-    /// What there is of room on component drives, as any partition finds it; without one, nothing is known.
-    pub(crate) fn space_whole(&self, own: Space) -> Result<Space, Status> {
-        let first = self.state().partitions.keys().next().copied();
-        let Some(partition) = first else {
-            return Ok(own);
-        };
-        let mut space =
-            Space { capacity_bytes: 0, used_bytes: 0, free_bytes: 0, free_objects: 0, ..own };
-        for control in self.controls(partition)? {
-            let summary = &control.summary;
-            let holds = summary.used_bytes.saturating_add(control.free_bytes);
-            space.capacity_bytes = space.capacity_bytes.saturating_add(holds);
-            space.used_bytes = space.used_bytes.saturating_add(summary.used_bytes);
-            space.free_bytes = space.free_bytes.saturating_add(control.free_bytes);
-            let left = control.objects_supported.saturating_sub(summary.objects);
-            space.free_objects = space.free_objects.saturating_add(left);
+    /// What there is of room on component drives, and what they have sent to and received from holders of
+    /// capabilities.
+    pub(crate) fn facts_whole(&self, own: Space) -> Result<Facts, Status> {
+        let mut facts =
+            Facts { space: Space { capacity_bytes: 0, used_bytes: 0, ..own }, ..Facts::default() };
+        let (mut free_bytes, mut free_objects) = (0_u64, own.free_objects);
+        for drive in self.components.drives() {
+            let control = self.components.drive_control(drive).map_err(|error| error.status())?;
+            let space = &mut facts.space;
+            space.capacity_bytes = space.capacity_bytes.saturating_add(control.capacity_bytes);
+            space.used_bytes = space.used_bytes.saturating_add(control.used_bytes);
+            space.cache_bytes = space.cache_bytes.saturating_add(control.cache_bytes);
+            let free = control.capacity_bytes.saturating_sub(control.used_bytes);
+            free_bytes = free_bytes.saturating_add(free);
+            facts.bytes_read = facts.bytes_read.saturating_add(control.capability_bytes_read);
+            facts.bytes_written =
+                facts.bytes_written.saturating_add(control.capability_bytes_written);
         }
-        Ok(space)
+        let first = self.state().partitions.keys().next().copied();
+        if let Some(partition) = first {
+            let controls = self.controls(partition)?;
+            let left = |control: &PartitionControl| {
+                control.objects_supported.saturating_sub(control.summary.objects)
+            };
+            free_objects = controls.iter().map(left).sum();
+        }
+        facts.space = Space { free_bytes, free_objects, ..facts.space };
+        Ok(facts)
     }
 
     /// Objects from a number on: those of which a drive has the component that decides.

@@ -140,6 +140,13 @@ impl Components for RemoteComponents {
         begun.into_iter().map(|begun| begun.and_then(Begun::wait)).collect()
     }
 
+    fn drive_control(&self, drive: DriveId) -> Result<wire::DriveControl, ComponentError> {
+        let remote = self.remote(drive)?;
+        // Object 1 of every partition is the drive's.
+        let partition = PartitionId(0);
+        remote.client.drive_control(&remote.by_drive_key, partition).map_err(failed)
+    }
+
     fn make_partition(
         &self,
         drive: DriveId,

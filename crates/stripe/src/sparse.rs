@@ -36,7 +36,13 @@ impl VirtualDrive {
                     (drive, Ask::Punch(PunchArguments { name: component(name), durable, regions }))
                 });
                 for answer in self.components.ask(questions.collect()) {
-                    answer.map_err(|error| error.status())?;
+                    answer.map_err(|error| {
+                        // Some copies may be zeros, and others not.
+                        if place.shape.copies() > 1 {
+                            self.writers.may_differ(name, self.now());
+                        }
+                        error.status()
+                    })?;
                 }
             }
         }
@@ -97,21 +103,20 @@ impl VirtualDrive {
     pub(crate) fn seek_whole(&self, arguments: &SeekArguments) -> Result<Option<u64>, Status> {
         let SeekArguments { name, offset, target } = *arguments;
         let whole = self.whole(name)?;
+        let is_striped = self.place(name)?.is_striped(whole.version.is_spread());
         let length = whole.attributes.logical_size;
         if offset >= length {
             return Ok(None);
         }
         let found = match target {
-            SeekTarget::Data => self.next_data(name, offset, whole.version.is_spread())?,
+            SeekTarget::Data => self.next_data(name, offset, is_striped)?,
             SeekTarget::Hole => {
                 // Without any hole, which is what most objects are, there is no need to look at each unit.
                 let blocks = length.div_ceil(BLOCK_BYTES as u64);
                 let is_full = whole.attributes.blocks_used >= blocks;
                 match is_full {
                     true => Some(length),
-                    false => {
-                        Some(self.next_hole(name, offset, length, whole.version.is_spread())?)
-                    }
+                    false => Some(self.next_hole(name, offset, length, is_striped)?),
                 }
             }
         };
@@ -123,10 +128,10 @@ impl VirtualDrive {
         &self,
         name: ObjectName,
         offset: u64,
-        is_spread: bool,
+        is_striped: bool,
     ) -> Result<Option<u64>, Status> {
         let place = self.place(name)?;
-        let drives: &[DriveId] = if is_spread { &place.members } else { &place.homes()[..1] };
+        let drives: &[DriveId] = if is_striped { &place.members } else { &place.homes()[..1] };
         let seek = SeekArguments { name: component(name), offset, target: SeekTarget::Data };
         let questions = drives.iter().map(|drive| (*drive, Ask::Seek(seek)));
         let mut first: Option<u64> = None;
@@ -148,12 +153,12 @@ impl VirtualDrive {
         name: ObjectName,
         offset: u64,
         length: u64,
-        is_spread: bool,
+        is_striped: bool,
     ) -> Result<u64, Status> {
         let place = self.place(name)?;
         let mut at = offset;
         while at < length {
-            let column = if is_spread { place.shape.column(at) } else { Column(0) };
+            let column = if is_striped { place.shape.column(at) } else { Column(0) };
             let end = place.shape.unit_end(at).min(length);
             let target = SeekTarget::Hole;
             let seek = SeekArguments { name: component(name), offset: at, target };
@@ -162,7 +167,7 @@ impl VirtualDrive {
                 Ok(Told::Position(None)) => return Ok(at),
                 Ok(Told::Position(Some(hole))) if hole < end => return Ok(hole),
                 // Without other components that is a hole of the whole.
-                Ok(Told::Position(Some(hole))) if !is_spread => return Ok(hole.min(length)),
+                Ok(Told::Position(Some(hole))) if !is_striped => return Ok(hole.min(length)),
                 Ok(Told::Position(Some(_))) => at = end,
                 Ok(other) => return Err(unexpected(&other).status()),
                 Err(error) => return Err(error.status()),

@@ -1,4 +1,4 @@
-//! What a striping manager keeps: docs/striping-state.md has the bytes.
+//! What a striping manager keeps: docs/striping.md has the bytes.
 //!
 //! It is small whatever the number of objects: it is written whole, and seldom.
 

@@ -4,7 +4,7 @@
 //! in its upper bits, and below that whether the object is spread, how often the striping manager has revoked by
 //! itself, and whether copies may differ: so who may do what where changes by one change of one attribute.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_types::ObjectName;
@@ -96,6 +96,8 @@ pub(crate) struct Versions(Mutex<Generations>);
 struct Generations {
     young: HashMap<ObjectName, ComponentVersion>,
     old: HashMap<ObjectName, ComponentVersion>,
+    /// Objects some of whose components may have another version than others: as few as there are failures.
+    doubtful: HashSet<ObjectName>,
 }
 
 impl Versions {
@@ -128,6 +130,23 @@ impl Versions {
         let mut known = self.lock();
         known.young.remove(&name);
         known.old.remove(&name);
+        known.doubtful.remove(&name);
+    }
+
+    /// Not all components have got the version that they were to get, or it is not known.
+    pub(crate) fn doubt(&self, name: ObjectName) {
+        self.forget(name);
+        self.lock().doubtful.insert(name);
+    }
+
+    /// All components have the same again.
+    pub(crate) fn settle(&self, name: ObjectName) {
+        self.lock().doubtful.remove(&name);
+    }
+
+    /// Whether components may have different versions.
+    pub(crate) fn is_doubtful(&self, name: ObjectName) -> bool {
+        self.lock().doubtful.contains(&name)
     }
 
     /// The partition is no more.

@@ -100,6 +100,12 @@ impl Place {
         if is_spread { &self.members } else { self.homes() }
     }
 
+    /// Whether all members have components, so that each column is what its own first member says, and lengths and
+    /// times are the largest of all; else the home component says all.
+    pub(crate) fn is_striped(&self, is_spread: bool) -> bool {
+        is_spread || (self.members.len() > 1 && self.members.len() == self.homes().len())
+    }
+
     /// The drive that a column is read from.
     pub(crate) fn reader(&self, column: Column) -> DriveId {
         // Each column has a copy at least.
@@ -213,6 +219,14 @@ impl VirtualDrive {
         Ok((GroupId((self.numbers.turn() % count as u64) as u16), count))
     }
 
+    /// A drive has answered as this instance.
+    pub(crate) fn saw(&self, drive: DriveId, instance: u64) {
+        if self.instances.saw(drive, instance) {
+            // It may have lost what was not flushed, which other copies have.
+            self.writers.all_may_differ();
+        }
+    }
+
     /// Held while something is done to an object that takes several steps.
     pub(crate) fn lock(&self, name: ObjectName) -> MutexGuard<'_, ()> {
         // There is nothing within that a panic could have left broken.
@@ -245,6 +259,9 @@ impl VirtualDrive {
         &self,
         name: ObjectName,
     ) -> Result<Option<ComponentVersion>, Status> {
+        if self.versions.is_doubtful(name) {
+            self.level_versions(name, &self.place(name)?);
+        }
         if let Some(version) = self.versions.get(name) {
             return Ok(Some(version));
         }
@@ -382,12 +399,14 @@ impl Instances {
         self.lock().own
     }
 
-    /// A drive has answered as this instance.
-    pub(crate) fn saw(&self, drive: DriveId, instance: u64) {
+    /// A drive has answered as this instance; whether it was another one before.
+    fn saw(&self, drive: DriveId, instance: u64) -> bool {
         let mut seen = self.lock();
         let before = seen.drives.insert(drive, instance);
-        if before.is_some_and(|before| before != instance) {
+        let is_another = before.is_some_and(|before| before != instance);
+        if is_another {
             seen.own = seen.own.wrapping_add(0x9e37_79b9_7f4a_7c15);
         }
+        is_another
     }
 }

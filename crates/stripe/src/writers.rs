@@ -86,6 +86,11 @@ impl Writers {
         known.entry(name).or_insert_with(|| Entry::new(now)).is_uneven = true;
     }
 
+    /// A drive may have lost writes that other copies have, of any object that was written lately.
+    pub(crate) fn all_may_differ(&self) {
+        self.lock().values_mut().for_each(|entry| entry.is_uneven = true);
+    }
+
     /// The object is no more, or its copies are the same and its version says so.
     pub(crate) fn forget(&self, name: ObjectName) {
         self.lock().remove(&name);

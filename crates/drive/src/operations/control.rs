@@ -4,13 +4,13 @@ use nasd_protocol::Pieces;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{DriveControl, PartitionControl, PartitionSummary};
 use nasd_protocol::limits::MAX_PARTITIONS;
-use nasd_store::{PartitionSpace, Space};
+use nasd_store::PartitionSpace;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, PartitionId, Timestamp};
 use nasd_xdr::to_bytes;
 
-use crate::Drive;
 use crate::status::status_of;
+use crate::{Drive, Facts};
 
 /// Bytes of an identifier in the list of a partition's objects.
 const IDENTIFIER_BYTES: u64 = 8;
@@ -26,12 +26,12 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
     Ok(to_bytes(&PartitionControl {
         summary: summary(drive, &space),
         free_bytes: space.free_bytes,
-        objects_supported: space.objects.saturating_add(whole_space(drive)?.free_objects),
+        objects_supported: space.objects.saturating_add(facts(drive)?.space.free_objects),
     }))
 }
 
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {
-    let space = whole_space(drive)?;
+    let Facts { space, bytes_read, bytes_written } = facts(drive)?;
     let counters = &drive.counters;
     let mut partitions = drive.partitions();
     partitions.truncate(MAX_PARTITIONS);
@@ -52,8 +52,8 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         cache_bytes: space.cache_bytes,
         block_size: BLOCK_BYTES as u32,
         medium: drive.options.medium,
-        capability_bytes_read: counters.read.by_capability(),
-        capability_bytes_written: counters.written.by_capability(),
+        capability_bytes_read: counters.read.by_capability().saturating_add(bytes_read),
+        capability_bytes_written: counters.written.by_capability().saturating_add(bytes_written),
         key_bytes_read: counters.read.by_key(),
         key_bytes_written: counters.written.by_key(),
         requests: counters.requests(),
@@ -66,9 +66,10 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
     })
 }
 
-fn whole_space(drive: &Drive) -> Result<Space, Status> {
+fn facts(drive: &Drive) -> Result<Facts, Status> {
     let own = drive.store.space();
-    drive.elsewhere().map_or(Ok(own), |elsewhere| elsewhere.space(own))
+    let here = Facts { space: own, ..Facts::default() };
+    drive.elsewhere().map_or(Ok(here), |elsewhere| elsewhere.facts(own))
 }
 
 fn partition_space(drive: &Drive, partition: PartitionId) -> Result<PartitionSpace, Status> {

@@ -1,8 +1,27 @@
 //! `nasd volume`, as the user types it.
 
 use super::partition::parse_quota;
+use super::{Stripe, parse_size};
 use crate::cell::Personality;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+
+/// How the files of a new volume are spread; as those of the cell's first volume, if nothing is said.
+#[derive(Debug, Clone, Args)]
+pub struct Spread {
+    /// Spread large files over many drives, with or without copies, or not. A cell that was made with
+    /// `nasd up --stripe` can.
+    #[arg(long, value_enum)]
+    pub stripe: Option<Stripe>,
+    /// Drives that a large file lies on; all, if not given.
+    #[arg(long, value_name = "N", requires = "stripe", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub width: Option<u32>,
+    /// How much of a file lies on one drive before it goes on at the next.
+    #[arg(long, value_name = "SIZE", requires = "stripe", default_value = "512K", value_parser = parse_size)]
+    pub unit: u64,
+    /// With raid1: how often each byte is kept.
+    #[arg(long, value_name = "N", requires = "stripe", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=8))]
+    pub copies: u32,
+}
 
 /// `nasd volume`.
 #[derive(Debug, Subcommand)]
@@ -18,6 +37,8 @@ pub enum VolumeCommand {
         /// drive has a share by its size.
         #[arg(long, default_value = "none", value_parser = parse_quota)]
         quota: u64,
+        #[command(flatten)]
+        spread: Spread,
     },
     /// List the volumes: what each may hold, and holds.
     List,

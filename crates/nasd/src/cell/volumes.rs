@@ -35,7 +35,7 @@ pub fn check_volume_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Writes a new volume down as unfinished: a partition on each drive, of a number that none of the
+/// Writes a new volume down as unfinished: a partition on each of these drives, of a number that none of the
 /// `taken` has, nor any partition before.
 ///
 /// # Errors
@@ -45,6 +45,7 @@ pub fn begin_volume(
     name: &str,
     personality: Personality,
     owner: (u32, u32),
+    drives: &[DriveId],
     taken: &[PartitionId],
 ) -> Result<VolumeConfig, CellError> {
     update_config(cell.directory(), |config| {
@@ -53,8 +54,8 @@ pub fn begin_volume(
         }
         let number = next_number(config, taken);
         config.last_partition = number.0;
-        let drives = config.first_volume_drives().map(|drive| drive.drive_id());
-        let parts: Vec<_> = drives.map(|drive| VolumePart::new(drive, number)).collect();
+        let parts = drives.iter().map(|drive| VolumePart::new(*drive, number));
+        let parts: Vec<_> = parts.collect();
         let home = parts.first().map_or(DriveId(0), VolumePart::drive_id);
         let volume = VolumeConfig::new(name, personality, home, owner, parts);
         config.other_volumes.push(volume.clone());
@@ -188,6 +189,10 @@ mod tests {
     use crate::cell::{Keyring, PartitionKeys};
     use nasd_manager::keys::KeptKeys;
 
+    fn all(cell: &Cell) -> Vec<DriveId> {
+        cell.config.drives.iter().map(|drive| drive.drive_id()).collect()
+    }
+
     #[test]
     fn names_can_be_told_from_paths_and_options() {
         for good in ["a", "main", "2nd", "a.b_c-d", &"x".repeat(64)] {
@@ -202,7 +207,9 @@ mod tests {
     fn numbers_are_never_used_again() {
         let directory = tempfile::tempdir().unwrap();
         let cell = cell(directory.path());
-        let begin = |name| begin_volume(&cell, name, Personality::Nfs, (0, 0), &[PartitionId(4)]);
+        let begin = |name| {
+            begin_volume(&cell, name, Personality::Nfs, (0, 0), &all(&cell), &[PartitionId(4)])
+        };
         let first = begin("a").unwrap();
         assert!(first.unfinished && first.parts.iter().all(|part| part.partition_id().0 == 5));
         assert!(matches!(begin("a"), Err(CellError::Volume(_))));
@@ -220,7 +227,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cell = cell(directory.path());
         let table = CellTable::new(&cell);
-        let volume = begin_volume(&cell, "a", Personality::Nfs, (5, 6), &[]).unwrap();
+        let volume = begin_volume(&cell, "a", Personality::Nfs, (5, 6), &all(&cell), &[]).unwrap();
         let keys = PartitionKeys::generate().unwrap();
         Keyring::update(&cell.keyring_path(), |ring| {
             volume.parts.iter().for_each(|part| {

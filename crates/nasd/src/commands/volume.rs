@@ -7,7 +7,7 @@ use super::Outcome;
 use super::agree::agree;
 use super::partition::{set_up, summaries};
 use super::status::size;
-use crate::arguments::{DriveArguments, KeyName, VolumeCommand};
+use crate::arguments::{DriveArguments, KeyName, Spread, Stripe, VolumeCommand};
 use crate::cell::{
     Cell, CellLock, DriveConfig, Keyring, PartitionKeys, Personality, VolumeConfig, begin_volume,
     check_volume_name, forget_volume, set_finished,
@@ -17,7 +17,7 @@ use crate::output::{self, say};
 use crate::session::{
     COMMAND_DEADLINE, STOPPED_PATIENCE, administrator_within, connect, for_command, manager,
 };
-use nasd_protocol::drive::NO_QUOTA;
+use nasd_protocol::drive::{NO_QUOTA, SetstripingArguments};
 use nasd_protocol::manager::{Name, VolumePart};
 use nasd_types::{DriveId, PartitionId};
 use serde_json::json;
@@ -32,8 +32,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// The command's own.
 pub fn run(cell: &Cell, command: VolumeCommand, json: bool) -> Outcome {
     match command {
-        VolumeCommand::Create { name, personality, quota } => {
-            create(cell, &name, personality, quota)
+        VolumeCommand::Create { name, personality, quota, spread } => {
+            create(cell, &name, personality, quota, &spread)
         }
         VolumeCommand::List => list(cell, json),
         VolumeCommand::Show { name } => show(cell, &name, json),
@@ -49,15 +49,45 @@ fn drive_session(cell: &Cell, drive: &DriveConfig) -> Result<DriveSession, Box<d
     DriveSession::open(cell.directory(), &named, None)
 }
 
-/// All drives, with what each can hold. Whoever is away is told before anything is done.
-fn drive_sessions(cell: &Cell) -> Result<Vec<(DriveSession, u64)>, Box<dyn Error>> {
-    let open = |drive: &DriveConfig| {
+/// These drives, with what each can hold. Whoever is away is told before anything is done.
+fn drive_sessions(
+    cell: &Cell,
+    drives: &[&DriveConfig],
+) -> Result<Vec<(DriveSession, u64)>, Box<dyn Error>> {
+    let open = |drive: &&DriveConfig| {
         let session = drive_session(cell, drive)?;
         let control = session.client.drive_control(&session.authority, drive.partition_id());
         let control = control.map_err(session.failed("ask for its size"))?;
         Ok((session, control.capacity_bytes))
     };
-    cell.config.drives.iter().map(open).collect()
+    drives.iter().map(open).collect()
+}
+
+/// The drives that a new volume has parts on.
+fn drives_for<'c>(cell: &'c Cell, spread: &Spread) -> Result<Vec<&'c DriveConfig>, String> {
+    let all = cell.config.drives.iter();
+    let found: Vec<_> = match spread.stripe {
+        None => cell.config.first_volume_drives().collect(),
+        Some(Stripe::None) => all.filter(|drive| drive.stripe.is_none()).collect(),
+        Some(_) => all.filter(|drive| drive.stripe.is_some()).take(1).collect(),
+    };
+    match found.is_empty() {
+        false => Ok(found),
+        true => Err("the cell has no striping manager: a cell gets one when it is made, by \
+                     `nasd up DIR --stripe raid0`"
+            .to_owned()),
+    }
+}
+
+/// How a partition of the virtual drive is to be spread, if that is said.
+fn striping(partition: PartitionId, spread: &Spread) -> Option<SetstripingArguments> {
+    let copies = match spread.stripe? {
+        Stripe::None => return None,
+        Stripe::Raid0 => 1,
+        Stripe::Raid1 => spread.copies,
+    };
+    let width = spread.width.unwrap_or(0);
+    Some(SetstripingArguments { partition, unit: spread.unit, width, copies })
 }
 
 /// Each drive's part of a quota, in proportion to what it can hold: whole blocks, together as many as
@@ -99,19 +129,27 @@ fn shares_above(quota: u64, capacities: &[u64], used: &[u64]) -> Option<Vec<u64>
     (lacking == 0).then_some(shares)
 }
 
-fn create(cell: &Cell, name: &str, personality: Personality, quota: u64) -> Outcome {
+fn create(
+    cell: &Cell,
+    name: &str,
+    personality: Personality,
+    quota: u64,
+    spread: &Spread,
+) -> Outcome {
     check_volume_name(name)?;
     // A keyring that can't be read must be known before anything is made.
     cell.keyring()?;
-    let sessions = drive_sessions(cell)?;
+    let drives = drives_for(cell, spread)?;
+    let sessions = drive_sessions(cell, &drives)?;
     let mut taken = Vec::new();
     for (session, _) in &sessions {
         taken.extend(summaries(session)?.iter().map(|summary| summary.partition));
     }
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let volume = begin_volume(cell, name, personality, owner, &taken)?;
+    let drives: Vec<DriveId> = drives.iter().map(|drive| drive.drive_id()).collect();
+    let volume = begin_volume(cell, name, personality, owner, &drives, &taken)?;
     let capacities: Vec<u64> = sessions.iter().map(|(_, bytes)| *bytes).collect();
-    let made = make_parts(cell, &volume, &sessions, &shares(quota, &capacities));
+    let made = make_parts(cell, &volume, &sessions, &shares(quota, &capacities), spread);
     if let Err(error) = made.and_then(|()| Ok(set_finished(cell, name, true)?)) {
         return Err(format!(
             "{error}\nthe volume {name} is not finished: `nasd volume remove {name}` takes away what \
@@ -131,11 +169,16 @@ fn make_parts(
     volume: &VolumeConfig,
     sessions: &[(DriveSession, u64)],
     shares: &[u64],
+    spread: &Spread,
 ) -> Outcome {
     for (part, share) in volume.parts.iter().zip(shares) {
         let of_drive = sessions.iter().find(|(session, _)| session.drive == part.drive_id());
         let (session, _) = of_drive.ok_or("a drive was added to the cell meanwhile")?;
         make_part(session, cell, part.partition_id(), *share)?;
+        if let Some(striping) = striping(part.partition_id(), spread) {
+            let set = session.client.set_striping(&session.authority, &striping);
+            set.map_err(session.failed("spread its files so"))?;
+        }
     }
     Ok(())
 }
@@ -378,7 +421,11 @@ fn plan(cell: &Cell, volume: &VolumeConfig) -> Result<String, Box<dyn Error>> {
 }
 
 fn resize(cell: &Cell, name: &str, quota: u64) -> Outcome {
-    let sessions = drive_sessions(cell)?;
+    let drives: Vec<&DriveConfig> = match name == cell.config.volume {
+        true => cell.config.first_volume_drives().collect(),
+        false => cell.config.drives.iter().collect(),
+    };
+    let sessions = drive_sessions(cell, &drives)?;
     let partition_of = |drive: &DriveSession| -> Result<Option<PartitionId>, String> {
         if name == cell.config.volume {
             return Ok(drive.volume_partition());

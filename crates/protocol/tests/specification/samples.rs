@@ -92,6 +92,7 @@ pub fn all_samples() -> Vec<Sample> {
     [
         security(),
         drive_arguments(),
+        striping_arguments(),
         administration(),
         drive_results(),
         manager_arguments(),
@@ -267,9 +268,6 @@ fn drive_arguments() -> Vec<Sample> {
     };
     vec![
         message("nasd_copyrange_arguments", &copyrange),
-        message("nasd_map_arguments", &map()),
-        message("nasd_setstriping_arguments", &striping()),
-        message("nasd_endwrites_arguments", &EndwritesArguments { name, client: n("client") }),
         message("nasd_create_arguments", &create),
         message("nasd_remove_arguments", &RemoveArguments { name, durable: true }),
         message("nasd_getattr_arguments", &GetattrArguments { name }),
@@ -303,6 +301,16 @@ fn drive_arguments() -> Vec<Sample> {
         with_data(message("nasd_append_arguments", &append), DATA),
         message("nasd_flush_arguments", &FlushArguments { partition, objects }),
         message("nasd_batch_arguments", &batch(partition)),
+    ]
+}
+
+/// Of the operations of virtual drives.
+fn striping_arguments() -> Vec<Sample> {
+    let name = object_name();
+    vec![
+        message("nasd_map_arguments", &map()),
+        message("nasd_setstriping_arguments", &striping()),
+        message("nasd_endwrites_arguments", &EndwritesArguments { name, client: n("client") }),
     ]
 }
 
