@@ -1,7 +1,8 @@
 //! Operations on objects that move no data: create, remove, getattr, setattr, list.
 //!
 //! What they do to Table 5 of CMU-CS-97-118: `create` sets every time to now. `setattr` moves
-//! attribute_modify_time, and fs_attribute_modify_time unless that is set; changing logical_size
+//! attribute_modify_time, and fs_attribute_modify_time unless that is set, or access_control_version is all that
+//! is; changing logical_size
 //! moves data_modify_time, and fs_data_modify_time unless that is set. A write (see `write`) moves
 //! data_modify_time and fs_data_modify_time.
 
@@ -33,6 +34,13 @@ struct Promised {
     record: ObjectRecord,
     /// What it is charged, in blocks.
     charge: u64,
+}
+
+/// Whether the access control version is all that changes.
+fn is_revocation(changes: &SetAttributes) -> bool {
+    let access_control_version = changes.access_control_version;
+    let alone = SetAttributes { access_control_version, ..SetAttributes::default() };
+    access_control_version.is_some() && *changes == alone
 }
 
 fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
@@ -388,7 +396,10 @@ impl Store {
             record.fs_data_modify_time = now;
         }
         record.attribute_modify_time = now;
-        record.fs_attribute_modify_time = changes.fs_attribute_modify_time.unwrap_or(now);
+        // Revoking capabilities changes nothing for those who use files.
+        if !is_revocation(changes) {
+            record.fs_attribute_modify_time = changes.fs_attribute_modify_time.unwrap_or(now);
+        }
         if let Some(time) = changes.fs_data_modify_time {
             record.fs_data_modify_time = time;
         }

@@ -207,6 +207,13 @@ fn attributes_move_as_table_5_says() {
         [100, 400, 500, 400, 500]
     );
 
+    // Who uses the file does not notice that capabilities were revoked.
+    let revoked = SetAttributes { access_control_version: Some(6), ..SetAttributes::default() };
+    assert_eq!(
+        times(&store.setattr(object, &revoked, Timestamp(550)).unwrap()),
+        [100, 400, 550, 400, 500]
+    );
+
     let before = store.getattr(object).unwrap();
     let nothing = store.write(object, 50, WriteData::Slice(b""), Timestamp(600)).unwrap();
     assert_eq!(nothing.logical_size, 1);
