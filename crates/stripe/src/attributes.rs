@@ -38,6 +38,10 @@ impl VirtualDrive {
                 is_spread = true;
                 continue;
             }
+            if told.iter().any(|(_, told)| told.access_control_version != version.0) {
+                // An attempt to raise it has come to nothing at some.
+                self.versions.doubt(name);
+            }
             let lengths = told.iter().map(|(drive, told)| (*drive, told.logical_size)).collect();
             let told = told.into_iter().map(|(_, attributes)| attributes).collect();
             return Ok(Whole { attributes: merged(told, &place, is_spread), version, lengths });

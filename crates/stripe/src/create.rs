@@ -2,7 +2,7 @@
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::{CreateArguments, Created, FastcopyArguments, MemberState};
-use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
+use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 use crate::attributes::{merged, raise_failed, setattr};
 use crate::components::{Answer, Ask, ComponentError, Told};
@@ -81,18 +81,44 @@ impl VirtualDrive {
         let new = version.spread();
         let others = &place.members[place.homes().len()..];
         self.make_components(name, others, new)?;
-        // Durable before anybody writes there: the home component says that there is more.
+        self.say_spread(name, &place, new)?;
+        Ok(new)
+    }
+
+    /// Has the home components say that there are others: durable before anybody writes there.
+    pub(crate) fn say_spread(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        new: ComponentVersion,
+    ) -> Result<(), Status> {
+        let home = place.homes()[0];
         let changes =
             SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
+        if new.has_writers() {
+            self.expect_writers(name, place, new)?;
+        }
+        // The length was that of the home component, and is that of the longest one from now on: a copy must not
+        // have one that an attempt which came to nothing has left.
+        let length = match self.writers.is_uneven(name) {
+            true => {
+                let told = self.getattr_at(home, name).map_err(|error| error.status())?;
+                Some(told.logical_size)
+            }
+            false => None,
+        };
         let homes =
             place.homes().iter().filter(|drive| place.state_of(**drive) != MemberState::Out);
-        let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), true)));
-        if let Err(error) = self.ask_home_last(&place, questions.collect()) {
+        let questions = homes.map(|drive| {
+            let logical_size = length.filter(|_| *drive != home);
+            (*drive, setattr(name, SetAttributes { logical_size, ..changes.clone() }, true))
+        });
+        if let Err(error) = self.ask_home_last(place, questions.collect()) {
             self.versions.doubt(name);
             return Err(raise_failed(&error, true));
         }
         self.versions.put(name, new);
-        Ok(new)
+        Ok(())
     }
 
     /// Makes empty components, durably; those that there are, from an attempt that came to nothing, get the
@@ -103,8 +129,12 @@ impl VirtualDrive {
         drives: &[DriveId],
         version: ComponentVersion,
     ) -> Result<(), Status> {
-        let initial =
-            SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
+        let initial = SetAttributes {
+            access_control_version: Some(version.0),
+            // Nothing was written here: that there is a component now is no change of data.
+            fs_data_modify_time: Some(Timestamp(0)),
+            ..SetAttributes::default()
+        };
         let create = CreateArguments {
             partition: component_partition(name.partition),
             object: Some(name.object).filter(|object| object.is_named()),
@@ -161,7 +191,11 @@ impl VirtualDrive {
             let questions =
                 drives.iter().map(|drive| (*drive, setattr(name, changes.clone(), true)));
             for answer in self.components.ask(questions.collect()) {
-                answer.map_err(|error| error.status())?;
+                answer.map_err(|error| {
+                    // The source may have a higher one there, by an attempt that came to nothing elsewhere.
+                    self.versions.doubt(source);
+                    raise_failed(&error, true)
+                })?;
             }
         }
         self.versions.put(name, new);

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::BatchOperation;
-use nasd_types::{ByteRange, DriveId, ObjectName, SetAttributes, Timestamp, WriteOrder};
+use nasd_types::{
+    ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp, WriteOrder,
+};
 
 use crate::attributes::{raise_failed, setattr};
 use crate::components::{Ask, ComponentError, Told};
@@ -111,7 +113,14 @@ impl VirtualDrive {
         let highest = versions.iter().copied().max().unwrap_or(known);
         if versions.iter().all(|version| *version == highest) {
             self.versions.forget(name);
-        } else if self.set_version(name, place, highest).is_ok() {
+            return;
+        }
+        let is_spread = highest.is_spread() && !known.is_spread();
+        let levelled = match is_spread {
+            true => self.say_spread(name, place, highest),
+            false => self.set_version(name, place, highest).map(drop),
+        };
+        if levelled.is_ok() {
             // `set_version` has put it down.
             self.versions.settle(name);
         }
@@ -139,6 +148,8 @@ impl VirtualDrive {
     /// Says of objects that their copies are the same.
     fn settle(&self, names: Vec<ObjectName>) {
         let _alone = self.lock_all(names.iter().copied());
+        // What is on all copies must stay there: a drive that was started anew since shows itself here.
+        let names = self.flushed(names);
         let mut by_drive: BTreeMap<(DriveId, u32), Vec<BatchOperation>> = BTreeMap::new();
         let mut settled = Vec::new();
         for name in names {
@@ -189,14 +200,34 @@ impl VirtualDrive {
         }
     }
 
+    /// Those of some objects that are durable on all drives that have components of theirs.
+    fn flushed(&self, names: Vec<ObjectName>) -> Vec<ObjectName> {
+        let mut by_partition: BTreeMap<PartitionId, Vec<ObjectId>> = BTreeMap::new();
+        for name in &names {
+            by_partition.entry(name.partition).or_default().push(name.object);
+        }
+        let flush = |(partition, objects): (PartitionId, Vec<ObjectId>)| {
+            self.flush_whole(partition, &objects).is_ok()
+        };
+        if by_partition.into_iter().all(flush) {
+            return names;
+        }
+        // One may be lacking, which must not keep the others from it.
+        let alone = |name: &ObjectName| match self.flush_whole(name.partition, &[name.object]) {
+            Err(Status::NoSuchObject) => true,
+            flushed => flushed.is_ok(),
+        };
+        names.into_iter().filter(alone).collect()
+    }
+
     /// The objects of which not all components have done what they were to.
     fn ask_settled(
         &self,
         by_drive: BTreeMap<(DriveId, u32), Vec<BatchOperation>>,
-    ) -> Vec<nasd_types::ObjectId> {
+    ) -> Vec<ObjectId> {
         let (mut questions, mut objects) = (Vec::new(), Vec::new());
         for ((drive, partition), operations) in by_drive {
-            let partition = component_partition(nasd_types::PartitionId(partition));
+            let partition = component_partition(PartitionId(partition));
             for batch in batches(partition, operations, true) {
                 objects.push(batch.operations.iter().filter_map(BatchOperation::object).collect());
                 questions.push((drive, Ask::Batch(batch)));
@@ -230,6 +261,7 @@ impl VirtualDrive {
         };
         // Whoever still has a capability can't use it any more.
         let version = self.set_version(name, &place, version.revoked())?;
+        let own = self.instances.own();
         let length = self.whole(name)?.attributes.logical_size;
         let mut differing = 0;
         let mut at = 0;
@@ -245,7 +277,11 @@ impl VirtualDrive {
         for answer in self.components.ask(questions.collect()) {
             answer.map_err(|error| error.status())?;
         }
-        // What was copied is durable with the version, which says that it was.
+        // What was copied, and what was there, is durable before the version says so, and nobody has lost it.
+        self.flush_whole(name.partition, &[name.object])?;
+        if self.instances.own() != own {
+            return Err(Status::Busy);
+        }
         self.set_version(name, &place, version.without_writers())?;
         self.writers.forget(name);
         tracing::info!(%name, differing, "the copies of an object are even");
@@ -293,10 +329,13 @@ impl VirtualDrive {
                     data: first.clone(),
                     durable: false,
                 };
-                self.components.ask_one(*drive, ask).map_err(|error| {
+                let told = self.components.ask_one(*drive, ask).map_err(|error| {
                     self.draw_later(10);
                     error.status()
                 })?;
+                if let Told::Written(written) = told {
+                    self.saw(*drive, written.instance);
+                }
             }
         }
         Ok(differing)

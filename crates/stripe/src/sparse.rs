@@ -1,6 +1,6 @@
 //! Holes: where they are, and making them.
 
-use nasd_layout::Column;
+use nasd_layout::{Column, Strip};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     BlocksRequired, BlocksrequiredArguments, PunchArguments, SeekArguments,
@@ -24,12 +24,21 @@ impl VirtualDrive {
         for range in arguments.pieces()?.iter() {
             // What lies behind the end has no blocks; regions are of any length.
             let range = range.intersection(&ByteRange::new(0, length));
+            if range.is_empty() {
+                continue;
+            }
             for turn in 0..place.homes().len() {
-                let columns = columns_of(&place, range).into_iter();
-                let of_turn = columns.filter_map(|(column, strips)| {
+                let columns = match place.is_striped(is_spread) {
+                    true => columns_of(&place, range),
+                    // The home components have all of it, and the times of all.
+                    false => {
+                        let ByteRange { offset, length } = range;
+                        vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
+                    }
+                };
+                let of_turn = columns.into_iter().filter_map(|(column, strips)| {
                     let drive = *place.writers(column).get(turn)?;
-                    let here = place.holders(is_spread).contains(&drive);
-                    here.then(|| (drive, regions_of(&strips).0))
+                    Some((drive, regions_of(&strips).0))
                 });
                 let questions = of_turn.map(|(drive, regions)| {
                     let durable = arguments.durable;

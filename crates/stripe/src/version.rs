@@ -51,12 +51,10 @@ impl ComponentVersion {
         self.0 & WRITERS != 0
     }
 
-    /// Of an object that is spread from now on, which revokes all that was given out.
+    /// Of an object that is spread from now on, which revokes all that was given out. Of a later version it is
+    /// later: so components can get it that were left by an attempt which came to nothing.
     pub(crate) fn spread(self) -> ComponentVersion {
-        if self.is_spread() {
-            return self;
-        }
-        ComponentVersion::of(self.virtual_version(), true, self.has_writers())
+        ComponentVersion(self.0 | SPREAD)
     }
 
     /// Before somebody may write copies: who was told that any copy may be read may not any more.
@@ -187,6 +185,7 @@ mod tests {
             assert!(even.with_writers() > even);
             let spread = even.spread();
             assert!(spread >= even && spread.is_spread() && spread.virtual_version() == 1);
+            assert!(even.with_writers().spread() > spread && spread > written.spread());
             // After as many as there is room for, the virtual version rises.
             let last = ComponentVersion(version.0 | COUNTER);
             assert_eq!(last.revoked(), of(2));

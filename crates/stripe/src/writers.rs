@@ -101,6 +101,11 @@ impl Writers {
         self.lock().get(&name).is_some_and(|entry| !entry.clients.is_empty() || entry.is_uneven)
     }
 
+    /// Whether copies may differ though nobody writes them.
+    pub(crate) fn is_uneven(&self, name: ObjectName) -> bool {
+        self.lock().get(&name).is_some_and(|entry| entry.is_uneven)
+    }
+
     /// Up to so many objects that nobody writes any more.
     pub(crate) fn ended(&self, now: Timestamp, most: usize) -> Vec<Ended> {
         let mut known = self.lock();

@@ -69,7 +69,8 @@ impl TestCell {
         let mut cell = TestCell { directory: scratch(), up: None, environment: Vec::new() };
         std::fs::create_dir(cell.mountpoint()).unwrap();
         // One more for a virtual drive.
-        let (drives, port) = (options.drives.to_string(), free_ports(options.drives + 2));
+        let drives = if options.stripe.is_empty() { options.drives } else { options.drives.max(2) };
+        let (drives, port) = (drives.to_string(), free_ports(drives + 2));
         let port = port.to_string();
         let mut arguments = vec![
             "--drives",

@@ -1,0 +1,72 @@
+//! Random operations on a virtual drive, compared with what they should do: with drives that are well, with
+//! calls that fail, and with drives that lose what was not flushed.
+//!
+//! `NASD_MODEL_SECONDS` says for how long; without it, each test takes some seconds.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "model/expected.rs"]
+mod expected;
+mod support;
+#[path = "model/world.rs"]
+mod world;
+
+use std::time::{Duration, Instant};
+
+use world::{Trouble, World};
+
+/// Width and copies.
+const SHAPES: [(u16, u16); 9] =
+    [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (4, 3), (5, 5)];
+
+/// Seed after seed until the time is over, each shape once at least.
+fn run(first_seed: u64, trouble: Trouble, steps: usize) {
+    let seconds = std::env::var("NASD_MODEL_SECONDS").ok();
+    let patience = seconds.map_or(3, |text| text.parse().unwrap());
+    let started = Instant::now();
+    let first_seed = std::env::var("MB_SEED").map_or(first_seed, |t| t.parse().unwrap());
+    let mut seed = first_seed;
+    while seed < first_seed + 2 * SHAPES.len() as u64
+        || started.elapsed() < Duration::from_secs(patience)
+    {
+        let shape = SHAPES[(seed % SHAPES.len() as u64) as usize];
+        let told = std::panic::catch_unwind(|| live(shape, seed, trouble, steps));
+        assert!(told.is_ok(), "seed {seed}, {shape:?}, {trouble:?}");
+        seed += 1;
+    }
+}
+
+fn live(shape: (u16, u16), seed: u64, trouble: Trouble, steps: usize) {
+    let mut world = World::new(shape, seed, trouble);
+    for _ in 0..steps {
+        world.step();
+    }
+    world.look_at_all();
+    world.settle();
+    world.look_at_all();
+    world.compare_copies();
+    world.restart();
+    world.look_at_all();
+    world.settle();
+    world.look_at_all();
+    world.compare_copies();
+}
+
+#[test]
+fn whatever_is_done_the_whole_is_as_one_drive_would_have_it() {
+    run(1 << 20, Trouble { fail_one_in: 0, restarts: false }, 300);
+}
+
+#[test]
+fn what_failed_was_done_or_not_and_stays_so() {
+    run(2 << 20, Trouble { fail_one_in: 20, restarts: false }, 300);
+}
+
+#[test]
+fn drives_that_are_started_anew_lose_what_was_not_flushed_and_nothing_else() {
+    run(3 << 20, Trouble { fail_one_in: 0, restarts: true }, 300);
+}
+
+#[test]
+fn drives_that_are_started_anew_may_fail_too() {
+    run(4 << 20, Trouble { fail_one_in: 40, restarts: true }, 300);
+}
