@@ -6,6 +6,7 @@
 //! drive is asked again; if that refuses too, the caller's own capability has ended.
 
 mod map;
+mod spare;
 mod transfer;
 mod writing;
 
@@ -14,13 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient};
-use nasd_protocol::drive::MapArguments;
+use nasd_protocol::drive::{EndwritesArguments, MapArguments};
 use nasd_types::{Attributes, DriveId, Protection, Timestamp, WriteOrder};
 
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
 use map::{Maps, ObjectPlace};
-use writing::Ends;
+use spare::Spare;
+use writing::{Ends, Writing};
 
 /// How often a map that has become old is asked for anew in one operation.
 const ATTEMPTS: usize = 4;
@@ -32,11 +34,12 @@ const MANY_ATTEMPTS: usize = 64;
 pub(crate) struct ComponentDrives {
     connect: ConnectOptions,
     clients: RwLock<HashMap<DriveId, (DriveClient, Arc<AtomicU64>)>>,
+    spare: Arc<Spare>,
 }
 
 impl ComponentDrives {
     pub(crate) fn new(connect: ConnectOptions) -> ComponentDrives {
-        ComponentDrives { connect, clients: RwLock::default() }
+        ComponentDrives { connect, clients: RwLock::default(), spare: Arc::default() }
     }
 
     /// The drive that is at this address now, and the bytes that it is waited for.
@@ -97,6 +100,8 @@ impl StripedDrive {
     ) -> Result<Written, ClientError> {
         let own = self.maps.instances.own();
         let end = offset.saturating_add(data.len() as u64);
+        // What a try that failed may have written at some copies only is made good by one that did not.
+        let mut failed: Option<Arc<Writing>> = None;
         let write = |place: &Arc<ObjectPlace>| {
             let order = self.begin_write(grant, place)?;
             let Some(_under_way) = place.writing.begin() else {
@@ -104,12 +109,15 @@ impl StripedDrive {
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
             let written = place.write(&self.maps.instances, order, offset, (data, durable));
-            written.inspect_err(|error| {
-                // What comes behind the write of somebody else is written again.
-                if !matches!(error, ClientError::Drive(Status::OutOfOrder)) {
+            match (&written, &failed) {
+                (Err(_), None) => {
                     place.writing.fail();
+                    failed = Some(Arc::clone(&place.writing));
                 }
-            })
+                (Ok(_), Some(before)) => before.make_good(),
+                _ => {}
+            }
+            written
         };
         Ok(Written { instance: own, ..self.with_place(grant, Some(end), write)? })
     }
@@ -171,7 +179,8 @@ impl StripedDrive {
             return Ok(None);
         }
         let authority = || grant.authority.clone();
-        self.ends.watch(place, authority, &self.manager, self.client);
+        let arguments = EndwritesArguments { name: grant.handle.name(), client: self.client };
+        self.ends.watch(&place.writing, authority, &self.manager, arguments);
         let times = place.members.iter().map(|member| member.client.drive_time());
         let time = times.max().unwrap_or_default();
         // Each is later than the one before, however well clocks are known.
@@ -197,7 +206,8 @@ impl StripedDrive {
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
         let map = self.manager.map(&authority, &arguments)?;
-        let place = ObjectPlace::new(name, map, write, &self.components, grant, &self.manager)?;
+        let writing = self.maps.writing(name);
+        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing)?;
         let place = Arc::new(place);
         self.maps.keep(grant, &place);
         Ok(place)

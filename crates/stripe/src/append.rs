@@ -73,7 +73,8 @@ impl VirtualDrive {
         let is_small = range.end() <= place.shape.unit() && !whole.version.is_spread();
         if is_small && place.homes().len() == 1 {
             if !append.within.contains(&range) {
-                return Err(Status::RefusedRegion);
+                // It may have been made when it was asked for first, with room; nobody is told that it was not.
+                return Err(append.since.map_or(Status::RefusedRegion, |_| Status::Forgotten));
             }
             return self.append_home(name, append, now);
         }

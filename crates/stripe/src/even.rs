@@ -262,7 +262,8 @@ impl VirtualDrive {
         // Whoever still has a capability can't use it any more.
         let version = self.set_version(name, &place, version.revoked())?;
         let own = self.instances.own();
-        let length = self.whole(name)?.attributes.logical_size;
+        let before = self.whole(name)?.attributes;
+        let length = before.logical_size;
         let mut differing = 0;
         let mut at = 0;
         while at < length {
@@ -271,7 +272,13 @@ impl VirtualDrive {
             at = range.end();
         }
         // What is longest may be where nothing else is.
-        let changes = SetAttributes { logical_size: Some(length), ..SetAttributes::default() };
+        // For who uses the file nothing has changed.
+        let changes = SetAttributes {
+            logical_size: Some(length),
+            fs_data_modify_time: Some(before.fs_data_modify_time),
+            fs_attribute_modify_time: Some(before.fs_attribute_modify_time),
+            ..SetAttributes::default()
+        };
         let homes = place.homes().iter();
         let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), true)));
         for answer in self.components.ask(questions.collect()) {

@@ -3,7 +3,7 @@
 use nasd_drive::Facts;
 use nasd_layout::{DriveWeight, Shape};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{NO_QUOTA, PartitionControl, SetstripingArguments};
+use nasd_protocol::drive::{GetattrArguments, NO_QUOTA, PartitionControl, SetstripingArguments};
 use nasd_store::{PartitionSpace, Space};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
@@ -11,7 +11,7 @@ use crate::attributes::setattr;
 use crate::components::{Ask, ComponentPartition, Told};
 use crate::state::PartitionRecord;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{VirtualDrive, component_partition, unexpected};
+use crate::virtual_drive::{VirtualDrive, attributes, component, component_partition, unexpected};
 
 impl VirtualDrive {
     pub(crate) fn create_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
@@ -54,6 +54,12 @@ impl VirtualDrive {
         let place = self.place(name)?;
         self.note_writing(name, &place);
         let version = ComponentVersion::of(1, false, place.shape.copies() > 1);
+        // No version falls, and any drive may have had a home component of it before.
+        let highest = self.highest_version(name)?;
+        let version = match highest < version {
+            true => version,
+            false => highest.above(place.shape.copies() > 1),
+        };
         let changes =
             SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
         let questions =
@@ -63,6 +69,17 @@ impl VirtualDrive {
         }
         self.versions.put(name, version);
         Ok(())
+    }
+
+    /// The highest version of an object that each drive has a component of.
+    fn highest_version(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
+        let drives = self.components.drives().into_iter();
+        let ask = Ask::Getattr(GetattrArguments { name: component(name) });
+        let answers = self.components.ask(drives.map(|drive| (drive, ask.clone())).collect());
+        let told: Result<Vec<_>, _> = answers.into_iter().map(attributes).collect();
+        let told = told.map_err(|error| error.status())?;
+        let highest = told.iter().map(|told| told.access_control_version).max();
+        Ok(ComponentVersion(highest.unwrap_or_default()))
     }
 
     fn record_of(&self, shape: Shape) -> Result<PartitionRecord, Status> {
@@ -121,7 +138,9 @@ impl VirtualDrive {
         let shape = Shape::new(wanted.unit, width, narrow(wanted.copies));
         let record = self.record_of(shape.map_err(|_| Status::BadArgument)?)?;
         let others = self.list_whole(partition, ObjectId(ObjectId::FIRST_OBJECT.0 + 1), 1)?;
-        if !others.is_empty() {
+        // The First Object stays the same whatever the partition is; its data would have to go elsewhere.
+        let first = self.whole(ObjectName { partition, object: ObjectId::FIRST_OBJECT })?;
+        if !others.is_empty() || first.attributes.logical_size > 0 || first.version.is_spread() {
             return Err(Status::NotPermitted);
         }
         self.change_state(|state| {

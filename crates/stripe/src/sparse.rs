@@ -5,6 +5,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{
     BlocksRequired, BlocksrequiredArguments, PunchArguments, SeekArguments,
 };
+use nasd_protocol::limits::MAX_PIECES;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, SeekTarget};
 
@@ -27,35 +28,48 @@ impl VirtualDrive {
             if range.is_empty() {
                 continue;
             }
-            for turn in 0..place.homes().len() {
-                let columns = match place.is_striped(is_spread) {
-                    true => columns_of(&place, range),
-                    // The home components have all of it, and the times of all.
-                    false => {
-                        let ByteRange { offset, length } = range;
-                        vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
-                    }
-                };
-                let of_turn = columns.into_iter().filter_map(|(column, strips)| {
-                    let drive = *place.writers(column).get(turn)?;
-                    Some((drive, regions_of(&strips).0))
-                });
-                let questions = of_turn.map(|(drive, regions)| {
-                    let durable = arguments.durable;
-                    (drive, Ask::Punch(PunchArguments { name: component(name), durable, regions }))
-                });
-                for answer in self.components.ask(questions.collect()) {
-                    answer.map_err(|error| {
-                        // Some copies may be zeros, and others not.
-                        if place.shape.copies() > 1 {
-                            self.writers.may_differ(name, self.now());
-                        }
-                        error.status()
-                    })?;
-                }
+            for range in askable_at_once(&place, range) {
+                self.punch_range(name, (&place, is_spread), range, arguments.durable)?;
             }
         }
         self.getattr_whole(name)
+    }
+
+    /// Punches a range of all copies, those that decide last.
+    fn punch_range(
+        &self,
+        name: ObjectName,
+        (place, is_spread): (&Place, bool),
+        range: ByteRange,
+        durable: bool,
+    ) -> Result<(), Status> {
+        let columns = match place.is_striped(is_spread) {
+            true => columns_of(place, range),
+            // The home components have all of it, and the times of all.
+            false => {
+                let ByteRange { offset, length } = range;
+                vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
+            }
+        };
+        for turn in 0..place.homes().len() {
+            let of_turn = columns.iter().filter_map(|(column, strips)| {
+                let drive = *place.writers(*column).get(turn)?;
+                Some((drive, regions_of(strips).0))
+            });
+            let questions = of_turn.map(|(drive, regions)| {
+                (drive, Ask::Punch(PunchArguments { name: component(name), durable, regions }))
+            });
+            for answer in self.components.ask(questions.collect()) {
+                answer.map_err(|error| {
+                    // Some copies may be zeros, and others not.
+                    if place.shape.copies() > 1 {
+                        self.writers.may_differ(name, self.now());
+                    }
+                    error.status()
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// As before a new length: what others write comes before it at all copies, or after it.
@@ -77,7 +91,7 @@ impl VirtualDrive {
         let place = self.place(name)?;
         let is_spread = self.known_version(name)?.is_spread();
         let mut sum = BlocksRequired { estimated: 0, maximum: 0 };
-        for range in pieces {
+        for range in pieces.flat_map(|range| askable_at_once(&place, range)) {
             let mut questions = Vec::new();
             for (column, strips) in columns_of(&place, range) {
                 for drive in place.writers(column) {
@@ -184,4 +198,17 @@ impl VirtualDrive {
         }
         Ok(length)
     }
+}
+
+/// A range of any length as ranges whose columns can be named in one request each: a request has so many runs.
+fn askable_at_once(place: &Place, range: ByteRange) -> impl Iterator<Item = ByteRange> + use<> {
+    let stripe = place.shape.unit() * u64::from(place.shape.width());
+    // The first and the last run may be cut.
+    let most = stripe * (MAX_PIECES as u64 - 2);
+    let mut at = range.offset;
+    std::iter::from_fn(move || {
+        let part = ByteRange::new(at, most.min(range.end() - at));
+        at = part.end();
+        (!part.is_empty()).then_some(part)
+    })
 }

@@ -72,6 +72,14 @@ impl ComponentVersion {
         self.next(self.has_writers())
     }
 
+    /// One that is higher, of an object that is not spread.
+    pub(crate) fn above(self, has_writers: bool) -> ComponentVersion {
+        match self.is_spread() {
+            true => Self::of(self.virtual_version() + 1, false, has_writers),
+            false => self.next(has_writers),
+        }
+    }
+
     /// The next higher one. When there are no more, capabilities of the virtual object go too.
     fn next(self, has_writers: bool) -> ComponentVersion {
         if self.0 & COUNTER == COUNTER {

@@ -12,6 +12,11 @@ mod world;
 
 use std::time::{Duration, Instant};
 
+use nasd_drive::Elsewhere;
+use nasd_protocol::Status;
+use nasd_store::Append;
+use nasd_types::{AppendToken, ByteRange, ObjectId, ObjectName};
+
 use world::{Trouble, World};
 
 /// Width and copies.
@@ -23,7 +28,6 @@ fn run(first_seed: u64, trouble: Trouble, steps: usize) {
     let seconds = std::env::var("NASD_MODEL_SECONDS").ok();
     let patience = seconds.map_or(3, |text| text.parse().unwrap());
     let started = Instant::now();
-    let first_seed = std::env::var("MB_SEED").map_or(first_seed, |t| t.parse().unwrap());
     let mut seed = first_seed;
     while seed < first_seed + 2 * SHAPES.len() as u64
         || started.elapsed() < Duration::from_secs(patience)
@@ -69,4 +73,24 @@ fn drives_that_are_started_anew_lose_what_was_not_flushed_and_nothing_else() {
 #[test]
 fn drives_that_are_started_anew_may_fail_too() {
     run(4 << 20, Trouble { fail_one_in: 40, restarts: true }, 300);
+}
+
+#[test]
+fn an_append_that_was_made_is_not_refused_for_where_it_would_go_now() {
+    let world = World::new((2, 1), 5, Trouble { fail_one_in: 0, restarts: false });
+    let name = ObjectName { partition: world::PARTITION, object: ObjectId::FIRST_OBJECT };
+    let first = Append {
+        bytes: &[1; 2000],
+        token: AppendToken([7; 16]),
+        since: None,
+        within: ByteRange::new(0, 3000),
+    };
+    let now = world.drives.now();
+    assert_eq!(world.whole.append(name, &first, now).unwrap().offset, 0);
+    let again = Append { since: Some(now), ..first };
+    let told = world.whole.append(name, &again, world.drives.now()).map(|appended| appended.offset);
+    assert!(matches!(told, Ok(0) | Err(Status::Forgotten)), "{told:?}");
+    let other = Append { token: AppendToken([8; 16]), ..first };
+    let told = world.whole.append(name, &other, now).map(|appended| appended.offset);
+    assert_eq!(told, Err(Status::RefusedRegion));
 }

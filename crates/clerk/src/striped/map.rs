@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nasd_capability::CAPABILITY_BYTES;
 use nasd_client::{Authority, ClientError, DriveClient};
@@ -11,6 +11,7 @@ use nasd_protocol::drive::{self as wire, Component, ObjectMap};
 use nasd_types::{DriveId, ObjectName};
 
 use super::ComponentDrives;
+use super::spare::Spare;
 use super::writing::Writing;
 use crate::backend::Grant;
 
@@ -31,34 +32,34 @@ pub(super) struct Member {
 
 /// The components of an object, for the holder of a capability.
 pub(super) struct ObjectPlace {
-    /// The virtual object.
-    pub(super) name: ObjectName,
     pub(super) shape: Shape,
     pub(super) is_spread: bool,
     /// Whether any copy may be read.
     pub(super) is_even: bool,
-    /// What is written under this map.
-    pub(super) writing: Writing,
+    /// What is written of the object.
+    pub(super) writing: Arc<Writing>,
     /// Whether the capabilities allow writing, if the one that was shown does.
     pub(super) writes: bool,
     /// In the order of columns.
     pub(super) members: Vec<Member>,
     pub(super) states: Vec<MemberState>,
+    /// For what comes from several members at once.
+    pub(super) spare: Arc<Spare>,
 }
 
 impl ObjectPlace {
     /// What a map says.
     pub(super) fn new(
-        name: ObjectName,
         map: ObjectMap,
         writes: bool,
         drives: &ComponentDrives,
         grant: &Grant,
         manager: &DriveClient,
+        writing: Arc<Writing>,
     ) -> Result<ObjectPlace, ClientError> {
         let nonsense = || ClientError::Protocol {
             server: manager.address().to_owned(),
-            why: format!("its map of {name} has no meaning"),
+            why: format!("its map of {} has no meaning", grant.handle.name()),
         };
         let width = u16::try_from(map.components.len()).map_err(|_| nonsense())?;
         let copies = u16::try_from(map.copies).map_err(|_| nonsense())?;
@@ -76,14 +77,14 @@ impl ObjectPlace {
         });
         let members = members.collect();
         let place = ObjectPlace {
-            name,
             shape,
             is_spread: map.is_spread,
             is_even: map.is_even,
-            writing: Writing::new(),
+            writing,
             writes,
             members,
             states,
+            spare: Arc::clone(&drives.spare),
         };
         if !place.each_has_all() {
             // A read tells the length of one component; that of the whole has to be known before.
@@ -140,6 +141,8 @@ fn state_of(component: &Component) -> MemberState {
 #[derive(Default)]
 pub(super) struct Maps {
     known: Mutex<Known>,
+    /// What is written of objects, whatever the maps.
+    writings: Mutex<HashMap<ObjectName, Weak<Writing>>>,
     pub(super) instances: Instances,
 }
 
@@ -172,6 +175,21 @@ impl Maps {
         let mut known = self.lock();
         known.old.remove(&key);
         known.put(key, place);
+    }
+
+    /// The writes of an object that have not ended, or a beginning of others.
+    pub(super) fn writing(&self, name: ObjectName) -> Arc<Writing> {
+        let mut writings = self.writings.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = writings.get(&name).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| !known.has_ended()) {
+            return known;
+        }
+        if writings.len() >= MOST {
+            writings.retain(|_, writing| writing.strong_count() > 0);
+        }
+        let writing = Arc::new(Writing::new());
+        writings.insert(name, Arc::downgrade(&writing));
+        writing
     }
 
     /// A map has become old: it goes, unless there is a newer one already.

@@ -102,22 +102,46 @@ impl ObjectPlace {
         columns: &[(Column, Vec<Strip>)],
         into: &mut [u8],
     ) -> Result<ReadOutcome, ClientError> {
-        let mut begun = Vec::with_capacity(columns.len());
-        for (column, strips) in columns {
+        // What the first column has in one run comes straight to its place, while the others are on their way.
+        let (direct, others) = match columns {
+            [(column, strips), others @ ..] if is_one_run(strips) => {
+                (Some((*column, strips)), others)
+            }
+            all => (None, all),
+        };
+        let mut begun = Vec::with_capacity(others.len());
+        for (column, strips) in others {
             let member = self.reader(*column, strips[0].offset)?;
             let (authority, name) = self.usable(member)?;
             let (regions, length) = regions_of(strips);
-            let buffer = vec![0; length];
+            let buffer = self.spare.take(length);
             let read = member.client.begin_read_regions(authority, name, &regions, buffer);
             begun.push((member, strips, length, read, Load::of(member, length)));
         }
         let mut whole: Option<ReadOutcome> = None;
         let mut lacks = false;
+        let mut note = |member: &Member, outcome: ReadOutcome, length: usize| {
+            member.length.store(outcome.logical_size, Ordering::Relaxed);
+            lacks |= outcome.length < length;
+            let latest = whole.map_or(outcome.fs_data_modify_time, |whole| {
+                whole.fs_data_modify_time.max(outcome.fs_data_modify_time)
+            });
+            whole = Some(ReadOutcome { fs_data_modify_time: latest, ..outcome });
+        };
+        if let Some((column, strips)) = direct {
+            let member = self.reader(column, strips[0].offset)?;
+            let (authority, name) = self.usable(member)?;
+            let (offset, length) = (strips[0].offset, strips[0].length as usize);
+            let at = (offset - range.offset) as usize;
+            let place = &mut into[at..at + length];
+            let _load = Load::of(member, length);
+            let outcome = member.client.read(authority, name, offset, place)?;
+            place[outcome.length..].fill(0);
+            note(member, outcome, length);
+        }
         for (member, strips, length, read, _load) in begun {
             let (outcome, data) = read.wait();
             let outcome = outcome?;
-            member.length.store(outcome.logical_size, Ordering::Relaxed);
-            lacks |= outcome.length < length;
             let mut rest = &data[..outcome.length];
             for run in runs(strips) {
                 let at = (run.offset - range.offset) as usize;
@@ -127,10 +151,8 @@ impl ObjectPlace {
                 place[now.len()..].fill(0);
                 rest = later;
             }
-            let latest = whole.map_or(outcome.fs_data_modify_time, |whole| {
-                whole.fs_data_modify_time.max(outcome.fs_data_modify_time)
-            });
-            whole = Some(ReadOutcome { fs_data_modify_time: latest, ..outcome });
+            self.spare.give(data);
+            note(member, outcome, length);
         }
         let whole = whole.ok_or(ClientError::Drive(Status::BadArgument))?;
         let length = if lacks { 0 } else { into.len() };
@@ -275,6 +297,11 @@ fn regions_of(strips: &[Strip]) -> (Vec<Region>, usize) {
     };
     let bytes = strips.iter().map(|strip| strip.length * u64::from(strip.count)).sum::<u64>();
     (strips.iter().map(region).collect(), bytes as usize)
+}
+
+/// Whether all of it is one run.
+fn is_one_run(strips: &[Strip]) -> bool {
+    matches!(strips, [Strip { count: 1, .. }])
 }
 
 /// Each run of some strips, in order.

@@ -1,4 +1,4 @@
-//! Writes of copies, from the first under a map until the striping manager is told that they have ended.
+//! Writes of copies, from the first of an object until the striping manager is told that they have ended.
 //!
 //! As long as somebody may write copies, readers take the first of each; so a clerk that has written, and
 //! whose writes are durable on all copies, says so soon, and asks for a new map before it writes again.
@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 use nasd_client::{Authority, DriveClient};
 use nasd_protocol::drive::{Endwrites, EndwritesArguments};
-
-use super::map::ObjectPlace;
 
 /// How often it is looked who has ended.
 const EVERY: Duration = Duration::from_millis(500);
@@ -25,7 +23,7 @@ const GIVEN_UP: Duration = Duration::from_secs(600);
 /// No write under the map may begin any more.
 const ENDED: u32 = 1 << 31;
 
-/// The writes under one map.
+/// The writes of one object, under whatever map, until they are ended.
 #[derive(Debug)]
 pub(super) struct Writing {
     /// How many are under way, and `ENDED`.
@@ -33,8 +31,8 @@ pub(super) struct Writing {
     begun: AtomicU64,
     /// So many of those that were begun are durable.
     flushed: AtomicU64,
-    /// Whether one failed: its copies may differ.
-    failed: AtomicBool,
+    /// Writes that failed and were not made again: copies may differ.
+    failed: AtomicU32,
     last: Mutex<Instant>,
     is_listed: AtomicBool,
 }
@@ -48,7 +46,7 @@ impl Writing {
             state: AtomicU32::new(0),
             begun: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
+            failed: AtomicU32::new(0),
             last: Mutex::new(Instant::now()),
             is_listed: AtomicBool::new(false),
         }
@@ -66,9 +64,14 @@ impl Writing {
         Some(under_way)
     }
 
-    /// A write failed, or was made at some copies only.
+    /// A write failed, and may have been made at some copies only.
     pub(super) fn fail(&self) {
-        self.failed.store(true, Ordering::Release);
+        self.failed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It was made again, at all.
+    pub(super) fn make_good(&self) {
+        self.failed.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// How many writes there were: a flush that begins now makes these durable.
@@ -95,7 +98,7 @@ impl Writing {
     fn end(&self, idle: Duration) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_done = last.elapsed() >= idle
-            && !self.failed.load(Ordering::Acquire)
+            && self.failed.load(Ordering::Acquire) == 0
             && self.flushed.load(Ordering::Acquire) >= self.so_far();
         is_done
             && self.state.compare_exchange(0, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -108,7 +111,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Maps under which was written, and the thread that looks after them.
+/// Objects that were written, and the thread that looks after them.
 pub(super) struct Ends {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -126,7 +129,7 @@ struct List {
 }
 
 struct Open {
-    place: Arc<ObjectPlace>,
+    writing: Arc<Writing>,
     authority: Authority,
     manager: DriveClient,
     arguments: EndwritesArguments,
@@ -138,21 +141,20 @@ impl Ends {
         Ends { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// Something is written under this map, which is looked after from now on.
+    /// Something of an object is written, which is looked after from now on.
     pub(super) fn watch(
         &self,
-        place: &Arc<ObjectPlace>,
+        writing: &Arc<Writing>,
         authority: impl FnOnce() -> Authority,
         manager: &DriveClient,
-        client: u64,
+        arguments: EndwritesArguments,
     ) {
-        if place.writing.is_listed.swap(true, Ordering::AcqRel) {
+        if writing.is_listed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let arguments = EndwritesArguments { name: place.name, client };
-        let (place, manager) = (Arc::clone(place), manager.clone());
+        let (writing, manager) = (Arc::clone(writing), manager.clone());
         let mut list = self.shared.lock();
-        list.open.push(Open { place, authority: authority(), manager, arguments });
+        list.open.push(Open { writing, authority: authority(), manager, arguments });
         drop(list);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
@@ -190,11 +192,10 @@ impl Shared {
             let is_stopped = list.is_stopped;
             // At the end nobody writes any more.
             let idle = if is_stopped { Duration::ZERO } else { IDLE };
-            let (ended, open): (Vec<_>, Vec<_>) = std::mem::take(&mut list.open)
-                .into_iter()
-                .partition(|open| open.place.writing.end(idle));
+            let (ended, open): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut list.open).into_iter().partition(|open| open.writing.end(idle));
             list.open = open;
-            list.open.retain(|open| !open.place.writing.is_given_up());
+            list.open.retain(|open| !open.writing.is_given_up());
             drop(list);
             Shared::tell(ended);
             if is_stopped {
@@ -246,5 +247,7 @@ mod tests {
         writing.fail();
         writing.flushed(writing.so_far());
         assert!(!writing.end(Duration::ZERO));
+        writing.make_good();
+        assert!(writing.end(Duration::ZERO));
     }
 }
