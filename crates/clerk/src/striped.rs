@@ -5,57 +5,38 @@
 //! than reading and writing, the virtual drive does. Where a component drive refuses a capability, the virtual
 //! drive is asked again; if that refuses too, the caller's own capability has ended.
 
+mod component;
 mod map;
 mod spare;
 mod transfer;
 mod writing;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient};
+use nasd_client::{Authority, ClientError, DriveClient, interrupt};
 use nasd_protocol::drive::{EndwritesArguments, MapArguments};
-use nasd_types::{Attributes, DriveId, Protection, Timestamp, WriteOrder};
+use nasd_types::{Attributes, Protection, Timestamp, WriteOrder};
 
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
+pub(crate) use component::ComponentDrives;
+use component::{is_medium, is_of_the_drive};
 use map::{Maps, ObjectPlace};
-use spare::Spare;
 use writing::{Ends, Writing};
 
 /// How often a map that has become old is asked for anew in one operation.
 const ATTEMPTS: usize = 4;
 
+/// The first wait for another map; up to eight times as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+
+/// How long other copies are tried of what a drive can't read or write.
+const MEDIUM_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How often a write is made that comes behind those of others.
 const MANY_ATTEMPTS: usize = 64;
-
-/// Component drives by their numbers, connected to when they are needed first, for all virtual drives.
-pub(crate) struct ComponentDrives {
-    connect: ConnectOptions,
-    clients: RwLock<HashMap<DriveId, (DriveClient, Arc<AtomicU64>)>>,
-    spare: Arc<Spare>,
-}
-
-impl ComponentDrives {
-    pub(crate) fn new(connect: ConnectOptions) -> ComponentDrives {
-        ComponentDrives { connect, clients: RwLock::default(), spare: Arc::default() }
-    }
-
-    /// The drive that is at this address now, and the bytes that it is waited for.
-    fn at(&self, drive: DriveId, address: &str) -> (DriveClient, Arc<AtomicU64>) {
-        let known = self.clients.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(&drive).filter(|(client, _)| client.address() == address) {
-            return found.clone();
-        }
-        drop(known);
-        let client = DriveClient::tcp(address, Some(drive), &self.connect);
-        let found = (client, Arc::new(AtomicU64::new(0)));
-        let mut known = self.clients.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(drive, found.clone());
-        found
-    }
-}
 
 /// One virtual drive.
 pub(crate) struct StripedDrive {
@@ -151,13 +132,24 @@ impl StripedDrive {
         end: Option<u64>,
         mut run: impl FnMut(&Arc<ObjectPlace>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
+        let begun = Instant::now();
         let mut attempts = 0;
+        let mut waits = 0;
         loop {
             let place = self.place(grant, end)?;
             attempts += 1;
             match run(&place) {
                 Err(error) if attempts < ATTEMPTS && is_of_an_old_map(&error) => {
                     self.maps.forget(grant, &place);
+                }
+                // The striping manager finds out soon, and has a map without the drive that has failed.
+                Err(error) if self.may_do_better(&place, &error, begun) => {
+                    self.maps.forget(grant, &place);
+                    // Of copies that are the same another one is asked at once.
+                    if !place.is_even || waits > 0 {
+                        pause_before_another(waits, &error)?;
+                    }
+                    waits += 1;
                 }
                 // Somebody else writes the same bytes. Each try has a later order.
                 Err(ClientError::Drive(Status::OutOfOrder)) if attempts < MANY_ATTEMPTS => {
@@ -166,6 +158,15 @@ impl StripedDrive {
                 done => return done,
             }
         }
+    }
+
+    /// Whether a map that is asked for a little later may help.
+    fn may_do_better(&self, place: &ObjectPlace, error: &ClientError, begun: Instant) -> bool {
+        let is_new = is_of_the_drive(error) || is_of_an_old_map(error);
+        let is_bad = matches!(error, ClientError::Drive(status) if is_medium(*status));
+        // What a medium has lost does not come back by waiting for long.
+        let patience = if is_bad { MEDIUM_PATIENCE } else { self.components.patience() };
+        place.has_copies() && is_new && begun.elapsed() < patience
     }
 
     /// What a write of copies needs: an order, and that somebody looks after its end. Of what is kept once
@@ -192,10 +193,35 @@ impl StripedDrive {
         Ok(Some(WriteOrder { time, unique: self.client }))
     }
 
+    /// Whether a map may be read by without asking. Without copies nobody stands in for a drive, so that any may.
+    fn is_believed(&self, place: &ObjectPlace) -> bool {
+        !place.has_copies() || self.maps.lease.covers(place.generation)
+    }
+
+    /// Asks whether a map is still what the striping manager would give.
+    fn renew(&self, grant: &Grant, place: &ObjectPlace) -> Result<bool, ClientError> {
+        let name = grant.handle.name();
+        let arguments = MapArguments { name, write: false, end: 0, client: self.client };
+        let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
+        let authority = Authority::capability(&grant.issued, protection);
+        let asked = Instant::now();
+        let map = self.manager.map(&authority, &arguments)?;
+        self.maps.lease.renew(asked, map.generation);
+        let is_same = map.generation == place.generation
+            && map.is_spread == place.is_spread
+            && map.is_even == place.is_even;
+        if !is_same {
+            self.maps.forget(grant, place);
+        }
+        Ok(is_same)
+    }
+
     /// Where the components of an object are.
     fn place(&self, grant: &Grant, end: Option<u64>) -> Result<Arc<ObjectPlace>, ClientError> {
         let known = self.maps.find(grant);
-        if let Some(place) = known.as_ref().filter(|place| place.serves(end)) {
+        if let Some(place) = known.as_ref().filter(|place| place.serves(end))
+            && (self.is_believed(place) || self.renew(grant, place)?)
+        {
             return Ok(Arc::clone(place));
         }
         // What was written once will be written again.
@@ -205,13 +231,27 @@ impl StripedDrive {
         let arguments = MapArguments { name, write, end, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
+        let asked = Instant::now();
         let map = self.manager.map(&authority, &arguments)?;
+        self.maps.lease.renew(asked, map.generation);
         let writing = self.maps.writing(name);
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing)?;
         let place = Arc::new(place);
         self.maps.keep(grant, &place);
         Ok(place)
     }
+}
+
+/// Waits before a map is asked for again.
+fn pause_before_another(waits: u32, error: &ClientError) -> Result<(), ClientError> {
+    let pause = FIRST_PAUSE * (1 << waits.min(3));
+    interrupt::pause(pause).map_err(|_| ClientError::Interrupted {
+        server: match error {
+            ClientError::Unreachable { server, .. } => server.clone(),
+            _ => "a component drive".to_owned(),
+        },
+        may_have_run: true,
+    })
 }
 
 /// Whether a component drive says that the capability for it is not good any more, or that there is no such

@@ -72,6 +72,15 @@ impl<T: Connected, E: Clone> Pool<T, E> {
         Some(result.map(|connection| Lease { connection, _counted: counted }))
     }
 
+    /// The connections that are open.
+    pub(crate) fn open(&self) -> Vec<Arc<T>> {
+        let open = self.slots.iter().filter_map(|slot| match &*slot.lock() {
+            State::Open(connection) => Some(Arc::clone(connection)),
+            _ => None,
+        });
+        open.collect()
+    }
+
     fn least_used(&self) -> &Slot<T, E> {
         let mut least = &self.slots[0];
         for slot in &self.slots[1..] {

@@ -71,7 +71,7 @@ impl VirtualDrive {
         }
         let range = ByteRange::new(at, length as u64);
         let is_small = range.end() <= place.shape.unit() && !whole.version.is_spread();
-        if is_small && place.homes().len() == 1 {
+        if is_small && !place.has_copies() {
             if !append.within.contains(&range) {
                 // It may have been made when it was asked for first, with room; nobody is told that it was not.
                 return Err(append.since.map_or(Status::RefusedRegion, |_| Status::Forgotten));
@@ -95,7 +95,7 @@ impl VirtualDrive {
         append: &Append<'_>,
         now: Timestamp,
     ) -> Result<Appended, Status> {
-        let drive = self.place(name)?.homes()[0];
+        let drive = self.place(name)?.home();
         let age = append.since.map_or(0, |since| now.0.saturating_sub(since.0));
         let ask = Ask::Append {
             name: component(name),

@@ -1,12 +1,13 @@
 //! Attributes of the whole, from those of its components; and removal.
 
 use nasd_protocol::Status;
-use nasd_protocol::drive::{GetattrArguments, MemberState, RemoveArguments, SetattrArguments};
+use nasd_protocol::drive::{GetattrArguments, RemoveArguments, SetattrArguments};
 use nasd_types::{Attributes, DriveId, ObjectName, SetAttributes};
 
 use crate::components::{Ask, ComponentError};
+use crate::place::Place;
 use crate::version::{ComponentVersion, MAX_VIRTUAL};
-use crate::virtual_drive::{Place, VirtualDrive, attributes, component};
+use crate::virtual_drive::{VirtualDrive, attributes, component};
 
 /// An object as all of its components tell it.
 pub(crate) struct Whole {
@@ -60,7 +61,7 @@ impl VirtualDrive {
         durable: bool,
     ) -> Result<Attributes, Status> {
         let _alone = self.lock(name);
-        let place = self.place(name)?;
+        let place = self.place_to_change(name)?;
         let version = self.known_version(name)?;
         let mut changes = self.component_changes(version, changes)?;
         let version = self.before_resize(name, &place, version, &mut changes)?;
@@ -70,8 +71,9 @@ impl VirtualDrive {
         let before = self.whole(name)?;
         let (home, others) = split_changes(&changes);
         let sized = |drive: DriveId, base: &SetAttributes, is_home: bool| {
-            let length =
-                before.lengths.iter().find(|(of, _)| *of == drive).map_or(0, |found| found.1);
+            // Of drives that are joining it is not known.
+            let known = before.lengths.iter().find(|(of, _)| *of == drive);
+            let length = known.map_or(u64::MAX, |found| found.1);
             let cut = changes.logical_size.filter(|size| {
                 // The home component alone makes an object longer than any byte that was written.
                 length > *size || (is_home && *size > before.attributes.logical_size)
@@ -79,11 +81,10 @@ impl VirtualDrive {
             SetAttributes { logical_size: cut, ..base.clone() }
         };
         let questions: Vec<_> = place
-            .members
+            .holders(true)
             .iter()
-            .enumerate()
-            .filter_map(|(at, drive)| {
-                let is_home = at < place.homes().len();
+            .filter_map(|drive| {
+                let is_home = place.is_home(*drive);
                 let changes = sized(*drive, if is_home { &home } else { &others }, is_home);
                 let changes_any = changes != SetAttributes::default();
                 (changes_any || durable).then(|| (*drive, setattr(name, changes, durable)))
@@ -172,8 +173,8 @@ impl VirtualDrive {
         told.map_err(|error| {
             // Some may have a new version, and others not.
             self.versions.doubt(name);
-            if place.shape.copies() > 1 {
-                self.writers.may_differ(name, self.now());
+            if place.has_copies() {
+                self.may_differ(name);
             }
             raise_failed(&error, is_raised)
         })
@@ -182,9 +183,9 @@ impl VirtualDrive {
     /// Removes the components, the homes last: until then it can be removed once more.
     pub(crate) fn remove_whole(&self, name: ObjectName, durable: bool) -> Result<(), Status> {
         let _alone = self.lock(name);
-        let place = self.place(name)?;
+        let place = self.place_to_change(name)?;
         let version = self.known_version(name)?;
-        let rest = &place.holders(version.is_spread())[place.homes().len()..];
+        let rest = if version.is_spread() { place.others() } else { &[] };
         for drives in [rest, place.homes()].into_iter().filter(|drives| !drives.is_empty()) {
             let remove = RemoveArguments { name: component(name), durable };
             let questions = drives.iter().map(|drive| (*drive, Ask::Remove(remove)));
@@ -198,6 +199,7 @@ impl VirtualDrive {
         }
         self.versions.forget(name);
         self.writers.forget(name);
+        self.forget_joined(name);
         Ok(())
     }
 }
@@ -213,10 +215,10 @@ pub(crate) fn raise_failed(error: &ComponentError, is_raised: bool) -> Status {
 
 /// Whom to ask about an object: of copies that say the same, one is enough.
 pub(crate) fn askable(place: &Place, is_spread: bool) -> Vec<DriveId> {
-    let is_striped = place.is_striped(is_spread);
-    let drives = if is_striped { &place.members[..] } else { &place.homes()[..1] };
-    let current = drives.iter().filter(|drive| place.state_of(**drive) == MemberState::Current);
-    current.copied().collect()
+    match place.is_striped(is_spread) {
+        true => place.current(true).collect(),
+        false => vec![place.home()],
+    }
 }
 
 pub(crate) fn setattr(name: ObjectName, changes: SetAttributes, durable: bool) -> Ask {
@@ -255,7 +257,9 @@ pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) 
     }
     if is_striped {
         let blocks = others.iter().map(|other| other.blocks_used).sum::<u64>() + home_blocks;
-        whole.blocks_used = blocks / copies;
+        // What members have that did not tell is taken to be as much as the others have.
+        let (all, asked) = (place.members.len() as u64, others.len() as u64 + 1);
+        whole.blocks_used = blocks.saturating_mul(all) / asked / copies;
     }
     let version = ComponentVersion(whole.access_control_version);
     whole.access_control_version = version.virtual_version();

@@ -103,11 +103,15 @@ impl VirtualDrive {
                 return Ok(None);
             };
             let version = Some(version);
-            return Ok(Some(simple(object, &place.members, operation.clone(), version)));
+            return Ok(Some(simple(object, &askable(&place, true), operation.clone(), version)));
+        }
+        let is_joining = place.joining().next().is_some();
+        if is_joining && !matches!(operation, BatchOperation::Getattr(_)) {
+            return Ok(None);
         }
         if let BatchOperation::Setattr(_, changes) = operation
             && (changes.logical_size.is_some() || changes.access_control_version.is_some())
-            && place.shape.copies() > 1
+            && place.has_copies()
         {
             return Ok(None);
         }
@@ -198,7 +202,7 @@ impl VirtualDrive {
                 Err(status) => {
                     self.versions.doubt(name);
                     if simple.drives.len() > 1 {
-                        self.writers.may_differ(name, self.now());
+                        self.may_differ(name);
                     }
                     return Err(status);
                 }

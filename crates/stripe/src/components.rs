@@ -11,6 +11,7 @@ use nasd_types::{
     AppendToken, Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp,
     WriteOrder,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -178,6 +179,19 @@ pub trait Components: Send + Sync {
 
     /// The weakest protection that a drive accepts, as far as it is known without asking.
     fn minimum_protection(&self, drive: DriveId) -> Protection;
+
+    /// The numbers of the working keys that the striping manager uses from now on, by partitions of component
+    /// drives; 1 where there is none.
+    fn set_epochs(&self, epochs: &BTreeMap<PartitionId, u32>);
+
+    /// Gives a drive the present working key of a partition; no other is good there afterwards.
+    fn change_key(&self, drive: DriveId, partition: PartitionId) -> Result<(), ComponentError>;
+
+    /// Has calls of a drive that are under way come back, and not wait for it any longer.
+    fn give_up(&self, drive: DriveId);
+
+    /// Waits.
+    fn pause(&self, duration: Duration);
 
     /// What capabilities for a partition's objects are made with: the number of a working key, and the key.
     fn working_key(

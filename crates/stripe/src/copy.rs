@@ -7,7 +7,8 @@ use nasd_types::{ByteRange, DriveId};
 
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, runs};
-use crate::virtual_drive::{Place, VirtualDrive, component, unexpected};
+use crate::place::Place;
+use crate::virtual_drive::{VirtualDrive, component, unexpected};
 
 /// Bytes that one call copies at most.
 const MOST: u64 = 64 << 20;
@@ -23,7 +24,7 @@ impl VirtualDrive {
         let range = ByteRange::new(copy.source_offset, copy.length.min(MOST));
         let range = range.intersection(&ByteRange::new(0, length));
         if !range.is_empty() {
-            let (from, to) = (self.place(source)?, self.place(target)?);
+            let (from, to) = (self.place_to_change(source)?, self.place_to_change(target)?);
             if copy.offset.saturating_add(range.length) > to.shape.unit() {
                 self.spread_locked(target)?;
             }
@@ -31,10 +32,12 @@ impl VirtualDrive {
                 let version = self.known_version(target)?;
                 self.expect_writers(target, &to, version)?;
                 self.note_writing(target, &to);
-                self.copy_components(copy, range, &to).inspect_err(|_| {
+                let copied = self.copy_components(copy, range, &to);
+                self.rebuild.also(target);
+                copied.inspect_err(|_| {
                     // Some copies may have it, and others not.
-                    if to.shape.copies() > 1 {
-                        self.writers.may_differ(target, self.now());
+                    if to.has_copies() {
+                        self.may_differ(target);
                     }
                 })?;
             } else {

@@ -1,13 +1,14 @@
 //! New objects, and objects that get more components.
 
 use nasd_protocol::Status;
-use nasd_protocol::drive::{CreateArguments, Created, FastcopyArguments, MemberState};
+use nasd_protocol::drive::{CreateArguments, Created, FastcopyArguments};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp};
 
 use crate::attributes::{merged, raise_failed, setattr};
 use crate::components::{Answer, Ask, ComponentError, Told};
+use crate::place::Place;
 use crate::version::{ComponentVersion, MAX_VIRTUAL};
-use crate::virtual_drive::{Place, VirtualDrive, component, component_partition, unexpected};
+use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// The version of a new object, if nobody says another one.
 const FIRST_VERSION: u64 = 1;
@@ -74,12 +75,12 @@ impl VirtualDrive {
     /// The same for who has the object's lock.
     pub(crate) fn spread_locked(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
         let version = self.known_version(name)?;
-        let place = self.place(name)?;
-        if version.is_spread() || place.members.len() == place.homes().len() {
+        let place = self.place_to_change(name)?;
+        if version.is_spread() || place.is_full() {
             return Ok(version);
         }
         let new = version.spread();
-        let others = &place.members[place.homes().len()..];
+        let others = place.others();
         self.make_components(name, others, new)?;
         self.say_spread(name, &place, new)?;
         Ok(new)
@@ -92,7 +93,7 @@ impl VirtualDrive {
         place: &Place,
         new: ComponentVersion,
     ) -> Result<(), Status> {
-        let home = place.homes()[0];
+        let home = place.home();
         let changes =
             SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
         if new.has_writers() {
@@ -107,8 +108,7 @@ impl VirtualDrive {
             }
             false => None,
         };
-        let homes =
-            place.homes().iter().filter(|drive| place.state_of(**drive) != MemberState::Out);
+        let homes = place.homes().iter();
         let questions = homes.map(|drive| {
             let logical_size = length.filter(|_| *drive != home);
             (*drive, setattr(name, SetAttributes { logical_size, ..changes.clone() }, true))
@@ -165,7 +165,7 @@ impl VirtualDrive {
     pub(crate) fn fastcopy_whole(&self, arguments: &FastcopyArguments) -> Result<Created, Status> {
         let source = arguments.name;
         let _alone = self.lock(source);
-        let place = self.place(source)?;
+        let place = self.place_to_change(source)?;
         let version = self.known_version(source)?;
         let (group, groups) = {
             let state = self.state();
@@ -175,7 +175,7 @@ impl VirtualDrive {
         let object = self.numbers.draw(group, groups, |limit| self.keep_limit(limit))?;
         let name = ObjectName { object, ..source };
         let copy = FastcopyArguments { name: component(source), copy: Some(object) };
-        let has_writers = place.shape.copies() > 1;
+        let has_writers = place.has_copies();
         // Drives copy the version too, and none falls.
         let new = if has_writers { version.with_writers() } else { version };
         let changes =
@@ -201,9 +201,10 @@ impl VirtualDrive {
         self.versions.put(name, new);
         // What the source had of copies that differ, the copy has.
         if has_writers && version.has_writers() {
-            self.writers.may_differ(name, self.now());
+            self.may_differ(name);
         }
         self.note_writing(name, &place);
+        self.rebuild.also(name);
         Ok(Created { object, attributes: self.getattr_whole(name)? })
     }
 }
@@ -218,7 +219,7 @@ pub(crate) fn initial_of(
         return Err(Status::BadArgument);
     }
     // It will be written soon: to say so then would cost more than to say the contrary if it is not.
-    let version = ComponentVersion::of(asked, false, place.shape.copies() > 1);
+    let version = ComponentVersion::of(asked, false, place.has_copies());
     Ok((SetAttributes { access_control_version: Some(version.0), ..initial.clone() }, version))
 }
 

@@ -9,7 +9,8 @@ use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrd
 use std::collections::BTreeMap;
 
 use crate::components::{Ask, ReadComponent, Told};
-use crate::virtual_drive::{Place, VirtualDrive, component, component_partition, unexpected};
+use crate::place::Place;
+use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// How often a write is made that comes behind those of others.
 const MOST_ATTEMPTS: u32 = 64;
@@ -40,7 +41,7 @@ impl VirtualDrive {
         let place = self.place(name)?;
         let version = self.known_version(name)?;
         if !place.is_striped(version.is_spread()) {
-            let read = self.read_component(place.homes()[0], name, range)?;
+            let read = self.read_component(place.home(), name, range)?;
             // It may have been spread meanwhile.
             if self.known_version(name)? == version {
                 let ReadComponent { data, logical_size, fs_data_modify_time } = read;
@@ -116,7 +117,7 @@ impl VirtualDrive {
         durable: bool,
     ) -> Result<Written, Status> {
         let own = self.instances.own();
-        let place = self.place(name)?;
+        let place = self.place_to_change(name)?;
         let range = ByteRange::new(offset, data.len() as u64);
         let mut version = self.known_version(name)?;
         if range.end() > place.shape.unit() {
@@ -136,8 +137,8 @@ impl VirtualDrive {
         };
         let written = told.inspect_err(|_| {
             // Some copies may have it, and others not.
-            if place.shape.copies() > 1 {
-                self.writers.may_differ(name, self.now());
+            if place.has_copies() {
+                self.may_differ(name);
             }
         })?;
         // Components that were not written may be longer, or have a later time.
@@ -155,7 +156,7 @@ impl VirtualDrive {
     /// Writes all copies of a range, those that decide last.
     fn write_copies(&self, place: &Place, what: &Bytes<'_>) -> Result<Written, Status> {
         let mut told = Vec::new();
-        for turn in 0..place.homes().len() {
+        for turn in 0..usize::from(place.shape.copies()) {
             let questions = writes(place, what, turn);
             let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
             for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
@@ -164,7 +165,7 @@ impl VirtualDrive {
                     other => return Err(unexpected(&other).status()),
                 };
                 self.saw(*drive, written.instance);
-                told.push((*drive == place.homes()[0], written));
+                told.push((*drive == place.home(), written));
             }
         }
         // One that is not spread is what its home component is.
@@ -184,15 +185,18 @@ impl VirtualDrive {
     ) -> Result<Flushed, Status> {
         let mut by_drive: BTreeMap<DriveId, Vec<ObjectId>> = BTreeMap::new();
         if objects.is_empty() {
-            by_drive.extend(self.components.drives().into_iter().map(|drive| (drive, Vec::new())));
+            by_drive.extend(self.drives_of(partition).into_iter().map(|drive| (drive, Vec::new())));
         } else if objects.len() > 1 {
             self.learn_versions(partition, objects);
         }
         for object in objects {
             let name = ObjectName { partition, object: *object };
             let version = self.known_version(name)?;
-            for drive in self.place(name)?.holders(version.is_spread()) {
-                by_drive.entry(*drive).or_default().push(*object);
+            let place = self.place(name)?;
+            for drive in place.holders(version.is_spread()) {
+                if !self.may_lack(name, &place, *drive) {
+                    by_drive.entry(*drive).or_default().push(*object);
+                }
             }
         }
         let partition = component_partition(partition);
@@ -251,7 +255,7 @@ fn writes(place: &Place, what: &Bytes<'_>, turn: usize) -> Vec<(DriveId, Ask)> {
     let Bytes { name, range, data, durable, order } = *what;
     let columns = columns_of(place, range).into_iter();
     let asks = columns.filter_map(|(column, strips)| {
-        let drive = *place.writers(column).get(turn)?;
+        let drive = place.writer(column, turn)?;
         let (regions, length) = regions_of(&strips);
         let mut part = Vec::with_capacity(length);
         for run in runs(&strips) {

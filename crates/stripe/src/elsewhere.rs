@@ -15,6 +15,7 @@ use crate::VirtualDrive;
 
 impl Elsewhere for VirtualDrive {
     fn version(&self, name: ObjectName) -> Result<Option<u64>, Status> {
+        let _steady = self.steady();
         match self.component_version(name) {
             Ok(version) => Ok(version.map(|version| version.virtual_version())),
             Err(Status::NoSuchPartition) => Ok(None),
@@ -23,26 +24,32 @@ impl Elsewhere for VirtualDrive {
     }
 
     fn create(&self, arguments: &CreateArguments) -> Result<Created, Status> {
+        let _steady = self.steady();
         self.create_whole(arguments)
     }
 
     fn remove(&self, arguments: &RemoveArguments) -> Result<(), Status> {
+        let _steady = self.steady();
         self.remove_whole(arguments.name, arguments.durable)
     }
 
     fn getattr(&self, name: ObjectName) -> Result<Attributes, Status> {
+        let _steady = self.steady();
         self.getattr_whole(name)
     }
 
     fn setattr(&self, arguments: &SetattrArguments) -> Result<Attributes, Status> {
+        let _steady = self.steady();
         self.setattr_whole(arguments.name, &arguments.changes, arguments.durable)
     }
 
     fn read(&self, arguments: &ReadArguments) -> Result<ReadElsewhere, Status> {
+        let _steady = self.steady();
         self.read_whole(arguments)
     }
 
     fn write(&self, arguments: &WriteArguments, data: &[&[u8]]) -> Result<Written, Status> {
+        let _steady = self.steady();
         self.write_whole(arguments, data)
     }
 
@@ -52,14 +59,17 @@ impl Elsewhere for VirtualDrive {
         append: &Append<'_>,
         now: Timestamp,
     ) -> Result<Appended, Status> {
+        let _steady = self.steady();
         self.append_whole(name, append, now)
     }
 
     fn flush(&self, partition: PartitionId, objects: &[ObjectId]) -> Result<Flushed, Status> {
+        let _steady = self.steady();
         self.flush_whole(partition, objects)
     }
 
     fn fastcopy(&self, arguments: &FastcopyArguments) -> Result<Created, Status> {
+        let _steady = self.steady();
         self.fastcopy_whole(arguments)
     }
 
@@ -68,26 +78,32 @@ impl Elsewhere for VirtualDrive {
         name: ObjectName,
         pieces: &mut dyn Iterator<Item = ByteRange>,
     ) -> Result<BlocksRequired, Status> {
+        let _steady = self.steady();
         self.blocks_required_whole(name, pieces)
     }
 
     fn punch(&self, arguments: &PunchArguments) -> Result<Attributes, Status> {
+        let _steady = self.steady();
         self.punch_whole(arguments)
     }
 
     fn seek(&self, arguments: &SeekArguments) -> Result<Option<u64>, Status> {
+        let _steady = self.steady();
         self.seek_whole(arguments)
     }
 
     fn copy_range(&self, copy: &RangeToCopy) -> Result<Copied, Status> {
+        let _steady = self.steady();
         self.copy_whole(copy)
     }
 
     fn batch(&self, arguments: &BatchArguments) -> Result<Batched, Status> {
+        let _steady = self.steady();
         self.batch_whole(arguments)
     }
 
     fn map(&self, arguments: &MapArguments, shown: &Shown<'_>) -> Result<ObjectMap, Status> {
+        let _steady = self.steady();
         self.map_whole(arguments, shown)
     }
 
@@ -103,30 +119,37 @@ impl Elsewhere for VirtualDrive {
         from: ObjectId,
         most: usize,
     ) -> Result<Vec<ObjectId>, Status> {
+        let _steady = self.steady();
         self.list_whole(partition, from, most)
     }
 
     fn create_partition(&self, partition: PartitionId) -> Result<(), Status> {
+        let _steady = self.steady();
         self.create_partition_whole(partition)
     }
 
     fn remove_partition(&self, partition: PartitionId) -> Result<(), Status> {
+        let _steady = self.steady();
         self.remove_partition_whole(partition)
     }
 
     fn resize_partition(&self, partition: PartitionId, bytes: u64) -> Result<(), Status> {
+        let _steady = self.steady();
         self.resize_partition_whole(partition, bytes)
     }
 
     fn set_striping(&self, arguments: &SetstripingArguments) -> Result<(), Status> {
+        let _steady = self.steady();
         self.set_striping_of(arguments)
     }
 
     fn partition_space(&self, partition: PartitionId) -> Result<PartitionSpace, Status> {
+        let _steady = self.steady();
         self.partition_space_whole(partition)
     }
 
     fn facts(&self, own: Space) -> Result<Facts, Status> {
+        let _steady = self.steady();
         self.facts_whole(own)
     }
 }

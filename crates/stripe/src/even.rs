@@ -12,8 +12,9 @@ use nasd_types::{
 use crate::attributes::{raise_failed, setattr};
 use crate::components::{Ask, ComponentError, Told};
 use crate::data::{columns_of, regions_of};
+use crate::place::Place;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{Place, VirtualDrive, batches, component, component_partition};
+use crate::virtual_drive::{VirtualDrive, batches, component, component_partition};
 use crate::writers::Ended;
 
 /// Objects that are said to be even at a time.
@@ -25,7 +26,7 @@ const STEP: u64 = 4 << 20;
 impl VirtualDrive {
     /// An order for a write of this striping manager's to the components of an object.
     pub(crate) fn draw_order(&self, place: &Place) -> Option<WriteOrder> {
-        if place.shape.copies() < 2 {
+        if !place.has_copies() {
             return None;
         }
         let times = place.members.iter().map(|drive| self.components.drive_time(*drive));
@@ -52,7 +53,7 @@ impl VirtualDrive {
         place: &Place,
         version: ComponentVersion,
     ) -> Result<ComponentVersion, Status> {
-        if place.shape.copies() < 2 {
+        if !place.has_copies() {
             return Ok(version);
         }
         if version.has_writers() {
@@ -74,6 +75,8 @@ impl VirtualDrive {
         let changes =
             SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
         let holders = place.holders(version.is_spread()).iter();
+        // Where there is none yet, it will be made with the version that there is then.
+        let holders = holders.filter(|drive| !self.may_lack(name, place, **drive));
         let questions = holders.map(|drive| (*drive, setattr(name, changes.clone(), true)));
         if let Err(error) = self.ask_home_last(place, questions.collect()) {
             self.versions.doubt(name);
@@ -90,7 +93,7 @@ impl VirtualDrive {
         place: &Place,
         questions: Vec<(DriveId, Ask)>,
     ) -> Result<Vec<Told>, ComponentError> {
-        let is_home = |(drive, _): &(DriveId, Ask)| *drive == place.homes()[0];
+        let is_home = |(drive, _): &(DriveId, Ask)| *drive == place.home();
         let (home, others): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_home);
         let others: Result<Vec<Told>, _> = self.components.ask(others).into_iter().collect();
         let others = others?;
@@ -101,10 +104,11 @@ impl VirtualDrive {
     /// Gives all components of an object the highest version that any has, after an attempt to raise it at all
     /// that came to nothing at some. If that can't be done now it is tried again later.
     pub(crate) fn level_versions(&self, name: ObjectName, place: &Place) {
-        let Ok(home) = self.getattr_at(place.homes()[0], name) else { return };
+        let Ok(home) = self.getattr_at(place.home(), name) else { return };
         let known = ComponentVersion(home.access_control_version);
         let mut versions = vec![known];
-        for drive in &place.holders(known.is_spread())[1..] {
+        let others = place.holders(known.is_spread())[1..].iter();
+        for drive in others.filter(|drive| !self.may_lack(name, place, **drive)) {
             match self.getattr_at(*drive, name) {
                 Ok(told) => versions.push(ComponentVersion(told.access_control_version)),
                 Err(_) => return,
@@ -130,6 +134,7 @@ impl VirtualDrive {
     /// anything to do. To be called every second or so.
     pub fn tend(&self, now: Timestamp) -> bool {
         self.is_now(now);
+        let _steady = self.steady();
         let ended = self.writers.ended(now, MOST_AT_ONCE);
         let even = ended.iter().filter_map(|ended| match ended {
             Ended::Even(name) => Some(*name),
@@ -157,7 +162,7 @@ impl VirtualDrive {
                 continue;
             }
             let known = self.component_version(name);
-            let (Ok(known), Ok(place)) = (known, self.place(name)) else {
+            let (Ok(known), Ok(place)) = (known, self.place_to_change(name)) else {
                 // Later.
                 continue;
             };
@@ -178,7 +183,7 @@ impl VirtualDrive {
             for drive in &place.holders(version.is_spread())[1..] {
                 by_drive.entry((*drive, name.partition.0)).or_default().push(setattr.clone());
             }
-            settled.push((name, version, (place.homes()[0], name.partition.0), setattr));
+            settled.push((name, version, (place.home(), name.partition.0), setattr));
         }
         let mut failed = self.ask_settled(by_drive);
         // The home components last, of what all others have done.
@@ -254,7 +259,7 @@ impl VirtualDrive {
         if !self.writers.is_still(Ended::Uneven(name)) {
             return Ok(());
         }
-        let place = self.place(name)?;
+        let place = self.place_to_change(name)?;
         let Some(version) = self.component_version(name)? else {
             self.writers.forget(name);
             return Ok(());
@@ -305,8 +310,9 @@ impl VirtualDrive {
     ) -> Result<u64, Status> {
         let mut differing = 0;
         for (column, strips) in columns_of(place, range) {
-            let members: Vec<DriveId> =
-                place.shape.members(column).map(|member| place.members[member]).collect();
+            // The one that decides first.
+            let mut members = place.writers(column);
+            members.reverse();
             let there = |drive: &&DriveId| place.holders(version.is_spread()).contains(drive);
             let (regions, length) = regions_of(&strips);
             let read = |drive: &DriveId| {

@@ -15,9 +15,13 @@ mod create;
 mod data;
 mod elsewhere;
 mod even;
+mod join;
 mod map;
+mod members;
 mod numbers;
 mod partitions;
+mod place;
+mod rebuild;
 mod remote;
 mod sparse;
 mod state;
@@ -28,6 +32,7 @@ mod writers;
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+pub use rebuild::{ComponentStatus, RebuildProgress};
 pub use remote::{ComponentDrive, RemoteComponents};
 pub use state::{Keeper, StateError};
 pub use virtual_drive::{StartError, VirtualDrive, VirtualDriveOptions};

@@ -7,8 +7,9 @@ use nasd_protocol::drive::{Component, MapArguments, MemberState, ObjectMap};
 use nasd_protocol::manager::IssuedCapability;
 use nasd_types::{DriveId, ObjectName, Rights, Timestamp};
 
+use crate::place::Place;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{Place, VirtualDrive, component};
+use crate::virtual_drive::{VirtualDrive, component};
 
 /// What component capabilities may allow at most: attributes, and which components there are, are the
 /// striping manager's affair.
@@ -16,6 +17,14 @@ const PASSED_ON: Rights =
     Rights::READ.union(Rights::WRITE).union(Rights::GETATTR).union(Rights::FLUSH);
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+fn told_state(state: nasd_layout::MemberState) -> MemberState {
+    match state {
+        nasd_layout::MemberState::Current => MemberState::Current,
+        nasd_layout::MemberState::Joining => MemberState::Joining,
+        nasd_layout::MemberState::Out => MemberState::Out,
+    }
+}
 
 impl VirtualDrive {
     /// The map of an object for who shows this capability.
@@ -34,13 +43,13 @@ impl VirtualDrive {
         if writes && end > place.shape.unit() && !version.is_spread() {
             version = self.spread(name)?;
         }
-        let is_copied = place.shape.copies() > 1;
+        let is_copied = place.has_copies();
         if is_copied {
             version = self.expect_reader_or_writer(&place, version, arguments, shown, writes)?;
         }
         let components = place.members.iter().enumerate().map(|(at, drive)| {
-            let state = place.state_of(*drive);
-            let is_there = version.is_spread() || at < place.homes().len();
+            let state = told_state(place.state_of(*drive));
+            let is_there = version.is_spread() || at < usize::from(place.shape.copies());
             let capability = (is_there && state != MemberState::Out)
                 .then(|| self.component_capability(name, *drive, version, shown, writes));
             Component { drive: *drive, address: self.components.address(*drive), state, capability }
@@ -49,7 +58,7 @@ impl VirtualDrive {
             generation: place.generation,
             unit: place.shape.unit(),
             copies: place.shape.copies().into(),
-            is_spread: version.is_spread() || place.members.len() == place.homes().len(),
+            is_spread: version.is_spread() || place.is_full(),
             is_even: is_copied && !version.has_writers(),
             components: components.collect(),
         })
@@ -74,6 +83,7 @@ impl VirtualDrive {
             return Ok(version);
         }
         let _alone = self.lock(name);
+        self.place_to_change(name)?;
         let version = self.known_version(name)?;
         if version.has_writers() {
             self.writers.find(name, shown.now, until);
@@ -94,7 +104,7 @@ impl VirtualDrive {
     ) -> IssuedCapability {
         let kept = if writes { PASSED_ON } else { PASSED_ON - Rights::WRITE };
         // Whoever writes copies and dies is waited for.
-        let has_copies = self.place(name).is_ok_and(|place| place.shape.copies() > 1);
+        let has_copies = self.place(name).is_ok_and(|place| place.has_copies());
         let lifetime_ns = match writes && has_copies {
             true => self.options.writing_ns,
             false => self.options.capability_ns,

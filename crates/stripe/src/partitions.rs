@@ -9,23 +9,32 @@ use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
 use crate::attributes::setattr;
 use crate::components::{Ask, ComponentPartition, Told};
+use crate::members::first_epoch;
 use crate::state::PartitionRecord;
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, attributes, component, component_partition, unexpected};
 
 impl VirtualDrive {
     pub(crate) fn create_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
-        let drives = self.components.drives();
         let width = match self.options.width {
-            0 => u16::try_from(drives.len()).unwrap_or(u16::MAX).min(Shape::MAX_WIDTH),
+            0 => u16::try_from(self.components.drives().len())
+                .unwrap_or(u16::MAX)
+                .min(Shape::MAX_WIDTH),
             width => width,
         };
         let shape = Shape::new(self.options.unit, width, self.options.copies);
         let record = self.record_of(shape.map_err(|_| Status::BadArgument)?)?;
-        let wanted =
-            ComponentPartition { partition: component_partition(partition), bytes: Some(0) };
-        for drive in &drives {
-            let made = self.components.make_partition(*drive, &wanted);
+        let (made, bytes) = (component_partition(partition), Some(0));
+        let wanted = ComponentPartition { partition: made, bytes };
+        let mut epochs = self.epochs();
+        epochs.insert(made, record.epoch);
+        self.components.set_epochs(&epochs);
+        let drives = match record.has_copies() {
+            true => self.present_drives(),
+            false => self.components.drives(),
+        };
+        for drive in drives {
+            let made = self.components.make_partition(drive, &wanted);
             made.map_err(|error| error.status())?;
         }
         self.change_state(|state| {
@@ -53,12 +62,12 @@ impl VirtualDrive {
         let name = ObjectName { partition, object: ObjectId::FIRST_OBJECT };
         let place = self.place(name)?;
         self.note_writing(name, &place);
-        let version = ComponentVersion::of(1, false, place.shape.copies() > 1);
+        let version = ComponentVersion::of(1, false, place.has_copies());
         // No version falls, and any drive may have had a home component of it before.
         let highest = self.highest_version(name)?;
         let version = match highest < version {
             true => version,
-            false => highest.above(place.shape.copies() > 1),
+            false => highest.above(place.has_copies()),
         };
         let changes =
             SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
@@ -73,7 +82,7 @@ impl VirtualDrive {
 
     /// The highest version of an object that each drive has a component of.
     fn highest_version(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
-        let drives = self.components.drives().into_iter();
+        let drives = self.drives_of(name.partition).into_iter();
         let ask = Ask::Getattr(GetattrArguments { name: component(name) });
         let answers = self.components.ask(drives.map(|drive| (drive, ask.clone())).collect());
         let told: Result<Vec<_>, _> = answers.into_iter().map(attributes).collect();
@@ -85,14 +94,18 @@ impl VirtualDrive {
     fn record_of(&self, shape: Shape) -> Result<PartitionRecord, Status> {
         let weight = |drive: DriveId| DriveWeight { drive, weight: 1 };
         let drives: Vec<_> = self.components.drives().into_iter().map(weight).collect();
-        PartitionRecord::draw(shape, &drives).map_err(|error| {
+        let record = PartitionRecord::draw(shape, &drives).map_err(|error| {
             tracing::error!(%error, "no partition can be spread so");
             Status::BadArgument
-        })
+        })?;
+        // Higher than any that a partition of the same number had before.
+        let epoch = first_epoch(self.state().generation);
+        Ok(PartitionRecord { epoch, ..record })
     }
 
     pub(crate) fn remove_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
-        for drive in self.components.drives() {
+        // One that is out keeps what it has of it, until it is made anew there.
+        for drive in self.present_drives() {
             let removed = self.components.remove_partition(drive, component_partition(partition));
             removed.map_err(|error| error.status())?;
         }
@@ -114,11 +127,12 @@ impl VirtualDrive {
             let record = state.partitions.get(&partition).ok_or(Status::NoSuchPartition)?;
             u64::from(record.shape.copies())
         };
-        let drives = self.components.drives();
+        let all = self.components.drives().len().max(1) as u64;
         let share = match bytes {
             NO_QUOTA => NO_QUOTA,
-            bytes => bytes.saturating_mul(copies).div_ceil(drives.len().max(1) as u64),
+            bytes => bytes.saturating_mul(copies).div_ceil(all),
         };
+        let drives = self.drives_of(partition);
         let partition = component_partition(partition);
         for drive in drives {
             let wanted = ComponentPartition { partition, bytes: Some(share) };
@@ -145,7 +159,8 @@ impl VirtualDrive {
         }
         self.change_state(|state| {
             let present = state.partitions.get_mut(&partition).ok_or(Status::NoSuchPartition)?;
-            *present = record;
+            let epoch = present.epoch;
+            *present = PartitionRecord { epoch, ..record };
             state.generation += 1;
             Ok(())
         })?;
@@ -184,8 +199,8 @@ impl VirtualDrive {
     }
 
     fn controls(&self, partition: PartitionId) -> Result<Vec<PartitionControl>, Status> {
+        let drives = self.drives_of(partition).into_iter();
         let partition = component_partition(partition);
-        let drives = self.components.drives().into_iter();
         let answers = self
             .components
             .ask(drives.map(|drive| (drive, Ask::PartitionControl(partition))).collect());
@@ -203,7 +218,7 @@ impl VirtualDrive {
         let mut facts =
             Facts { space: Space { capacity_bytes: 0, used_bytes: 0, ..own }, ..Facts::default() };
         let (mut free_bytes, mut free_objects) = (0_u64, own.free_objects);
-        for drive in self.components.drives() {
+        for drive in self.present_drives() {
             let control = self.components.drive_control(drive).map_err(|error| error.status())?;
             let space = &mut facts.space;
             space.capacity_bytes = space.capacity_bytes.saturating_add(control.capacity_bytes);
@@ -254,7 +269,7 @@ impl VirtualDrive {
         from: ObjectId,
         most: usize,
     ) -> Result<(Vec<ObjectId>, Option<ObjectId>), Status> {
-        let drives = self.components.drives();
+        let drives = self.drives_of(partition);
         let list = |drive: &DriveId| {
             let partition = component_partition(partition);
             (*drive, Ask::List { partition, from, most })
@@ -277,7 +292,7 @@ impl VirtualDrive {
             for object in objects {
                 let is_known = until.is_none_or(|until| object <= until);
                 let name = ObjectName { partition, object };
-                if is_known && self.place(name)?.homes()[0] == *drive {
+                if is_known && self.place(name)?.home() == *drive {
                     found.push(object);
                 }
             }

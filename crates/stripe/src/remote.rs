@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
-use std::sync::PoisonError;
-use std::sync::RwLock;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use nasd_capability::{SecretKey, derive};
-use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_protocol::Status;
 use nasd_protocol::drive as wire;
 use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
@@ -17,9 +17,15 @@ use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
 use crate::components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+use crate::state::FIRST_EPOCH;
 
-/// The number of the first working key of each component partition.
-const FIRST_EPOCH: u32 = 1;
+/// One try, which ends soon.
+const IMPATIENT: RetryPolicy = RetryPolicy {
+    deadline: Duration::ZERO,
+    call_timeout: Duration::from_millis(1000),
+    first_backoff: Duration::from_millis(10),
+    longest_backoff: Duration::from_secs(1),
+};
 
 /// One component drive.
 #[derive(Clone, Debug)]
@@ -37,14 +43,18 @@ pub struct RemoteComponents {
     drives: BTreeMap<DriveId, Remote>,
     secret: SecretKey,
     protection: Protection,
+    /// The number of each partition's working key, if it is another than the first.
+    epochs: RwLock<BTreeMap<PartitionId, u32>>,
 }
 
 struct Remote {
     address: String,
     client: DriveClient,
+    /// For questions whether it is there.
+    watcher: DriveClient,
     by_drive_key: Authority,
     /// The authorities of working keys, made as they are needed.
-    by_working_key: RwLock<HashMap<PartitionId, std::sync::Arc<Authority>>>,
+    by_working_key: RwLock<HashMap<(PartitionId, u32), Arc<Authority>>>,
 }
 
 impl RemoteComponents {
@@ -58,11 +68,23 @@ impl RemoteComponents {
         let remote = |component: ComponentDrive| {
             let ComponentDrive { drive, address, drive_key } = component;
             let client = DriveClient::tcp(&address, Some(drive), connect);
+            let watched = ConnectOptions { connections: 1, retry: IMPATIENT, ..connect.clone() };
+            let watcher = DriveClient::tcp(&address, Some(drive), &watched);
             let by_drive_key = Authority::drive_key(drive_key, protection);
             let by_working_key = RwLock::default();
-            (drive, Remote { address, client, by_drive_key, by_working_key })
+            (drive, Remote { address, client, watcher, by_drive_key, by_working_key })
         };
-        RemoteComponents { drives: drives.into_iter().map(remote).collect(), secret, protection }
+        let drives = drives.into_iter().map(remote).collect();
+        RemoteComponents { drives, secret, protection, epochs: RwLock::default() }
+    }
+
+    /// Asks a drive how it is, without patience: when it was started, by its own clock; none if it does not answer,
+    /// or takes no changes.
+    pub fn look(&self, drive: DriveId) -> Option<Timestamp> {
+        let remote = self.drives.get(&drive)?;
+        // Object 1 of every partition is the drive's.
+        let told = remote.watcher.drive_control(&remote.by_drive_key, PartitionId(0));
+        told.ok().filter(|control| !control.read_only).map(|control| control.started)
     }
 
     fn remote(&self, drive: DriveId) -> Result<&Remote, ComponentError> {
@@ -75,21 +97,27 @@ impl RemoteComponents {
         derive(&self.secret, "NASD striping manager 2026 component partition key", &salt.concat())
     }
 
-    fn authority(&self, drive: DriveId, partition: PartitionId) -> std::sync::Arc<Authority> {
+    fn epoch(&self, partition: PartitionId) -> u32 {
+        let epochs = self.epochs.read().unwrap_or_else(PoisonError::into_inner);
+        epochs.get(&partition).copied().unwrap_or(FIRST_EPOCH)
+    }
+
+    fn authority(&self, drive: DriveId, partition: PartitionId) -> Arc<Authority> {
         let Some(remote) = self.drives.get(&drive) else {
             unreachable!("invariant: it was looked up before")
         };
+        let epoch = self.epoch(partition);
         let known = remote.by_working_key.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(authority) = known.get(&partition) {
-            return std::sync::Arc::clone(authority);
+        if let Some(authority) = known.get(&(partition, epoch)) {
+            return Arc::clone(authority);
         }
         drop(known);
-        let key = self.key(drive, partition, FIRST_EPOCH);
+        let key = self.key(drive, partition, epoch);
         let authority = Authority::working_key(partition, key, self.protection);
         let mut known = remote.by_working_key.write().unwrap_or_else(PoisonError::into_inner);
-        std::sync::Arc::clone(
-            known.entry(partition).or_insert_with(|| std::sync::Arc::new(authority)),
-        )
+        // Those of before are good for nothing.
+        known.retain(|(of, _), _| *of != partition);
+        Arc::clone(known.entry((partition, epoch)).or_insert_with(|| Arc::new(authority)))
     }
 
     fn set_keys(&self, drive: DriveId, partition: PartitionId) -> Result<(), ComponentError> {
@@ -98,12 +126,17 @@ impl RemoteComponents {
         let by_key = &remote.by_drive_key;
         remote.client.set_partition_key(by_key, partition, &of_partition).map_err(failed)?;
         let by_partition = Authority::partition_key(partition, of_partition, self.protection);
-        let working = self.key(drive, partition, FIRST_EPOCH);
-        match remote.client.set_working_key(&by_partition, partition, FIRST_EPOCH, &working) {
-            // It has it already.
-            Err(ClientError::Drive(Status::StaleEpoch)) => Ok(()),
-            done => done.map_err(failed),
+        let epoch = self.epoch(partition);
+        // A drive knows the key before too: that becomes one which nobody has used.
+        for epoch in [epoch.saturating_sub(1), epoch].into_iter().filter(|epoch| *epoch > 0) {
+            let working = self.key(drive, partition, epoch);
+            match remote.client.set_working_key(&by_partition, partition, epoch, &working) {
+                // It has it already.
+                Ok(()) | Err(ClientError::Drive(Status::StaleEpoch)) => {}
+                Err(error) => return Err(failed(error)),
+            }
         }
+        Ok(())
     }
 }
 
@@ -189,8 +222,27 @@ impl Components for RemoteComponents {
         information.map_or(Protection::NONE, |information| information.minimum_protection)
     }
 
+    fn set_epochs(&self, epochs: &BTreeMap<PartitionId, u32>) {
+        *self.epochs.write().unwrap_or_else(PoisonError::into_inner) = epochs.clone();
+    }
+
+    fn change_key(&self, drive: DriveId, partition: PartitionId) -> Result<(), ComponentError> {
+        self.set_keys(drive, partition)
+    }
+
+    fn give_up(&self, drive: DriveId) {
+        if let Some(remote) = self.drives.get(&drive) {
+            remote.client.break_off();
+        }
+    }
+
+    fn pause(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
     fn working_key(&self, drive: DriveId, partition: PartitionId) -> (u32, SecretKey) {
-        (FIRST_EPOCH, self.key(drive, partition, FIRST_EPOCH))
+        let epoch = self.epoch(partition);
+        (epoch, self.key(drive, partition, epoch))
     }
 }
 

@@ -7,18 +7,20 @@ use nasd_protocol::drive::{
 };
 use nasd_protocol::limits::MAX_PIECES;
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, SeekTarget};
+use nasd_types::{Attributes, ByteRange, ObjectName, SeekTarget};
 
+use crate::attributes::askable;
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
+use crate::place::Place;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{Place, VirtualDrive, component, unexpected};
+use crate::virtual_drive::{VirtualDrive, component, unexpected};
 
 impl VirtualDrive {
     pub(crate) fn punch_whole(&self, arguments: &PunchArguments) -> Result<Attributes, Status> {
         let name = arguments.name;
         let _alone = self.lock(name);
-        let place = self.place(name)?;
+        let place = self.place_to_change(name)?;
         let version = self.before_punch(name, &place)?;
         let is_spread = version.is_spread();
         let length = self.whole(name)?.attributes.logical_size;
@@ -51,9 +53,9 @@ impl VirtualDrive {
                 vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
             }
         };
-        for turn in 0..place.homes().len() {
+        for turn in 0..usize::from(place.shape.copies()) {
             let of_turn = columns.iter().filter_map(|(column, strips)| {
-                let drive = *place.writers(*column).get(turn)?;
+                let drive = place.writer(*column, turn)?;
                 Some((drive, regions_of(strips).0))
             });
             let questions = of_turn.map(|(drive, regions)| {
@@ -62,8 +64,8 @@ impl VirtualDrive {
             for answer in self.components.ask(questions.collect()) {
                 answer.map_err(|error| {
                     // Some copies may be zeros, and others not.
-                    if place.shape.copies() > 1 {
-                        self.writers.may_differ(name, self.now());
+                    if place.has_copies() {
+                        self.may_differ(name);
                     }
                     error.status()
                 })?;
@@ -77,7 +79,7 @@ impl VirtualDrive {
         let version = self.known_version(name)?;
         let version = self.expect_writers(name, place, version)?;
         self.note_writing(name, place);
-        if place.shape.copies() > 1 && self.writers.has_clients(name) {
+        if place.has_copies() && self.writers.has_clients(name) {
             return self.set_version(name, place, version.revoked());
         }
         Ok(version)
@@ -95,7 +97,8 @@ impl VirtualDrive {
             let mut questions = Vec::new();
             for (column, strips) in columns_of(&place, range) {
                 for drive in place.writers(column) {
-                    if place.holders(is_spread).contains(&drive) {
+                    let is_there = place.holders(is_spread).contains(&drive);
+                    if is_there && !self.may_lack(name, &place, drive) {
                         let (regions, _) = regions_of(&strips);
                         let name = component(name);
                         let ask = Ask::Blocksrequired(BlocksrequiredArguments { name, regions });
@@ -154,7 +157,7 @@ impl VirtualDrive {
         is_striped: bool,
     ) -> Result<Option<u64>, Status> {
         let place = self.place(name)?;
-        let drives: &[DriveId] = if is_striped { &place.members } else { &place.homes()[..1] };
+        let drives = askable(&place, is_striped);
         let seek = SeekArguments { name: component(name), offset, target: SeekTarget::Data };
         let questions = drives.iter().map(|drive| (*drive, Ask::Seek(seek)));
         let mut first: Option<u64> = None;

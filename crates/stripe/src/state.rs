@@ -4,13 +4,19 @@
 
 use std::collections::BTreeMap;
 
-use nasd_layout::{DriveWeight, GroupError, Groups, Shape, ShapeError};
-use nasd_types::{DriveId, PartitionId};
+use nasd_layout::{DriveWeight, GroupError, Groups, MemberState, Shape, ShapeError};
+use nasd_types::{DriveId, PartitionId, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrError};
 use thiserror::Error;
 
 /// Says that the bytes are such a state, and of which version.
-const MAGIC: &[u8; 8] = b"NASDstr1";
+const MAGIC: &[u8; 8] = b"NASDstr2";
+
+/// Of the version that knew nothing of drives that are out.
+const FIRST_MAGIC: &[u8; 8] = b"NASDstr1";
+
+/// The number of the first working key of a component partition.
+pub(crate) const FIRST_EPOCH: u32 = 1;
 
 /// How many groups a table has: enough for the load of hundreds of drives to be even.
 pub(crate) const GROUPS: usize = 1024;
@@ -23,6 +29,24 @@ const MOST: usize = 1 << 20;
 pub(crate) struct PartitionRecord {
     pub(crate) shape: Shape,
     pub(crate) groups: Groups,
+    /// The number of the working key of its component partitions, all of which have the same.
+    pub(crate) epoch: u32,
+}
+
+/// A component drive that lacks something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Absence {
+    /// When it is known to have had all the last time, by the virtual drive's clock.
+    pub(crate) since: Timestamp,
+    /// Whether it is back, and being given what it lacks.
+    pub(crate) is_joining: bool,
+}
+
+impl Absence {
+    /// What the drive is good for where there are other copies.
+    pub(crate) fn member_state(&self) -> MemberState {
+        if self.is_joining { MemberState::Joining } else { MemberState::Out }
+    }
 }
 
 /// A secret that is not shown.
@@ -44,6 +68,8 @@ pub(crate) struct State {
     pub(crate) secret: Secret,
     /// Numbers of objects below this may have been given out.
     pub(crate) number_limit: u64,
+    /// The drives that are out, or have been and lack something yet.
+    pub(crate) absent: BTreeMap<DriveId, Absence>,
     /// The partitions.
     pub(crate) partitions: BTreeMap<PartitionId, PartitionRecord>,
 }
@@ -78,12 +104,18 @@ impl From<GroupError> for StateError {
 }
 
 impl PartitionRecord {
+    /// Whether there is more than one copy of each byte.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.shape.copies() > 1
+    }
+
     /// A partition with a new table, on drives of these weights.
     pub(crate) fn draw(
         shape: Shape,
         drives: &[DriveWeight],
     ) -> Result<PartitionRecord, GroupError> {
-        Ok(PartitionRecord { shape, groups: Groups::draw(GROUPS, shape.width(), drives)? })
+        let groups = Groups::draw(GROUPS, shape.width(), drives)?;
+        Ok(PartitionRecord { shape, groups, epoch: FIRST_EPOCH })
     }
 }
 
@@ -94,12 +126,19 @@ impl State {
         out.opaque_fixed(&self.secret.0);
         out.u64(self.generation);
         out.u64(self.number_limit);
+        let absent: Vec<_> = self.absent.iter().collect();
+        out.array_with(&absent, |out, (drive, absence)| {
+            out.u64(drive.0);
+            out.u64(absence.since.0);
+            out.bool(absence.is_joining);
+        });
         out.u32(self.partitions.len() as u32);
         for (partition, record) in &self.partitions {
             out.u32(partition.0);
             out.u64(record.shape.unit());
             out.u32(record.shape.width().into());
             out.u32(record.shape.copies().into());
+            out.u32(record.epoch);
             // Drives are named once, and then by their place in the list.
             let drives: Vec<DriveId> = record.groups.drives().into_keys().collect();
             out.array_with(&drives, |out, drive| out.u64(drive.0));
@@ -112,30 +151,43 @@ impl State {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
         let mut input = Decoder::new(bytes);
         let magic: [u8; 8] = input.opaque_fixed().map_err(|_| StateError::Magic)?;
-        if magic != *MAGIC {
+        let is_first = magic == *FIRST_MAGIC;
+        if magic != *MAGIC && !is_first {
             return Err(StateError::Magic);
         }
         let secret = Secret(input.opaque_fixed()?);
         let (generation, number_limit) = (input.u64()?, input.u64()?);
+        let absent = if is_first { BTreeMap::new() } else { absent_drives(&mut input)? };
         let mut partitions = BTreeMap::new();
         for _ in 0..input.u32()? {
             let partition = PartitionId(input.u32()?);
             let unit = input.u64()?;
             let (width, copies) = (narrow(input.u32()?), narrow(input.u32()?));
             let shape = Shape::new(unit, width, copies)?;
+            let epoch = if is_first { FIRST_EPOCH } else { input.u32()? };
             let drives: Vec<u64> = input.array(MOST)?;
             let places: Vec<u32> = input.array(MOST)?;
             let member = |place: &u32| drives.get(*place as usize).map(|drive| DriveId(*drive));
             let members: Option<Vec<DriveId>> = places.iter().map(member).collect();
             let members = members.ok_or(StateError::Damaged("a member is no drive".to_owned()))?;
             let groups = Groups::from_members(width, members)?;
-            partitions.insert(partition, PartitionRecord { shape, groups });
+            partitions.insert(partition, PartitionRecord { shape, groups, epoch });
         }
         if input.position() != bytes.len() {
             return Err(StateError::Damaged("something follows it".to_owned()));
         }
-        Ok(State { generation, secret, number_limit, partitions })
+        Ok(State { generation, secret, number_limit, absent, partitions })
     }
+}
+
+fn absent_drives(input: &mut Decoder<'_>) -> Result<BTreeMap<DriveId, Absence>, XdrError> {
+    let mut absent = BTreeMap::new();
+    for _ in 0..input.u32()? {
+        let drive = DriveId(input.u64()?);
+        let since = Timestamp(input.u64()?);
+        absent.insert(drive, Absence { since, is_joining: input.bool()? });
+    }
+    Ok(absent)
 }
 
 /// What is too large to be right becomes what is refused as too large.
@@ -174,7 +226,16 @@ mod tests {
         };
         let partitions =
             BTreeMap::from([(PartitionId(1), record(4, 2)), (PartitionId(9), record(13, 1))]);
-        State { generation: 7, secret: Secret([5; 32]), number_limit: 1 << 50, partitions }
+        let absent = [(3, false), (9, true)].map(|(number, is_joining)| {
+            (DriveId(number << 40), Absence { since: Timestamp(number), is_joining })
+        });
+        State {
+            generation: 7,
+            secret: Secret([5; 32]),
+            number_limit: 1 << 50,
+            absent: BTreeMap::from(absent),
+            partitions,
+        }
     }
 
     #[test]
@@ -182,7 +243,7 @@ mod tests {
         let state = state();
         let bytes = state.to_bytes();
         assert_eq!(State::from_bytes(&bytes), Ok(state));
-        assert_eq!(State::from_bytes(b"NASDstr2"), Err(StateError::Magic));
+        assert_eq!(State::from_bytes(b"NASDstr3"), Err(StateError::Magic));
         for end in (0..bytes.len()).step_by(37).chain(bytes.len() - 8..bytes.len()) {
             assert!(State::from_bytes(&bytes[..end]).is_err(), "{end}");
         }

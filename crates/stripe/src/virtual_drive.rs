@@ -1,18 +1,21 @@
 //! The virtual drive: what its parts share, and how they reach components.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_capability::SecretKey;
-use nasd_layout::{Column, GroupId, Shape};
+use nasd_layout::{GroupId, MemberState};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments, MemberState};
+use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments};
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
 
 use crate::append::Appends;
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
+use crate::members::Health;
 use crate::numbers::Numbers;
+use crate::place::Place;
+use crate::rebuild::Rebuild;
 use crate::state::{Keeper, Secret, State, StateError};
 use crate::version::{ComponentVersion, Versions};
 use crate::writers::Writers;
@@ -78,49 +81,12 @@ pub struct VirtualDrive {
     /// The time of the last order that was drawn.
     pub(crate) last_order: AtomicU64,
     locks: Vec<Mutex<()>>,
-}
-
-/// Where the components of an object are.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) shape: Shape,
-    pub(crate) generation: u64,
-    /// In the order of columns.
-    pub(crate) members: Vec<DriveId>,
-}
-
-impl Place {
-    /// The drives that have a component of an object whatever it holds, the one that decides first.
-    pub(crate) fn homes(&self) -> &[DriveId] {
-        &self.members[..usize::from(self.shape.copies())]
-    }
-
-    /// The drives that have a component.
-    pub(crate) fn holders(&self, is_spread: bool) -> &[DriveId] {
-        if is_spread { &self.members } else { self.homes() }
-    }
-
-    /// Whether all members have components, so that each column is what its own first member says, and lengths and
-    /// times are the largest of all; else the home component says all.
-    pub(crate) fn is_striped(&self, is_spread: bool) -> bool {
-        is_spread || (self.members.len() > 1 && self.members.len() == self.homes().len())
-    }
-
-    /// The drive that a column is read from.
-    pub(crate) fn reader(&self, column: Column) -> DriveId {
-        // Each column has a copy at least.
-        self.members[self.shape.members(column).next().unwrap_or_default()]
-    }
-
-    /// The drives that a column is written to, the one that decides last.
-    pub(crate) fn writers(&self, column: Column) -> Vec<DriveId> {
-        self.shape.members(column).map(|member| self.members[member]).rev().collect()
-    }
-
-    /// What a member is good for.
-    pub(crate) fn state_of(&self, _drive: DriveId) -> MemberState {
-        MemberState::Current
-    }
+    pub(crate) health: Health,
+    /// Read while something is done to objects, written while it changes who has what.
+    pub(crate) changing: RwLock<()>,
+    /// Objects that are known to have components on all drives that are joining.
+    pub(crate) joined: Mutex<HashSet<ObjectName>>,
+    pub(crate) rebuild: Rebuild,
 }
 
 impl VirtualDrive {
@@ -146,7 +112,7 @@ impl VirtualDrive {
                 state
             }
         };
-        Ok(VirtualDrive {
+        let whole = VirtualDrive {
             components: components(SecretKey::new(state.secret.0)),
             options,
             keeper,
@@ -159,7 +125,13 @@ impl VirtualDrive {
             clock: AtomicU64::new(0),
             last_order: AtomicU64::new(0),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
-        })
+            health: Health::default(),
+            changing: RwLock::new(()),
+            joined: Mutex::default(),
+            rebuild: Rebuild::default(),
+        };
+        whole.change_keys_at_start().map_err(|status| StartError::Keeper(status.to_string()))?;
+        Ok(whole)
     }
 
     /// The time on the virtual drive's clock, as it was told last.
@@ -174,9 +146,15 @@ impl VirtualDrive {
 
     /// The striping manager writes an object: of copies one may have it before the others.
     pub(crate) fn note_writing(&self, name: ObjectName, place: &Place) {
-        if place.shape.copies() > 1 {
+        if place.has_copies() {
             self.writers.note(name, self.now());
         }
+    }
+
+    /// Something went wrong while copies were written.
+    pub(crate) fn may_differ(&self, name: ObjectName) {
+        self.writers.may_differ(name, self.now());
+        self.rebuild.also(name);
     }
 
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -207,7 +185,14 @@ impl VirtualDrive {
         let state = self.state();
         let record = state.partitions.get(&name.partition).ok_or(Status::NoSuchPartition)?;
         let members = record.groups.members(record.groups.group_of(name.object)).to_vec();
-        Ok(Place { shape: record.shape, generation: state.generation, members })
+        // Where there is one copy, whoever has it is waited for, and has missed nothing when it is back.
+        let has_copies = record.shape.copies() > 1;
+        let states = members.iter().map(|drive| match state.absent.get(drive) {
+            Some(absence) if has_copies => absence.member_state(),
+            _ => MemberState::Current,
+        });
+        let states = states.collect();
+        Ok(Place::new(record.shape, state.generation, members, states))
     }
 
     /// The shape of a partition's objects, and which group a new one is put in.
@@ -266,7 +251,7 @@ impl VirtualDrive {
             return Ok(Some(version));
         }
         let place = self.place(name)?;
-        let asked = self.getattr_at(place.homes()[0], name);
+        let asked = self.getattr_at(place.home(), name);
         match asked {
             Ok(attributes) => {
                 let version = ComponentVersion(attributes.access_control_version);
@@ -288,10 +273,10 @@ impl VirtualDrive {
     pub(crate) fn learn_versions(&self, partition: PartitionId, objects: &[ObjectId]) {
         let unknown = objects.iter().map(|object| ObjectName { partition, object: *object });
         let unknown: Vec<_> = unknown.filter(|name| self.versions.get(*name).is_none()).collect();
-        let mut by_drive: HashMap<DriveId, Vec<ObjectId>> = HashMap::new();
+        let mut by_drive: BTreeMap<DriveId, Vec<ObjectId>> = BTreeMap::new();
         for name in &unknown {
             if let Ok(place) = self.place(*name) {
-                by_drive.entry(place.homes()[0]).or_default().push(name.object);
+                by_drive.entry(place.home()).or_default().push(name.object);
             }
         }
         let questions = by_drive.into_iter().flat_map(|(drive, objects)| {

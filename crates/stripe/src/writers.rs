@@ -5,7 +5,7 @@
 //! are the same, and the version may say so too. One whose capability has ended without a word may have
 //! written some copies and not others, and so may those of a striping manager's life before.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_types::{ObjectName, Timestamp};
@@ -16,7 +16,7 @@ const IDLE_NS: u64 = 2_000_000_000;
 
 /// Objects that are known to have copies that may differ.
 #[derive(Debug, Default)]
-pub(crate) struct Writers(Mutex<HashMap<ObjectName, Entry>>);
+pub(crate) struct Writers(Mutex<BTreeMap<ObjectName, Entry>>);
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -40,7 +40,7 @@ pub(crate) enum Ended {
 }
 
 impl Writers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectName, Entry>> {
         // Every change leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

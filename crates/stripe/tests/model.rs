@@ -1,7 +1,8 @@
 //! Random operations on a virtual drive, compared with what they should do: with drives that are well, with
 //! calls that fail, and with drives that lose what was not flushed.
 //!
-//! `NASD_MODEL_SECONDS` says for how long; without it, each test takes some seconds.
+//! `NASD_MODEL_SECONDS` says for how long; without it, each test takes some seconds. `NASD_MODEL_SEED` says with
+//! which seed to begin.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "model/expected.rs"]
@@ -28,7 +29,8 @@ fn run(first_seed: u64, trouble: Trouble, steps: usize) {
     let seconds = std::env::var("NASD_MODEL_SECONDS").ok();
     let patience = seconds.map_or(3, |text| text.parse().unwrap());
     let started = Instant::now();
-    let mut seed = first_seed;
+    let mut seed =
+        std::env::var("NASD_MODEL_SEED").map_or(first_seed, |seed| seed.parse().unwrap());
     while seed < first_seed + 2 * SHAPES.len() as u64
         || started.elapsed() < Duration::from_secs(patience)
     {
@@ -57,27 +59,37 @@ fn live(shape: (u16, u16), seed: u64, trouble: Trouble, steps: usize) {
 
 #[test]
 fn whatever_is_done_the_whole_is_as_one_drive_would_have_it() {
-    run(1 << 20, Trouble { fail_one_in: 0, restarts: false }, 300);
+    run(1 << 20, Trouble { fail_one_in: 0, restarts: false, outages: false }, 300);
 }
 
 #[test]
 fn what_failed_was_done_or_not_and_stays_so() {
-    run(2 << 20, Trouble { fail_one_in: 20, restarts: false }, 300);
+    run(2 << 20, Trouble { fail_one_in: 20, restarts: false, outages: false }, 300);
 }
 
 #[test]
 fn drives_that_are_started_anew_lose_what_was_not_flushed_and_nothing_else() {
-    run(3 << 20, Trouble { fail_one_in: 0, restarts: true }, 300);
+    run(3 << 20, Trouble { fail_one_in: 0, restarts: true, outages: false }, 300);
 }
 
 #[test]
 fn drives_that_are_started_anew_may_fail_too() {
-    run(4 << 20, Trouble { fail_one_in: 40, restarts: true }, 300);
+    run(4 << 20, Trouble { fail_one_in: 40, restarts: true, outages: false }, 300);
+}
+
+#[test]
+fn drives_that_were_away_are_given_what_they_lack() {
+    run(5 << 20, Trouble { fail_one_in: 0, restarts: false, outages: true }, 400);
+}
+
+#[test]
+fn drives_that_were_away_are_given_what_they_lack_whatever_fails() {
+    run(6 << 20, Trouble { fail_one_in: 40, restarts: false, outages: true }, 400);
 }
 
 #[test]
 fn an_append_that_was_made_is_not_refused_for_where_it_would_go_now() {
-    let world = World::new((2, 1), 5, Trouble { fail_one_in: 0, restarts: false });
+    let world = World::new((2, 1), 5, Trouble { fail_one_in: 0, restarts: false, outages: false });
     let name = ObjectName { partition: world::PARTITION, object: ObjectId::FIRST_OBJECT };
     let first = Append {
         bytes: &[1; 2000],

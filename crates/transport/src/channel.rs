@@ -124,4 +124,8 @@ pub trait Channel: Send + Sync {
     /// Whether new calls may be made. A channel closes when the connection fails and when a call
     /// times out: its late reply would otherwise block the connection with nobody to receive it.
     fn is_open(&self) -> bool;
+
+    /// Has all calls that are under way fail, as when the connection breaks; there are no new ones. A channel
+    /// that can't may let them end.
+    fn close(&self) {}
 }

@@ -110,6 +110,9 @@ pub enum BreakReason {
     /// This end closed it, because an earlier call had timed out.
     #[error("closed after a call timed out")]
     ClosedAfterTimeout,
+    /// This end closed it, because the server is given up.
+    #[error("closed, as the server is not waited for any longer")]
+    GivenUp,
     /// This end closed it: the server stopped in the middle of a reply.
     #[error("the server stopped in the middle of a reply")]
     Stalled,

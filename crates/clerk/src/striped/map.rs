@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use nasd_capability::CAPABILITY_BYTES;
 use nasd_client::{Authority, ClientError, DriveClient};
 use nasd_layout::{Column, Degraded, MemberState, Shape};
-use nasd_protocol::drive::{self as wire, Component, ObjectMap};
+use nasd_protocol::drive::{self as wire, Component, MAP_LEASE, ObjectMap};
 use nasd_types::{DriveId, ObjectName};
 
-use super::ComponentDrives;
+use super::component::{ComponentDrive, ComponentDrives};
 use super::spare::Spare;
 use super::writing::Writing;
 use crate::backend::Grant;
+
+/// How long that is: somewhat less than the striping manager waits, as clocks don't run alike.
+const LEASE: Duration = MAP_LEASE.saturating_sub(Duration::from_millis(100));
 
 /// Most maps that are kept.
 const MOST: usize = 8192;
@@ -24,8 +28,8 @@ pub(super) struct Member {
     pub(super) client: DriveClient,
     /// None where there is no component, or nobody may use it.
     pub(super) authority: Option<(ObjectName, Authority)>,
-    /// Bytes that this clerk waits for, of whatever object.
-    pub(super) load: Arc<AtomicU64>,
+    /// What is known of its drive, whatever the object.
+    pub(super) known: Arc<ComponentDrive>,
     /// Its length, when it was told last.
     pub(super) length: AtomicU64,
 }
@@ -33,6 +37,8 @@ pub(super) struct Member {
 /// The components of an object, for the holder of a capability.
 pub(super) struct ObjectPlace {
     pub(super) shape: Shape,
+    /// Of the table of drives that it was made by.
+    pub(super) generation: u64,
     pub(super) is_spread: bool,
     /// Whether any copy may be read.
     pub(super) is_even: bool,
@@ -71,13 +77,19 @@ impl ObjectPlace {
                 let name = ObjectName { partition: of.partition, object: of.object };
                 (name, Authority::capability(&issued, grant.authority.protection()))
             });
-            let (client, load) = drives.at(component.drive, &component.address);
+            let known = drives.at(component.drive, &component.address);
+            // Where there are other copies, nobody is waited for longer than it takes to find that out.
+            let client = match copies > 1 {
+                true => known.client.with_retry(known.patience()),
+                false => known.client.clone(),
+            };
             let length = AtomicU64::new(0);
-            Member { drive: component.drive, client, authority, load, length }
+            Member { drive: component.drive, client, authority, known, length }
         });
         let members = members.collect();
         let place = ObjectPlace {
             shape,
+            generation: map.generation,
             is_spread: map.is_spread,
             is_even: map.is_even,
             writing,
@@ -97,6 +109,17 @@ impl ObjectPlace {
     pub(super) fn serves(&self, end: Option<u64>) -> bool {
         let reaches = |end| self.is_spread || end <= self.shape.unit();
         !self.writing.has_ended() && end.is_none_or(|end| self.writes && reaches(end))
+    }
+
+    /// Whether there are several copies of each byte, if all members are well.
+    pub(super) fn has_copies(&self) -> bool {
+        self.shape.copies() > 1
+    }
+
+    /// The members that are written, the home first.
+    pub(super) fn present(&self) -> impl Iterator<Item = (&Member, MemberState)> {
+        let states = self.states.iter().copied();
+        self.holders().iter().zip(states).filter(|(_, state)| *state != MemberState::Out)
     }
 
     /// Whether any component is as long as the whole, and holds all of it.
@@ -144,6 +167,7 @@ pub(super) struct Maps {
     /// What is written of objects, whatever the maps.
     writings: Mutex<HashMap<ObjectName, Weak<Writing>>>,
     pub(super) instances: Instances,
+    pub(super) lease: Lease,
 }
 
 /// What was used lately, and what was used before.
@@ -208,6 +232,31 @@ impl Known {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, Arc::clone(place));
+    }
+}
+
+/// Until when maps are believed without asking.
+#[derive(Default)]
+pub(super) struct Lease(Mutex<Option<(Instant, u64)>>);
+
+impl Lease {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The striping manager was asked then, and has answered by a table of this generation.
+    pub(super) fn renew(&self, asked: Instant, generation: u64) {
+        let mut known = self.lock();
+        *known = match *known {
+            Some((_, later)) if later > generation => return,
+            Some((then, same)) if same == generation => Some((then.max(asked), generation)),
+            _ => Some((asked, generation)),
+        };
+    }
+
+    /// Whether a map of this generation may be read by.
+    pub(super) fn covers(&self, generation: u64) -> bool {
+        self.lock().is_some_and(|(asked, known)| known == generation && asked.elapsed() < LEASE)
     }
 }
 

@@ -33,8 +33,9 @@ impl ObjectPlace {
             let count = degraded.readable(column).count().max(1);
             let places = degraded.readable(column).enumerate();
             let least = places.min_by_key(|(at, member)| {
-                let load = self.members[*member].load.load(Ordering::Relaxed) >> 18;
-                (load, (at + turn) % count)
+                let known = &self.members[*member].known;
+                let load = known.load.load(Ordering::Relaxed) >> 18;
+                (known.is_suspected(), load, (at + turn) % count)
             });
             least.map(|(_, member)| member)
         } else {
@@ -71,7 +72,8 @@ impl ObjectPlace {
                 let member = self.reader(*column, offset)?;
                 let (authority, name) = self.usable(member)?;
                 let _load = Load::of(member, into.len());
-                let outcome = member.client.read(authority, name, offset, into)?;
+                let read = member.client.read(authority, name, offset, into);
+                let outcome = member.known.note(read)?;
                 member.length.store(outcome.logical_size, Ordering::Relaxed);
                 outcome
             }
@@ -135,13 +137,14 @@ impl ObjectPlace {
             let at = (offset - range.offset) as usize;
             let place = &mut into[at..at + length];
             let _load = Load::of(member, length);
-            let outcome = member.client.read(authority, name, offset, place)?;
+            let read = member.client.read(authority, name, offset, place);
+            let outcome = member.known.note(read)?;
             place[outcome.length..].fill(0);
             note(member, outcome, length);
         }
         for (member, strips, length, read, _load) in begun {
             let (outcome, data) = read.wait();
-            let outcome = outcome?;
+            let outcome = member.known.note(outcome)?;
             let mut rest = &data[..outcome.length];
             for run in runs(strips) {
                 let at = (run.offset - range.offset) as usize;
@@ -196,7 +199,7 @@ impl ObjectPlace {
                 begun.push((member, member.client.begin_write(authority, arguments, slices)));
             }
             for (member, write) in begun {
-                let written = write.wait()?;
+                let written = member.known.note(write.wait())?;
                 instances.saw(member.drive, written.instance);
                 member.length.fetch_max(written.logical_size, Ordering::Relaxed);
                 let latest = told.map_or(written.fs_data_modify_time, |told| {
@@ -213,15 +216,19 @@ impl ObjectPlace {
     /// Makes all components durable.
     pub(super) fn flush(&self, instances: &Instances) -> Result<(), ClientError> {
         let mut begun = Vec::with_capacity(self.members.len());
-        for member in self.holders() {
+        for (member, state) in self.present() {
             let (authority, name) = self.usable(member)?;
             let objects = vec![name.object];
             let arguments = FlushArguments { partition: name.partition, objects };
-            begun.push((member, member.client.begin_call::<Flush>(authority, arguments)));
+            begun.push((member, state, member.client.begin_call::<Flush>(authority, arguments)));
         }
-        for (member, flush) in begun {
-            let Flushed { instance } = flush.wait()?;
-            instances.saw(member.drive, instance);
+        for (member, state, flush) in begun {
+            match member.known.note(flush.wait()) {
+                Ok(Flushed { instance }) => instances.saw(member.drive, instance),
+                // One that is joining has no component before somebody writes there.
+                Err(ClientError::Drive(Status::NoSuchObject)) if state == MemberState::Joining => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -236,15 +243,18 @@ impl ObjectPlace {
             .iter()
             .zip(&self.states)
             .filter(|(_, state)| **state == MemberState::Current);
-        let asked = asked.map(|(member, _)| member).take(all);
-        for member in asked {
+        let mut asked: Vec<&Member> = asked.map(|(member, _)| member).collect();
+        if self.is_even {
+            asked.sort_by_key(|member| member.known.is_suspected());
+        }
+        for member in asked.into_iter().take(all) {
             let (authority, name) = self.usable(member)?;
             let arguments = GetattrArguments { name };
             begun.push((member, member.client.begin_call::<Getattr>(authority, arguments)));
         }
         let mut whole: Option<Attributes> = None;
         for (member, getattr) in begun {
-            let told = getattr.wait()?.attributes;
+            let told = member.known.note(getattr.wait())?.attributes;
             member.length.store(told.logical_size, Ordering::Relaxed);
             whole = Some(match whole {
                 None => told,
@@ -276,14 +286,14 @@ struct Load<'a>(&'a Member, u64);
 
 impl Load<'_> {
     fn of(member: &Member, bytes: usize) -> Load<'_> {
-        member.load.fetch_add(bytes as u64, Ordering::Relaxed);
+        member.known.load.fetch_add(bytes as u64, Ordering::Relaxed);
         Load(member, bytes as u64)
     }
 }
 
 impl Drop for Load<'_> {
     fn drop(&mut self) {
-        self.0.load.fetch_sub(self.1, Ordering::Relaxed);
+        self.0.known.load.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 

@@ -163,6 +163,14 @@ impl DriveClient {
         self.shared.clock.now(&*self.shared.host)
     }
 
+    /// Breaks all connections off: calls that are under way fail, or are made again, as after any broken
+    /// connection, and those that follow connect anew. For who knows from elsewhere that the drive is away.
+    pub fn break_off(&self) {
+        for connection in self.shared.pool.open() {
+            connection.channel.close();
+        }
+    }
+
     /// Most data bytes of one read or write.
     pub fn max_transfer(&self) -> usize {
         self.shared.facts().max_transfer()

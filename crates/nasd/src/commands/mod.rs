@@ -22,6 +22,7 @@ pub mod partition;
 pub mod renew;
 pub mod status;
 pub mod striping;
+mod tending;
 pub mod top;
 pub mod up;
 pub mod volume;

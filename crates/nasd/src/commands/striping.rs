@@ -1,6 +1,7 @@
 //! `nasd striping serve`: a virtual drive of the cell, over others of it.
 
 use super::drive::{Expected, GRACE, bound_heap, open_failed, serve_until_stopped};
+use super::tending::Tending;
 use super::{Outcome, announce_end};
 use crate::arguments::StripingServeArguments;
 use crate::cell::{Cell, CellError, DriveConfig, StripeConfig, read_private, write_private};
@@ -10,19 +11,29 @@ use nasd_capability::SecretKey;
 use nasd_client::{ConnectOptions, RetryPolicy};
 use nasd_device::{FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment};
+use nasd_protocol::Status;
 use nasd_store::{OpenOptions, Store};
-use nasd_stripe::{ComponentDrive, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{
+    ComponentDrive, Components, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions,
+};
+use nasd_types::PartitionId;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a component drive that is away is waited for before whoever asked is told.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a component drive that is away is waited for before whoever asked is told, who asks again: others
+/// may have what it has.
+const PATIENCE: RetryPolicy = RetryPolicy {
+    deadline: Duration::from_millis(1000),
+    call_timeout: Duration::from_secs(30),
+    first_backoff: Duration::from_millis(10),
+    longest_backoff: Duration::from_millis(200),
+};
 
-/// How often it is looked whose writes have ended.
-const TEND_EVERY: Duration = Duration::from_millis(500);
+/// How long component drives that are started with this one are waited for.
+const START_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Serves until a signal ends it.
 ///
@@ -51,7 +62,8 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
         OpenOptions { cache_bytes: usize::try_from(config.cache_bytes)?, ..OpenOptions::default() };
     let store =
         Store::open(Arc::new(device), &options).map_err(|error| open_failed(&path, &error))?;
-    let virtual_drive = Arc::new(open_virtual(cell, config, stripe)?);
+    let (virtual_drive, components) = open_virtual(cell, config, stripe)?;
+    let virtual_drive = Arc::new(virtual_drive);
     let options = DriveOptions {
         minimum_protection: cell.config.protection(),
         model: "virtual drive".to_owned(),
@@ -60,21 +72,16 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
     let drive = Drive::new(store, options, Environment::system())?;
     for partition in drive.partitions() {
         let quota = drive.store().partition_space(partition)?.quota_bytes;
-        virtual_drive.adopt_partition(partition, quota).map_err(|status| {
-            format!("can't make partition {partition} on the component drives: {status}")
-        })?;
+        adopt(&virtual_drive, partition, quota)?;
     }
     let drive = drive.with_objects_elsewhere(Arc::clone(&virtual_drive) as Arc<dyn Elsewhere>);
     virtual_drive.tend(drive.now());
     let server = DriveServer::start(drive, listener)?;
     let stopping = AtomicBool::new(false);
+    let now = || server.drive().now();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stopping.load(Ordering::Acquire) {
-                virtual_drive.tend(server.drive().now());
-                std::thread::park_timeout(TEND_EVERY);
-            }
-        });
+        Tending { virtual_drive: &virtual_drive, components: &components, now: &now }
+            .begin(scope, &stopping);
         serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
         stopping.store(true, Ordering::Release);
     });
@@ -88,7 +95,7 @@ fn open_virtual(
     cell: &Cell,
     config: &DriveConfig,
     stripe: &StripeConfig,
-) -> Result<VirtualDrive, Box<dyn std::error::Error>> {
+) -> Result<(VirtualDrive, Arc<RemoteComponents>), Box<dyn std::error::Error>> {
     let keyring = cell.keyring()?;
     let mut components = Vec::new();
     for index in &stripe.over {
@@ -103,8 +110,7 @@ fn open_virtual(
             drive_key: SecretKey::new(keys.drive_key),
         });
     }
-    let connect =
-        ConnectOptions { retry: RetryPolicy::within(PATIENCE), ..ConnectOptions::default() };
+    let connect = ConnectOptions { retry: PATIENCE, ..ConnectOptions::default() };
     let protection = cell.config.protection();
     let options = VirtualDriveOptions {
         unit: stripe.unit,
@@ -114,13 +120,37 @@ fn open_virtual(
     };
     let path = cell.directory().join("drives").join(format!("striping-{}.state", config.index));
     let keeper = Arc::new(FileKeeper { path });
-    let components = |secret: SecretKey| -> Arc<dyn nasd_stripe::Components> {
-        Arc::new(RemoteComponents::new(components, secret, protection, &connect))
+    let mut remote = None;
+    let components = |secret: SecretKey| -> Arc<dyn Components> {
+        let made = Arc::new(RemoteComponents::new(components, secret, protection, &connect));
+        remote = Some(Arc::clone(&made));
+        made
     };
     let random = getrandom::u64()?;
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)?;
-    Ok(VirtualDrive::start(components, keeper, options, (random, SecretKey::new(secret)))?)
+    let started =
+        VirtualDrive::start(components, keeper, options, (random, SecretKey::new(secret)))?;
+    Ok((started, remote.ok_or("the striping manager has not asked for its drives")?))
+}
+
+/// Makes a partition on the component drives, which may be about to be started.
+fn adopt(
+    virtual_drive: &VirtualDrive,
+    partition: PartitionId,
+    quota_bytes: u64,
+) -> Result<(), String> {
+    let until = Instant::now() + START_PATIENCE;
+    loop {
+        match virtual_drive.adopt_partition(partition, quota_bytes) {
+            Err(Status::Busy) if Instant::now() < until => {}
+            Err(status) => {
+                let what = format!("can't make partition {partition} on the component drives");
+                return Err(format!("{what}: {status}"));
+            }
+            Ok(()) => return Ok(()),
+        }
+    }
 }
 
 /// The striping manager's state in a file that its owner alone may read.

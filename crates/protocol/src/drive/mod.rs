@@ -55,7 +55,7 @@ pub use flushpartition::{Flushpartition, FlushpartitionArguments};
 pub use getattr::{Getattr, GetattrArguments};
 pub use initialize::{Initialize, InitializeArguments};
 pub use inquiry::{DriveInformation, Inquiry};
-pub use map::{Component, Map, MapArguments, MemberState, ObjectMap};
+pub use map::{Component, MAP_LEASE, Map, MapArguments, MemberState, ObjectMap};
 pub use private::{
     MAX_SEALED_BYTES, PRIVATE_RESULT_HEAD_BYTES, PRIVATE_UNIT_BYTES, Private, Sealed,
     unwrap_arguments, unwrap_results, wrap_arguments, wrap_results,

@@ -15,6 +15,10 @@ pub struct Expected {
     cells: Vec<u64>,
     /// What each byte may become when a drive loses what was not flushed.
     lost: Vec<u64>,
+    /// What each byte may become when another copy decides: what was written there, or not, without being seen.
+    late: Vec<u64>,
+    late_size: (u64, u64),
+    late_labels: Vec<u8>,
     /// The least and the largest size.
     size: (u64, u64),
     lost_size: (u64, u64),
@@ -33,6 +37,9 @@ impl Expected {
             cells,
             size: (size, size),
             lost_size: (size, size),
+            late: Vec::new(),
+            late_size: (size, size),
+            late_labels: Vec::new(),
             versions: vec![version],
             labels: vec![label],
             may_be_gone: false,
@@ -81,12 +88,76 @@ impl Expected {
         for (at, value) in values.iter().enumerate() {
             let at = offset as usize + at;
             self.lost[at] |= self.cells[at] | value;
-            self.cells[at] = if certain { *value } else { self.cells[at] | value };
+            let both = self.cells[at] | value;
+            self.cells[at] = if certain { *value } else { both };
+            self.note_late(at, (!certain).then_some(both));
         }
         if end > low {
             self.lost_size.0 = self.lost_size.0.min(low);
         }
         self.size = (if certain { low.max(end) } else { low }, high.max(end));
+        self.note_late_size(certain);
+    }
+
+    /// A byte may come to be this, or may not come to be anything else.
+    fn note_late(&mut self, at: usize, value: Option<u64>) {
+        if self.late.len() <= at {
+            self.late.resize(at + 1, 0);
+        }
+        self.late[at] = value.map_or(0, |value| self.late[at] | value);
+    }
+
+    fn note_late_size(&mut self, certain: bool) {
+        let (low, high) = self.late_size;
+        let (least, largest) = self.size;
+        self.late_size = match certain {
+            true => (low.max(least), high.max(largest)),
+            false => (low.min(least), high.max(largest)),
+        };
+    }
+
+    /// What bytes may yet become, that were copied from elsewhere.
+    pub fn may_become(&mut self, offset: u64, values: &[u64]) {
+        for (at, value) in values.iter().enumerate() {
+            let at = offset as usize + at;
+            let present = self.late.get(at).copied().unwrap_or(0);
+            self.note_late(at, Some(present | value));
+        }
+    }
+
+    /// What of a range may yet become something else.
+    pub fn late(&self, range: ByteRange) -> Vec<u64> {
+        let late = |at: u64| self.late.get(at as usize).copied().unwrap_or(0);
+        (range.offset..range.end()).map(late).collect()
+    }
+
+    pub fn set_label(&mut self, label: u8, certain: bool) {
+        if certain {
+            self.labels = vec![label];
+            self.late_labels.clear();
+        } else {
+            self.labels.push(label);
+            self.late_labels.push(label);
+        }
+    }
+
+    /// Other copies may decide from now on: what was done at some only may be seen again, or not.
+    pub fn decided_anew(&mut self) {
+        let high = self.size.1.max(self.late_size.1);
+        let low = self.size.0.min(self.late_size.0);
+        self.reach(high);
+        for (cell, late) in self.cells.iter_mut().zip(&self.late) {
+            *cell |= late;
+        }
+        if low < high {
+            self.may_be_zeros(low);
+        }
+        self.size = (low, high);
+        self.lost_size = (self.lost_size.0.min(low), self.lost_size.1.max(high));
+        for (lost, cell) in self.lost.iter_mut().zip(&self.cells) {
+            *lost |= cell;
+        }
+        self.labels.extend(&self.late_labels);
     }
 
     /// Makes bytes zeros, up to the end.
@@ -94,7 +165,9 @@ impl Expected {
         let range = range.intersection(&ByteRange::new(0, self.size.1));
         for at in range.offset as usize..range.end() as usize {
             self.lost[at] |= self.cells[at] | ZERO;
-            self.cells[at] = if certain { ZERO } else { self.cells[at] | ZERO };
+            let both = self.cells[at] | ZERO;
+            self.cells[at] = if certain { ZERO } else { both };
+            self.note_late(at, (!certain).then_some(both));
         }
     }
 
@@ -112,9 +185,16 @@ impl Expected {
         }
         if certain {
             self.cells.truncate(size as usize);
+            self.late.truncate(size as usize);
             self.size = (size, size);
+            self.late_size = self.size;
         } else {
             self.size = (low.min(size), high.max(size));
+            for at in size..high {
+                let both = self.cells[at as usize] | ZERO;
+                self.note_late(at as usize, Some(both));
+            }
+            self.note_late_size(false);
         }
     }
 
@@ -195,6 +275,8 @@ impl Expected {
         if !self.labels.contains(&label) {
             return Err(format!("its label is {label}, not one of {:?}", self.labels));
         }
+        self.late_labels.retain(|late| *late != label);
+        self.late_labels.extend(self.labels.iter().filter(|other| **other != label));
         self.labels = vec![label];
         Ok(())
     }

@@ -12,7 +12,7 @@ use nasd_protocol::drive::{
 };
 use nasd_protocol::{Region, Status};
 use nasd_store::Append;
-use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{ComponentStatus, Components, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AppendToken, Attributes, AuditId, ByteRange, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
     PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
@@ -29,12 +29,14 @@ const OBJECTS: usize = 6;
 const REACH: u64 = 200 << 10;
 
 /// How much goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// One call of so many fails.
     pub fail_one_in: u64,
     /// Drives are started anew now and then.
     pub restarts: bool,
+    /// Drives are away for a while now and then, as many as there are copies to spare.
+    pub outages: bool,
 }
 
 pub struct World {
@@ -148,6 +150,9 @@ impl World {
             self.drives.restart(drive);
             self.objects.values_mut().for_each(Expected::restarted);
         }
+        if self.trouble.outages && self.options.copies > 1 {
+            self.outage_step();
+        }
         if self.random.below(16) == 0 {
             self.drives.pass(3_000_000_000);
             self.whole.tend(self.drives.now());
@@ -155,6 +160,89 @@ impl World {
         if self.random.below(64) == 0 {
             self.restart();
         }
+    }
+
+    /// Takes a drive away, or brings one back, or gives it some of what it lacks.
+    fn outage_step(&mut self) {
+        let absent: Vec<DriveId> = self.absent().map(|status| status.drive).collect();
+        let away: Vec<DriveId> =
+            self.absent().filter(|it| !it.is_joining).map(|it| it.drive).collect();
+        match self.random.below(24) {
+            0 if absent.len() + 1 < usize::from(self.options.copies) => {
+                if self.random.below(2) == 0 {
+                    // What was written before is not looked at again.
+                    self.drives.pass(600_000_000_000);
+                }
+                self.hear(1);
+                let drive = DriveId(1 + self.random.below(5));
+                if !absent.contains(&drive) {
+                    self.drives.set_away(drive, true);
+                    self.hear(8);
+                    let is_out = self.absent().any(|it| it.drive == drive && !it.is_joining);
+                    assert!(is_out, "{drive} is not taken out");
+                }
+            }
+            1 if !away.is_empty() => {
+                let drive = away[self.random.index(away.len())];
+                if self.random.below(2) == 0 {
+                    self.drives.restart(drive);
+                }
+                self.drives.set_away(drive, false);
+                let troubled = self.drives.fail_one_in(0);
+                self.hear(5);
+                self.drives.fail_one_in(troubled);
+                assert!(self.absent().any(|it| it.drive == drive && it.is_joining), "{drive}");
+            }
+            2 if absent.len() > away.len() => {
+                // One that has got a part of what it lacked loses it.
+                let joining = absent[self.random.index(absent.len())];
+                if !away.contains(&joining) {
+                    self.drives.restart(joining);
+                    self.hear(1);
+                }
+            }
+            3..=8 => {
+                for _ in 0..self.random.below(12) {
+                    self.whole.rebuild();
+                }
+                self.objects.values_mut().for_each(Expected::decided_anew);
+            }
+            _ => {}
+        }
+    }
+
+    fn absent(&self) -> impl Iterator<Item = ComponentStatus> + use<> {
+        self.whole.component_status().into_iter().filter(|status| status.out_since.is_some())
+    }
+
+    /// Half a second passes, so many times.
+    fn hear(&mut self, times: usize) {
+        self.objects.values_mut().for_each(Expected::decided_anew);
+        for _ in 0..times {
+            self.drives.pass(500_000_000);
+            for drive in (1..=5).map(DriveId) {
+                self.whole.heard(drive, self.drives.started(drive), self.drives.now());
+            }
+            self.whole.watch(self.drives.now());
+        }
+    }
+
+    /// Everybody is back, and has all.
+    fn mend(&mut self) {
+        for status in self.absent().collect::<Vec<_>>() {
+            self.drives.set_away(status.drive, false);
+        }
+        self.hear(5);
+        for _ in 0..10_000 {
+            if self.absent().next().is_none() {
+                return;
+            }
+            self.whole.rebuild();
+            if self.absent().next().is_none() {
+                self.objects.values_mut().for_each(Expected::decided_anew);
+            }
+        }
+        panic!("it has no end: {:?}", self.whole.rebuild_progress());
     }
 
     /// Whether it was done.
@@ -233,7 +321,7 @@ impl World {
             .and_then(|()| expected.saw_label(told.fs_specific[0]));
         seen.unwrap_or_else(|error| panic!("{object} of {shape:?}: {error}"));
         let most = told.logical_size.div_ceil(BLOCK);
-        if !self.trouble.restarts && self.trouble.fail_one_in == 0 {
+        if self.trouble == Trouble::default() {
             assert!(told.blocks_used <= most, "{object} {shape:?}: {told:?}");
             assert!(told.blocks_used >= expected.blocks_with_data(), "{object} {shape:?}");
         }
@@ -373,17 +461,17 @@ impl World {
         if let Some(size) = changes.logical_size {
             expected.resize(size, certain);
         }
-        let label = changes.fs_specific.as_ref().map(|bytes| bytes[0]);
+        if let Some(bytes) = &changes.fs_specific {
+            expected.set_label(bytes[0], certain);
+        }
         if certain {
             if let Some(version) = changes.access_control_version {
                 // What an attempt has set at some components may yet be seen.
                 expected.versions.retain(|other| *other > version);
                 expected.versions.push(version);
             }
-            expected.labels = label.map_or_else(|| expected.labels.clone(), |label| vec![label]);
         } else {
             expected.versions.extend(changes.access_control_version);
-            expected.labels.extend(label);
         }
         let Some(told) = told else { return false };
         self.saw_attributes(object, &told);
@@ -480,7 +568,9 @@ impl World {
                 assert!((least..=most).contains(&copied.length), "{} copied", copied.length);
                 if copied.length > 0 {
                     let values = &values[..copied.length as usize];
+                    let late = before.late(ByteRange::new(source_offset, copied.length));
                     self.expect(object).write(offset, values, true);
+                    self.expect(object).may_become(offset, &late);
                 }
                 self.saw_attributes(object, &copied.attributes);
             }
@@ -713,6 +803,9 @@ impl World {
     /// Lets all copies become the same, and removes what could not be removed.
     pub fn settle(&mut self) {
         self.drives.fail_one_in(0);
+        if self.trouble.outages && self.options.copies > 1 {
+            self.mend();
+        }
         let objects: Vec<ObjectId> = self.objects.keys().copied().collect();
         for object in objects {
             if self.objects[&object].may_be_gone {

@@ -8,6 +8,7 @@ mod random;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use nasd_capability::SecretKey;
 use nasd_protocol::Status;
@@ -45,6 +46,8 @@ struct Partition {
 struct Drive {
     instance: u64,
     is_away: bool,
+    /// The number of each partition's working key.
+    epochs: BTreeMap<PartitionId, u32>,
     started: Timestamp,
     partitions: BTreeMap<PartitionId, Partition>,
 }
@@ -64,6 +67,8 @@ struct Inner {
     fail_one_in: u64,
     failed: u64,
     calls: u64,
+    /// Those that the striping manager uses.
+    epochs: BTreeMap<PartitionId, u32>,
 }
 
 impl MemoryDrives {
@@ -77,6 +82,7 @@ impl MemoryDrives {
                 fail_one_in: 0,
                 failed: 0,
                 calls: 0,
+                epochs: BTreeMap::new(),
             }),
         }
     }
@@ -136,6 +142,14 @@ impl MemoryDrives {
         }
     }
 
+    /// What a drive tells of itself: whether it is there, and when it was started.
+    pub fn started(&self, drive: DriveId) -> Option<Timestamp> {
+        let inner = self.lock();
+        let drive = &inner.drives[&drive];
+        // Another one for each instance.
+        (!drive.is_away).then(|| Timestamp(drive.instance))
+    }
+
     /// The component of an object on a drive, as it is.
     pub fn component(&self, drive: DriveId, name: ObjectName) -> Option<Object> {
         let inner = self.lock();
@@ -170,6 +184,10 @@ impl Inner {
         })
     }
 
+    fn epoch(&self, partition: PartitionId) -> u32 {
+        self.epochs.get(&partition).copied().unwrap_or(1)
+    }
+
     fn answer(&mut self, drive: DriveId, ask: &Ask) -> Answer {
         self.calls += 1;
         self.now.0 += 1000;
@@ -183,6 +201,10 @@ impl Inner {
             Some(Fault::Before) => return Err(away(false)),
             Some(Fault::Refused) => return Err(ComponentError::Answered(Status::Busy)),
             _ => {}
+        }
+        let known = &self.drives[&drive].epochs;
+        if known.iter().any(|(partition, epoch)| *epoch != self.epoch(*partition)) {
+            return Err(ComponentError::Refused("another key".to_owned()));
         }
         let (now, random) = (self.now, &mut self.random);
         let drive = self.drives.get_mut(&drive).unwrap();
@@ -562,7 +584,12 @@ impl Components for MemoryDrives {
     ) -> Result<(), ComponentError> {
         let mut inner = self.lock();
         let now = inner.now;
+        let epoch = inner.epoch(wanted.partition);
         let drive = inner.drives.get_mut(&drive).unwrap();
+        if drive.is_away {
+            return Err(ComponentError::Away { reason: "on demand".to_owned(), maybe_done: false });
+        }
+        drive.epochs.insert(wanted.partition, epoch);
         let partition = drive.partitions.entry(wanted.partition).or_insert_with(|| {
             let first = Object::new(&SetAttributes::default(), now).unwrap();
             let objects = BTreeMap::from([(ObjectId::FIRST_OBJECT, first)]);
@@ -589,11 +616,34 @@ impl Components for MemoryDrives {
         if drive.0 == 2 { Protection::INTEGRITY_DATA } else { Protection::NONE }
     }
 
+    fn set_epochs(&self, epochs: &BTreeMap<PartitionId, u32>) {
+        self.lock().epochs = epochs.clone();
+    }
+
+    fn change_key(&self, drive: DriveId, partition: PartitionId) -> Result<(), ComponentError> {
+        let mut inner = self.lock();
+        let epoch = inner.epoch(partition);
+        let drive = inner.drives.get_mut(&drive).unwrap();
+        if drive.is_away {
+            return Err(ComponentError::Away { reason: "on demand".to_owned(), maybe_done: false });
+        }
+        drive.epochs.insert(partition, epoch);
+        Ok(())
+    }
+
+    fn give_up(&self, _drive: DriveId) {}
+
+    fn pause(&self, duration: Duration) {
+        self.pass(duration.as_nanos() as u64);
+    }
+
     fn working_key(&self, drive: DriveId, partition: PartitionId) -> (u32, SecretKey) {
+        let epoch = self.lock().epoch(partition);
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&drive.0.to_be_bytes());
         bytes[8..12].copy_from_slice(&partition.0.to_be_bytes());
-        (1, SecretKey::new(bytes))
+        bytes[12..16].copy_from_slice(&epoch.to_be_bytes());
+        (epoch, SecretKey::new(bytes))
     }
 }
 

@@ -415,6 +415,10 @@ impl Channel for Connection {
     fn is_open(&self) -> bool {
         self.pending.is_open()
     }
+
+    fn close(&self) {
+        self.break_with(BreakReason::GivenUp);
+    }
 }
 
 fn data_length(call: &OutgoingCall<'_>) -> usize {

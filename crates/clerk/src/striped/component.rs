@@ -1,0 +1,128 @@
+//! Component drives: connected to when they are needed first, for all virtual drives; and what is known of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use nasd_client::{ClientError, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_types::DriveId;
+
+use super::spare::Spare;
+use crate::wire::Status;
+
+/// How long a drive that has other copies is tried to be reached.
+const DEADLINE: Duration = Duration::from_millis(300);
+
+/// How long it may take to answer; each time that it takes longer, twice as long the next time, as it may have
+/// much to do.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often that is doubled.
+const MOST_DOUBLINGS: u32 = 3;
+
+/// How long other copies are read, if they may be, after one has failed.
+const SUSPECTED: Duration = Duration::from_secs(2);
+
+/// One of them.
+pub(crate) struct ComponentDrive {
+    pub(super) client: DriveClient,
+    /// Bytes that this clerk waits for, of whatever object.
+    pub(super) load: AtomicU64,
+    /// How often in a row it has not answered in time.
+    late: AtomicU32,
+    /// Since when it has failed.
+    failed: Mutex<Option<Instant>>,
+}
+
+impl ComponentDrive {
+    /// How long it is waited for where there are other copies.
+    pub(super) fn patience(&self) -> RetryPolicy {
+        let doublings = self.late.load(Ordering::Relaxed).min(MOST_DOUBLINGS);
+        RetryPolicy {
+            deadline: DEADLINE,
+            call_timeout: CALL_TIMEOUT * (1 << doublings),
+            first_backoff: Duration::from_millis(10),
+            longest_backoff: Duration::from_millis(100),
+        }
+    }
+
+    /// How a call of it ended.
+    pub(super) fn note<T>(&self, outcome: Result<T, ClientError>) -> Result<T, ClientError> {
+        match &outcome {
+            Ok(_) => {
+                if self.late.load(Ordering::Relaxed) > 0 {
+                    self.late.store(0, Ordering::Relaxed);
+                }
+            }
+            Err(error) if is_of_the_drive(error) => {
+                if let ClientError::Unreachable { taken, .. } = error
+                    && *taken >= CALL_TIMEOUT
+                {
+                    self.late.fetch_add(1, Ordering::Relaxed);
+                }
+                let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+                *failed = Some(Instant::now());
+            }
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Whether it has failed lately.
+    pub(super) fn is_suspected(&self) -> bool {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|then| then.elapsed() < SUSPECTED)
+    }
+}
+
+/// Whether a call failed by the drive that was called, so that another one, or the same a little later, may do
+/// better.
+pub(super) fn is_of_the_drive(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. } | ClientError::Unsettled(_) => true,
+        ClientError::Drive(status) => is_medium(*status) || *status == Status::Busy,
+        _ => false,
+    }
+}
+
+/// Whether a drive says that it can't read or write.
+pub(super) fn is_medium(status: Status) -> bool {
+    matches!(status, Status::MediumError | Status::Corrupt | Status::DriveFault | Status::ReadOnly)
+}
+
+/// All of them, by their numbers.
+pub(crate) struct ComponentDrives {
+    connect: ConnectOptions,
+    drives: RwLock<HashMap<DriveId, Arc<ComponentDrive>>>,
+    pub(super) spare: Arc<Spare>,
+}
+
+impl ComponentDrives {
+    pub(crate) fn new(connect: ConnectOptions) -> ComponentDrives {
+        ComponentDrives { connect, drives: RwLock::default(), spare: Arc::default() }
+    }
+
+    /// How long an operation waits for a way to be done.
+    pub(super) fn patience(&self) -> Duration {
+        self.connect.retry.deadline
+    }
+
+    /// The drive that is at this address now.
+    pub(super) fn at(&self, drive: DriveId, address: &str) -> Arc<ComponentDrive> {
+        let known = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(&drive).filter(|found| found.client.address() == address) {
+            return Arc::clone(found);
+        }
+        drop(known);
+        let found = Arc::new(ComponentDrive {
+            client: DriveClient::tcp(address, Some(drive), &self.connect),
+            load: AtomicU64::new(0),
+            late: AtomicU32::new(0),
+            failed: Mutex::new(None),
+        });
+        let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(drive, Arc::clone(&found));
+        found
+    }
+}

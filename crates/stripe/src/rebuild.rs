@@ -1,0 +1,642 @@
+//! Giving drives that were out what they lack: what has changed since, found by asking all drives what they have.
+//!
+//! A drive that is joining is written like the others from the start, so that there is an end. Object after
+//! object is compared with its other copies, and what differs is written; an object that nobody has touched
+//! since is not read at all. What clients may be writing at the time is read and written with orders, which
+//! need no lock: what a client writes meanwhile comes either before the copying at all copies, or after it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nasd_layout::{Column, Strip};
+use nasd_protocol::drive::RemoveArguments;
+use nasd_protocol::limits::MAX_REGIONS;
+use nasd_protocol::{Region, Status};
+use nasd_types::limits::BLOCK_BYTES;
+use nasd_types::{
+    ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp, WriteOrder,
+};
+
+use crate::attributes::{Whole, setattr};
+use crate::components::{Answer, Ask, ComponentError, Told};
+use crate::data::{columns_of, regions_of, runs};
+use crate::place::Place;
+use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
+
+/// Objects that are looked up at a time.
+const PAGE: usize = 256;
+
+/// Bytes of the whole that are compared at a time.
+const STEP: u64 = 8 << 20;
+
+/// What was changed so long before a drive was known to have all the last time may be lacking there all the same:
+/// clocks differ, and what is not flushed is lost.
+const MARGIN_NS: u64 = 120_000_000_000;
+
+/// How often a copy is made that comes behind what others write.
+const MOST_ATTEMPTS: u32 = 64;
+
+/// What is being given to drives that were out.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuild(Mutex<Passes>);
+
+#[derive(Debug, Default)]
+struct Passes {
+    begun: u64,
+    present: Option<Pass>,
+}
+
+/// One way through all objects, for some drives.
+#[derive(Clone, Debug)]
+struct Pass {
+    /// Another one for each.
+    number: u64,
+    /// Since when each lacks what was written.
+    drives: BTreeMap<DriveId, Timestamp>,
+    /// Which instance each was at the beginning.
+    instances: BTreeMap<DriveId, u64>,
+    /// Partitions that are not done, the present one first, and from which object on that is not.
+    partitions: VecDeque<PartitionId>,
+    from: ObjectId,
+    /// Objects to look at, and how many somebody is looking at.
+    waiting: VecDeque<ObjectName>,
+    under_way: usize,
+    /// Whether somebody is making durable what was given.
+    is_ending: bool,
+    /// How many were looked at when all was durable last.
+    durable: Option<u64>,
+    progress: RebuildProgress,
+}
+
+/// How far the giving has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RebuildProgress {
+    /// When it was begun, by the virtual drive's clock.
+    pub began: Timestamp,
+    /// Components that the drives are to have, as far as it is known.
+    pub objects: u64,
+    /// Of these so many were looked at.
+    pub objects_done: u64,
+    /// Bytes that were written to the drives.
+    pub bytes: u64,
+}
+
+/// A component drive, and how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentStatus {
+    /// Which.
+    pub drive: DriveId,
+    /// Where, `HOST:PORT`.
+    pub address: String,
+    /// Since when it has lacked something; none if it has all.
+    pub out_since: Option<Timestamp>,
+    /// Whether it is back, and being given that.
+    pub is_joining: bool,
+}
+
+/// An object, and the drives that may lack something of it, with whether they had no component of it at all.
+struct Lacking {
+    whole: Whole,
+    drives: Vec<(DriveId, bool)>,
+}
+
+/// What is next to be done.
+enum Next {
+    /// In the pass of this number.
+    Object(u64, ObjectName),
+    /// Others are at the last ones.
+    Wait,
+    /// All were looked at.
+    End(Pass),
+}
+
+impl Rebuild {
+    fn lock(&self) -> MutexGuard<'_, Passes> {
+        // Every change leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever joins now begins from the start.
+    pub(crate) fn stop(&self) {
+        self.lock().present = None;
+    }
+
+    /// An object was made of another one, or of parts of it, by drives that may lack what these have: it is looked
+    /// at after that.
+    pub(crate) fn also(&self, name: ObjectName) {
+        if let Some(pass) = &mut self.lock().present {
+            pass.waiting.push_back(name);
+        }
+    }
+
+    /// Ends a pass, if all that was looked at is durable; which drives have all then.
+    fn end(&self, number: u64) -> BTreeSet<DriveId> {
+        let mut passes = self.lock();
+        let is_over = |pass: &Pass| {
+            let is_idle = pass.waiting.is_empty() && pass.partitions.is_empty();
+            let is_durable = pass.durable == Some(pass.progress.objects_done);
+            pass.number == number && is_idle && pass.under_way == 0 && is_durable
+        };
+        match passes.present.take_if(|pass| is_over(pass)) {
+            Some(pass) => pass.drives.into_keys().collect(),
+            None => BTreeSet::new(),
+        }
+    }
+}
+
+impl VirtualDrive {
+    /// Looks at one object of those that drives which are joining may lack. How many bytes were written for that;
+    /// none if there is nothing to do now. Any number of threads may do so at a time.
+    pub fn rebuild(&self) -> Option<u64> {
+        match self.next_to_rebuild() {
+            Ok(Some(Next::Object(pass, name))) => Some(self.rebuild_one(pass, name)),
+            Ok(Some(Next::End(pass))) => {
+                self.end_pass(&pass);
+                if let Some(present) = &mut self.rebuild.lock().present {
+                    present.is_ending = false;
+                }
+                None
+            }
+            Ok(Some(Next::Wait) | None) => None,
+            Err(status) => {
+                tracing::debug!(%status, "what drives lack can't be told yet");
+                None
+            }
+        }
+    }
+
+    /// How far the giving has come, if there is any.
+    pub fn rebuild_progress(&self) -> Option<RebuildProgress> {
+        self.rebuild.lock().present.as_ref().map(|pass| pass.progress)
+    }
+
+    /// The component drives.
+    pub fn component_status(&self) -> Vec<ComponentStatus> {
+        let state = self.state();
+        let status = |drive: DriveId| {
+            let absence = state.absent.get(&drive);
+            ComponentStatus {
+                drive,
+                address: self.components.address(drive),
+                out_since: absence.map(|absence| absence.since),
+                is_joining: absence.is_some_and(|absence| absence.is_joining),
+            }
+        };
+        self.components.drives().into_iter().map(status).collect()
+    }
+
+    fn next_to_rebuild(&self) -> Result<Option<Next>, Status> {
+        let mut passes = self.rebuild.lock();
+        if passes.present.is_none() {
+            let number = passes.begun + 1;
+            passes.present = self.begin_pass(number)?;
+            passes.begun = number;
+        }
+        let Some(pass) = passes.present.as_mut() else { return Ok(None) };
+        loop {
+            if let Some(name) = pass.waiting.pop_front() {
+                pass.under_way += 1;
+                return Ok(Some(Next::Object(pass.number, name)));
+            }
+            let Some(partition) = pass.partitions.front().copied() else { break };
+            let (objects, next) = self.page(partition, pass.from)?;
+            pass.waiting.extend(objects);
+            match next {
+                Some(next) => pass.from = next,
+                None => {
+                    pass.partitions.pop_front();
+                    pass.from = ObjectId::FIRST_OBJECT;
+                }
+            }
+        }
+        if pass.under_way > 0 || std::mem::replace(&mut pass.is_ending, true) {
+            return Ok(Some(Next::Wait));
+        }
+        Ok(Some(Next::End(pass.clone())))
+    }
+
+    fn begin_pass(&self, number: u64) -> Result<Option<Pass>, Status> {
+        let (drives, partitions) = {
+            let state = self.state();
+            let joining = state.absent.iter().filter(|(_, absence)| absence.is_joining);
+            let drives: BTreeMap<_, _> =
+                joining.map(|(drive, absence)| (*drive, absence.since)).collect();
+            let copied = state.partitions.iter().filter(|(_, record)| record.has_copies());
+            (drives, copied.map(|(partition, _)| *partition).collect::<VecDeque<_>>())
+        };
+        if drives.is_empty() {
+            return Ok(None);
+        }
+        let mut progress = RebuildProgress { began: self.now(), ..RebuildProgress::default() };
+        for partition in &partitions {
+            let partition = component_partition(*partition);
+            for drive in self.present_drives() {
+                if let Told::Control(control) = self.ask(drive, Ask::PartitionControl(partition))? {
+                    progress.objects += control.summary.objects;
+                }
+            }
+        }
+        Ok(Some(Pass {
+            number,
+            instances: self.flushed_instances(&drives, &partitions)?,
+            drives,
+            partitions,
+            from: ObjectId::FIRST_OBJECT,
+            waiting: VecDeque::new(),
+            under_way: 0,
+            is_ending: false,
+            durable: None,
+            progress,
+        }))
+    }
+
+    fn ask(&self, drive: DriveId, ask: Ask) -> Result<Told, Status> {
+        self.components.ask_one(drive, ask).map_err(|error| error.status())
+    }
+
+    /// Makes all that drives have durable; which instances these are.
+    fn flushed_instances(
+        &self,
+        drives: &BTreeMap<DriveId, Timestamp>,
+        partitions: &VecDeque<PartitionId>,
+    ) -> Result<BTreeMap<DriveId, u64>, Status> {
+        let mut instances = BTreeMap::new();
+        for drive in drives.keys() {
+            for partition in partitions {
+                let partition = component_partition(*partition);
+                match self.ask(*drive, Ask::Flush { partition, objects: Vec::new() })? {
+                    Told::Flushed(instance) => instances.insert(*drive, instance),
+                    other => return Err(unexpected(&other).status()),
+                };
+            }
+        }
+        Ok(instances)
+    }
+
+    /// Some objects from a number on of which any drive has a component, and where to go on, if anywhere.
+    fn page(
+        &self,
+        partition: PartitionId,
+        from: ObjectId,
+    ) -> Result<(Vec<ObjectName>, Option<ObjectId>), Status> {
+        let drives = self.present_drives();
+        let list = Ask::List { partition: component_partition(partition), from, most: PAGE };
+        let answers =
+            self.components.ask(drives.iter().map(|drive| (*drive, list.clone())).collect());
+        let mut found = BTreeSet::new();
+        let mut until: Option<ObjectId> = None;
+        for answer in answers {
+            let objects = match answer.map_err(|error| error.status())? {
+                Told::Objects(objects) => objects,
+                other => return Err(unexpected(&other).status()),
+            };
+            if let Some(last) = objects.last().filter(|_| objects.len() >= PAGE) {
+                until = Some(until.map_or(*last, |until| until.min(*last)));
+            }
+            found.extend(objects);
+        }
+        let is_known = |object: &ObjectId| until.is_none_or(|until| *object <= until);
+        let names =
+            found.into_iter().filter(is_known).map(|object| ObjectName { partition, object });
+        Ok((names.collect(), until.map(|until| ObjectId(until.0 + 1))))
+    }
+
+    fn rebuild_one(&self, number: u64, name: ObjectName) -> u64 {
+        let drives = match &self.rebuild.lock().present {
+            Some(pass) if pass.number == number => pass.drives.clone(),
+            _ => return 0,
+        };
+        let outcome = self.give(name, &drives);
+        let mut passes = self.rebuild.lock();
+        let pass = passes.present.as_mut().filter(|pass| pass.number == number);
+        let Some(pass) = pass else { return 0 };
+        pass.under_way = pass.under_way.saturating_sub(1);
+        match outcome {
+            Ok(bytes) => {
+                pass.progress.objects_done += 1;
+                pass.progress.bytes += bytes;
+                bytes
+            }
+            Err(status) => {
+                tracing::debug!(%name, %status, "an object can't be given to a drive yet");
+                pass.waiting.push_back(name);
+                drop(passes);
+                // Whoever is away now is waited for by everybody.
+                self.components.pause(std::time::Duration::from_millis(20));
+                0
+            }
+        }
+    }
+
+    fn end_pass(&self, pass: &Pass) {
+        let partitions = {
+            let state = self.state();
+            let copied = state.partitions.iter().filter(|(_, record)| record.has_copies());
+            copied.map(|(partition, _)| *partition).collect()
+        };
+        match self.flushed_instances(&pass.drives, &partitions) {
+            Ok(instances) if instances == pass.instances => {}
+            // What it was given may be lost; all is looked at once more.
+            Ok(_) => return self.give_again(),
+            Err(_) => return,
+        }
+        if let Some(present) = &mut self.rebuild.lock().present
+            && present.number == pass.number
+        {
+            present.durable = Some(pass.progress.objects_done);
+        }
+        // With nothing else going on, so that nothing is left to be looked at.
+        let mut drives = BTreeSet::new();
+        let taken = self.change_members(false, |state| {
+            drives = self.rebuild.end(pass.number);
+            state.absent.retain(|drive, absence| !(absence.is_joining && drives.contains(drive)));
+        });
+        if taken.is_ok() && !drives.is_empty() {
+            let RebuildProgress { objects_done, bytes, .. } = pass.progress;
+            tracing::info!(?drives, objects_done, bytes, "component drives have all again");
+        }
+    }
+
+    /// Gives drives what they lack of one object; how many bytes that were.
+    fn give(&self, name: ObjectName, drives: &BTreeMap<DriveId, Timestamp>) -> Result<u64, Status> {
+        let _steady = self.steady();
+        let Some(Lacking { whole, drives }) = self.begin_giving(name, drives)? else {
+            return Ok(0);
+        };
+        let mut bytes = 0;
+        for (drive, is_new) in drives {
+            let mut at = 0;
+            while at < whole.attributes.logical_size {
+                let range = ByteRange::new(at, STEP.min(whole.attributes.logical_size - at));
+                bytes += self.give_range(name, drive, is_new, range)?;
+                at = range.end();
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Makes components where there should be some, and removes those of which nobody knows anything; which drives may
+    /// lack something of the data, and whether they had a component at all.
+    fn begin_giving(
+        &self,
+        name: ObjectName,
+        drives: &BTreeMap<DriveId, Timestamp>,
+    ) -> Result<Option<Lacking>, Status> {
+        let _alone = self.lock(name);
+        let place = self.place(name)?;
+        let joining: Vec<DriveId> =
+            place.joining().filter(|drive| drives.contains_key(drive)).collect();
+        if joining.is_empty() {
+            return Ok(None);
+        }
+        let whole = match self.whole(name) {
+            Ok(whole) => whole,
+            Err(Status::NoSuchObject) => {
+                self.remove_strays(name, &joining)?;
+                return Ok(None);
+            }
+            Err(status) => return Err(status),
+        };
+        let mut lacking = Vec::new();
+        for drive in joining {
+            if !place.holders(whole.version.is_spread()).contains(&drive) {
+                self.remove_strays(name, &[drive])?;
+                continue;
+            }
+            let had = match self.getattr_at(drive, name) {
+                Ok(had) => Some(had),
+                Err(error) if error.is_missing() => None,
+                Err(error) => return Err(error.status()),
+            };
+            let since = drives.get(&drive).copied().unwrap_or_default();
+            let changed =
+                whole.attributes.data_modify_time.max(whole.attributes.attribute_modify_time);
+            let is_same = had.as_ref().is_some_and(|had| {
+                had.access_control_version == whole.version.0
+                    && !whole.version.has_writers()
+                    && changed.0.saturating_add(MARGIN_NS) < since.0
+            });
+            if !is_same {
+                lacking.push((drive, had.is_none()));
+            }
+        }
+        if lacking.is_empty() {
+            return Ok(None);
+        }
+        if !self.has_joined(name) {
+            self.join(name, &place, &whole)?;
+        }
+        for (drive, _) in &lacking {
+            self.cut(name, &place, *drive)?;
+        }
+        Ok(Some(Lacking { whole, drives: lacking }))
+    }
+
+    /// A component that was to be cut may be longer than the whole; for who has the object's lock.
+    fn cut(&self, name: ObjectName, place: &Place, drive: DriveId) -> Result<(), Status> {
+        let is_longer = || -> Result<_, Status> {
+            let whole = self.whole(name)?;
+            let had = self.getattr_at(drive, name).map_err(|error| error.status())?;
+            let end = whole.attributes.logical_size;
+            Ok((had.logical_size > end).then_some((whole.version, end)))
+        };
+        let Some((version, _)) = is_longer()? else { return Ok(()) };
+        // Or a client makes it longer just now, at other copies later.
+        self.set_version(name, place, version.revoked())?;
+        let Some((_, end)) = is_longer()? else { return Ok(()) };
+        let changes = SetAttributes { logical_size: Some(end), ..SetAttributes::default() };
+        self.ask(drive, setattr(name, changes, false)).map(drop)
+    }
+
+    fn remove_strays(&self, name: ObjectName, drives: &[DriveId]) -> Result<(), Status> {
+        if name.object == ObjectId::FIRST_OBJECT {
+            return Ok(());
+        }
+        let remove = RemoveArguments { name: component(name), durable: false };
+        for drive in drives {
+            match self.components.ask_one(*drive, Ask::Remove(remove)) {
+                Ok(_) => {}
+                Err(error) if error.is_missing() => {}
+                Err(error) => return Err(error.status()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a drive's component of a range what the other copies are.
+    fn give_range(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        is_new: bool,
+        range: ByteRange,
+    ) -> Result<u64, Status> {
+        let mut attempt = 0;
+        loop {
+            match self.try_to_give(name, drive, is_new, range) {
+                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
+                Err(Status::NoSuchObject) => {
+                    // It was removed just now; if not, the drive has lost it, and is given it once more.
+                    let is_there = self.component_version(name)?.is_some();
+                    return if is_there { Err(Status::Busy) } else { Ok(0) };
+                }
+                told => return told,
+            }
+            attempt += 1;
+        }
+    }
+
+    fn try_to_give(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        is_new: bool,
+        range: ByteRange,
+    ) -> Result<u64, Status> {
+        let alone = self.lock(name);
+        let version = self.known_version(name)?;
+        let place = self.place(name)?;
+        // Where clients write, orders do what a lock can't.
+        let alone = (!version.has_writers()).then_some(alone);
+        let order = if alone.is_some() { None } else { self.draw_order(&place) };
+        let columns = match place.is_striped(version.is_spread()) {
+            true => columns_of(&place, range),
+            false => {
+                let ByteRange { offset, length } = range;
+                vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
+            }
+        };
+        let held: Vec<Column> = place.columns_on(drive).collect();
+        let columns = columns.into_iter().filter(|(column, _)| held.contains(column));
+        let columns: Vec<(Column, Vec<Strip>)> = columns.collect();
+        let copies = self.read_columns(name, &place, &columns, order)?;
+        let mut bytes = 0;
+        for ((_, strips), copy) in columns.iter().zip(copies) {
+            let there = match is_new && copy.iter().all(|byte| *byte == 0) {
+                // Nothing is there but what clients have written since.
+                true => continue,
+                false => self.read_strips(name, drive, strips)?,
+            };
+            let differing = differing(strips, &copy, &there);
+            bytes += self.write_runs(name, drive, order, &differing)?;
+        }
+        Ok(bytes)
+    }
+
+    /// What columns hold by those of their copies that decide, all asked at once.
+    fn read_columns(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        columns: &[(Column, Vec<Strip>)],
+        order: Option<WriteOrder>,
+    ) -> Result<Vec<Vec<u8>>, Status> {
+        let questions = columns.iter().map(|(column, strips)| {
+            let (regions, length) = regions_of(strips);
+            (place.reader(*column), Ask::Read { name: component(name), order, regions, length })
+        });
+        let answers = self.components.ask(questions.collect());
+        let whole = |(answer, (_, strips)): (Answer, &(Column, Vec<Strip>))| {
+            padded(answer, regions_of(strips).1)
+        };
+        answers.into_iter().zip(columns).map(whole).collect()
+    }
+
+    fn read_strips(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        strips: &[Strip],
+    ) -> Result<Vec<u8>, Status> {
+        let (regions, length) = regions_of(strips);
+        let ask = Ask::Read { name: component(name), order: None, regions, length };
+        padded(self.components.ask_one(drive, ask), length)
+    }
+
+    fn write_runs(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        order: Option<WriteOrder>,
+        differing: &[(u64, &[u8])],
+    ) -> Result<u64, Status> {
+        let mut bytes = 0;
+        for some in differing.chunks(MAX_REGIONS) {
+            let region = |(offset, data): &(u64, &[u8])| Region::single(*offset, data.len() as u64);
+            let regions = some.iter().map(region).collect();
+            let data: Vec<u8> = some.iter().flat_map(|(_, data)| *data).copied().collect();
+            bytes += data.len() as u64;
+            let name = component(name);
+            let ask = Ask::Write { name, order, regions, data, durable: false };
+            match self.ask(drive, ask)? {
+                Told::Written(written) => self.saw(drive, written.instance),
+                other => return Err(unexpected(&other).status()),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// What was read, with zeros where the component has ended before.
+fn padded(answer: Answer, length: usize) -> Result<Vec<u8>, Status> {
+    match answer.map_err(|error: ComponentError| error.status())? {
+        Told::Read(mut read) => {
+            read.data.resize(length, 0);
+            Ok(read.data)
+        }
+        other => Err(unexpected(&other).status()),
+    }
+}
+
+/// The runs of blocks of some strips in which two copies differ, with what the first has there.
+fn differing<'a>(strips: &[Strip], copy: &'a [u8], there: &[u8]) -> Vec<(u64, &'a [u8])> {
+    let mut found: Vec<(u64, &[u8])> = Vec::new();
+    let mut at = 0;
+    for run in runs(strips) {
+        let mut begin: Option<usize> = None;
+        let mut done = 0;
+        while done < run.length as usize {
+            let block = (BLOCK_BYTES - (run.offset as usize + done) % BLOCK_BYTES)
+                .min(run.length as usize - done);
+            let (from, to) = (at + done, at + done + block);
+            let is_same = copy[from..to] == there[from..to];
+            match (begin, is_same) {
+                (None, false) => begin = Some(done),
+                (Some(first), true) => {
+                    found.push((run.offset + first as u64, &copy[at + first..from]));
+                    begin = None;
+                }
+                _ => {}
+            }
+            done += block;
+        }
+        if let Some(first) = begin {
+            found.push((run.offset + first as u64, &copy[at + first..at + done]));
+        }
+        at += done;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_differ_are_found_run_by_run() {
+        let strip = Strip { offset: 6000, length: 10_000, stride: 40_000, count: 2 };
+        let copy = vec![1; 20_000];
+        let mut there = copy.clone();
+        assert!(differing(&[strip], &copy, &there).is_empty());
+        there[0] = 2;
+        there[9_999] = 2;
+        there[10_000] = 2;
+        let lengths = |found: Vec<(u64, &[u8])>| {
+            found.into_iter().map(|(at, data)| (at, data.len())).collect::<Vec<_>>()
+        };
+        let found = lengths(differing(&[strip], &copy, &there));
+        assert_eq!(found, [(6000, 2192), (12_288, 3712), (46_000, 3152)]);
+        let found = lengths(differing(&[strip], &copy, &[0; 20_000]));
+        assert_eq!(found, [(6000, 10_000), (46_000, 10_000)]);
+    }
+}
