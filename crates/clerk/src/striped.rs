@@ -136,7 +136,15 @@ impl StripedDrive {
         let mut attempts = 0;
         let mut waits = 0;
         loop {
-            let place = self.place(grant, end)?;
+            let place = match self.place(grant, end) {
+                // A component drive that was to tell how long its component is.
+                Err(error) if is_of_the_drive(&error) && self.is_patient(begun) => {
+                    pause_before_another(waits, &error)?;
+                    waits += 1;
+                    continue;
+                }
+                place => place?,
+            };
             attempts += 1;
             match run(&place) {
                 Err(error) if attempts < ATTEMPTS && is_of_an_old_map(&error) => {
@@ -165,8 +173,13 @@ impl StripedDrive {
         let is_new = is_of_the_drive(error) || is_of_an_old_map(error);
         let is_bad = matches!(error, ClientError::Drive(status) if is_medium(*status));
         // What a medium has lost does not come back by waiting for long.
-        let patience = if is_bad { MEDIUM_PATIENCE } else { self.components.patience() };
-        place.has_copies() && is_new && begun.elapsed() < patience
+        let is_over = is_bad && begun.elapsed() >= MEDIUM_PATIENCE;
+        place.has_copies() && is_new && !is_over && self.is_patient(begun)
+    }
+
+    /// Whether an operation that was begun then goes on.
+    fn is_patient(&self, begun: Instant) -> bool {
+        begun.elapsed() < self.components.patience()
     }
 
     /// What a write of copies needs: an order, and that somebody looks after its end. Of what is kept once

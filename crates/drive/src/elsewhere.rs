@@ -7,9 +7,9 @@
 use nasd_capability::Capability;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    Appended, BatchArguments, Batched, BlocksRequired, Copied, CreateArguments, Created,
-    EndwritesArguments, FastcopyArguments, Flushed, MapArguments, ObjectMap, PunchArguments,
-    RangeToCopy, ReadArguments, RemoveArguments, SeekArguments, SetattrArguments,
+    Appended, BatchArguments, Batched, BlocksRequired, ComponentStatus, Copied, CreateArguments,
+    Created, EndwritesArguments, FastcopyArguments, Flushed, MapArguments, ObjectMap,
+    PunchArguments, RangeToCopy, ReadArguments, RemoveArguments, SeekArguments, SetattrArguments,
     SetstripingArguments, WriteArguments, Written,
 };
 use nasd_store::{Append, PartitionSpace, Space};
@@ -28,7 +28,7 @@ pub struct ReadElsewhere {
 }
 
 /// What the drives tell that have the objects, together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// What there is of room.
     pub space: Space,
@@ -36,6 +36,8 @@ pub struct Facts {
     pub bytes_read: u64,
     /// Data bytes that they have received from them.
     pub bytes_written: u64,
+    /// Each of them.
+    pub components: Vec<ComponentStatus>,
 }
 
 /// A capability that was shown, and whose every check has passed.

@@ -187,8 +187,11 @@ pub trait Components: Send + Sync {
     /// Gives a drive the present working key of a partition; no other is good there afterwards.
     fn change_key(&self, drive: DriveId, partition: PartitionId) -> Result<(), ComponentError>;
 
-    /// Has calls of a drive that are under way come back, and not wait for it any longer.
+    /// Has calls of a drive that are under way come back, and others fail at once.
     fn give_up(&self, drive: DriveId);
+
+    /// From now on the drive is called again.
+    fn call_again(&self, drive: DriveId);
 
     /// Waits.
     fn pause(&self, duration: Duration);

@@ -32,7 +32,6 @@ mod writers;
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
-pub use rebuild::{ComponentStatus, RebuildProgress};
 pub use remote::{ComponentDrive, RemoteComponents};
 pub use state::{Keeper, StateError};
 pub use virtual_drive::{StartError, VirtualDrive, VirtualDriveOptions};

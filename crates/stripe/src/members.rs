@@ -10,10 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 use nasd_layout::{Degraded, MemberState};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{MAP_LEASE, NO_QUOTA};
+use nasd_protocol::drive::{self as wire, ComponentStatus, MAP_LEASE, NO_QUOTA};
 use nasd_types::{DriveId, PartitionId, Timestamp};
 
 use crate::components::{Ask, ComponentError, ComponentPartition, Told};
+use crate::rebuild::RebuildProgress;
 use crate::state::{Absence, FIRST_EPOCH, PartitionRecord, State};
 use crate::virtual_drive::{VirtualDrive, component_partition};
 
@@ -72,7 +73,7 @@ impl VirtualDrive {
             heard.steady_since.get_or_insert(now);
         } else {
             heard.steady_since = None;
-            heard.silent_since.get_or_insert(now);
+            heard.silent_since.get_or_insert(heard.last);
         }
     }
 
@@ -93,6 +94,35 @@ impl VirtualDrive {
                 tracing::warn!(%drive, %error, "a component drive can't be taken back yet");
             }
         }
+    }
+
+    /// The component drives; what they tell of their room is for others to find out.
+    pub fn component_status(&self) -> Vec<ComponentStatus> {
+        let rebuild = self.rebuild_progress();
+        let state = self.state();
+        let health = self.health.lock();
+        let status = |drive: DriveId| {
+            let absence = state.absent.get(&drive);
+            let given = rebuild.as_ref().filter(|(drives, _)| drives.contains(&drive));
+            let progress = given.map_or_else(RebuildProgress::default, |(_, progress)| *progress);
+            ComponentStatus {
+                drive,
+                address: self.components.address(drive),
+                reachable: health.get(&drive).is_none_or(|heard| heard.silent_since.is_none()),
+                state: match absence {
+                    None => wire::MemberState::Current,
+                    Some(absence) if absence.is_joining => wire::MemberState::Joining,
+                    Some(_) => wire::MemberState::Out,
+                },
+                since: absence.map_or(Timestamp(0), |absence| absence.since),
+                capacity_bytes: 0,
+                used_bytes: 0,
+                objects: progress.objects,
+                objects_done: progress.objects_done,
+                bytes_done: progress.bytes,
+            }
+        };
+        self.components.drives().into_iter().map(status).collect()
     }
 
     /// Held while anything is done to objects: who has what does not change meanwhile.
@@ -189,6 +219,7 @@ impl VirtualDrive {
 
     /// From now on the drive is written; it is read when it has been given what it lacks.
     fn take_back(&self, drive: DriveId) -> Result<(), ComponentError> {
+        self.components.call_again(drive);
         let partitions: Vec<PartitionId> = self.state().partitions.keys().copied().collect();
         for partition in partitions {
             let partition = component_partition(partition);

@@ -3,7 +3,9 @@
 use nasd_drive::Facts;
 use nasd_layout::{DriveWeight, Shape};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{GetattrArguments, NO_QUOTA, PartitionControl, SetstripingArguments};
+use nasd_protocol::drive::{
+    GetattrArguments, MemberState, NO_QUOTA, PartitionControl, SetstripingArguments,
+};
 use nasd_store::{PartitionSpace, Space};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
@@ -218,17 +220,24 @@ impl VirtualDrive {
         let mut facts =
             Facts { space: Space { capacity_bytes: 0, used_bytes: 0, ..own }, ..Facts::default() };
         let (mut free_bytes, mut free_objects) = (0_u64, own.free_objects);
-        for drive in self.present_drives() {
-            let control = self.components.drive_control(drive).map_err(|error| error.status())?;
-            let space = &mut facts.space;
-            space.capacity_bytes = space.capacity_bytes.saturating_add(control.capacity_bytes);
-            space.used_bytes = space.used_bytes.saturating_add(control.used_bytes);
-            space.cache_bytes = space.cache_bytes.saturating_add(control.cache_bytes);
-            let free = control.capacity_bytes.saturating_sub(control.used_bytes);
-            free_bytes = free_bytes.saturating_add(free);
-            facts.bytes_read = facts.bytes_read.saturating_add(control.capability_bytes_read);
-            facts.bytes_written =
-                facts.bytes_written.saturating_add(control.capability_bytes_written);
+        for mut component in self.component_status() {
+            // What does not answer has no room now.
+            let is_asked = component.reachable && component.state != MemberState::Out;
+            let control = is_asked.then(|| self.components.drive_control(component.drive));
+            if let Some(Ok(control)) = control {
+                let space = &mut facts.space;
+                space.capacity_bytes = space.capacity_bytes.saturating_add(control.capacity_bytes);
+                space.used_bytes = space.used_bytes.saturating_add(control.used_bytes);
+                space.cache_bytes = space.cache_bytes.saturating_add(control.cache_bytes);
+                let free = control.capacity_bytes.saturating_sub(control.used_bytes);
+                free_bytes = free_bytes.saturating_add(free);
+                facts.bytes_read = facts.bytes_read.saturating_add(control.capability_bytes_read);
+                facts.bytes_written =
+                    facts.bytes_written.saturating_add(control.capability_bytes_written);
+                component.capacity_bytes = control.capacity_bytes;
+                component.used_bytes = control.used_bytes;
+            }
+            facts.components.push(component);
         }
         let first = self.state().partitions.keys().next().copied();
         if let Some(partition) = first {

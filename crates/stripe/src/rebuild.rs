@@ -14,7 +14,8 @@ use nasd_protocol::limits::MAX_REGIONS;
 use nasd_protocol::{Region, Status};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
-    ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp, WriteOrder,
+    Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp,
+    WriteOrder,
 };
 
 use crate::attributes::{Whole, setattr};
@@ -70,28 +71,13 @@ struct Pass {
 
 /// How far the giving has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RebuildProgress {
-    /// When it was begun, by the virtual drive's clock.
-    pub began: Timestamp,
+pub(crate) struct RebuildProgress {
     /// Components that the drives are to have, as far as it is known.
-    pub objects: u64,
+    pub(crate) objects: u64,
     /// Of these so many were looked at.
-    pub objects_done: u64,
+    pub(crate) objects_done: u64,
     /// Bytes that were written to the drives.
-    pub bytes: u64,
-}
-
-/// A component drive, and how it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ComponentStatus {
-    /// Which.
-    pub drive: DriveId,
-    /// Where, `HOST:PORT`.
-    pub address: String,
-    /// Since when it has lacked something; none if it has all.
-    pub out_since: Option<Timestamp>,
-    /// Whether it is back, and being given that.
-    pub is_joining: bool,
+    pub(crate) bytes: u64,
 }
 
 /// An object, and the drives that may lack something of it, with whether they had no component of it at all.
@@ -165,24 +151,11 @@ impl VirtualDrive {
         }
     }
 
-    /// How far the giving has come, if there is any.
-    pub fn rebuild_progress(&self) -> Option<RebuildProgress> {
-        self.rebuild.lock().present.as_ref().map(|pass| pass.progress)
-    }
-
-    /// The component drives.
-    pub fn component_status(&self) -> Vec<ComponentStatus> {
-        let state = self.state();
-        let status = |drive: DriveId| {
-            let absence = state.absent.get(&drive);
-            ComponentStatus {
-                drive,
-                address: self.components.address(drive),
-                out_since: absence.map(|absence| absence.since),
-                is_joining: absence.is_some_and(|absence| absence.is_joining),
-            }
-        };
-        self.components.drives().into_iter().map(status).collect()
+    /// How far the giving has come, and to which drives, if there is any.
+    pub(crate) fn rebuild_progress(&self) -> Option<(BTreeSet<DriveId>, RebuildProgress)> {
+        let passes = self.rebuild.lock();
+        let pass = passes.present.as_ref()?;
+        Some((pass.drives.keys().copied().collect(), pass.progress))
     }
 
     fn next_to_rebuild(&self) -> Result<Option<Next>, Status> {
@@ -227,7 +200,7 @@ impl VirtualDrive {
         if drives.is_empty() {
             return Ok(None);
         }
-        let mut progress = RebuildProgress { began: self.now(), ..RebuildProgress::default() };
+        let mut progress = RebuildProgress::default();
         for partition in &partitions {
             let partition = component_partition(*partition);
             for drive in self.present_drives() {
@@ -409,9 +382,10 @@ impl VirtualDrive {
                 Err(error) => return Err(error.status()),
             };
             let since = drives.get(&drive).copied().unwrap_or_default();
-            let changed =
-                whole.attributes.data_modify_time.max(whole.attributes.attribute_modify_time);
+            // The drive may have done something late, too, that was not done elsewhere.
+            let changed = |told: &Attributes| told.data_modify_time.max(told.attribute_modify_time);
             let is_same = had.as_ref().is_some_and(|had| {
+                let changed = changed(&whole.attributes).max(changed(had));
                 had.access_control_version == whole.version.0
                     && !whole.version.has_writers()
                     && changed.0.saturating_add(MARGIN_NS) < since.0

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ struct Remote {
     /// For questions whether it is there.
     watcher: DriveClient,
     by_drive_key: Authority,
+    is_given_up: AtomicBool,
     /// The authorities of working keys, made as they are needed.
     by_working_key: RwLock<HashMap<(PartitionId, u32), Arc<Authority>>>,
 }
@@ -72,7 +74,10 @@ impl RemoteComponents {
             let watcher = DriveClient::tcp(&address, Some(drive), &watched);
             let by_drive_key = Authority::drive_key(drive_key, protection);
             let by_working_key = RwLock::default();
-            (drive, Remote { address, client, watcher, by_drive_key, by_working_key })
+            let is_given_up = AtomicBool::new(false);
+            let remote =
+                Remote { address, client, watcher, by_drive_key, is_given_up, by_working_key };
+            (drive, remote)
         };
         let drives = drives.into_iter().map(remote).collect();
         RemoteComponents { drives, secret, protection, epochs: RwLock::default() }
@@ -89,7 +94,12 @@ impl RemoteComponents {
 
     fn remote(&self, drive: DriveId) -> Result<&Remote, ComponentError> {
         let unknown = || ComponentError::Refused(format!("{drive} is no component drive"));
-        self.drives.get(&drive).ok_or_else(unknown)
+        let remote = self.drives.get(&drive).ok_or_else(unknown)?;
+        if remote.is_given_up.load(Ordering::Acquire) {
+            let reason = "it is not waited for any more".to_owned();
+            return Err(ComponentError::Away { reason, maybe_done: false });
+        }
+        Ok(remote)
     }
 
     fn key(&self, drive: DriveId, partition: PartitionId, epoch: u32) -> SecretKey {
@@ -232,7 +242,14 @@ impl Components for RemoteComponents {
 
     fn give_up(&self, drive: DriveId) {
         if let Some(remote) = self.drives.get(&drive) {
+            remote.is_given_up.store(true, Ordering::Release);
             remote.client.break_off();
+        }
+    }
+
+    fn call_again(&self, drive: DriveId) {
+        if let Some(remote) = self.drives.get(&drive) {
+            remote.is_given_up.store(false, Ordering::Release);
         }
     }
 

@@ -251,6 +251,29 @@ mod tests {
     }
 
     #[test]
+    fn the_first_version_is_read_too() {
+        let mut out = Encoder::new();
+        out.opaque_fixed(b"NASDstr1");
+        out.opaque_fixed(&[5; 32]);
+        out.u64(7);
+        out.u64(1 << 50);
+        out.u32(1);
+        // Partition 9: a unit of 64 KiB, two drives, two copies, two groups.
+        out.u32(9);
+        out.u64(64 << 10);
+        [2_u32, 2].iter().for_each(|number| out.u32(*number));
+        out.array_with(&[11_u64, 12], |out, drive| out.u64(*drive));
+        out.array_with(&[0_u32, 1, 1, 0], |out, member| out.u32(*member));
+        let state = State::from_bytes(&out.into_bytes()).unwrap();
+        assert_eq!((state.generation, state.number_limit), (7, 1 << 50));
+        assert!(state.absent.is_empty());
+        let record = &state.partitions[&PartitionId(9)];
+        assert_eq!(record.epoch, FIRST_EPOCH);
+        assert_eq!(record.shape, Shape::new(64 << 10, 2, 2).unwrap());
+        assert_eq!(record.groups.all_members(), [11, 12, 12, 11].map(DriveId));
+    }
+
+    #[test]
     fn any_change_of_a_byte_is_read_or_refused() {
         let bytes = state().to_bytes();
         for at in (0..bytes.len()).filter(|at| *at < 400 || at % 101 == 0) {

@@ -18,6 +18,9 @@ const DEADLINE: Duration = Duration::from_millis(300);
 /// much to do.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long one that hangs may take to say who it is.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How often that is doubled.
 const MOST_DOUBLINGS: u32 = 3;
 
@@ -99,7 +102,8 @@ pub(crate) struct ComponentDrives {
 }
 
 impl ComponentDrives {
-    pub(crate) fn new(connect: ConnectOptions) -> ComponentDrives {
+    pub(crate) fn new(mut connect: ConnectOptions) -> ComponentDrives {
+        connect.transport.connect_timeout = CONNECT_TIMEOUT;
         ComponentDrives { connect, drives: RwLock::default(), spare: Arc::default() }
     }
 

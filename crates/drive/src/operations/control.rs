@@ -3,7 +3,7 @@
 use nasd_protocol::Pieces;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{DriveControl, PartitionControl, PartitionSummary};
-use nasd_protocol::limits::MAX_PARTITIONS;
+use nasd_protocol::limits::{MAX_COMPONENTS, MAX_PARTITIONS};
 use nasd_store::PartitionSpace;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{ObjectId, ObjectName, PartitionId, Timestamp};
@@ -31,7 +31,8 @@ pub(super) fn contents(drive: &Drive, name: ObjectName, now: Timestamp) -> Resul
 }
 
 fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> {
-    let Facts { space, bytes_read, bytes_written } = facts(drive)?;
+    let Facts { space, bytes_read, bytes_written, mut components } = facts(drive)?;
+    components.truncate(MAX_COMPONENTS);
     let counters = &drive.counters;
     let mut partitions = drive.partitions();
     partitions.truncate(MAX_PARTITIONS);
@@ -63,6 +64,7 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         bad_blocks: drive.scrub.bad_blocks(),
         partitions,
         extensions: Vec::new(),
+        components,
     })
 }
 

@@ -456,6 +456,7 @@ impl ObjectStore for MemoryDrives {
                 bad_blocks: 0,
                 partitions: vec![state.summary()],
                 extensions: Vec::new(),
+                components: Vec::new(),
             })
         })
     }

@@ -2,12 +2,14 @@
 
 use super::Outcome;
 use crate::cell::{Cell, CellLock, now, times_of};
-use crate::health::{self, DriveFacts, Facts, Finding, KeyFacts, State, VolumeFacts};
+use crate::health::{
+    self, ComponentFacts, DriveFacts, Facts, Finding, KeyFacts, State, VolumeFacts,
+};
 use crate::output::{self, say};
 use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
 use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_manager::keys::KeptKeys;
-use nasd_protocol::drive::{DriveControl, NO_QUOTA};
+use nasd_protocol::drive::{ComponentStatus, DriveControl, MemberState, NO_QUOTA};
 use nasd_protocol::manager::{CellStatus, DriveStatus, VolumeSummary};
 use serde::Serialize;
 use std::error::Error;
@@ -72,6 +74,26 @@ struct Drive {
     clock_offset_ns: i64,
     read_only: bool,
     bad_blocks: u64,
+    /// Of a virtual drive, the drives that have its objects.
+    components: Vec<Component>,
+}
+
+#[derive(Debug, Serialize)]
+struct Component {
+    index: u32,
+    id: String,
+    address: String,
+    reachable: bool,
+    /// `current`; `out`, whose copies are not used; or `joining`, which is given what it lacks.
+    state: &'static str,
+    /// Since when it has lacked something, in seconds since 1970; 0 if it has all.
+    since_s: u64,
+    capacity_bytes: u64,
+    used_bytes: u64,
+    /// Objects that are looked at to give it what it lacks, how many were, and bytes written for that.
+    objects: u64,
+    objects_done: u64,
+    bytes_done: u64,
 }
 
 /// File data by the way it took, since the drives' and the manager's processes started.
@@ -217,6 +239,50 @@ fn drive(cell: &Cell, told: &DriveStatus) -> Drive {
         clock_offset_ns: control.map_or(0, |control| control.clock_offset),
         read_only: control.is_some_and(|control| control.read_only),
         bad_blocks: number(|control| control.bad_blocks),
+        components: control.map_or_else(Vec::new, |control| components(cell, control)),
+    }
+}
+
+fn components(cell: &Cell, control: &DriveControl) -> Vec<Component> {
+    let component = |told: &ComponentStatus| {
+        let known = cell.config.drives.iter().find(|known| known.drive_id() == told.drive);
+        Component {
+            index: known.map_or(0, |known| known.index),
+            id: format!("{:016x}", told.drive.0),
+            address: told.address.clone(),
+            reachable: told.reachable,
+            state: match told.state {
+                MemberState::Current => "current",
+                MemberState::Joining => "joining",
+                MemberState::Out => "out",
+            },
+            since_s: told.since.seconds(),
+            capacity_bytes: told.capacity_bytes,
+            used_bytes: told.used_bytes,
+            objects: told.objects,
+            objects_done: told.objects_done,
+            bytes_done: told.bytes_done,
+        }
+    };
+    let mut components: Vec<_> = control.components.iter().map(component).collect();
+    components.sort_by_key(|component| component.index);
+    components
+}
+
+impl Component {
+    /// What is to be said of it, if there is anything.
+    fn remark(&self) -> String {
+        match self.state {
+            "joining" => format!(
+                "  is given what it lacks: {} of {} objects, {} written",
+                self.objects_done,
+                self.objects,
+                size(self.bytes_done)
+            ),
+            "out" => "  out: its copies are not used".to_owned(),
+            _ if !self.reachable => "  does not answer".to_owned(),
+            _ => String::new(),
+        }
     }
 }
 
@@ -250,10 +316,25 @@ fn facts(
         now: now().seconds(),
         manager_away,
         drives: drives.iter().map(drive).collect(),
+        components: drives
+            .iter()
+            .flat_map(|drive| &drive.components)
+            .map(component_facts)
+            .collect(),
         volumes: volumes.to_vec(),
         unfinished: unfinished.map(|volume| volume.name.clone()).collect(),
         certificates: certificates(cell),
         keys: keys(cell),
+    }
+}
+
+fn component_facts(component: &Component) -> ComponentFacts {
+    ComponentFacts {
+        name: format!("drive {}", component.index),
+        address: component.address.clone(),
+        reachable: component.reachable,
+        state: component.state,
+        remark: component.remark().trim().to_owned(),
     }
 }
 
@@ -337,6 +418,11 @@ fn screen(status: &Status) -> Result<String, std::fmt::Error> {
         let (index, address, objects) = (drive.index, &drive.address, drive.objects);
         write!(out, "{index:<6}{address:<22}{used:>10}{capacity:>10}{objects:>9}")?;
         writeln!(out, "{read:>10}{written:>10}{:>9}", drive.refusals)?;
+        for component in &drive.components {
+            let (used, capacity) = (size(component.used_bytes), size(component.capacity_bytes));
+            let (index, address) = (format!("  {}", component.index), &component.address);
+            writeln!(out, "{index:<6}{address:<22}{used:>10}{capacity:>10}{}", component.remark())?;
+        }
     }
     writeln!(out, "\ndata direct between clients and drives: {} bytes", status.bytes.direct)?;
     writeln!(out, "data through the manager:               {} bytes", status.bytes.manager)?;

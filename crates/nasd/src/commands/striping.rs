@@ -16,6 +16,7 @@ use nasd_store::{OpenOptions, Store};
 use nasd_stripe::{
     ComponentDrive, Components, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions,
 };
+use nasd_transport::ClientOptions;
 use nasd_types::PartitionId;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -31,6 +32,9 @@ const PATIENCE: RetryPolicy = RetryPolicy {
     first_backoff: Duration::from_millis(10),
     longest_backoff: Duration::from_millis(200),
 };
+
+/// How long one that hangs may take to say who it is.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// How long component drives that are started with this one are waited for.
 const START_PATIENCE: Duration = Duration::from_secs(20);
@@ -110,7 +114,8 @@ fn open_virtual(
             drive_key: SecretKey::new(keys.drive_key),
         });
     }
-    let connect = ConnectOptions { retry: PATIENCE, ..ConnectOptions::default() };
+    let transport = ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
+    let connect = ConnectOptions { retry: PATIENCE, transport, ..ConnectOptions::default() };
     let protection = cell.config.protection();
     let options = VirtualDriveOptions {
         unit: stripe.unit,

@@ -72,6 +72,13 @@ codes! {
     "`nasd status --json`, the drives' `clock_offset_ns`; whether the drive's machine keeps its time (chronyc, \
      timedatectl)."
     "Have the machine's time kept. The drive's clock follows it by a sixteenth of the time that passes."
+    COPIES_LACKING Warning
+    "A drive that has copies of files is out, or was and is being given what it lacks. Everything can be read and \
+     written; but there is a copy less of what it should have, and if the drives with the others fail too, that is \
+     lost."
+    "`nasd status`, which tells how far the giving has come; whether the drive's process runs (the cell's \
+     log/drive-N.log), its machine, and the network between."
+    "Start the drive, if it does not run. Once it answers, it is given what it lacks by itself."
     DRIVE_AWAY Error
     "A drive does not answer the manager. Programs that need files on it wait, or get an I/O error when their \
      time-out is over; all others go on."

@@ -24,6 +24,8 @@ pub struct Facts {
     pub manager_away: Option<String>,
     /// The drives, as the manager sees them.
     pub drives: Vec<DriveFacts>,
+    /// The drives that have the objects of virtual ones.
+    pub components: Vec<ComponentFacts>,
     /// The volumes that are served, or should be.
     pub volumes: Vec<VolumeFacts>,
     /// Volumes that were begun to be made or removed.
@@ -53,6 +55,21 @@ pub struct DriveFacts {
     pub read_only: bool,
     /// Blocks that its scrub has found bad since it was started.
     pub bad_blocks: u64,
+}
+
+/// A drive that has objects of a virtual one.
+#[derive(Debug, Default, Clone)]
+pub struct ComponentFacts {
+    /// How it is called: `drive 2`.
+    pub name: String,
+    /// Where it should answer.
+    pub address: String,
+    /// Whether it does.
+    pub reachable: bool,
+    /// `current`, `out` or `joining`.
+    pub state: &'static str,
+    /// What there is to be said of that.
+    pub remark: String,
 }
 
 /// One volume.
@@ -159,6 +176,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
         add(codes::MANAGER_AWAY, "manager", why.clone());
     }
     facts.drives.iter().for_each(|drive| judge_drive(drive, &mut add));
+    facts.components.iter().for_each(|component| judge_component(component, &mut add));
     facts.volumes.iter().for_each(|volume| judge_volume(volume, &mut add));
     for name in &facts.unfinished {
         let text = "was being made or removed; `nasd volume remove` clears it away".to_owned();
@@ -179,6 +197,22 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 type Add<'a> = &'a mut dyn FnMut(&'static Code, &str, String);
+
+fn judge_component(component: &ComponentFacts, add: Add<'_>) {
+    let name = component.name.as_str();
+    match component.state {
+        "joining" => add(codes::COPIES_LACKING, name, component.remark.clone()),
+        "out" => {
+            let text = format!("at {} is out: its copies are not used", component.address);
+            add(codes::COPIES_LACKING, name, text);
+        }
+        _ if !component.reachable => {
+            let text = format!("at {} does not answer the striping manager", component.address);
+            add(codes::DRIVE_AWAY, name, text);
+        }
+        _ => {}
+    }
+}
 
 fn judge_drive(drive: &DriveFacts, add: Add<'_>) {
     let name = drive.name.as_str();
@@ -294,6 +328,18 @@ mod tests {
         }
     }
 
+    fn with_component(change: fn(&mut ComponentFacts)) -> Facts {
+        let mut component = ComponentFacts {
+            name: "drive 2".to_owned(),
+            address: "host:1".to_owned(),
+            reachable: true,
+            state: "current",
+            remark: String::new(),
+        };
+        change(&mut component);
+        Facts { components: vec![component], ..facts() }
+    }
+
     /// A change of healthy facts that brings about one code and no other.
     fn causes() -> Vec<(&'static Code, Facts)> {
         let with_drive = |change: fn(&mut DriveFacts)| {
@@ -315,6 +361,9 @@ mod tests {
         vec![
             (codes::MANAGER_AWAY, Facts { manager_away: Some("away".into()), ..facts() }),
             (codes::DRIVE_AWAY, with_drive(|drive| drive.reachable = false)),
+            (codes::DRIVE_AWAY, with_component(|component| component.reachable = false)),
+            (codes::COPIES_LACKING, with_component(|component| component.state = "out")),
+            (codes::COPIES_LACKING, with_component(|component| component.state = "joining")),
             (codes::DRIVE_FULL, with_drive(|drive| drive.used_bytes = drive.capacity_bytes)),
             (codes::DRIVE_NEARLY_FULL, with_drive(|drive| drive.used_bytes = 91 << 30)),
             (codes::DRIVE_READ_ONLY, with_drive(|drive| drive.read_only = true)),

@@ -4,7 +4,10 @@
 use nasd_types::{Compression, DriveId, PartitionId, Protection, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrError, xdr_enum};
 
-use crate::limits::{MAX_EXTENSIONS, MAX_PARTITIONS, MAX_TEXT_BYTES};
+use super::MemberState;
+use crate::limits::{
+    MAX_ADDRESS_BYTES, MAX_COMPONENTS, MAX_EXTENSIONS, MAX_PARTITIONS, MAX_TEXT_BYTES,
+};
 use crate::wire::{Field, field_by_xdr, message, put_array, take_array, xdr_by_field};
 
 xdr_enum! {
@@ -96,6 +99,61 @@ message! {
     }
 }
 
+/// A component drive of a virtual one (`nasd_component_status`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentStatus {
+    /// Which.
+    pub drive: DriveId,
+    /// Where it is, `HOST:PORT`; at most [`MAX_ADDRESS_BYTES`] bytes.
+    pub address: String,
+    /// Whether it has answered lately.
+    pub reachable: bool,
+    /// What it is good for where there are other copies.
+    pub state: MemberState,
+    /// Since when it lacks something, by the virtual drive's clock; 0 if it has all.
+    pub since: Timestamp,
+    /// Bytes that it can store.
+    pub capacity_bytes: u64,
+    /// Bytes that it stores.
+    pub used_bytes: u64,
+    /// Objects that are looked at to give it what it lacks, as far as is known.
+    pub objects: u64,
+    /// Of these so many were.
+    pub objects_done: u64,
+    /// Bytes that were written for that.
+    pub bytes_done: u64,
+}
+
+impl Field for ComponentStatus {
+    fn put(&self, out: &mut Encoder) {
+        self.drive.put(out);
+        out.string(&self.address);
+        out.bool(self.reachable);
+        self.state.put(out);
+        self.since.put(out);
+        out.u64(self.capacity_bytes);
+        out.u64(self.used_bytes);
+        out.u64(self.objects);
+        out.u64(self.objects_done);
+        out.u64(self.bytes_done);
+    }
+
+    fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(ComponentStatus {
+            drive: Field::take(input)?,
+            address: input.string(MAX_ADDRESS_BYTES)?.to_owned(),
+            reachable: input.bool()?,
+            state: Field::take(input)?,
+            since: Field::take(input)?,
+            capacity_bytes: input.u64()?,
+            used_bytes: input.u64()?,
+            objects: input.u64()?,
+            objects_done: input.u64()?,
+            bytes_done: input.u64()?,
+        })
+    }
+}
+
 /// Contents of `ObjectId::DRIVE_CONTROL`, the same in every partition (`nasd_drive_control`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveControl {
@@ -143,6 +201,8 @@ pub struct DriveControl {
     pub partitions: Vec<PartitionSummary>,
     /// What it can do beyond this protocol.
     pub extensions: Vec<Extension>,
+    /// The drives that have its objects, if it is a virtual one.
+    pub components: Vec<ComponentStatus>,
 }
 
 impl Field for DriveControl {
@@ -169,6 +229,7 @@ impl Field for DriveControl {
         out.u64(self.bad_blocks);
         put_array(&self.partitions, out);
         put_array(&self.extensions, out);
+        put_array(&self.components, out);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -195,6 +256,7 @@ impl Field for DriveControl {
             bad_blocks: input.u64()?,
             partitions: take_array(input, MAX_PARTITIONS)?,
             extensions: take_array(input, MAX_EXTENSIONS)?,
+            components: take_array(input, MAX_COMPONENTS)?,
         })
     }
 }

@@ -87,7 +87,7 @@ crate::wire::xdr_by_field!(Component);
 /// For how long after it has asked for any map of a virtual drive a client may read by the maps of the same
 /// generation: who is not to be read any more is written past only when that has passed. (A write by an old
 /// map is refused.)
-pub const MAP_LEASE: std::time::Duration = std::time::Duration::from_millis(1500);
+pub const MAP_LEASE: std::time::Duration = std::time::Duration::from_millis(1000);
 
 /// The answer (`nasd_object_map`): what `nasd_layout` needs to tell where each byte is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,14 +8,15 @@ use nasd_capability::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    Component, Copied, CopyrangeArguments, CreateArguments, Created, CreatepartitionArguments,
-    DriveControl, DriveInformation, EndwritesArguments, Extension, FastcopyArguments,
-    FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments, InitializeArguments,
-    MapArguments, Medium, MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState,
-    PartitionSummary, PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
-    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
-    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
-    SetstripingArguments, Sought, WriteArguments, Written,
+    Component, ComponentStatus, Copied, CopyrangeArguments, CreateArguments, Created,
+    CreatepartitionArguments, DriveControl, DriveInformation, EndwritesArguments, Extension,
+    FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments,
+    InitializeArguments, MapArguments, Medium, MemberState, ObjectMap, PartitionControl,
+    PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy, ReadArguments,
+    ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
+    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments,
+    Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -449,6 +450,18 @@ fn drive_control() -> DriveControl {
             number: n32("number"),
             name: "search".to_owned(),
             revision: n32("revision"),
+        }],
+        components: vec![ComponentStatus {
+            drive: DriveId(n("drive")),
+            address: "address".to_owned(),
+            reachable: true,
+            state: MemberState::Joining,
+            since: time("since"),
+            capacity_bytes: n("capacity_bytes"),
+            used_bytes: n("used_bytes"),
+            objects: n("objects"),
+            objects_done: n("objects_done"),
+            bytes_done: n("bytes_done"),
         }],
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use nasd_capability::{Capability, SecretKey};
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::drive::{
-    BatchArguments, BatchOperation, CreateArguments, FastcopyArguments, MapArguments, ObjectMap,
-    PunchArguments, RangeToCopy, ReadArguments, RemoveArguments, SeekArguments, SetattrArguments,
-    WriteArguments,
+    BatchArguments, BatchOperation, ComponentStatus, CreateArguments, FastcopyArguments,
+    MapArguments, MemberState, ObjectMap, PunchArguments, RangeToCopy, ReadArguments,
+    RemoveArguments, SeekArguments, SetattrArguments, WriteArguments,
 };
 use nasd_protocol::{Region, Status};
 use nasd_store::Append;
-use nasd_stripe::{ComponentStatus, Components, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AppendToken, Attributes, AuditId, ByteRange, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
     PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
@@ -52,6 +52,10 @@ pub struct World {
     removed: BTreeSet<ObjectId>,
     tokens: u64,
     lives: u64,
+}
+
+fn is_out(status: &ComponentStatus) -> bool {
+    status.state == MemberState::Out
 }
 
 fn named(object: ObjectId) -> ObjectName {
@@ -165,8 +169,7 @@ impl World {
     /// Takes a drive away, or brings one back, or gives it some of what it lacks.
     fn outage_step(&mut self) {
         let absent: Vec<DriveId> = self.absent().map(|status| status.drive).collect();
-        let away: Vec<DriveId> =
-            self.absent().filter(|it| !it.is_joining).map(|it| it.drive).collect();
+        let away: Vec<DriveId> = self.absent().filter(is_out).map(|it| it.drive).collect();
         match self.random.below(24) {
             0 if absent.len() + 1 < usize::from(self.options.copies) => {
                 if self.random.below(2) == 0 {
@@ -178,7 +181,7 @@ impl World {
                 if !absent.contains(&drive) {
                     self.drives.set_away(drive, true);
                     self.hear(8);
-                    let is_out = self.absent().any(|it| it.drive == drive && !it.is_joining);
+                    let is_out = self.absent().any(|it| it.drive == drive && is_out(&it));
                     assert!(is_out, "{drive} is not taken out");
                 }
             }
@@ -191,7 +194,10 @@ impl World {
                 let troubled = self.drives.fail_one_in(0);
                 self.hear(5);
                 self.drives.fail_one_in(troubled);
-                assert!(self.absent().any(|it| it.drive == drive && it.is_joining), "{drive}");
+                assert!(
+                    self.absent().any(|it| it.drive == drive && it.state == MemberState::Joining),
+                    "{drive}"
+                );
             }
             2 if absent.len() > away.len() => {
                 // One that has got a part of what it lacked loses it.
@@ -212,7 +218,10 @@ impl World {
     }
 
     fn absent(&self) -> impl Iterator<Item = ComponentStatus> + use<> {
-        self.whole.component_status().into_iter().filter(|status| status.out_since.is_some())
+        self.whole
+            .component_status()
+            .into_iter()
+            .filter(|status| status.state != MemberState::Current)
     }
 
     /// Half a second passes, so many times.
@@ -242,7 +251,7 @@ impl World {
                 self.objects.values_mut().for_each(Expected::decided_anew);
             }
         }
-        panic!("it has no end: {:?}", self.whole.rebuild_progress());
+        panic!("it has no end: {:?}", self.whole.component_status());
     }
 
     /// Whether it was done.

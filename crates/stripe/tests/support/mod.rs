@@ -147,7 +147,7 @@ impl MemoryDrives {
         let inner = self.lock();
         let drive = &inner.drives[&drive];
         // Another one for each instance.
-        (!drive.is_away).then(|| Timestamp(drive.instance))
+        (!drive.is_away).then_some(Timestamp(drive.instance))
     }
 
     /// The component of an object on a drive, as it is.
@@ -632,6 +632,8 @@ impl Components for MemoryDrives {
     }
 
     fn give_up(&self, _drive: DriveId) {}
+
+    fn call_again(&self, _drive: DriveId) {}
 
     fn pause(&self, duration: Duration) {
         self.pass(duration.as_nanos() as u64);
