@@ -189,7 +189,7 @@ impl StripedDrive {
         grant: &Grant,
         place: &Arc<ObjectPlace>,
     ) -> Result<Option<WriteOrder>, ClientError> {
-        if place.shape.copies() < 2 {
+        if !place.has_copies() {
             return Ok(None);
         }
         let authority = || grant.authority.clone();

@@ -18,12 +18,28 @@ pub enum MemberState {
 pub struct Degraded<'a> {
     shape: Shape,
     states: &'a [MemberState],
+    stand_ins: &'a [u16],
 }
 
 impl<'a> Degraded<'a> {
     /// There is a state for each member; those that are lacking count as out.
     pub fn new(shape: Shape, states: &'a [MemberState]) -> Degraded<'a> {
-        Degraded { shape, states }
+        Degraded { shape, states, stand_ins: &[] }
+    }
+
+    /// The same with *stand-ins*: drives that are about to take the places of these members, and are joining, whatever
+    /// the state of who they will replace. They are numbered behind the members.
+    #[must_use]
+    pub fn with_stand_ins(self, stand_ins: &'a [u16]) -> Degraded<'a> {
+        Degraded { stand_ins, ..self }
+    }
+
+    /// The stand-ins of members that hold a column.
+    fn stand_ins_of(&self, column: Column) -> impl Iterator<Item = usize> + '_ {
+        let width = usize::from(self.shape.width());
+        let those = self.stand_ins.iter().enumerate();
+        let those = those.filter(move |(_, member)| self.shape.holds((**member).into(), column));
+        those.map(move |(at, _)| width + at)
     }
 
     fn state(&self, member: usize) -> MemberState {
@@ -52,7 +68,7 @@ impl<'a> Degraded<'a> {
             .shape
             .members(column)
             .filter(|member| *member != first && self.state(*member) != MemberState::Out);
-        others.chain([first]).collect()
+        others.chain(self.stand_ins_of(column)).chain([first]).collect()
     }
 
     /// Whether every column can be read.
@@ -129,6 +145,33 @@ mod tests {
             assert_eq!(degraded.is_whole(), degraded.copies_left() > 0);
             if gone == 0 {
                 assert_eq!(degraded.copies_left(), usize::from(shape.copies()));
+            }
+        });
+    }
+
+    #[test]
+    fn a_stand_in_is_written_where_its_member_would_be_and_never_decides() {
+        all(|shape, states| {
+            let width = shape.width();
+            for member in 0..width {
+                let stand_ins = [member, (member + 1) % width];
+                let degraded = Degraded::new(shape, states).with_stand_ins(&stand_ins);
+                let without = Degraded::new(shape, states);
+                assert_eq!(degraded.is_whole(), without.is_whole());
+                for column in (0..width).map(Column) {
+                    assert!(degraded.readable(column).eq(without.readable(column)));
+                    let (mut written, before) =
+                        (degraded.writable(column), without.writable(column));
+                    assert_eq!(written.last(), before.last(), "who decides is the last");
+                    written.retain(|at| *at < usize::from(width));
+                    assert_eq!(written, before);
+                    let of = |at: usize| usize::from(width) + at;
+                    for (at, stood_for) in stand_ins.iter().enumerate() {
+                        let holds = shape.members(column).any(|it| it == usize::from(*stood_for));
+                        let is_written = degraded.writable(column).contains(&of(at));
+                        assert_eq!(is_written, holds && !before.is_empty());
+                    }
+                }
             }
         });
     }

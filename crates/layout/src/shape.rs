@@ -164,6 +164,19 @@ impl Shape {
         strips
     }
 
+    /// Where the last byte of a column ends that lies before `length`; 0 if there is none.
+    pub fn column_end(&self, column: Column, length: u64) -> u64 {
+        let Some(last) = length.checked_sub(1) else { return 0 };
+        let width = u64::from(self.width);
+        let unit = last / self.unit;
+        let behind = (unit % width + width - u64::from(column.0)) % width;
+        match unit.checked_sub(behind) {
+            Some(_) if behind == 0 => length,
+            Some(unit) => (unit + 1) * self.unit,
+            None => 0,
+        }
+    }
+
     /// The first byte at or behind `offset` that belongs to a column.
     fn next_in_column(&self, offset: u64, column: Column) -> Option<u64> {
         let width = u64::from(self.width);
@@ -203,6 +216,19 @@ mod tests {
                 let unit = byte / shape.unit;
                 assert_eq!(u64::from(shape.column(byte).0), unit % u64::from(shape.width));
                 assert_eq!(shape.unit_end(byte), (unit + 1) * shape.unit);
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_ends_with_its_last_byte() {
+        for shape in shapes() {
+            for length in 0..4 * shape.unit * u64::from(shape.width) {
+                for column in (0..shape.width).map(Column) {
+                    let last = (0..length).rev().find(|byte| shape.column(*byte) == column);
+                    let end = last.map_or(0, |last| last + 1);
+                    assert_eq!(shape.column_end(column, length), end, "{shape:?} {length}");
+                }
             }
         }
     }

@@ -37,7 +37,7 @@ pub const MAX_SUITES: usize = 16;
 pub const MAX_ADDRESS_BYTES: usize = 255;
 
 /// Most components of an object.
-pub const MAX_COMPONENTS: usize = 64;
+pub const MAX_COMPONENTS: usize = 256;
 
 /// Most drives of a cell.
 pub const MAX_DRIVES: usize = 1024;

@@ -1,5 +1,6 @@
 //! Attributes of the whole, from those of its components; and removal.
 
+use nasd_layout::MemberState;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{GetattrArguments, RemoveArguments, SetattrArguments};
 use nasd_types::{Attributes, DriveId, ObjectName, SetAttributes};
@@ -134,7 +135,12 @@ impl VirtualDrive {
         let told = self.ask_all(name, place, questions.collect(), is_raised)?;
         let version = changes.access_control_version.map_or(version, ComponentVersion);
         self.versions.put(name, version);
-        Ok(merged(told, place, false))
+        // What those that are joining hold says nothing yet. The one that decides comes first, and is none of them.
+        let told = place.homes().iter().zip(told);
+        let (current, joining): (Vec<_>, Vec<_>) =
+            told.partition(|(drive, _)| place.state_of(**drive) == MemberState::Current);
+        let told = if current.is_empty() { joining } else { current };
+        Ok(merged(told.into_iter().map(|(_, told)| told).collect(), place, false))
     }
 
     /// What changes of the whole are to its components: the version is theirs.
@@ -258,7 +264,7 @@ pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) 
     if is_striped {
         let blocks = others.iter().map(|other| other.blocks_used).sum::<u64>() + home_blocks;
         // What members have that did not tell is taken to be as much as the others have.
-        let (all, asked) = (place.members.len() as u64, others.len() as u64 + 1);
+        let (all, asked) = (u64::from(place.shape.width()), others.len() as u64 + 1);
         whole.blocks_used = blocks.saturating_mul(all) / asked / copies;
     }
     let version = ComponentVersion(whole.access_control_version);

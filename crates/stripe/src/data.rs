@@ -9,7 +9,7 @@ use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrd
 use std::collections::BTreeMap;
 
 use crate::components::{Ask, ReadComponent, Told};
-use crate::place::Place;
+use crate::place::{Place, Turn};
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// How often a write is made that comes behind those of others.
@@ -156,7 +156,7 @@ impl VirtualDrive {
     /// Writes all copies of a range, those that decide last.
     fn write_copies(&self, place: &Place, what: &Bytes<'_>) -> Result<Written, Status> {
         let mut told = Vec::new();
-        for turn in 0..usize::from(place.shape.copies()) {
+        for turn in Turn::ALL {
             let questions = writes(place, what, turn);
             let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
             for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
@@ -250,12 +250,15 @@ pub(crate) fn runs(strips: &[Strip]) -> impl Iterator<Item = ByteRange> + '_ {
     })
 }
 
-/// The writes to the copies whose turn it is: those that decide come last.
-fn writes(place: &Place, what: &Bytes<'_>, turn: usize) -> Vec<(DriveId, Ask)> {
+/// The writes to the copies whose turn it is.
+fn writes(place: &Place, what: &Bytes<'_>, turn: Turn) -> Vec<(DriveId, Ask)> {
     let Bytes { name, range, data, durable, order } = *what;
-    let columns = columns_of(place, range).into_iter();
-    let asks = columns.filter_map(|(column, strips)| {
-        let drive = place.writer(column, turn)?;
+    let mut asks = Vec::new();
+    for (column, strips) in columns_of(place, range) {
+        let drives = place.writers_in(column, turn);
+        if drives.is_empty() {
+            continue;
+        }
         let (regions, length) = regions_of(&strips);
         let mut part = Vec::with_capacity(length);
         for run in runs(&strips) {
@@ -263,9 +266,9 @@ fn writes(place: &Place, what: &Bytes<'_>, turn: usize) -> Vec<(DriveId, Ask)> {
             part.extend_from_slice(&data[at..at + run.length as usize]);
         }
         let ask = Ask::Write { name: component(name), order, regions, data: part, durable };
-        Some((drive, ask))
-    });
-    asks.collect()
+        asks.extend(drives.into_iter().map(|drive| (drive, ask.clone())));
+    }
+    asks
 }
 
 fn read(answer: crate::components::Answer) -> Result<ReadComponent, Status> {

@@ -1,17 +1,73 @@
 //! Components on drives that are joining: before anything is done to an object, these have components of it too.
 
-use std::sync::PoisonError;
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_layout::MemberState;
 use nasd_protocol::Status;
-use nasd_protocol::drive::{CreateArguments, RemoveArguments};
+use nasd_protocol::drive::CreateArguments;
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, SetAttributes, Timestamp};
 
 use crate::attributes::{Whole, setattr};
 use crate::components::{Ask, ComponentError};
 use crate::place::Place;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{VirtualDrive, component, component_partition};
+use crate::virtual_drive::{VirtualDrive, component_partition};
+
+/// Most objects that are remembered.
+const MOST: usize = 1 << 20;
+
+/// Objects that are known to have components on all drives that are joining: those that were used lately. What is
+/// forgotten is made sure of once more.
+#[derive(Debug, Default)]
+pub(crate) struct Joined(Mutex<Generations>);
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashSet<ObjectName>,
+    old: HashSet<ObjectName>,
+}
+
+impl Joined {
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        // Every change leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, name: ObjectName) {
+        let mut known = self.lock();
+        if known.young.len() >= MOST / 2 {
+            known.old = std::mem::take(&mut known.young);
+        }
+        known.young.insert(name);
+    }
+
+    fn contains(&self, name: ObjectName) -> bool {
+        let is_old = {
+            let known = self.lock();
+            if known.young.contains(&name) {
+                return true;
+            }
+            known.old.contains(&name)
+        };
+        // Who is asked about is not forgotten while something is done to it.
+        if is_old {
+            self.insert(name);
+        }
+        is_old
+    }
+
+    fn remove(&self, name: ObjectName) {
+        let mut known = self.lock();
+        known.young.remove(&name);
+        known.old.remove(&name);
+    }
+
+    /// Others are joining.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Generations::default();
+    }
+}
 
 impl VirtualDrive {
     /// Where an object lies that is going to be changed, for who has its lock: drives that are joining have
@@ -32,12 +88,12 @@ impl VirtualDrive {
 
     /// Whether drives that are joining are known to have components of an object.
     pub(crate) fn has_joined(&self, name: ObjectName) -> bool {
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner).contains(&name)
+        self.joined.contains(name)
     }
 
     /// Forgets that, as the object is no more.
     pub(crate) fn forget_joined(&self, name: ObjectName) {
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        self.joined.remove(name);
     }
 
     /// A drive that is to have a component of an object may have to be asked about it only if it is known to.
@@ -59,7 +115,7 @@ impl VirtualDrive {
         for drive in joining {
             self.join_component(name, place, whole, drive)?;
         }
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        self.joined.insert(name);
         Ok(())
     }
 
@@ -85,7 +141,13 @@ impl VirtualDrive {
         };
         let told = match made {
             Err(ComponentError::Answered(Status::ObjectExists)) => {
-                let had = self.getattr_at(drive, name).map_err(|error| error.status())?;
+                let had = match self.getattr_at(drive, name) {
+                    Ok(had) => had,
+                    Err(error) if error.is_missing() => {
+                        return self.join_after_removal(name, place, drive, create);
+                    }
+                    Err(error) => return Err(error.status()),
+                };
                 // What is behind the end is not there any more.
                 let end = attributes.logical_size.unwrap_or(whole.attributes.logical_size);
                 let logical_size =
@@ -94,10 +156,7 @@ impl VirtualDrive {
                 match self.components.ask_one(drive, setattr(name, changes, false)) {
                     // An attempt that came to nothing elsewhere has left a later version here.
                     Err(ComponentError::Answered(Status::BadArgument)) => {
-                        if name.object == ObjectId::FIRST_OBJECT {
-                            return self.outdo(name, place, whole, &had);
-                        }
-                        self.replace_component(name, drive, create)
+                        return self.outdo(name, place, whole, &had);
                     }
                     told => told,
                 }
@@ -107,8 +166,30 @@ impl VirtualDrive {
         told.map(drop).map_err(|error| error.status())
     }
 
-    /// Raises the version of all components above that of one which can't be replaced; all else is for the next
-    /// attempt.
+    /// A drive makes no component of an object that it has had, as long as its removal is not durable there, or others
+    /// have blocks in common with it.
+    fn join_after_removal(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        drive: DriveId,
+        create: CreateArguments,
+    ) -> Result<(), Status> {
+        let flush = Ask::Flush { partition: create.partition, objects: Vec::new() };
+        self.components.ask_one(drive, flush).map_err(|error| error.status())?;
+        match self.components.ask_one(drive, Ask::Create(create)) {
+            Err(ComponentError::Answered(Status::ObjectExists)) => {
+                tracing::warn!(%name, %drive, "a drive can't have a component again that it has had");
+                if place.is_stand_in(drive) {
+                    self.keep_place(name, drive);
+                }
+                Err(Status::Busy)
+            }
+            made => made.map(drop).map_err(|error| error.status()),
+        }
+    }
+
+    /// Raises the version of all components above that of one which has a later one; all else is for the next attempt.
     fn outdo(
         &self,
         name: ObjectName,
@@ -125,18 +206,6 @@ impl VirtualDrive {
         let above = if has_writers { above.with_writers() } else { above };
         self.set_version(name, place, above)?;
         Err(Status::Busy)
-    }
-
-    /// Puts an empty component in the place of one that can't be made what it should be.
-    fn replace_component(
-        &self,
-        name: ObjectName,
-        drive: DriveId,
-        create: CreateArguments,
-    ) -> crate::components::Answer {
-        let remove = RemoveArguments { name: component(name), durable: true };
-        self.components.ask_one(drive, Ask::Remove(remove))?;
-        self.components.ask_one(drive, Ask::Create(create))
     }
 
     /// The attributes of a component, from those of the whole.

@@ -18,6 +18,7 @@ mod even;
 mod join;
 mod map;
 mod members;
+mod moves;
 mod numbers;
 mod partitions;
 mod place;
@@ -32,6 +33,8 @@ mod writers;
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+pub use members::Sign;
+pub use moves::{Arrangement, Role};
 pub use remote::{ComponentDrive, RemoteComponents};
 pub use state::{Keeper, StateError};
 pub use virtual_drive::{StartError, VirtualDrive, VirtualDriveOptions};

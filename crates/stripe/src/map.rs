@@ -49,7 +49,8 @@ impl VirtualDrive {
         }
         let components = place.members.iter().enumerate().map(|(at, drive)| {
             let state = told_state(place.state_of(*drive));
-            let is_there = version.is_spread() || at < usize::from(place.shape.copies());
+            let is_home = place.column_of(at) < usize::from(place.shape.copies());
+            let is_there = version.is_spread() || is_home;
             let capability = (is_there && state != MemberState::Out)
                 .then(|| self.component_capability(name, *drive, version, shown, writes));
             Component { drive: *drive, address: self.components.address(*drive), state, capability }
@@ -61,6 +62,7 @@ impl VirtualDrive {
             is_spread: version.is_spread() || place.is_full(),
             is_even: is_copied && !version.has_writers(),
             components: components.collect(),
+            stand_ins: place.stand_ins.iter().copied().map(u32::from).collect(),
         })
     }
 

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
-use nasd_layout::{Degraded, MemberState};
+use nasd_layout::{Degraded, MemberState, Move};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{self as wire, ComponentStatus, MAP_LEASE, NO_QUOTA};
+use nasd_protocol::drive::{self as wire, ComponentRole, ComponentStatus, MAP_LEASE, NO_QUOTA};
 use nasd_types::{DriveId, PartitionId, Timestamp};
 
 use crate::components::{Ask, ComponentError, ComponentPartition, Told};
+use crate::moves::{Role, Share};
 use crate::rebuild::RebuildProgress;
 use crate::state::{Absence, FIRST_EPOCH, PartitionRecord, State};
 use crate::virtual_drive::{VirtualDrive, component_partition};
@@ -30,9 +31,27 @@ const STEADY_NS: u64 = 1_000_000_000;
 /// Keys are two numbers apart: setting both leaves a drive with no key that capabilities were made with before.
 const EPOCH_STEP: u32 = 2;
 
+/// What becomes of who is read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Somebody is written besides.
+    More,
+    /// Somebody is not read any more.
+    Less,
+}
+
 /// What was heard of each drive.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<BTreeMap<DriveId, Heard>>);
+
+/// What a component drive tells of itself when it is asked how it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// When it was started, by its own clock.
+    pub started: Timestamp,
+    /// Bytes that it can hold.
+    pub capacity_bytes: u64,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
@@ -44,6 +63,8 @@ struct Heard {
     silent_since: Option<Timestamp>,
     /// When it was started, by its own clock.
     started: Option<Timestamp>,
+    /// What it can hold, when it told last.
+    capacity_bytes: u64,
     /// Whether it has been started anew since somebody looked.
     is_new: bool,
     /// Whether its keys may be those of before.
@@ -58,16 +79,17 @@ impl Health {
 }
 
 impl VirtualDrive {
-    /// A component drive has answered that it is well, and when it was started; or has not. `now` is the virtual
-    /// drive's clock. To be told of each drive some times a second.
-    pub fn heard(&self, drive: DriveId, started: Option<Timestamp>, now: Timestamp) {
+    /// A component drive has answered that it is well; or has not. `now` is the virtual drive's clock. To be told of
+    /// each drive some times a second.
+    pub fn heard(&self, drive: DriveId, sign: Option<Sign>, now: Timestamp) {
         self.is_now(now);
         let mut health = self.health.lock();
         // Whoever is not known to be out had all that was done before this striping manager was started.
         let heard = health.entry(drive).or_insert_with(|| Heard { last: now, ..Heard::default() });
-        if let Some(started) = started {
+        if let Some(Sign { started, capacity_bytes }) = sign {
             // The first time nobody knows what it was before.
             heard.is_new |= heard.started.replace(started) != Some(started);
+            heard.capacity_bytes = capacity_bytes;
             heard.last = now;
             heard.silent_since = None;
             heard.steady_since.get_or_insert(now);
@@ -81,6 +103,7 @@ impl VirtualDrive {
     /// have returned. To be called some times a second, by one thread.
     pub fn watch(&self, now: Timestamp) {
         self.is_now(now);
+        self.forget_drives();
         self.change_old_keys();
         let lost = self.lost(now);
         if !lost.is_empty() {
@@ -102,6 +125,7 @@ impl VirtualDrive {
         let state = self.state();
         let health = self.health.lock();
         let status = |drive: DriveId| {
+            let share = Self::share(&state, drive);
             let absence = state.absent.get(&drive);
             let given = rebuild.as_ref().filter(|(drives, _)| drives.contains(&drive));
             let progress = given.map_or_else(RebuildProgress::default, |(_, progress)| *progress);
@@ -120,9 +144,51 @@ impl VirtualDrive {
                 objects: progress.objects,
                 objects_done: progress.objects_done,
                 bytes_done: progress.bytes,
+                seconds_left: progress.seconds_left,
+                role: match self.role(drive) {
+                    Role::Member => ComponentRole::Member,
+                    Role::Spare => ComponentRole::Spare,
+                    Role::Leaving => ComponentRole::Leaving,
+                },
+                places: share.members as u32,
+                places_coming: share.coming as u32,
+                places_going: share.going as u32,
             }
         };
         self.components.drives().into_iter().map(status).collect()
+    }
+
+    /// What a drive can hold, if it has told.
+    pub(crate) fn capacity(&self, drive: DriveId) -> Option<u64> {
+        let health = self.health.lock();
+        health.get(&drive).map(|heard| heard.capacity_bytes).filter(|bytes| *bytes > 0)
+    }
+
+    /// Whether a drive has not answered for a while.
+    pub(crate) fn is_silent(&self, drive: DriveId) -> bool {
+        let now = self.now();
+        let health = self.health.lock();
+        let since = health.get(&drive).and_then(|heard| heard.silent_since);
+        since.is_some_and(|since| since.0.saturating_add(SILENT_NS) <= now.0)
+    }
+
+    /// Nothing is expected of drives that are component drives no more.
+    fn forget_drives(&self) {
+        let known = self.components.drives();
+        self.health.lock().retain(|drive, _| known.contains(drive));
+        let is_gone = |drive: &DriveId| !known.contains(drive);
+        if self.state().absent.keys().any(is_gone) {
+            let kept = self.change_state(|state| {
+                let has_nothing = |drive: &DriveId| Self::share(state, *drive) == Share::default();
+                let gone = state.absent.keys().copied().filter(is_gone).filter(has_nothing);
+                let gone: Vec<DriveId> = gone.collect();
+                state.absent.retain(|drive, _| !gone.contains(drive));
+                Ok(())
+            });
+            if let Err(status) = kept {
+                tracing::error!(%status, "that a component drive is gone can't be kept");
+            }
+        }
     }
 
     /// Held while anything is done to objects: who has what does not change meanwhile.
@@ -139,7 +205,15 @@ impl VirtualDrive {
         let silent_for = |heard: &Heard, long: u64| {
             heard.silent_since.is_some_and(|since| since.0.saturating_add(long) <= now.0)
         };
-        let silent = health.iter().filter(|(drive, heard)| silent_for(heard, 0) && !is_out(drive));
+        // What nobody reads can't be lost; who was about to have it is given up.
+        let has_any = |drive: &DriveId| {
+            let copied = state.partitions.values().filter(|record| record.has_copies());
+            copied.flat_map(|record| record.groups.all_members()).any(|member| member == drive)
+        };
+        let is_candidate = |(drive, heard): &(&DriveId, &Heard)| {
+            silent_for(heard, 0) && !is_out(drive) && has_any(drive)
+        };
+        let silent = health.iter().filter(is_candidate);
         let all: BTreeSet<DriveId> = silent.clone().map(|(drive, _)| *drive).collect();
         let are_others_well = is_whole_without(&state, &all);
         let is_lost = |heard: &Heard| {
@@ -171,7 +245,7 @@ impl VirtualDrive {
             // Whoever waits for it should not any more.
             self.components.give_up(*drive);
         }
-        let changed = self.change_members(true, |state| {
+        let changed = self.change_members(Change::Less, |state| {
             for (drive, since) in &since {
                 // One that was being given what it lacked lacks that yet.
                 let absent = Absence { since: *since, is_joining: false };
@@ -186,7 +260,7 @@ impl VirtualDrive {
 
     /// A drive may lack what it was given, and components that everybody counts on.
     pub(crate) fn give_again(&self) {
-        let again = self.change_members(false, |_| {});
+        let again = self.change_members(Change::More, |_| {});
         self.rebuild.stop();
         if let Err(status) = again {
             tracing::error!(%status, "component drives can't be given what they lack");
@@ -197,7 +271,11 @@ impl VirtualDrive {
     fn has_lost_what_it_was_given(&self) -> bool {
         let state = self.state();
         let mut health = self.health.lock();
-        let is_joining = |drive: &DriveId| state.absent.get(drive).is_some_and(|it| it.is_joining);
+        let is_joining = |drive: &DriveId| {
+            let is_back = state.absent.get(drive).is_some_and(|it| it.is_joining);
+            let mut moves = state.partitions.values().flat_map(|record| &record.moves);
+            is_back || moves.any(|step| step.to == *drive)
+        };
         let mut any = false;
         for (drive, heard) in health.iter_mut() {
             any |= std::mem::take(&mut heard.is_new) && is_joining(drive);
@@ -226,7 +304,7 @@ impl VirtualDrive {
             let bytes = self.quota_elsewhere(drive, partition);
             self.components.make_partition(drive, &ComponentPartition { partition, bytes })?;
         }
-        let kept = self.change_members(false, |state| {
+        let kept = self.change_members(Change::More, |state| {
             if let Some(absence) = state.absent.get_mut(&drive) {
                 absence.is_joining = true;
             }
@@ -237,7 +315,7 @@ impl VirtualDrive {
     }
 
     /// What another drive may hold of a partition.
-    fn quota_elsewhere(&self, drive: DriveId, partition: PartitionId) -> Option<u64> {
+    pub(crate) fn quota_elsewhere(&self, drive: DriveId, partition: PartitionId) -> Option<u64> {
         let others = self.present_drives().into_iter().filter(|other| *other != drive);
         let mut controls = others.filter_map(|other| {
             match self.components.ask_one(other, Ask::PartitionControl(partition)) {
@@ -248,28 +326,82 @@ impl VirtualDrive {
         Some(controls.next().unwrap_or(NO_QUOTA))
     }
 
-    /// Changes who is read and written; `someone_less` says whether somebody is not to be read any more.
+    /// Changes who is read and written.
     pub(crate) fn change_members(
         &self,
-        someone_less: bool,
+        kind: Change,
         change: impl FnOnce(&mut State),
     ) -> Result<(), Status> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        self.renew_keys(change)?;
+        if kind == Change::Less {
+            self.components.pause(MAP_LEASE);
+        }
+        Ok(())
+    }
+
+    /// Has the drives that have been given all take their places, and those that moved from there be members no more,
+    /// if `end` says so when nothing else goes on. Whoever was to read the drives before can't any more, or is asked
+    /// every second whether he still may.
+    pub(crate) fn replace_members(
+        &self,
+        takers: &BTreeSet<DriveId>,
+        end: impl FnOnce() -> bool,
+    ) -> Result<bool, Status> {
+        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        self.renew_keys(|_| {})?;
+        let is_taken = |step: &&Move| takers.contains(&step.to);
+        let givers: BTreeSet<DriveId> = {
+            let state = self.state();
+            let moves = state.partitions.values().flat_map(|record| &record.moves);
+            let givers = moves.filter(is_taken).map(|step| step.from);
+            givers.filter(|drive| !state.absent.contains_key(drive)).collect()
+        };
+        let has_old_keys =
+            |drive: &DriveId| self.health.lock().get(drive).is_some_and(|heard| heard.has_old_keys);
+        if givers.iter().any(has_old_keys) {
+            return Err(Status::Busy);
+        }
+        if !end() {
+            return Ok(false);
+        }
         self.change_state(|state| {
-            change(state);
             state.generation += 1;
-            for record in state.partitions.values_mut().filter(|record| record.has_copies()) {
-                record.epoch += EPOCH_STEP;
+            state.absent.retain(|drive, absence| !(absence.is_joining && takers.contains(drive)));
+            for record in state.partitions.values_mut() {
+                let done: Vec<Move> =
+                    record.moves.extract_if(.., |step| is_taken(&&*step)).collect();
+                for step in done {
+                    record.groups.apply(&step);
+                    state.strays.insert(step.from);
+                }
             }
             Ok(())
         })?;
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(true)
+    }
+
+    /// Makes a change durable, and all keys with which clients reach components others.
+    fn renew_keys(&self, change: impl FnOnce(&mut State)) -> Result<(), Status> {
+        self.change_state(|state| {
+            let guarded = |state: &State| -> BTreeSet<PartitionId> {
+                let guarded = state.partitions.iter().filter(|(_, record)| record.is_guarded());
+                guarded.map(|(partition, _)| *partition).collect()
+            };
+            let before = guarded(state);
+            change(state);
+            state.generation += 1;
+            for partition in before.union(&guarded(state)) {
+                if let Some(record) = state.partitions.get_mut(partition) {
+                    record.epoch += EPOCH_STEP;
+                }
+            }
+            Ok(())
+        })?;
+        self.joined.clear();
         self.components.set_epochs(&self.epochs());
         for drive in self.present_drives() {
             self.change_keys(drive);
-        }
-        if someone_less {
-            self.components.pause(MAP_LEASE);
         }
         Ok(())
     }
@@ -283,13 +415,19 @@ impl VirtualDrive {
 
     /// Gives a drive the present keys; if it does not answer, later.
     fn change_keys(&self, drive: DriveId) {
-        let copied: Vec<PartitionId> = {
+        let its: Vec<PartitionId> = {
             let state = self.state();
-            let copied = state.partitions.iter().filter(|(_, record)| record.has_copies());
-            copied.map(|(partition, _)| component_partition(*partition)).collect()
+            let has_strays = state.strays.contains(&drive);
+            let its = state.partitions.iter();
+            let its = its.filter(|(_, record)| has_strays || record.drives().contains(&drive));
+            its.map(|(partition, _)| component_partition(*partition)).collect()
         };
-        let change = |partition: &PartitionId| self.components.change_key(drive, *partition);
-        let changed = copied.iter().try_for_each(change);
+        let change = |partition: &PartitionId| match self.components.change_key(drive, *partition) {
+            // It has never had any of it.
+            Err(error) if error.status() == Status::NoSuchPartition => Ok(()),
+            changed => changed,
+        };
+        let changed = its.iter().try_for_each(change);
         if let Err(error) = &changed {
             tracing::warn!(%drive, %error, "the keys of a component drive can't be changed yet");
         }
@@ -313,10 +451,15 @@ impl VirtualDrive {
     /// After a start: keys may have been changed by half.
     pub(crate) fn change_keys_at_start(&self) -> Result<(), Status> {
         self.components.set_epochs(&self.epochs());
-        if !self.state().absent.is_empty() {
+        let is_changing = {
+            let state = self.state();
+            let mut records = state.partitions.values();
+            !state.absent.is_empty() || records.any(|record| !record.moves.is_empty())
+        };
+        if is_changing {
             // The striping manager before may have ended before it had waited; and who has been given what
             // by drives that are joining is not known.
-            return self.change_members(true, |_| {});
+            return self.change_members(Change::Less, |_| {});
         }
         for drive in self.present_drives() {
             self.health.lock().entry(drive).or_default().has_old_keys = true;
@@ -333,11 +476,11 @@ impl VirtualDrive {
 
     /// The drives that are asked about all of a partition.
     pub(crate) fn drives_of(&self, partition: PartitionId) -> Vec<DriveId> {
-        let has_copies = {
-            let state = self.state();
-            state.partitions.get(&partition).is_some_and(PartitionRecord::has_copies)
-        };
-        if has_copies { self.present_drives() } else { self.components.drives() }
+        let state = self.state();
+        let Some(record) = state.partitions.get(&partition) else { return Vec::new() };
+        let is_out = |drive: &DriveId| state.absent.get(drive).is_some_and(|it| !it.is_joining);
+        let has_copies = record.has_copies();
+        record.drives().into_iter().filter(|drive| !(has_copies && is_out(drive))).collect()
     }
 }
 

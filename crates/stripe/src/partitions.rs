@@ -12,18 +12,14 @@ use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 use crate::attributes::setattr;
 use crate::components::{Ask, ComponentPartition, Told};
 use crate::members::first_epoch;
+use crate::moves::{Role, Share};
 use crate::state::PartitionRecord;
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, attributes, component, component_partition, unexpected};
 
 impl VirtualDrive {
     pub(crate) fn create_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
-        let width = match self.options.width {
-            0 => u16::try_from(self.components.drives().len())
-                .unwrap_or(u16::MAX)
-                .min(Shape::MAX_WIDTH),
-            width => width,
-        };
+        let width = self.width_of(self.options.width);
         let shape = Shape::new(self.options.unit, width, self.options.copies);
         let record = self.record_of(shape.map_err(|_| Status::BadArgument)?)?;
         let (made, bytes) = (component_partition(partition), Some(0));
@@ -31,11 +27,11 @@ impl VirtualDrive {
         let mut epochs = self.epochs();
         epochs.insert(made, record.epoch);
         self.components.set_epochs(&epochs);
-        let drives = match record.has_copies() {
-            true => self.present_drives(),
-            false => self.components.drives(),
-        };
-        for drive in drives {
+        let present = self.present_drives();
+        let has_copies = record.has_copies();
+        // One that is out gets it when it is back.
+        let is_there = |drive: &DriveId| !has_copies || present.contains(drive);
+        for drive in record.drives().into_iter().filter(is_there) {
             let made = self.components.make_partition(drive, &wanted);
             made.map_err(|error| error.status())?;
         }
@@ -93,8 +89,19 @@ impl VirtualDrive {
         Ok(ComponentVersion(highest.unwrap_or_default()))
     }
 
+    /// How many drives an object lies on; 0 for all that have a share.
+    fn width_of(&self, wanted: u16) -> u16 {
+        let drives = self.components.drives().into_iter();
+        let all = drives.filter(|drive| self.role(*drive) == Role::Member).count();
+        let all = u16::try_from(all).unwrap_or(u16::MAX).min(Shape::MAX_WIDTH);
+        if wanted == 0 { all } else { wanted }
+    }
+
     fn record_of(&self, shape: Shape) -> Result<PartitionRecord, Status> {
-        let weight = |drive: DriveId| DriveWeight { drive, weight: 1 };
+        let weight = |drive: DriveId| {
+            let has_any = self.role(drive) == Role::Member;
+            DriveWeight { drive, weight: u64::from(has_any) }
+        };
         let drives: Vec<_> = self.components.drives().into_iter().map(weight).collect();
         let record = PartitionRecord::draw(shape, &drives).map_err(|error| {
             tracing::error!(%error, "no partition can be spread so");
@@ -124,12 +131,11 @@ impl VirtualDrive {
         partition: PartitionId,
         bytes: u64,
     ) -> Result<(), Status> {
-        let copies = {
+        let (copies, all) = {
             let state = self.state();
             let record = state.partitions.get(&partition).ok_or(Status::NoSuchPartition)?;
-            u64::from(record.shape.copies())
+            (u64::from(record.shape.copies()), record.groups.drives().len().max(1) as u64)
         };
-        let all = self.components.drives().len().max(1) as u64;
         let share = match bytes {
             NO_QUOTA => NO_QUOTA,
             bytes => bytes.saturating_mul(copies).div_ceil(all),
@@ -147,10 +153,7 @@ impl VirtualDrive {
     pub(crate) fn set_striping_of(&self, wanted: &SetstripingArguments) -> Result<(), Status> {
         let partition = wanted.partition;
         let narrow = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
-        let width = match wanted.width {
-            0 => narrow(self.components.drives().len() as u32).min(Shape::MAX_WIDTH),
-            width => narrow(width),
-        };
+        let width = self.width_of(narrow(wanted.width));
         let shape = Shape::new(wanted.unit, width, narrow(wanted.copies));
         let record = self.record_of(shape.map_err(|_| Status::BadArgument)?)?;
         let others = self.list_whole(partition, ObjectId(ObjectId::FIRST_OBJECT.0 + 1), 1)?;
@@ -221,8 +224,9 @@ impl VirtualDrive {
             Facts { space: Space { capacity_bytes: 0, used_bytes: 0, ..own }, ..Facts::default() };
         let (mut free_bytes, mut free_objects) = (0_u64, own.free_objects);
         for mut component in self.component_status() {
-            // What does not answer has no room now.
-            let is_asked = component.reachable && component.state != MemberState::Out;
+            // What does not answer has no room now, nor has what holds nothing.
+            let is_used = Self::share(&self.state(), component.drive) != Share::default();
+            let is_asked = is_used && component.reachable && component.state != MemberState::Out;
             let control = is_asked.then(|| self.components.drive_control(component.drive));
             if let Some(Ok(control)) = control {
                 let space = &mut facts.space;

@@ -3,13 +3,26 @@
 use nasd_layout::{Column, Degraded, MemberState, Shape};
 use nasd_types::DriveId;
 
+/// Who of the copies is written: who decides comes when all others have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Others,
+    Deciding,
+}
+
+impl Turn {
+    pub(crate) const ALL: [Turn; 2] = [Turn::Others, Turn::Deciding];
+}
+
 /// The members of an object's group, in these states.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) shape: Shape,
     pub(crate) generation: u64,
-    /// In the order of columns, with those that are out.
+    /// In the order of columns, with those that are out; then the stand-ins.
     pub(crate) members: Vec<DriveId>,
+    /// Of which members these are about to take the places, in their order.
+    pub(crate) stand_ins: Vec<u16>,
     states: Vec<MemberState>,
     /// Those that are not out: home components first, and of these the one that decides.
     present: Vec<DriveId>,
@@ -18,22 +31,33 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// `members` with their states, and the drives that are about to take the places of some.
     pub(crate) fn new(
         shape: Shape,
         generation: u64,
-        members: Vec<DriveId>,
-        states: Vec<MemberState>,
+        (mut members, mut states): (Vec<DriveId>, Vec<MemberState>),
+        stand_ins: &[(u16, DriveId)],
     ) -> Place {
         let copies = usize::from(shape.copies());
+        members.extend(stand_ins.iter().map(|(_, drive)| *drive));
+        states.resize(members.len(), MemberState::Joining);
+        let stand_ins: Vec<u16> = stand_ins.iter().map(|(member, _)| *member).collect();
         let is_present = |at: &usize| states[*at] != MemberState::Out;
-        let mut present: Vec<usize> = (0..members.len()).filter(is_present).collect();
-        let homes = present.iter().filter(|at| **at < copies).count();
+        let is_home = |at: &usize| column_of(&shape, &stand_ins, *at) < copies;
+        let present = (0..members.len()).filter(is_present);
+        let (mut present, others): (Vec<usize>, Vec<usize>) = present.partition(is_home);
+        let homes = present.len();
         let decides = |at: &usize| states[*at] == MemberState::Current;
-        if let Some(first) = present[..homes].iter().position(decides) {
+        if let Some(first) = present.iter().position(decides) {
             present[..=first].rotate_right(1);
         }
-        let present = present.into_iter().map(|at| members[at]).collect();
-        Place { shape, generation, members, states, present, homes }
+        let present = present.into_iter().chain(others).map(|at| members[at]).collect();
+        Place { shape, generation, members, stand_ins, states, present, homes }
+    }
+
+    /// Which member's components a drive has.
+    pub(crate) fn column_of(&self, at: usize) -> usize {
+        column_of(&self.shape, &self.stand_ins, at)
     }
 
     /// The drive that has the component which decides whether there is such an object, and how it is.
@@ -63,9 +87,10 @@ impl Place {
         holders.filter(|drive| self.state_of(*drive) == MemberState::Current)
     }
 
-    /// Whether there is more than one copy of each byte, if all members are well.
+    /// Whether bytes are on more than one drive, if all are well: as there are copies, or drives that are about to
+    /// take the places of others.
     pub(crate) fn has_copies(&self) -> bool {
-        self.shape.copies() > 1
+        self.shape.copies() > 1 || !self.stand_ins.is_empty()
     }
 
     /// Whether each member has all columns, so that there is nothing to be spread.
@@ -76,11 +101,11 @@ impl Place {
     /// Whether all members have components, so that each column is what its own first member says, and lengths and
     /// times are the largest of all; else the home component says all.
     pub(crate) fn is_striped(&self, is_spread: bool) -> bool {
-        is_spread || (self.members.len() > 1 && self.is_full())
+        is_spread || (self.shape.width() > 1 && self.is_full())
     }
 
     fn degraded(&self) -> Degraded<'_> {
-        Degraded::new(self.shape, &self.states)
+        Degraded::new(self.shape, &self.states).with_stand_ins(&self.stand_ins)
     }
 
     /// The drive that a column is read from.
@@ -95,11 +120,14 @@ impl Place {
         self.degraded().writable(column).into_iter().map(|member| self.members[member]).collect()
     }
 
-    /// Whose turn it is to be written, of as many turns as there are copies: those that decide have the last.
-    pub(crate) fn writer(&self, column: Column, turn: usize) -> Option<DriveId> {
-        let writers = self.writers(column);
-        let skipped = usize::from(self.shape.copies()).checked_sub(writers.len())?;
-        writers.get(turn.checked_sub(skipped)?).copied()
+    /// The same in two turns: first all others at once, then the one that decides.
+    pub(crate) fn writers_in(&self, column: Column, turn: Turn) -> Vec<DriveId> {
+        let mut writers = self.writers(column);
+        let last = writers.pop();
+        match turn {
+            Turn::Others => writers,
+            Turn::Deciding => last.into_iter().collect(),
+        }
     }
 
     /// What a drive is good for.
@@ -116,15 +144,29 @@ impl Place {
 
     /// Whether a drive has a component of an object whatever it holds.
     pub(crate) fn is_home(&self, drive: DriveId) -> bool {
-        self.members[..usize::from(self.shape.copies())].contains(&drive)
+        let at = self.members.iter().position(|member| *member == drive);
+        at.is_some_and(|at| self.column_of(at) < usize::from(self.shape.copies()))
     }
 
     /// The columns that a member has.
     pub(crate) fn columns_on(&self, drive: DriveId) -> impl Iterator<Item = Column> + '_ {
+        let at = self.members.iter().position(|member| *member == drive);
+        let member = at.map(|at| self.column_of(at));
         let columns = (0..self.shape.width()).map(Column);
-        columns.filter(move |column| {
-            self.shape.members(*column).any(|member| self.members[member] == drive)
-        })
+        columns
+            .filter(move |column| self.shape.members(*column).any(|holder| Some(holder) == member))
+    }
+
+    /// Whether a drive is about to take the place of another.
+    pub(crate) fn is_stand_in(&self, drive: DriveId) -> bool {
+        self.members[usize::from(self.shape.width())..].contains(&drive)
+    }
+}
+
+fn column_of(shape: &Shape, stand_ins: &[u16], at: usize) -> usize {
+    match at.checked_sub(usize::from(shape.width())) {
+        Some(stand_in) => stand_ins.get(stand_in).copied().unwrap_or_default().into(),
+        None => at,
     }
 }
 
@@ -136,7 +178,8 @@ mod tests {
     fn place(copies: u16, states: &[MemberState]) -> Place {
         let width = states.len() as u16;
         let members = (1..=u64::from(width)).map(DriveId).collect();
-        Place::new(Shape::new(4096, width, copies).unwrap(), 1, members, states.to_vec())
+        let shape = Shape::new(4096, width, copies).unwrap();
+        Place::new(shape, 1, (members, states.to_vec()), &[])
     }
 
     #[test]
@@ -157,15 +200,36 @@ mod tests {
     #[test]
     fn those_that_decide_are_written_last() {
         let place = place(3, &[Out, Joining, Current, Current]);
-        let writer = |column, turn| place.writer(Column(column), turn).map(|it| it.0);
-        let turns = |column| [0, 1, 2].map(|turn| writer(column, turn));
-        assert_eq!(turns(0), [None, Some(2), Some(3)]);
-        assert_eq!(turns(1), [Some(2), Some(4), Some(3)]);
-        assert_eq!(turns(3), [None, Some(2), Some(4)]);
+        let writers = |column| {
+            Turn::ALL.map(|turn| {
+                let writers = place.writers_in(Column(column), turn);
+                writers.iter().map(|drive| drive.0).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(writers(0), [vec![2], vec![3]]);
+        assert_eq!(writers(1), [vec![2, 4], vec![3]]);
+        assert_eq!(writers(3), [vec![2], vec![4]]);
         assert_eq!(place.reader(Column(0)), DriveId(3));
         assert_eq!(
             place.columns_on(DriveId(1)).collect::<Vec<_>>(),
             [Column(0), Column(2), Column(3)]
         );
+    }
+
+    #[test]
+    fn who_is_about_to_take_a_place_has_what_belongs_there() {
+        let shape = Shape::new(4096, 3, 1).unwrap();
+        let members = [1, 2, 3].map(DriveId).to_vec();
+        let states = vec![Current; 3];
+        let place = Place::new(shape, 1, (members, states), &[(0, DriveId(9)), (2, DriveId(8))]);
+        assert!(place.has_copies() && place.is_stand_in(DriveId(9)));
+        assert_eq!(place.homes(), [1, 9].map(DriveId));
+        assert_eq!(place.others(), [2, 3, 8].map(DriveId));
+        assert_eq!(place.writers(Column(0)), [9, 1].map(DriveId));
+        assert_eq!(place.writers(Column(1)), [DriveId(2)]);
+        assert!(place.is_home(DriveId(9)) && !place.is_home(DriveId(8)));
+        assert!(place.columns_on(DriveId(8)).eq([Column(2)]));
+        assert!(place.joining().eq([9, 8].map(DriveId)));
+        assert!(place.current(true).eq([1, 2, 3].map(DriveId)));
     }
 }

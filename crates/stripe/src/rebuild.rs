@@ -7,15 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nasd_layout::{Column, Strip};
-use nasd_protocol::drive::RemoveArguments;
+use nasd_protocol::drive::{RemoveArguments, SeekArguments};
 use nasd_protocol::limits::MAX_REGIONS;
 use nasd_protocol::{Region, Status};
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
-    Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp,
-    WriteOrder,
+    Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SeekTarget, SetAttributes,
+    Timestamp, WriteOrder,
 };
 
 use crate::attributes::{Whole, setattr};
@@ -52,19 +53,21 @@ struct Passes {
 struct Pass {
     /// Another one for each.
     number: u64,
-    /// Since when each lacks what was written.
+    begun: Timestamp,
+    /// Since when each lacks what was written; of places that are another drive's yet, ever.
     drives: BTreeMap<DriveId, Timestamp>,
     /// Which instance each was at the beginning.
     instances: BTreeMap<DriveId, u64>,
     /// Partitions that are not done, the present one first, and from which object on that is not.
     partitions: VecDeque<PartitionId>,
     from: ObjectId,
-    /// Objects to look at, and how many somebody is looking at.
-    waiting: VecDeque<ObjectName>,
+    /// Objects to look at with how many components they have, and how many somebody is looking at.
+    waiting: VecDeque<(ObjectName, u64)>,
     under_way: usize,
     /// Whether somebody is making durable what was given.
     is_ending: bool,
-    /// How many were looked at when all was durable last.
+    /// How many objects were looked at, and how many when all was durable last.
+    looked_at: u64,
     durable: Option<u64>,
     progress: RebuildProgress,
 }
@@ -78,6 +81,27 @@ pub(crate) struct RebuildProgress {
     pub(crate) objects_done: u64,
     /// Bytes that were written to the drives.
     pub(crate) bytes: u64,
+    /// Bytes that will be, as far as that can be told before.
+    expected: u64,
+    /// In so many seconds it is done, as it seems; 0 if that is not known.
+    pub(crate) seconds_left: u32,
+}
+
+impl RebuildProgress {
+    /// With an estimate of the time that is left, after so many seconds.
+    fn after(self, seconds: f64) -> RebuildProgress {
+        let part = |done: u64, all: u64| if all > 0 { done as f64 / all as f64 } else { 0.0 };
+        // A few objects may have most of the bytes, and most objects few.
+        let done = match self.expected > 0 {
+            true => part(self.bytes, self.expected).max(part(self.objects_done, self.objects)),
+            false => part(self.objects_done, self.objects),
+        };
+        let seconds_left = match done > 0.0 && seconds > 0.0 {
+            true => (seconds * (1.0 - done.min(1.0)) / done).ceil() as u32,
+            false => 0,
+        };
+        RebuildProgress { seconds_left, ..self }
+    }
 }
 
 /// An object, and the drives that may lack something of it, with whether they had no component of it at all.
@@ -86,10 +110,27 @@ struct Lacking {
     drives: Vec<(DriveId, bool)>,
 }
 
+/// Objects with how many components they have, and where to go on.
+struct Page {
+    objects: Vec<(ObjectName, u64)>,
+    next: Option<ObjectId>,
+}
+
+/// What of a range is written to a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Write {
+    /// What is not zeros: the drive had nothing of it.
+    Data,
+    /// What differs.
+    Differing,
+    /// All.
+    All,
+}
+
 /// What is next to be done.
 enum Next {
     /// In the pass of this number.
-    Object(u64, ObjectName),
+    Object(u64, ObjectName, u64),
     /// Others are at the last ones.
     Wait,
     /// All were looked at.
@@ -111,22 +152,31 @@ impl Rebuild {
     /// at after that.
     pub(crate) fn also(&self, name: ObjectName) {
         if let Some(pass) = &mut self.lock().present {
-            pass.waiting.push_back(name);
+            pass.waiting.push_back((name, 0));
         }
     }
 
-    /// Ends a pass, if all that was looked at is durable; which drives have all then.
-    fn end(&self, number: u64) -> BTreeSet<DriveId> {
+    /// So much was written of an object that is not done yet.
+    fn note_bytes(&self, number: u64, bytes: u64) {
+        if let Some(pass) = self.lock().present.as_mut().filter(|pass| pass.number == number) {
+            pass.progress.bytes += bytes;
+        }
+    }
+
+    /// Whether this is what is being done.
+    fn is_present(&self, number: u64) -> bool {
+        self.lock().present.as_ref().is_some_and(|pass| pass.number == number)
+    }
+
+    /// Ends a pass, if all that was looked at is durable.
+    fn end(&self, number: u64) -> bool {
         let mut passes = self.lock();
         let is_over = |pass: &Pass| {
             let is_idle = pass.waiting.is_empty() && pass.partitions.is_empty();
-            let is_durable = pass.durable == Some(pass.progress.objects_done);
+            let is_durable = pass.durable == Some(pass.looked_at);
             pass.number == number && is_idle && pass.under_way == 0 && is_durable
         };
-        match passes.present.take_if(|pass| is_over(pass)) {
-            Some(pass) => pass.drives.into_keys().collect(),
-            None => BTreeSet::new(),
-        }
+        passes.present.take_if(|pass| is_over(pass)).is_some()
     }
 }
 
@@ -135,7 +185,7 @@ impl VirtualDrive {
     /// none if there is nothing to do now. Any number of threads may do so at a time.
     pub fn rebuild(&self) -> Option<u64> {
         match self.next_to_rebuild() {
-            Ok(Some(Next::Object(pass, name))) => Some(self.rebuild_one(pass, name)),
+            Ok(Some(Next::Object(pass, name, parts))) => Some(self.rebuild_one(pass, name, parts)),
             Ok(Some(Next::End(pass))) => {
                 self.end_pass(&pass);
                 if let Some(present) = &mut self.rebuild.lock().present {
@@ -155,7 +205,8 @@ impl VirtualDrive {
     pub(crate) fn rebuild_progress(&self) -> Option<(BTreeSet<DriveId>, RebuildProgress)> {
         let passes = self.rebuild.lock();
         let pass = passes.present.as_ref()?;
-        Some((pass.drives.keys().copied().collect(), pass.progress))
+        let seconds = self.now().0.saturating_sub(pass.begun.0) as f64 / 1e9;
+        Some((pass.drives.keys().copied().collect(), pass.progress.after(seconds)))
     }
 
     fn next_to_rebuild(&self) -> Result<Option<Next>, Status> {
@@ -167,12 +218,12 @@ impl VirtualDrive {
         }
         let Some(pass) = passes.present.as_mut() else { return Ok(None) };
         loop {
-            if let Some(name) = pass.waiting.pop_front() {
+            if let Some((name, parts)) = pass.waiting.pop_front() {
                 pass.under_way += 1;
-                return Ok(Some(Next::Object(pass.number, name)));
+                return Ok(Some(Next::Object(pass.number, name, parts)));
             }
             let Some(partition) = pass.partitions.front().copied() else { break };
-            let (objects, next) = self.page(partition, pass.from)?;
+            let Page { objects, next } = self.page(partition, pass.from)?;
             pass.waiting.extend(objects);
             match next {
                 Some(next) => pass.from = next,
@@ -192,25 +243,22 @@ impl VirtualDrive {
         let (drives, partitions) = {
             let state = self.state();
             let joining = state.absent.iter().filter(|(_, absence)| absence.is_joining);
-            let drives: BTreeMap<_, _> =
+            let mut drives: BTreeMap<_, _> =
                 joining.map(|(drive, absence)| (*drive, absence.since)).collect();
-            let copied = state.partitions.iter().filter(|(_, record)| record.has_copies());
-            (drives, copied.map(|(partition, _)| *partition).collect::<VecDeque<_>>())
+            let moves = state.partitions.values().flat_map(|record| &record.moves);
+            for step in moves {
+                drives.entry(step.to).or_default();
+            }
+            let guarded = state.partitions.iter().filter(|(_, record)| record.is_guarded());
+            (drives, guarded.map(|(partition, _)| *partition).collect::<VecDeque<_>>())
         };
         if drives.is_empty() {
             return Ok(None);
         }
-        let mut progress = RebuildProgress::default();
-        for partition in &partitions {
-            let partition = component_partition(*partition);
-            for drive in self.present_drives() {
-                if let Told::Control(control) = self.ask(drive, Ask::PartitionControl(partition))? {
-                    progress.objects += control.summary.objects;
-                }
-            }
-        }
+        let progress = self.foresee(&partitions)?;
         Ok(Some(Pass {
             number,
+            begun: self.now(),
             instances: self.flushed_instances(&drives, &partitions)?,
             drives,
             partitions,
@@ -218,9 +266,36 @@ impl VirtualDrive {
             waiting: VecDeque::new(),
             under_way: 0,
             is_ending: false,
+            looked_at: 0,
             durable: None,
             progress,
         }))
+    }
+
+    /// What will have to be looked at, and written.
+    fn foresee(&self, partitions: &VecDeque<PartitionId>) -> Result<RebuildProgress, Status> {
+        let mut progress = RebuildProgress::default();
+        for partition in partitions {
+            // Of how many of its places each drive gives to another.
+            let (mut going, all) = {
+                let state = self.state();
+                let Some(record) = state.partitions.get(partition) else { continue };
+                let mut going: BTreeMap<DriveId, u64> = BTreeMap::new();
+                record.moves.iter().for_each(|step| *going.entry(step.from).or_default() += 1);
+                (going, record.groups.drives())
+            };
+            for drive in self.drives_of(*partition) {
+                let ask = Ask::PartitionControl(component_partition(*partition));
+                if let Told::Control(control) = self.ask(drive, ask)? {
+                    progress.objects += control.summary.objects;
+                    let places = all.get(&drive).copied().unwrap_or(1).max(1) as u64;
+                    let gives = going.remove(&drive).unwrap_or(0);
+                    let bytes = u128::from(control.summary.used_bytes) * u128::from(gives);
+                    progress.expected += (bytes / u128::from(places)) as u64;
+                }
+            }
+        }
+        Ok(progress)
     }
 
     fn ask(&self, drive: DriveId, ask: Ask) -> Result<Told, Status> {
@@ -246,17 +321,14 @@ impl VirtualDrive {
         Ok(instances)
     }
 
-    /// Some objects from a number on of which any drive has a component, and where to go on, if anywhere.
-    fn page(
-        &self,
-        partition: PartitionId,
-        from: ObjectId,
-    ) -> Result<(Vec<ObjectName>, Option<ObjectId>), Status> {
-        let drives = self.present_drives();
+    /// Some objects from a number on of which any drive has a component, with how many have, and where to go on, if
+    /// anywhere.
+    fn page(&self, partition: PartitionId, from: ObjectId) -> Result<Page, Status> {
+        let drives = self.drives_of(partition);
         let list = Ask::List { partition: component_partition(partition), from, most: PAGE };
         let answers =
             self.components.ask(drives.iter().map(|drive| (*drive, list.clone())).collect());
-        let mut found = BTreeSet::new();
+        let mut found: BTreeMap<ObjectId, u64> = BTreeMap::new();
         let mut until: Option<ObjectId> = None;
         for answer in answers {
             let objects = match answer.map_err(|error| error.status())? {
@@ -266,46 +338,47 @@ impl VirtualDrive {
             if let Some(last) = objects.last().filter(|_| objects.len() >= PAGE) {
                 until = Some(until.map_or(*last, |until| until.min(*last)));
             }
-            found.extend(objects);
+            objects.into_iter().for_each(|object| *found.entry(object).or_default() += 1);
         }
         let is_known = |object: &ObjectId| until.is_none_or(|until| *object <= until);
-        let names =
-            found.into_iter().filter(is_known).map(|object| ObjectName { partition, object });
-        Ok((names.collect(), until.map(|until| ObjectId(until.0 + 1))))
+        let found = found.into_iter().filter(|(object, _)| is_known(object));
+        let objects =
+            found.map(|(object, parts)| (ObjectName { partition, object }, parts)).collect();
+        Ok(Page { objects, next: until.map(|until| ObjectId(until.0 + 1)) })
     }
 
-    fn rebuild_one(&self, number: u64, name: ObjectName) -> u64 {
-        let drives = match &self.rebuild.lock().present {
-            Some(pass) if pass.number == number => pass.drives.clone(),
+    fn rebuild_one(&self, number: u64, name: ObjectName, parts: u64) -> u64 {
+        let (drives, before) = match &self.rebuild.lock().present {
+            Some(pass) if pass.number == number => (pass.drives.clone(), pass.progress.bytes),
             _ => return 0,
         };
-        let outcome = self.give(name, &drives);
+        let outcome = self.give(number, name, &drives);
         let mut passes = self.rebuild.lock();
         let pass = passes.present.as_mut().filter(|pass| pass.number == number);
         let Some(pass) = pass else { return 0 };
         pass.under_way = pass.under_way.saturating_sub(1);
         match outcome {
-            Ok(bytes) => {
-                pass.progress.objects_done += 1;
-                pass.progress.bytes += bytes;
-                bytes
+            Ok(()) => {
+                pass.progress.objects_done += parts;
+                pass.looked_at += 1;
             }
             Err(status) => {
                 tracing::debug!(%name, %status, "an object can't be given to a drive yet");
-                pass.waiting.push_back(name);
+                pass.waiting.push_back((name, parts));
                 drop(passes);
                 // Whoever is away now is waited for by everybody.
-                self.components.pause(std::time::Duration::from_millis(20));
-                0
+                self.components.pause(Duration::from_millis(20));
+                return 0;
             }
         }
+        pass.progress.bytes - before
     }
 
     fn end_pass(&self, pass: &Pass) {
         let partitions = {
             let state = self.state();
-            let copied = state.partitions.iter().filter(|(_, record)| record.has_copies());
-            copied.map(|(partition, _)| *partition).collect()
+            let guarded = state.partitions.iter().filter(|(_, record)| record.is_guarded());
+            guarded.map(|(partition, _)| *partition).collect()
         };
         match self.flushed_instances(&pass.drives, &partitions) {
             Ok(instances) if instances == pass.instances => {}
@@ -316,36 +389,118 @@ impl VirtualDrive {
         if let Some(present) = &mut self.rebuild.lock().present
             && present.number == pass.number
         {
-            present.durable = Some(pass.progress.objects_done);
+            present.durable = Some(pass.looked_at);
         }
         // With nothing else going on, so that nothing is left to be looked at.
-        let mut drives = BTreeSet::new();
-        let taken = self.change_members(false, |state| {
-            drives = self.rebuild.end(pass.number);
-            state.absent.retain(|drive, absence| !(absence.is_joining && drives.contains(drive)));
-        });
-        if taken.is_ok() && !drives.is_empty() {
-            let RebuildProgress { objects_done, bytes, .. } = pass.progress;
-            tracing::info!(?drives, objects_done, bytes, "component drives have all again");
+        let drives: BTreeSet<DriveId> = pass.drives.keys().copied().collect();
+        match self.replace_members(&drives, || self.rebuild.end(pass.number)) {
+            Ok(true) => {
+                let RebuildProgress { objects_done, bytes, .. } = pass.progress;
+                tracing::info!(?drives, objects_done, bytes, "component drives have all again");
+            }
+            Ok(false) => {}
+            Err(status) => tracing::debug!(%status, "drives that have all can't be read yet"),
         }
     }
 
-    /// Gives drives what they lack of one object; how many bytes that were.
-    fn give(&self, name: ObjectName, drives: &BTreeMap<DriveId, Timestamp>) -> Result<u64, Status> {
-        let _steady = self.steady();
-        let Some(Lacking { whole, drives }) = self.begin_giving(name, drives)? else {
-            return Ok(0);
+    /// Gives drives what they lack of one object. Who has what may change between two steps.
+    fn give(
+        &self,
+        number: u64,
+        name: ObjectName,
+        drives: &BTreeMap<DriveId, Timestamp>,
+    ) -> Result<(), Status> {
+        let lacking = {
+            let _steady = self.steady();
+            self.begin_giving(name, drives)?
         };
-        let mut bytes = 0;
+        let Some(Lacking { whole, drives }) = lacking else { return Ok(()) };
         for (drive, is_new) in drives {
             let mut at = 0;
-            while at < whole.attributes.logical_size {
-                let range = ByteRange::new(at, STEP.min(whole.attributes.logical_size - at));
-                bytes += self.give_range(name, drive, is_new, range)?;
+            while self.rebuild.is_present(number) {
+                let _steady = self.steady();
+                let Some(range) = self.next_to_give(name, &whole, (drive, is_new), at)? else {
+                    break;
+                };
+                let write = if is_new { Write::Data } else { Write::Differing };
+                let bytes = self.give_range(name, drive, write, range)?;
+                self.rebuild.note_bytes(number, bytes);
+                drop(_steady);
+                self.throttle(range.length);
                 at = range.end();
             }
+            let _steady = self.steady();
+            self.give_length(name, &whole, drive)?;
         }
-        Ok(bytes)
+        Ok(())
+    }
+
+    /// How long the whole is, its components tell, with zeros at the end too: the last byte of a column is written
+    /// where the drive's component ends before it.
+    fn give_length(&self, name: ObjectName, whole: &Whole, drive: DriveId) -> Result<(), Status> {
+        let place = self.place(name)?;
+        let is_striped = place.is_striped(whole.version.is_spread());
+        let columns: Vec<Column> = match is_striped {
+            true => place.columns_on(drive).collect(),
+            false => vec![Column(0)],
+        };
+        let length = |drive: DriveId| match self.getattr_at(drive, name) {
+            Ok(told) => Ok(Some(told.logical_size)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error.status()),
+        };
+        let mut end = 0;
+        for column in columns {
+            // What is removed just now needs nothing.
+            let Some(length) = length(place.reader(column))? else { return Ok(()) };
+            let last = if is_striped { place.shape.column_end(column, length) } else { length };
+            end = end.max(last);
+        }
+        if length(drive)?.is_some_and(|had| had < end) {
+            self.give_range(name, drive, Write::All, ByteRange::new(end - 1, 1))?;
+        }
+        Ok(())
+    }
+
+    /// The next bytes from a position on that are data anywhere.
+    fn next_to_give(
+        &self,
+        name: ObjectName,
+        whole: &Whole,
+        (drive, is_new): (DriveId, bool),
+        at: u64,
+    ) -> Result<Option<ByteRange>, Status> {
+        let length = whole.attributes.logical_size;
+        let rest = |at: u64| (at < length).then(|| ByteRange::new(at, STEP.min(length - at)));
+        if length <= STEP {
+            return Ok(rest(at));
+        }
+        let is_striped = self.place(name)?.is_striped(whole.version.is_spread());
+        let mut next = self.next_data(name, at, is_striped)?;
+        if !is_new {
+            // What it has there that is none any more.
+            let seek =
+                SeekArguments { name: component(name), offset: at, target: SeekTarget::Data };
+            match self.components.ask_one(drive, Ask::Seek(seek)) {
+                Ok(Told::Position(Some(own))) => {
+                    next = Some(next.map_or(own, |next| next.min(own)));
+                }
+                Ok(_) => {}
+                Err(error) if error.is_missing() => {}
+                Err(error) => return Err(error.status()),
+            }
+        }
+        Ok(next.and_then(|next| rest(next.max(at))))
+    }
+
+    /// Waits for as long as so many bytes are to take.
+    fn throttle(&self, bytes: u64) {
+        let limit = self.rebuild_limit();
+        if limit > 0 {
+            let others = self.rebuild.lock().present.as_ref().map_or(1, |pass| pass.under_way);
+            let seconds = bytes as f64 * others.max(1) as f64 / limit as f64;
+            self.components.pause(Duration::from_secs_f64(seconds.min(60.0)));
+        }
     }
 
     /// Makes components where there should be some, and removes those of which nobody knows anything; which drives may
@@ -381,7 +536,11 @@ impl VirtualDrive {
                 Err(error) if error.is_missing() => None,
                 Err(error) => return Err(error.status()),
             };
-            let since = drives.get(&drive).copied().unwrap_or_default();
+            let since = match place.is_stand_in(drive) {
+                // It has never had any of it, or nobody knows since when.
+                true => Timestamp(0),
+                false => drives.get(&drive).copied().unwrap_or_default(),
+            };
             // The drive may have done something late, too, that was not done elsewhere.
             let changed = |told: &Attributes| told.data_modify_time.max(told.attribute_modify_time);
             let is_same = had.as_ref().is_some_and(|had| {
@@ -442,12 +601,12 @@ impl VirtualDrive {
         &self,
         name: ObjectName,
         drive: DriveId,
-        is_new: bool,
+        write: Write,
         range: ByteRange,
     ) -> Result<u64, Status> {
         let mut attempt = 0;
         loop {
-            match self.try_to_give(name, drive, is_new, range) {
+            match self.try_to_give(name, drive, write, range) {
                 Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
                 Err(Status::NoSuchObject) => {
                     // It was removed just now; if not, the drive has lost it, and is given it once more.
@@ -464,7 +623,7 @@ impl VirtualDrive {
         &self,
         name: ObjectName,
         drive: DriveId,
-        is_new: bool,
+        write: Write,
         range: ByteRange,
     ) -> Result<u64, Status> {
         let alone = self.lock(name);
@@ -486,12 +645,14 @@ impl VirtualDrive {
         let copies = self.read_columns(name, &place, &columns, order)?;
         let mut bytes = 0;
         for ((_, strips), copy) in columns.iter().zip(copies) {
-            let there = match is_new && copy.iter().all(|byte| *byte == 0) {
-                // Nothing is there but what clients have written since.
-                true => continue,
-                false => self.read_strips(name, drive, strips)?,
+            let differing = match write {
+                // Nothing is there but what clients have written since, which comes later by its order.
+                Write::Data => differing(strips, &copy, &vec![0; copy.len()]),
+                Write::Differing => {
+                    differing(strips, &copy, &self.read_strips(name, drive, strips)?)
+                }
+                Write::All => vec![(range.offset, &copy[..])],
             };
-            let differing = differing(strips, &copy, &there);
             bytes += self.write_runs(name, drive, order, &differing)?;
         }
         Ok(bytes)

@@ -18,6 +18,7 @@ use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
 use crate::components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+use crate::members::Sign;
 use crate::state::FIRST_EPOCH;
 
 /// One try, which ends soon.
@@ -41,9 +42,10 @@ pub struct ComponentDrive {
 
 /// See the module.
 pub struct RemoteComponents {
-    drives: BTreeMap<DriveId, Remote>,
+    drives: RwLock<BTreeMap<DriveId, Arc<Remote>>>,
     secret: SecretKey,
     protection: Protection,
+    connect: ConnectOptions,
     /// The number of each partition's working key, if it is another than the first.
     epochs: RwLock<BTreeMap<PartitionId, u32>>,
 }
@@ -59,6 +61,21 @@ struct Remote {
     by_working_key: RwLock<HashMap<(PartitionId, u32), Arc<Authority>>>,
 }
 
+impl Remote {
+    fn new(component: ComponentDrive, protection: Protection, connect: &ConnectOptions) -> Remote {
+        let ComponentDrive { drive, address, drive_key } = component;
+        let watched = ConnectOptions { connections: 1, retry: IMPATIENT, ..connect.clone() };
+        Remote {
+            client: DriveClient::tcp(&address, Some(drive), connect),
+            watcher: DriveClient::tcp(&address, Some(drive), &watched),
+            by_drive_key: Authority::drive_key(drive_key, protection),
+            is_given_up: AtomicBool::new(false),
+            by_working_key: RwLock::default(),
+            address,
+        }
+    }
+}
+
 impl RemoteComponents {
     /// Connects to drives when they are asked first. `secret` is the same at each start.
     pub fn new(
@@ -68,33 +85,44 @@ impl RemoteComponents {
         connect: &ConnectOptions,
     ) -> RemoteComponents {
         let remote = |component: ComponentDrive| {
-            let ComponentDrive { drive, address, drive_key } = component;
-            let client = DriveClient::tcp(&address, Some(drive), connect);
-            let watched = ConnectOptions { connections: 1, retry: IMPATIENT, ..connect.clone() };
-            let watcher = DriveClient::tcp(&address, Some(drive), &watched);
-            let by_drive_key = Authority::drive_key(drive_key, protection);
-            let by_working_key = RwLock::default();
-            let is_given_up = AtomicBool::new(false);
-            let remote =
-                Remote { address, client, watcher, by_drive_key, is_given_up, by_working_key };
-            (drive, remote)
+            (component.drive, Arc::new(Remote::new(component, protection, connect)))
         };
-        let drives = drives.into_iter().map(remote).collect();
-        RemoteComponents { drives, secret, protection, epochs: RwLock::default() }
+        let drives = RwLock::new(drives.into_iter().map(remote).collect());
+        let (epochs, connect) = (RwLock::default(), connect.clone());
+        RemoteComponents { drives, secret, protection, connect, epochs }
     }
 
-    /// Asks a drive how it is, without patience: when it was started, by its own clock; none if it does not answer,
-    /// or takes no changes.
-    pub fn look(&self, drive: DriveId) -> Option<Timestamp> {
-        let remote = self.drives.get(&drive)?;
+    /// Asks a drive how it is, without patience; none if it does not answer, or takes no changes.
+    pub fn look(&self, drive: DriveId) -> Option<Sign> {
+        let remote = self.known(drive)?;
         // Object 1 of every partition is the drive's.
         let told = remote.watcher.drive_control(&remote.by_drive_key, PartitionId(0));
-        told.ok().filter(|control| !control.read_only).map(|control| control.started)
+        let control = told.ok().filter(|control| !control.read_only)?;
+        Some(Sign { started: control.started, capacity_bytes: control.capacity_bytes })
     }
 
-    fn remote(&self, drive: DriveId) -> Result<&Remote, ComponentError> {
+    /// From now on these are the component drives.
+    pub fn set_drives(&self, drives: Vec<ComponentDrive>) {
+        let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|drive, remote| {
+            let same = |it: &&ComponentDrive| it.drive == *drive && it.address == remote.address;
+            drives.iter().any(|component| same(&component))
+        });
+        for component in drives {
+            let drive = component.drive;
+            known.entry(drive).or_insert_with(|| {
+                Arc::new(Remote::new(component, self.protection, &self.connect))
+            });
+        }
+    }
+
+    fn known(&self, drive: DriveId) -> Option<Arc<Remote>> {
+        self.drives.read().unwrap_or_else(PoisonError::into_inner).get(&drive).map(Arc::clone)
+    }
+
+    fn remote(&self, drive: DriveId) -> Result<Arc<Remote>, ComponentError> {
         let unknown = || ComponentError::Refused(format!("{drive} is no component drive"));
-        let remote = self.drives.get(&drive).ok_or_else(unknown)?;
+        let remote = self.known(drive).ok_or_else(unknown)?;
         if remote.is_given_up.load(Ordering::Acquire) {
             let reason = "it is not waited for any more".to_owned();
             return Err(ComponentError::Away { reason, maybe_done: false });
@@ -112,10 +140,7 @@ impl RemoteComponents {
         epochs.get(&partition).copied().unwrap_or(FIRST_EPOCH)
     }
 
-    fn authority(&self, drive: DriveId, partition: PartitionId) -> Arc<Authority> {
-        let Some(remote) = self.drives.get(&drive) else {
-            unreachable!("invariant: it was looked up before")
-        };
+    fn authority(&self, remote: &Remote, drive: DriveId, partition: PartitionId) -> Arc<Authority> {
         let epoch = self.epoch(partition);
         let known = remote.by_working_key.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(authority) = known.get(&(partition, epoch)) {
@@ -152,11 +177,12 @@ impl RemoteComponents {
 
 impl Components for RemoteComponents {
     fn drives(&self) -> Vec<DriveId> {
-        self.drives.keys().copied().collect()
+        let known = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        known.keys().copied().collect()
     }
 
     fn address(&self, drive: DriveId) -> String {
-        self.drives.get(&drive).map_or_else(String::new, |remote| remote.address.clone())
+        self.known(drive).map_or_else(String::new, |remote| remote.address.clone())
     }
 
     fn ask(&self, questions: Vec<(DriveId, Ask)>) -> Vec<Answer> {
@@ -168,8 +194,10 @@ impl Components for RemoteComponents {
         let authorities: Vec<_> = questions
             .iter()
             .map(|(drive, ask)| {
-                self.remote(*drive)
-                    .map(|remote| (remote, self.authority(*drive, partition_of(ask))))
+                self.remote(*drive).map(|remote| {
+                    let authority = self.authority(&remote, *drive, partition_of(ask));
+                    (remote, authority)
+                })
             })
             .collect();
         let begun: Vec<_> = questions
@@ -224,11 +252,11 @@ impl Components for RemoteComponents {
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {
-        self.drives.get(&drive).map_or(Timestamp(0), |remote| remote.client.drive_time())
+        self.known(drive).map_or(Timestamp(0), |remote| remote.client.drive_time())
     }
 
     fn minimum_protection(&self, drive: DriveId) -> Protection {
-        let information = self.drives.get(&drive).and_then(|remote| remote.client.information());
+        let information = self.known(drive).and_then(|remote| remote.client.information());
         information.map_or(Protection::NONE, |information| information.minimum_protection)
     }
 
@@ -241,14 +269,14 @@ impl Components for RemoteComponents {
     }
 
     fn give_up(&self, drive: DriveId) {
-        if let Some(remote) = self.drives.get(&drive) {
+        if let Some(remote) = self.known(drive) {
             remote.is_given_up.store(true, Ordering::Release);
             remote.client.break_off();
         }
     }
 
     fn call_again(&self, drive: DriveId) {
-        if let Some(remote) = self.drives.get(&drive) {
+        if let Some(remote) = self.known(drive) {
             remote.is_given_up.store(false, Ordering::Release);
         }
     }
@@ -266,7 +294,7 @@ impl Components for RemoteComponents {
 impl RemoteComponents {
     fn ask_now(&self, drive: DriveId, ask: Ask) -> Answer {
         let remote = self.remote(drive)?;
-        let authority = self.authority(drive, partition_of(&ask));
+        let authority = self.authority(&remote, drive, partition_of(&ask));
         begin(&remote.client, &authority, &ask).wait()
     }
 }

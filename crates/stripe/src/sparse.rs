@@ -12,7 +12,7 @@ use nasd_types::{Attributes, ByteRange, ObjectName, SeekTarget};
 use crate::attributes::askable;
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
-use crate::place::Place;
+use crate::place::{Place, Turn};
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, component, unexpected};
 
@@ -53,10 +53,10 @@ impl VirtualDrive {
                 vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
             }
         };
-        for turn in 0..usize::from(place.shape.copies()) {
-            let of_turn = columns.iter().filter_map(|(column, strips)| {
-                let drive = place.writer(*column, turn)?;
-                Some((drive, regions_of(strips).0))
+        for turn in Turn::ALL {
+            let of_turn = columns.iter().flat_map(|(column, strips)| {
+                let drives = place.writers_in(*column, turn).into_iter();
+                drives.map(|drive| (drive, regions_of(strips).0))
             });
             let questions = of_turn.map(|(drive, regions)| {
                 (drive, Ask::Punch(PunchArguments { name: component(name), durable, regions }))
@@ -150,7 +150,7 @@ impl VirtualDrive {
     }
 
     /// What any component has next: bytes of other columns are holes of it.
-    fn next_data(
+    pub(crate) fn next_data(
         &self,
         name: ObjectName,
         offset: u64,

@@ -2,9 +2,9 @@
 //!
 //! It is small whatever the number of objects: it is written whole, and seldom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use nasd_layout::{DriveWeight, GroupError, Groups, MemberState, Shape, ShapeError};
+use nasd_layout::{DriveWeight, GroupError, GroupId, Groups, MemberState, Move, Shape, ShapeError};
 use nasd_types::{DriveId, PartitionId, Timestamp};
 use nasd_xdr::{Decoder, Encoder, XdrError};
 use thiserror::Error;
@@ -29,6 +29,8 @@ const MOST: usize = 1 << 20;
 pub(crate) struct PartitionRecord {
     pub(crate) shape: Shape,
     pub(crate) groups: Groups,
+    /// Members that are about to become other drives, which are being given what these have, in the order of groups.
+    pub(crate) moves: Vec<Move>,
     /// The number of the working key of its component partitions, all of which have the same.
     pub(crate) epoch: u32,
 }
@@ -70,6 +72,8 @@ pub(crate) struct State {
     pub(crate) number_limit: u64,
     /// The drives that are out, or have been and lack something yet.
     pub(crate) absent: BTreeMap<DriveId, Absence>,
+    /// Drives that may have components which belong elsewhere by now.
+    pub(crate) strays: BTreeSet<DriveId>,
     /// The partitions.
     pub(crate) partitions: BTreeMap<PartitionId, PartitionRecord>,
 }
@@ -115,7 +119,31 @@ impl PartitionRecord {
         drives: &[DriveWeight],
     ) -> Result<PartitionRecord, GroupError> {
         let groups = Groups::draw(GROUPS, shape.width(), drives)?;
-        Ok(PartitionRecord { shape, groups, epoch: FIRST_EPOCH })
+        Ok(PartitionRecord { shape, groups, moves: Vec::new(), epoch: FIRST_EPOCH })
+    }
+
+    /// Whether clients ask every second whether their maps are the present ones.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.has_copies() || !self.moves.is_empty()
+    }
+
+    /// The drives that are about to take the places of members of a group.
+    pub(crate) fn stand_ins(&self, group: GroupId) -> Vec<(u16, DriveId)> {
+        let first = self.moves.partition_point(|step| step.group < group);
+        let those = self.moves[first..].iter().take_while(|step| step.group == group);
+        those.map(|step| (step.member as u16, step.to)).collect()
+    }
+
+    /// Every drive that has components.
+    pub(crate) fn drives(&self) -> BTreeSet<DriveId> {
+        let members = self.groups.all_members().iter().copied();
+        members.chain(self.moves.iter().map(|step| step.to)).collect()
+    }
+
+    /// Begins to move members.
+    pub(crate) fn add_moves(&mut self, moves: Vec<Move>) {
+        self.moves.extend(moves);
+        self.moves.sort_by_key(|step| (step.group, step.member));
     }
 }
 
@@ -132,6 +160,8 @@ impl State {
             out.u64(absence.since.0);
             out.bool(absence.is_joining);
         });
+        let strays: Vec<_> = self.strays.iter().collect();
+        out.array_with(&strays, |out, drive| out.u64(drive.0));
         out.u32(self.partitions.len() as u32);
         for (partition, record) in &self.partitions {
             out.u32(partition.0);
@@ -144,6 +174,11 @@ impl State {
             out.array_with(&drives, |out, drive| out.u64(drive.0));
             let place = |member: &DriveId| drives.binary_search(member).unwrap_or_default() as u32;
             out.array_with(record.groups.all_members(), |out, member| out.u32(place(member)));
+            out.array_with(&record.moves, |out, step| {
+                out.u32(step.group.0.into());
+                out.u32(step.member as u32);
+                out.u64(step.to.0);
+            });
         }
         out.into_bytes()
     }
@@ -158,6 +193,7 @@ impl State {
         let secret = Secret(input.opaque_fixed()?);
         let (generation, number_limit) = (input.u64()?, input.u64()?);
         let absent = if is_first { BTreeMap::new() } else { absent_drives(&mut input)? };
+        let strays: Vec<u64> = if is_first { Vec::new() } else { input.array(MOST)? };
         let mut partitions = BTreeMap::new();
         for _ in 0..input.u32()? {
             let partition = PartitionId(input.u32()?);
@@ -171,12 +207,14 @@ impl State {
             let members: Option<Vec<DriveId>> = places.iter().map(member).collect();
             let members = members.ok_or(StateError::Damaged("a member is no drive".to_owned()))?;
             let groups = Groups::from_members(width, members)?;
-            partitions.insert(partition, PartitionRecord { shape, groups, epoch });
+            let moves = if is_first { Vec::new() } else { moves_of(&mut input, &groups)? };
+            partitions.insert(partition, PartitionRecord { shape, groups, moves, epoch });
         }
         if input.position() != bytes.len() {
             return Err(StateError::Damaged("something follows it".to_owned()));
         }
-        Ok(State { generation, secret, number_limit, absent, partitions })
+        let strays = strays.into_iter().map(DriveId).collect();
+        Ok(State { generation, secret, number_limit, absent, strays, partitions })
     }
 }
 
@@ -188,6 +226,23 @@ fn absent_drives(input: &mut Decoder<'_>) -> Result<BTreeMap<DriveId, Absence>, 
         absent.insert(drive, Absence { since, is_joining: input.bool()? });
     }
     Ok(absent)
+}
+
+fn moves_of(input: &mut Decoder<'_>, groups: &Groups) -> Result<Vec<Move>, StateError> {
+    let mut moves = Vec::new();
+    for _ in 0..input.u32()? {
+        let group = GroupId(narrow(input.u32()?));
+        let member = input.u32()? as usize;
+        let to = DriveId(input.u64()?);
+        let known = groups.groups().any(|known| known == group);
+        let from = groups.members(group).get(member).copied().filter(|_| known);
+        let no_member = || StateError::Damaged("what moves is no member".to_owned());
+        moves.push(Move { group, member, from: from.ok_or_else(no_member)?, to });
+    }
+    if moves.is_sorted_by_key(|step| (step.group, step.member)) {
+        return Ok(moves);
+    }
+    Err(StateError::Damaged("moves are in no order".to_owned()))
 }
 
 /// What is too large to be right becomes what is refused as too large.
@@ -224,8 +279,14 @@ mod tests {
             let shape = Shape::new(256 << 10, width, copies).unwrap();
             PartitionRecord::draw(shape, &drives).unwrap()
         };
+        let mut moving = record(4, 2);
+        let step = |group, member| {
+            let from = moving.groups.members(GroupId(group))[member];
+            Move { group: GroupId(group), member, from, to: DriveId(99) }
+        };
+        moving.add_moves(vec![step(700, 3), step(2, 1)]);
         let partitions =
-            BTreeMap::from([(PartitionId(1), record(4, 2)), (PartitionId(9), record(13, 1))]);
+            BTreeMap::from([(PartitionId(1), moving), (PartitionId(9), record(13, 1))]);
         let absent = [(3, false), (9, true)].map(|(number, is_joining)| {
             (DriveId(number << 40), Absence { since: Timestamp(number), is_joining })
         });
@@ -234,6 +295,7 @@ mod tests {
             secret: Secret([5; 32]),
             number_limit: 1 << 50,
             absent: BTreeMap::from(absent),
+            strays: BTreeSet::from([DriveId(5 << 40)]),
             partitions,
         }
     }

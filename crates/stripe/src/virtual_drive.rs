@@ -1,6 +1,6 @@
 //! The virtual drive: what its parts share, and how they reach components.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -12,7 +12,9 @@ use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, Timesta
 
 use crate::append::Appends;
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
+use crate::join::Joined;
 use crate::members::Health;
+use crate::moves::{Arrangement, Impossible};
 use crate::numbers::Numbers;
 use crate::place::Place;
 use crate::rebuild::Rebuild;
@@ -84,9 +86,10 @@ pub struct VirtualDrive {
     pub(crate) health: Health,
     /// Read while something is done to objects, written while it changes who has what.
     pub(crate) changing: RwLock<()>,
-    /// Objects that are known to have components on all drives that are joining.
-    pub(crate) joined: Mutex<HashSet<ObjectName>>,
+    pub(crate) joined: Joined,
     pub(crate) rebuild: Rebuild,
+    pub(crate) arrangement: RwLock<Arrangement>,
+    pub(crate) impossible: Impossible,
 }
 
 impl VirtualDrive {
@@ -127,8 +130,10 @@ impl VirtualDrive {
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             health: Health::default(),
             changing: RwLock::new(()),
-            joined: Mutex::default(),
+            joined: Joined::default(),
             rebuild: Rebuild::default(),
+            arrangement: RwLock::default(),
+            impossible: Impossible::default(),
         };
         whole.change_keys_at_start().map_err(|status| StartError::Keeper(status.to_string()))?;
         Ok(whole)
@@ -184,7 +189,8 @@ impl VirtualDrive {
     pub(crate) fn place(&self, name: ObjectName) -> Result<Place, Status> {
         let state = self.state();
         let record = state.partitions.get(&name.partition).ok_or(Status::NoSuchPartition)?;
-        let members = record.groups.members(record.groups.group_of(name.object)).to_vec();
+        let group = record.groups.group_of(name.object);
+        let members = record.groups.members(group).to_vec();
         // Where there is one copy, whoever has it is waited for, and has missed nothing when it is back.
         let has_copies = record.shape.copies() > 1;
         let states = members.iter().map(|drive| match state.absent.get(drive) {
@@ -192,7 +198,8 @@ impl VirtualDrive {
             _ => MemberState::Current,
         });
         let states = states.collect();
-        Ok(Place::new(record.shape, state.generation, members, states))
+        let stand_ins = record.stand_ins(group);
+        Ok(Place::new(record.shape, state.generation, (members, states), &stand_ins))
     }
 
     /// The shape of a partition's objects, and which group a new one is put in.

@@ -24,6 +24,8 @@ use world::{Trouble, World};
 const SHAPES: [(u16, u16); 9] =
     [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (4, 3), (5, 5)];
 
+const NONE: Trouble = Trouble { fail_one_in: 0, restarts: false, outages: false, moves: false };
+
 /// Seed after seed until the time is over, each shape once at least.
 fn run(first_seed: u64, trouble: Trouble, steps: usize) {
     let seconds = std::env::var("NASD_MODEL_SECONDS").ok();
@@ -59,37 +61,62 @@ fn live(shape: (u16, u16), seed: u64, trouble: Trouble, steps: usize) {
 
 #[test]
 fn whatever_is_done_the_whole_is_as_one_drive_would_have_it() {
-    run(1 << 20, Trouble { fail_one_in: 0, restarts: false, outages: false }, 300);
+    run(1 << 20, Trouble::default(), 300);
 }
 
 #[test]
 fn what_failed_was_done_or_not_and_stays_so() {
-    run(2 << 20, Trouble { fail_one_in: 20, restarts: false, outages: false }, 300);
+    run(2 << 20, Trouble { fail_one_in: 20, ..NONE }, 300);
 }
 
 #[test]
 fn drives_that_are_started_anew_lose_what_was_not_flushed_and_nothing_else() {
-    run(3 << 20, Trouble { fail_one_in: 0, restarts: true, outages: false }, 300);
+    run(3 << 20, Trouble { restarts: true, ..NONE }, 300);
 }
 
 #[test]
 fn drives_that_are_started_anew_may_fail_too() {
-    run(4 << 20, Trouble { fail_one_in: 40, restarts: true, outages: false }, 300);
+    run(4 << 20, Trouble { fail_one_in: 40, restarts: true, ..NONE }, 300);
 }
 
 #[test]
 fn drives_that_were_away_are_given_what_they_lack() {
-    run(5 << 20, Trouble { fail_one_in: 0, restarts: false, outages: true }, 400);
+    run(5 << 20, Trouble { outages: true, ..NONE }, 400);
 }
 
 #[test]
 fn drives_that_were_away_are_given_what_they_lack_whatever_fails() {
-    run(6 << 20, Trouble { fail_one_in: 40, restarts: false, outages: true }, 400);
+    run(6 << 20, Trouble { fail_one_in: 40, outages: true, ..NONE }, 400);
+}
+
+#[test]
+fn objects_move_to_other_drives_while_they_are_used() {
+    run(7 << 20, Trouble { moves: true, ..NONE }, 400);
+}
+
+#[test]
+fn objects_move_to_other_drives_whatever_fails() {
+    run(8 << 20, Trouble { fail_one_in: 40, moves: true, ..NONE }, 400);
+}
+
+#[test]
+fn objects_move_while_drives_are_started_anew() {
+    run(9 << 20, Trouble { restarts: true, moves: true, ..NONE }, 400);
+}
+
+#[test]
+fn objects_move_while_drives_are_lost() {
+    run(10 << 20, Trouble { outages: true, moves: true, ..NONE }, 400);
+}
+
+#[test]
+fn objects_move_while_drives_are_lost_whatever_fails() {
+    run(11 << 20, Trouble { fail_one_in: 40, outages: true, moves: true, ..NONE }, 400);
 }
 
 #[test]
 fn an_append_that_was_made_is_not_refused_for_where_it_would_go_now() {
-    let world = World::new((2, 1), 5, Trouble { fail_one_in: 0, restarts: false, outages: false });
+    let world = World::new((2, 1), 5, Trouble::default());
     let name = ObjectName { partition: world::PARTITION, object: ObjectId::FIRST_OBJECT };
     let first = Append {
         bytes: &[1; 2000],

@@ -46,9 +46,11 @@ pub(super) struct ObjectPlace {
     pub(super) writing: Arc<Writing>,
     /// Whether the capabilities allow writing, if the one that was shown does.
     pub(super) writes: bool,
-    /// In the order of columns.
+    /// In the order of columns; then the stand-ins.
     pub(super) members: Vec<Member>,
-    pub(super) states: Vec<MemberState>,
+    states: Vec<MemberState>,
+    /// Of which members these are about to take the places.
+    stand_ins: Vec<u16>,
     /// For what comes from several members at once.
     pub(super) spare: Arc<Spare>,
 }
@@ -67,10 +69,18 @@ impl ObjectPlace {
             server: manager.address().to_owned(),
             why: format!("its map of {} has no meaning", grant.handle.name()),
         };
-        let width = u16::try_from(map.components.len()).map_err(|_| nonsense())?;
+        let members = map.components.len().checked_sub(map.stand_ins.len());
+        let members = members.ok_or_else(nonsense)?;
+        let width = u16::try_from(members).map_err(|_| nonsense())?;
         let copies = u16::try_from(map.copies).map_err(|_| nonsense())?;
         let shape = Shape::new(map.unit, width, copies).map_err(|_| nonsense())?;
         let states = map.components.iter().map(state_of).collect();
+        let stand_ins: Option<Vec<u16>> = map
+            .stand_ins
+            .iter()
+            .map(|member| u16::try_from(*member).ok().filter(|member| *member < width))
+            .collect();
+        let stand_ins = stand_ins.ok_or_else(nonsense)?;
         let members = map.components.into_iter().map(|component| {
             let authority = component.capability.map(|issued| {
                 let of = &issued.capability;
@@ -79,7 +89,7 @@ impl ObjectPlace {
             });
             let known = drives.at(component.drive, &component.address);
             // Where there are other copies, nobody is waited for longer than it takes to find that out.
-            let client = match copies > 1 {
+            let client = match copies > 1 || !stand_ins.is_empty() {
                 true => known.client.with_retry(known.patience()),
                 false => known.client.clone(),
             };
@@ -88,6 +98,7 @@ impl ObjectPlace {
         });
         let members = members.collect();
         let place = ObjectPlace {
+            stand_ins,
             shape,
             generation: map.generation,
             is_spread: map.is_spread,
@@ -111,15 +122,31 @@ impl ObjectPlace {
         !self.writing.has_ended() && end.is_none_or(|end| self.writes && reaches(end))
     }
 
-    /// Whether there are several copies of each byte, if all members are well.
+    /// Whether bytes are on more than one drive, if all are well: as there are copies, or stand-ins.
     pub(super) fn has_copies(&self) -> bool {
-        self.shape.copies() > 1
+        self.shape.copies() > 1 || !self.stand_ins.is_empty()
     }
 
-    /// The members that are written, the home first.
+    /// The members that have a component and are not out.
     pub(super) fn present(&self) -> impl Iterator<Item = (&Member, MemberState)> {
-        let states = self.states.iter().copied();
-        self.holders().iter().zip(states).filter(|(_, state)| *state != MemberState::Out)
+        let all = self.members.iter().zip(self.states.iter().copied()).enumerate();
+        let present = all.filter(|(at, (_, state))| {
+            *state != MemberState::Out && (self.is_spread || self.is_home(*at))
+        });
+        present.map(|(_, member)| member)
+    }
+
+    /// Whether a member has a component of an object that is not spread.
+    fn is_home(&self, at: usize) -> bool {
+        let stand_in = at.checked_sub(usize::from(self.shape.width()));
+        let member = stand_in.map_or(at, |stand_in| self.stand_ins[stand_in].into());
+        member < usize::from(self.shape.copies())
+    }
+
+    /// The members that have all that was written.
+    pub(super) fn current(&self) -> impl Iterator<Item = &Member> {
+        let present = self.present().filter(|(_, state)| *state == MemberState::Current);
+        present.map(|(member, _)| member)
     }
 
     /// Whether any component is as long as the whole, and holds all of it.
@@ -129,15 +156,7 @@ impl ObjectPlace {
 
     /// Who is read and written.
     pub(super) fn degraded(&self) -> Degraded<'_> {
-        Degraded::new(self.shape, &self.states)
-    }
-
-    /// The members that have a component, the home first.
-    pub(super) fn holders(&self) -> &[Member] {
-        match self.is_spread {
-            true => &self.members,
-            false => &self.members[..usize::from(self.shape.copies())],
-        }
+        Degraded::new(self.shape, &self.states).with_stand_ins(&self.stand_ins)
     }
 
     /// The length of the whole, as far as it is known.

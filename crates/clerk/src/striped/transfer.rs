@@ -173,12 +173,12 @@ impl ObjectPlace {
         let columns = self.columns(range);
         let mut told: Option<Written> = None;
         // The copies that decide come last, when all others have it.
-        for turn in 0..usize::from(self.shape.copies()) {
-            let of_turn = columns.iter().filter_map(|(column, strips)| {
-                let members = self.degraded().writable(*column);
-                let skipped = usize::from(self.shape.copies()) - members.len();
-                let member = members.get(turn.checked_sub(skipped)?)?;
-                Some((&self.members[*member], strips))
+        for is_last in [false, true] {
+            let of_turn = columns.iter().flat_map(|(column, strips)| {
+                let mut members = self.degraded().writable(*column);
+                let last = members.pop();
+                let members = if is_last { last.into_iter().collect() } else { members };
+                members.into_iter().map(move |member| (&self.members[member], strips))
             });
             let of_turn: Vec<_> = of_turn.collect();
             let slices: Vec<Vec<IoSlice<'_>>> = of_turn
@@ -238,12 +238,7 @@ impl ObjectPlace {
     pub(super) fn getattr(&self) -> Result<Attributes, ClientError> {
         let mut begun = Vec::with_capacity(self.members.len());
         let all = if self.each_has_all() { 1 } else { self.members.len() };
-        let asked = self
-            .members
-            .iter()
-            .zip(&self.states)
-            .filter(|(_, state)| **state == MemberState::Current);
-        let mut asked: Vec<&Member> = asked.map(|(member, _)| member).collect();
+        let mut asked: Vec<&Member> = self.current().collect();
         if self.is_even {
             asked.sort_by_key(|member| member.known.is_suspected());
         }

@@ -122,7 +122,31 @@ pub struct ComponentStatus {
     pub objects_done: u64,
     /// Bytes that were written for that.
     pub bytes_done: u64,
+    /// In so many seconds it will have all, as it seems now; 0 if nothing is given to it, or that is not known.
+    pub seconds_left: u32,
+    /// What it is for.
+    pub role: ComponentRole,
+    /// In how many places of groups it is, of all partitions,
+    pub places: u32,
+    /// in how many it is about to be,
+    pub places_coming: u32,
+    /// and in how many of the first it is about to be no more.
+    pub places_going: u32,
 }
+
+xdr_enum! {
+    /// What a component drive is for (`nasd_component_role`).
+    pub enum ComponentRole {
+        /// It has its share.
+        Member = 0,
+        /// It has nothing, until another one has been out for long.
+        Spare = 1,
+        /// It gives what it has to others.
+        Leaving = 2,
+    }
+}
+
+field_by_xdr!(ComponentRole);
 
 impl Field for ComponentStatus {
     fn put(&self, out: &mut Encoder) {
@@ -136,6 +160,11 @@ impl Field for ComponentStatus {
         out.u64(self.objects);
         out.u64(self.objects_done);
         out.u64(self.bytes_done);
+        out.u32(self.seconds_left);
+        self.role.put(out);
+        out.u32(self.places);
+        out.u32(self.places_coming);
+        out.u32(self.places_going);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -150,6 +179,11 @@ impl Field for ComponentStatus {
             objects: input.u64()?,
             objects_done: input.u64()?,
             bytes_done: input.u64()?,
+            seconds_left: input.u32()?,
+            role: Field::take(input)?,
+            places: input.u32()?,
+            places_coming: input.u32()?,
+            places_going: input.u32()?,
         })
     }
 }

@@ -104,8 +104,10 @@ pub struct ObjectMap {
     /// Whether any copy of a byte may be read, as nobody may write as long as these capabilities are good. If
     /// not, the first that is current decides.
     pub is_even: bool,
-    /// The components, in the order of columns; as many as the stripe is wide.
+    /// The components, in the order of columns, as many as the stripe is wide; then those of stand-ins.
     pub components: Vec<Component>,
+    /// For each stand-in, which component's place it is about to take: it is joining, and written as that one is.
+    pub stand_ins: Vec<u32>,
 }
 
 impl Field for ObjectMap {
@@ -116,6 +118,7 @@ impl Field for ObjectMap {
         self.is_spread.put(out);
         self.is_even.put(out);
         put_array(&self.components, out);
+        put_array(&self.stand_ins, out);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -126,6 +129,7 @@ impl Field for ObjectMap {
             is_spread: Field::take(input)?,
             is_even: Field::take(input)?,
             components: take_array(input, MAX_COMPONENTS)?,
+            stand_ins: take_array(input, MAX_COMPONENTS)?,
         })
     }
 }

@@ -8,13 +8,13 @@ use nasd_capability::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    Component, ComponentStatus, Copied, CopyrangeArguments, CreateArguments, Created,
-    CreatepartitionArguments, DriveControl, DriveInformation, EndwritesArguments, Extension,
-    FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments,
-    InitializeArguments, MapArguments, Medium, MemberState, ObjectMap, PartitionControl,
-    PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy, ReadArguments,
-    ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
-    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    Component, ComponentRole, ComponentStatus, Copied, CopyrangeArguments, CreateArguments,
+    Created, CreatepartitionArguments, DriveControl, DriveInformation, EndwritesArguments,
+    Extension, FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments,
+    GetattrArguments, InitializeArguments, MapArguments, Medium, MemberState, ObjectMap,
+    PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy,
+    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
+    Sealed, SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
     SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments,
     Written,
 };
@@ -462,6 +462,11 @@ fn drive_control() -> DriveControl {
             objects: n("objects"),
             objects_done: n("objects_done"),
             bytes_done: n("bytes_done"),
+            seconds_left: n32("seconds_left"),
+            role: ComponentRole::Leaving,
+            places: n32("places"),
+            places_coming: n32("places_coming"),
+            places_going: n32("places_going"),
         }],
     }
 }
@@ -521,6 +526,7 @@ fn object_map() -> ObjectMap {
             component(MemberState::Joining, None),
             component(MemberState::Out, None),
         ],
+        stand_ins: vec![n32("stand_ins")],
     }
 }
 

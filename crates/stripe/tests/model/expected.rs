@@ -1,5 +1,7 @@
 //! What an object may be, after operations that were done, and others that were done or not.
 
+use std::collections::BTreeSet;
+
 use nasd_types::ByteRange;
 
 /// Values of bytes are below this, so that the possible ones of a byte are a set of bits.
@@ -18,13 +20,13 @@ pub struct Expected {
     /// What each byte may become when another copy decides: what was written there, or not, without being seen.
     late: Vec<u64>,
     late_size: (u64, u64),
-    late_labels: Vec<u8>,
+    late_labels: BTreeSet<u8>,
     /// The least and the largest size.
     size: (u64, u64),
     lost_size: (u64, u64),
     pub versions: Vec<u64>,
     /// The first byte of what file systems keep.
-    pub labels: Vec<u8>,
+    pub labels: BTreeSet<u8>,
     /// A removal has failed.
     pub may_be_gone: bool,
 }
@@ -39,9 +41,9 @@ impl Expected {
             lost_size: (size, size),
             late: Vec::new(),
             late_size: (size, size),
-            late_labels: Vec::new(),
+            late_labels: BTreeSet::new(),
             versions: vec![version],
-            labels: vec![label],
+            labels: BTreeSet::from([label]),
             may_be_gone: false,
         }
     }
@@ -133,11 +135,11 @@ impl Expected {
 
     pub fn set_label(&mut self, label: u8, certain: bool) {
         if certain {
-            self.labels = vec![label];
+            self.labels = BTreeSet::from([label]);
             self.late_labels.clear();
         } else {
-            self.labels.push(label);
-            self.late_labels.push(label);
+            self.labels.insert(label);
+            self.late_labels.insert(label);
         }
     }
 
@@ -276,8 +278,9 @@ impl Expected {
             return Err(format!("its label is {label}, not one of {:?}", self.labels));
         }
         self.late_labels.retain(|late| *late != label);
-        self.late_labels.extend(self.labels.iter().filter(|other| **other != label));
-        self.labels = vec![label];
+        let others = self.labels.iter().filter(|other| **other != label);
+        self.late_labels.extend(others);
+        self.labels = BTreeSet::from([label]);
         Ok(())
     }
 }

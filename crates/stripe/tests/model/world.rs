@@ -12,7 +12,7 @@ use nasd_protocol::drive::{
 };
 use nasd_protocol::{Region, Status};
 use nasd_store::Append;
-use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{Arrangement, Components, Role, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AppendToken, Attributes, AuditId, ByteRange, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
     PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
@@ -37,12 +37,18 @@ pub struct Trouble {
     pub restarts: bool,
     /// Drives are away for a while now and then, as many as there are copies to spare.
     pub outages: bool,
+    /// Drives are added and drained now and then.
+    pub moves: bool,
 }
+
+/// Drives that there are; the last two have nothing at the start.
+const DRIVES: u64 = 7;
 
 pub struct World {
     pub drives: Arc<MemoryDrives>,
     keeper: Arc<MemoryKeeper>,
     options: VirtualDriveOptions,
+    arrangement: Arrangement,
     pub whole: VirtualDrive,
     pub objects: BTreeMap<ObjectId, Expected>,
     random: Random,
@@ -76,11 +82,16 @@ fn start(
 
 impl World {
     pub fn new((width, copies): (u16, u16), seed: u64, trouble: Trouble) -> World {
-        let drives = Arc::new(MemoryDrives::new(5, seed));
+        let drives = Arc::new(MemoryDrives::new(DRIVES, seed));
         let keeper = Arc::new(MemoryKeeper::default());
         let options =
             VirtualDriveOptions { unit: UNIT, width, copies, ..VirtualDriveOptions::default() };
+        let arrangement = Arrangement {
+            roles: BTreeMap::from([6, 7].map(|number| (DriveId(number), Role::Spare))),
+            ..Arrangement::default()
+        };
         let whole = start(&drives, &keeper, &options, seed);
+        whole.set_arrangement(arrangement.clone());
         whole.create_partition(PARTITION).unwrap();
         whole.resize_partition(PARTITION, u64::MAX >> 8).unwrap();
         let objects = BTreeMap::from([(ObjectId::FIRST_OBJECT, Expected::new(1, 0, 0))]);
@@ -89,6 +100,7 @@ impl World {
             drives,
             keeper,
             options,
+            arrangement,
             whole,
             objects,
             random: Random(seed),
@@ -104,6 +116,7 @@ impl World {
     pub fn restart(&mut self) {
         self.lives += 1;
         self.whole = start(&self.drives, &self.keeper, &self.options, self.lives << 32);
+        self.whole.set_arrangement(self.arrangement.clone());
     }
 
     fn some_object(&mut self) -> ObjectId {
@@ -150,12 +163,15 @@ impl World {
 
     fn trouble_step(&mut self) {
         if self.trouble.restarts && self.random.below(12) == 0 {
-            let drive = DriveId(1 + self.random.below(5));
+            let drive = self.some_drive();
             self.drives.restart(drive);
             self.objects.values_mut().for_each(Expected::restarted);
         }
         if self.trouble.outages && self.options.copies > 1 {
             self.outage_step();
+        }
+        if self.trouble.moves {
+            self.move_step();
         }
         if self.random.below(16) == 0 {
             self.drives.pass(3_000_000_000);
@@ -177,12 +193,18 @@ impl World {
                     self.drives.pass(600_000_000_000);
                 }
                 self.hear(1);
-                let drive = DriveId(1 + self.random.below(5));
+                let drive = self.some_drive();
                 if !absent.contains(&drive) {
                     self.drives.set_away(drive, true);
                     self.hear(8);
-                    let is_out = self.absent().any(|it| it.drive == drive && is_out(&it));
-                    assert!(is_out, "{drive} is not taken out");
+                    let status = self.whole.component_status();
+                    let status = status.into_iter().find(|it| it.drive == drive).unwrap();
+                    let is_used = status.places > 0;
+                    assert_eq!(is_out(&status), is_used, "{drive} is not taken out");
+                    assert_eq!(status.places_coming, 0, "{status:?}");
+                    if !is_used {
+                        self.drives.set_away(drive, false);
+                    }
                 }
             }
             1 if !away.is_empty() => {
@@ -217,6 +239,80 @@ impl World {
         }
     }
 
+    fn some_drive(&mut self) -> DriveId {
+        let all = if self.trouble.moves { DRIVES } else { 5 };
+        DriveId(1 + self.random.below(all))
+    }
+
+    /// Has a drive become something else, or moves a little.
+    fn move_step(&mut self) {
+        match self.random.below(24) {
+            0 => {
+                let drive = self.some_drive();
+                let roles = [Role::Member, Role::Spare, Role::Leaving];
+                let role = roles[self.random.index(3)];
+                let mut arrangement = self.arrangement.clone();
+                arrangement.roles.insert(drive, role);
+                arrangement.replace_after_ns = self.random.below(3) * 600_000_000_000;
+                let members = (1..=DRIVES).filter(|number| {
+                    let role = arrangement.roles.get(&DriveId(*number));
+                    role.copied().unwrap_or_default() == Role::Member
+                });
+                if members.count() >= usize::from(self.options.width) {
+                    self.whole.set_arrangement(arrangement.clone());
+                    self.arrangement = arrangement;
+                }
+            }
+            1..=2 => self.hear(1),
+            3..=8 => {
+                for _ in 0..self.random.below(8) {
+                    self.whole.rebuild();
+                }
+                self.objects.values_mut().for_each(Expected::decided_anew);
+            }
+            9 => drop(self.whole.sweep()),
+            _ => {}
+        }
+    }
+
+    /// All moves are made, and nothing is left where it was.
+    fn finish_moves(&mut self) {
+        for _ in 0..10_000 {
+            self.hear(1);
+            let most = (0..10_000).take_while(|_| self.whole.rebuild().is_some()).count();
+            assert!(most < 10_000, "an object can't be moved: {:?}", self.whole.component_status());
+            self.objects.values_mut().for_each(Expected::decided_anew);
+            let status = self.whole.component_status();
+            let is_moving = status.iter().any(|it| it.places_coming + it.places_going > 0);
+            if is_moving || self.whole.sweep() {
+                continue;
+            }
+            for it in status {
+                let has_none = it.places == 0;
+                let role = self.arrangement.roles.get(&it.drive).copied().unwrap_or_default();
+                assert_eq!(has_none, role != Role::Member, "{it:?}");
+            }
+            return;
+        }
+        panic!("moving has no end: {:?}", self.whole.component_status());
+    }
+
+    /// No drive has components that belong elsewhere.
+    fn check_places(&self) {
+        for drive in (1..=DRIVES).map(DriveId) {
+            for object in self.drives.objects(drive, COMPONENTS) {
+                let is_known = self.objects.get(&object).is_some_and(|it| !it.may_be_gone);
+                if !is_known || object == ObjectId::FIRST_OBJECT {
+                    continue;
+                }
+                let map = self.ask_map(object, false, 0).unwrap();
+                assert!(map.stand_ins.is_empty());
+                let belongs = map.components.iter().any(|component| component.drive == drive);
+                assert!(belongs, "{object} has a component on {drive}");
+            }
+        }
+    }
+
     fn absent(&self) -> impl Iterator<Item = ComponentStatus> + use<> {
         self.whole
             .component_status()
@@ -229,10 +325,13 @@ impl World {
         self.objects.values_mut().for_each(Expected::decided_anew);
         for _ in 0..times {
             self.drives.pass(500_000_000);
-            for drive in (1..=5).map(DriveId) {
-                self.whole.heard(drive, self.drives.started(drive), self.drives.now());
+            for drive in (1..=DRIVES).map(DriveId) {
+                self.whole.heard(drive, self.drives.sign(drive), self.drives.now());
             }
             self.whole.watch(self.drives.now());
+            if self.trouble.moves {
+                self.whole.arrange(self.drives.now());
+            }
         }
     }
 
@@ -814,6 +913,10 @@ impl World {
         self.drives.fail_one_in(0);
         if self.trouble.outages && self.options.copies > 1 {
             self.mend();
+        }
+        if self.trouble.moves {
+            self.finish_moves();
+            self.check_places();
         }
         let objects: Vec<ObjectId> = self.objects.keys().copied().collect();
         for object in objects {

@@ -18,7 +18,7 @@ use nasd_protocol::drive::{
     ReadArguments, WriteArguments, Written,
 };
 use nasd_stripe::{
-    Answer, Ask, ComponentError, ComponentPartition, Components, Keeper, ReadComponent, Told,
+    Answer, Ask, ComponentError, ComponentPartition, Components, Keeper, ReadComponent, Sign, Told,
 };
 use nasd_types::{
     Attributes, ByteRange, Compression, DriveId, ObjectId, ObjectName, PartitionId, Protection,
@@ -142,12 +142,13 @@ impl MemoryDrives {
         }
     }
 
-    /// What a drive tells of itself: whether it is there, and when it was started.
-    pub fn started(&self, drive: DriveId) -> Option<Timestamp> {
+    /// What a drive tells of itself, if it is there.
+    pub fn sign(&self, drive: DriveId) -> Option<Sign> {
         let inner = self.lock();
         let drive = &inner.drives[&drive];
-        // Another one for each instance.
-        (!drive.is_away).then_some(Timestamp(drive.instance))
+        // Another start for each instance.
+        let started = Timestamp(drive.instance);
+        (!drive.is_away).then_some(Sign { started, capacity_bytes: ROOM })
     }
 
     /// The component of an object on a drive, as it is.
