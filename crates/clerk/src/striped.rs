@@ -174,7 +174,8 @@ impl StripedDrive {
         let is_bad = matches!(error, ClientError::Drive(status) if is_medium(*status));
         // What a medium has lost does not come back by waiting for long.
         let is_over = is_bad && begun.elapsed() >= MEDIUM_PATIENCE;
-        place.has_copies() && is_new && !is_over && self.is_patient(begun)
+        let has_others = place.has_copies() || !is_bad;
+        has_others && is_new && !is_over && self.is_patient(begun)
     }
 
     /// Whether an operation that was begun then goes on.
@@ -206,9 +207,14 @@ impl StripedDrive {
         Ok(Some(WriteOrder { time, unique: self.client }))
     }
 
-    /// Whether a map may be read by without asking. Without copies nobody stands in for a drive, so that any may.
+    /// Whether a map may be read by without asking. Without copies nobody stands in for a drive that is away, and one
+    /// whose place another has taken refuses: any may, unless it is known to be old.
     fn is_believed(&self, place: &ObjectPlace) -> bool {
-        !place.has_copies() || self.maps.lease.covers(place.generation)
+        let lease = &self.maps.lease;
+        match place.has_copies() {
+            true => lease.covers(place.generation),
+            false => place.generation >= lease.generation(),
+        }
     }
 
     /// Asks whether a map is still what the striping manager would give.

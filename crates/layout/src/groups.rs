@@ -229,7 +229,8 @@ impl Groups {
         None
     }
 
-    /// Where a drive is a member and another is not, with some preference for a position.
+    /// Where a drive is a member and another is not, with some preference for a position; anywhere in the table, as
+    /// objects that are made one after the other, of which a few may be large, are in groups beside each other.
     fn place_to_give(
         &self,
         giver: DriveId,
@@ -242,7 +243,8 @@ impl Groups {
             let member = members.iter().position(|drive| *drive == giver)?;
             (!members.contains(&taker)).then_some((group, member))
         });
-        places.min_by_key(|(_, member)| member.abs_diff(wanted))
+        places
+            .min_by_key(|(group, member)| (member.abs_diff(wanted), mix(u64::from(group.0), taker)))
     }
 }
 
@@ -384,6 +386,13 @@ mod tests {
                 let first = moves.iter().filter(|step| step.member == 0).count();
                 let part = moves.len() / usize::from(width);
                 assert!(first.abs_diff(part) <= 2 + part / 2, "{first} of {}", moves.len());
+                // From everywhere in the table.
+                for quarter in 0..4 {
+                    let here = moves.iter().filter(|step| step.group.0 / 64 == quarter).count();
+                    let all = moves.len();
+                    let usual = all / 16..=all / 2;
+                    assert!(usual.contains(&here), "{here} of {all} in {quarter}");
+                }
                 assert!(moves.iter().all(|step| table.apply(step)));
                 check(&table);
                 assert!(is_fair(&table, &after, 10), "{before} {width} {:?}", table.drives());

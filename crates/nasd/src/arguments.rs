@@ -3,6 +3,7 @@
 mod audit;
 mod cap;
 mod check;
+mod component;
 mod helper;
 mod key;
 mod member;
@@ -13,6 +14,7 @@ mod volume;
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
+pub use component::{AddArguments, DrainArguments, StripingSetArguments};
 pub use helper::{MOUNT_NAME, MountHelper, UmountHelper, Wanted, helper_name};
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
@@ -365,6 +367,15 @@ pub enum DriveCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Add a drive to those that files are spread over, while the cell runs: what it is to have moves to it.
+    Add(AddArguments),
+    /// Move all that a drive has to the others, while the cell runs; one that is lost, too, where there are copies.
+    Drain(DrainArguments),
+    /// Forget a drive that has nothing any more.
+    Remove {
+        /// The drive's index in the cell, as `nasd status` shows it.
+        index: u32,
+    },
     /// Serve a formatted device.
     Serve(DriveServeArguments),
     /// Set what a running drive demands of all requests.
@@ -439,6 +450,8 @@ pub enum ManagerCommand {
 pub enum StripingCommand {
     /// Serve a virtual drive of the cell.
     Serve(StripingServeArguments),
+    /// Say when lost drives are replaced, and how fast drives are given what they lack.
+    Set(StripingSetArguments),
 }
 
 /// `nasd striping serve`.

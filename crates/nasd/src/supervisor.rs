@@ -100,16 +100,7 @@ impl Supervisor {
         let mut starting = Vec::new();
         for spec in specs {
             let (child, ready) = spawn(&spec)?;
-            let now = Instant::now();
-            let member = Member {
-                spec,
-                child: Some(child),
-                started: now,
-                delay: RESTART_DELAY.0,
-                restart_at: now,
-                has_ended: false,
-            };
-            self.members.push(member);
+            self.members.push(Member { child: Some(child), ..Member::new(spec) });
             starting.push((self.members.len() - 1, ready));
         }
         let deadline = Instant::now() + START_TIMEOUT;
@@ -117,6 +108,27 @@ impl Supervisor {
             self.members[index].wait_ready(&ready, deadline)?;
         }
         Ok(())
+    }
+
+    /// Starts one more member, which is not waited for; the others need it, so that it is stopped after them.
+    pub fn add(&mut self, spec: MemberSpec) {
+        tracing::info!(member = %spec.name, "is started");
+        let mut member = Member::new(spec);
+        member.spawn();
+        self.members.insert(0, member);
+    }
+
+    /// Stops one member for good. Returns what went wrong.
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        let index = self.members.iter().position(|member| member.spec.name == name)?;
+        tracing::info!(member = %name, "is not needed any more");
+        let mut member = self.members.remove(index);
+        member.stop(&mut || self.tend())
+    }
+
+    /// The members' names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|member| member.spec.name.as_str())
     }
 
     /// Notices members that died, and starts them again when their wait is over.
@@ -203,6 +215,19 @@ fn watch_output(output: ChildStdout, ready: &mpsc::Sender<()>) {
 }
 
 impl Member {
+    /// One that is about to be started.
+    fn new(spec: MemberSpec) -> Member {
+        let now = Instant::now();
+        Member {
+            spec,
+            child: None,
+            started: now,
+            delay: RESTART_DELAY.0,
+            restart_at: now,
+            has_ended: false,
+        }
+    }
+
     fn wait_ready(&mut self, ready: &Ready, deadline: Instant) -> Result<(), StartError> {
         let left = deadline.saturating_duration_since(Instant::now());
         match ready.recv_timeout(left) {
@@ -237,18 +262,25 @@ impl Member {
                 }
             }
             None if self.has_ended => {}
-            None if Instant::now() >= self.restart_at => match spawn(&self.spec) {
-                Ok((child, _)) => {
-                    tracing::info!(member = %self.spec.name, "started again");
-                    self.child = Some(child);
-                    self.started = Instant::now();
-                }
-                Err(error) => {
-                    tracing::error!(%error, "not started again");
-                    self.delay_restart();
-                }
-            },
+            None if Instant::now() >= self.restart_at => {
+                tracing::info!(member = %self.spec.name, "is started again");
+                self.spawn();
+            }
             None => {}
+        }
+    }
+
+    /// Starts it, and does not wait until it is ready.
+    fn spawn(&mut self) {
+        match spawn(&self.spec) {
+            Ok((child, _)) => {
+                self.child = Some(child);
+                self.started = Instant::now();
+            }
+            Err(error) => {
+                tracing::error!(%error, "not started");
+                self.delay_restart();
+            }
         }
     }
 

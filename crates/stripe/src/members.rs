@@ -139,7 +139,7 @@ impl VirtualDrive {
                     Some(_) => wire::MemberState::Out,
                 },
                 since: absence.map_or(Timestamp(0), |absence| absence.since),
-                capacity_bytes: 0,
+                capacity_bytes: health.get(&drive).map_or(0, |heard| heard.capacity_bytes),
                 used_bytes: 0,
                 objects: progress.objects,
                 objects_done: progress.objects_done,
@@ -153,6 +153,7 @@ impl VirtualDrive {
                 places: share.members as u32,
                 places_coming: share.coming as u32,
                 places_going: share.going as u32,
+                width: share.width.into(),
             }
         };
         self.components.drives().into_iter().map(status).collect()

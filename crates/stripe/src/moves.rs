@@ -111,9 +111,12 @@ impl VirtualDrive {
         let role = |drive: &DriveId| roles.get(drive).copied().unwrap_or_default();
         let drives = self.components.drives();
         let absent = self.state().absent.clone();
+        // Of drives that have nothing yet, those that don't answer get nothing.
+        let is_of_use = |drive: &DriveId| {
+            !absent.contains_key(drive) && (self.has_places(*drive) || !self.is_silent(*drive))
+        };
         let spares = drives.iter().filter(|drive| role(drive) == Role::Spare);
-        let spares: Vec<DriveId> =
-            spares.copied().filter(|drive| !absent.contains_key(drive)).collect();
+        let spares: Vec<DriveId> = spares.copied().filter(is_of_use).collect();
         let mut needed = 0;
         let mut weights = Vec::with_capacity(drives.len());
         for drive in drives.iter().filter(|drive| role(drive) != Role::Spare) {
@@ -129,6 +132,7 @@ impl VirtualDrive {
                     }
                     0
                 }
+                None if !is_of_use(drive) => continue,
                 None => self.capacity(*drive)?,
             };
             weights.push(DriveWeight { drive: *drive, weight });
@@ -137,6 +141,10 @@ impl VirtualDrive {
             weights.push(DriveWeight { drive, weight: self.capacity(drive)? });
         }
         Some(weights)
+    }
+
+    fn has_places(&self, drive: DriveId) -> bool {
+        Self::share(&self.state(), drive).members > 0
     }
 
     /// How many members begin to move.
@@ -316,7 +324,9 @@ impl VirtualDrive {
         let mut share = Share::default();
         for record in state.partitions.values() {
             let members = record.groups.all_members().iter();
-            share.members += members.filter(|member| **member == drive).count();
+            let members = members.filter(|member| **member == drive).count();
+            share.members += members;
+            share.width = share.width.max(if members > 0 { record.shape.width() } else { 0 });
             share.coming += record.moves.iter().filter(|step| step.to == drive).count();
             share.going += record.moves.iter().filter(|step| step.from == drive).count();
         }
@@ -330,6 +340,8 @@ pub(crate) struct Share {
     pub(crate) members: usize,
     pub(crate) coming: usize,
     pub(crate) going: usize,
+    /// Of the widest of the groups that it is a member of.
+    pub(crate) width: u16,
 }
 
 /// Moves of which none goes on from where another one ends: that comes later. Nor does a drive come into a group

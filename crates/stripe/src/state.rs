@@ -10,10 +10,10 @@ use nasd_xdr::{Decoder, Encoder, XdrError};
 use thiserror::Error;
 
 /// Says that the bytes are such a state, and of which version.
-const MAGIC: &[u8; 8] = b"NASDstr2";
+const MAGIC: &[u8; 8] = b"NASDstr3";
 
-/// Of the version that knew nothing of drives that are out.
-const FIRST_MAGIC: &[u8; 8] = b"NASDstr1";
+/// Of the versions before: the first knew nothing of drives that are out, the second nothing of moves.
+const EARLIER_MAGICS: [&[u8; 8]; 2] = [b"NASDstr1", b"NASDstr2"];
 
 /// The number of the first working key of a component partition.
 pub(crate) const FIRST_EPOCH: u32 = 1;
@@ -186,14 +186,15 @@ impl State {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
         let mut input = Decoder::new(bytes);
         let magic: [u8; 8] = input.opaque_fixed().map_err(|_| StateError::Magic)?;
-        let is_first = magic == *FIRST_MAGIC;
-        if magic != *MAGIC && !is_first {
+        let earlier = EARLIER_MAGICS.iter().position(|known| magic == **known);
+        if magic != *MAGIC && earlier.is_none() {
             return Err(StateError::Magic);
         }
+        let (is_first, is_last) = (earlier == Some(0), earlier.is_none());
         let secret = Secret(input.opaque_fixed()?);
         let (generation, number_limit) = (input.u64()?, input.u64()?);
         let absent = if is_first { BTreeMap::new() } else { absent_drives(&mut input)? };
-        let strays: Vec<u64> = if is_first { Vec::new() } else { input.array(MOST)? };
+        let strays: Vec<u64> = if is_last { input.array(MOST)? } else { Vec::new() };
         let mut partitions = BTreeMap::new();
         for _ in 0..input.u32()? {
             let partition = PartitionId(input.u32()?);
@@ -207,7 +208,7 @@ impl State {
             let members: Option<Vec<DriveId>> = places.iter().map(member).collect();
             let members = members.ok_or(StateError::Damaged("a member is no drive".to_owned()))?;
             let groups = Groups::from_members(width, members)?;
-            let moves = if is_first { Vec::new() } else { moves_of(&mut input, &groups)? };
+            let moves = if is_last { moves_of(&mut input, &groups)? } else { Vec::new() };
             partitions.insert(partition, PartitionRecord { shape, groups, moves, epoch });
         }
         if input.position() != bytes.len() {
@@ -305,7 +306,7 @@ mod tests {
         let state = state();
         let bytes = state.to_bytes();
         assert_eq!(State::from_bytes(&bytes), Ok(state));
-        assert_eq!(State::from_bytes(b"NASDstr3"), Err(StateError::Magic));
+        assert_eq!(State::from_bytes(b"NASDstr4"), Err(StateError::Magic));
         for end in (0..bytes.len()).step_by(37).chain(bytes.len() - 8..bytes.len()) {
             assert!(State::from_bytes(&bytes[..end]).is_err(), "{end}");
         }
@@ -313,22 +314,39 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_is_read_too() {
+    fn earlier_versions_are_read_too() {
+        for magic in EARLIER_MAGICS {
+            read_earlier(magic);
+        }
+    }
+
+    fn read_earlier(magic: &[u8; 8]) {
+        let is_first = magic == b"NASDstr1";
         let mut out = Encoder::new();
-        out.opaque_fixed(b"NASDstr1");
+        out.opaque_fixed(magic);
         out.opaque_fixed(&[5; 32]);
         out.u64(7);
         out.u64(1 << 50);
+        if !is_first {
+            // Drive 12 is out.
+            out.u32(1);
+            [12, 1000].iter().for_each(|number| out.u64(*number));
+            out.bool(false);
+        }
         out.u32(1);
         // Partition 9: a unit of 64 KiB, two drives, two copies, two groups.
         out.u32(9);
         out.u64(64 << 10);
         [2_u32, 2].iter().for_each(|number| out.u32(*number));
+        if !is_first {
+            out.u32(FIRST_EPOCH);
+        }
         out.array_with(&[11_u64, 12], |out, drive| out.u64(*drive));
         out.array_with(&[0_u32, 1, 1, 0], |out, member| out.u32(*member));
         let state = State::from_bytes(&out.into_bytes()).unwrap();
         assert_eq!((state.generation, state.number_limit), (7, 1 << 50));
-        assert!(state.absent.is_empty());
+        assert_eq!(state.absent.contains_key(&DriveId(12)), !is_first);
+        assert!(state.strays.is_empty() && state.partitions[&PartitionId(9)].moves.is_empty());
         let record = &state.partitions[&PartitionId(9)];
         assert_eq!(record.epoch, FIRST_EPOCH);
         assert_eq!(record.shape, Shape::new(64 << 10, 2, 2).unwrap());

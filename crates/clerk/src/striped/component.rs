@@ -14,6 +14,9 @@ use crate::wire::Status;
 /// How long a drive that has other copies is tried to be reached.
 const DEADLINE: Duration = Duration::from_millis(300);
 
+/// How long one without is, before it is asked who has what it had: that may be another one by now.
+const LONE_DEADLINE: Duration = Duration::from_secs(2);
+
 /// How long it may take to answer; each time that it takes longer, twice as long the next time, as it may have
 /// much to do.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,6 +33,7 @@ const SUSPECTED: Duration = Duration::from_secs(2);
 /// One of them.
 pub(crate) struct ComponentDrive {
     pub(super) client: DriveClient,
+    retry: RetryPolicy,
     /// Bytes that this clerk waits for, of whatever object.
     pub(super) load: AtomicU64,
     /// How often in a row it has not answered in time.
@@ -48,6 +52,12 @@ impl ComponentDrive {
             first_backoff: Duration::from_millis(10),
             longest_backoff: Duration::from_millis(100),
         }
+    }
+
+    /// How long it is waited for where there are none, by the policy for all servers.
+    pub(super) fn lone_patience(&self) -> RetryPolicy {
+        let retry = self.retry;
+        RetryPolicy { deadline: retry.deadline.min(LONE_DEADLINE), ..retry }
     }
 
     /// How a call of it ended.
@@ -121,6 +131,7 @@ impl ComponentDrives {
         drop(known);
         let found = Arc::new(ComponentDrive {
             client: DriveClient::tcp(address, Some(drive), &self.connect),
+            retry: self.connect.retry,
             load: AtomicU64::new(0),
             late: AtomicU32::new(0),
             failed: Mutex::new(None),

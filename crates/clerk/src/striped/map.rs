@@ -89,10 +89,10 @@ impl ObjectPlace {
             });
             let known = drives.at(component.drive, &component.address);
             // Where there are other copies, nobody is waited for longer than it takes to find that out.
-            let client = match copies > 1 || !stand_ins.is_empty() {
-                true => known.client.with_retry(known.patience()),
-                false => known.client.clone(),
-            };
+            let client = known.client.with_retry(match copies > 1 || !stand_ins.is_empty() {
+                true => known.patience(),
+                false => known.lone_patience(),
+            });
             let length = AtomicU64::new(0);
             Member { drive: component.drive, client, authority, known, length }
         });
@@ -271,6 +271,11 @@ impl Lease {
             Some((then, same)) if same == generation => Some((then.max(asked), generation)),
             _ => Some((asked, generation)),
         };
+    }
+
+    /// The latest generation that was told; 0 before.
+    pub(super) fn generation(&self) -> u64 {
+        self.lock().map_or(0, |(_, generation)| generation)
     }
 
     /// Whether a map of this generation may be read by.

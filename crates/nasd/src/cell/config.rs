@@ -186,6 +186,68 @@ pub struct StripeConfig {
     pub width: u16,
     /// How often each byte is kept.
     pub copies: u16,
+    /// Of its component drives those that have nothing, until another one has been out for long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<u32>,
+    /// Those that give what they have to others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<u32>,
+    /// For how long a component drive is out before a spare takes its place: `10m`, or `never`.
+    #[serde(default = "ten_minutes", skip_serializing_if = "is_ten_minutes")]
+    pub replace_after: String,
+    /// Bytes a second that are looked at, at most, to give drives what they lack; 0 for as many as can be.
+    #[serde(default, skip_serializing_if = "is_zero_bytes")]
+    pub rebuild_limit: u64,
+}
+
+impl StripeConfig {
+    /// Over no drives yet.
+    pub fn new(unit: u64, width: u16, copies: u16) -> Self {
+        StripeConfig {
+            over: Vec::new(),
+            unit,
+            width,
+            copies,
+            spares: Vec::new(),
+            leaving: Vec::new(),
+            replace_after: ten_minutes(),
+            rebuild_limit: 0,
+        }
+    }
+
+    /// For how long a component drive is out before it is replaced; `None` for ever.
+    pub fn replace_after(&self) -> Option<Duration> {
+        parse_interval(&self.replace_after).unwrap_or_default()
+    }
+
+    /// The component drives that have their share, and are to keep it.
+    pub fn members(&self) -> impl Iterator<Item = u32> {
+        let is_member =
+            |index: &&u32| !self.spares.contains(index) && !self.leaving.contains(index);
+        self.over.iter().filter(is_member).copied()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        parse_interval(&self.replace_after)?;
+        let named = self.spares.iter().chain(&self.leaving);
+        match named.into_iter().find(|index| !self.over.contains(index)) {
+            Some(index) => Err(format!("drive {index} is no component drive")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn ten_minutes() -> String {
+    "10m".to_owned()
+}
+
+fn is_ten_minutes(text: &str) -> bool {
+    text == "10m"
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero_bytes(number: &u64) -> bool {
+    *number == 0
 }
 
 impl CellConfig {
@@ -273,6 +335,7 @@ impl CellConfig {
             if self.drives[..position].iter().any(|other| other.index == drive.index) {
                 return Err(format!("two drives have the index {}", drive.index));
             }
+            drive.stripe.as_ref().map_or(Ok(()), StripeConfig::check)?;
             let components = drive.stripe.iter().flat_map(|stripe| &stripe.over);
             for index in components {
                 let is_one = |other: &DriveConfig| other.index == *index && other.stripe.is_none();

@@ -1,5 +1,6 @@
 //! Making a new cell: keys, certificates, device files, and `cell.toml` last.
 
+use super::components::stripe_mut;
 use super::config::{CellConfig, DriveConfig, StripeConfig};
 use super::files::write_atomic;
 use super::keyring::{DriveKeys, Keyring};
@@ -147,14 +148,28 @@ pub fn complete_cell(cell: &Cell) -> Result<(), CellError> {
 /// One more drive for a cell.
 #[derive(Debug, Clone)]
 pub struct AddedDrive {
-    /// A block device or a file; everything on it is lost.
-    pub device: PathBuf,
+    /// A block device or a file; everything on it is lost. A file among those of the cell's other drives, if not
+    /// given.
+    pub device: Option<PathBuf>,
     /// Make the file, with this size.
     pub size_bytes: Option<u64>,
     /// Where it will listen; the next free port of the cell, if not given.
     pub address: Option<SocketAddr>,
     /// Bytes of its data cache.
     pub cache_bytes: u64,
+    /// What for.
+    pub role: Added,
+}
+
+/// What a drive is added for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// A part of the cell's first volume.
+    Volume,
+    /// A share of what the virtual drive holds.
+    Component,
+    /// To take the place of another component drive.
+    Spare,
 }
 
 /// Formats a device for the cell, and writes it into the cell's files.
@@ -175,8 +190,14 @@ fn add_to(
     // A keyring that can't be read must be known before anything is overwritten.
     cell.keyring()?;
     let (index, address) = config.next_drive();
-    let device = std::path::absolute(&added.device).unwrap_or_else(|_| added.device.clone());
-    let drive = DriveConfig::new(
+    let device = match &added.device {
+        Some(device) => std::path::absolute(device).unwrap_or_else(|_| device.clone()),
+        None => PathBuf::from(format!("drives/drive-{index}.img")),
+    };
+    if added.role != Added::Volume {
+        stripe_mut(config)?;
+    }
+    let mut drive = DriveConfig::new(
         index,
         DriveId(u64::from_be_bytes(random_bytes()?)),
         added.address.unwrap_or(address),
@@ -198,6 +219,12 @@ fn add_to(
         keyring.insert(drive.drive_id(), &keys);
         Ok(())
     })?;
+    if added.role != Added::Volume {
+        drive.in_first_volume = false;
+        let stripe = stripe_mut(config)?;
+        stripe.over.push(index);
+        stripe.spares.extend((added.role == Added::Spare).then_some(index));
+    }
     config.drives.push(drive.clone());
     Ok(drive)
 }

@@ -51,6 +51,9 @@ pub enum CellError {
         /// Why it failed.
         reason: String,
     },
+    /// A component drive can't be added, changed or removed.
+    #[error("{0}")]
+    Component(String),
     /// A volume can't be made, changed or removed.
     #[error("{0}")]
     Volume(String),

@@ -298,6 +298,11 @@ impl Keyring {
         });
     }
 
+    /// Forgets the keys of a drive that is none of the cell's any more.
+    pub fn remove(&mut self, drive: DriveId) {
+        self.drives.retain(|stored| !stored.is_of(drive));
+    }
+
     /// The drive's keys, if they are here and well-formed.
     pub fn get(&self, drive: DriveId) -> Option<DriveKeys> {
         let id = format!("{:016x}", drive.0);

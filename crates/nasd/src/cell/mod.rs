@@ -16,6 +16,7 @@
 //! nothing of this one is copied.
 
 mod authority;
+mod components;
 mod config;
 mod create;
 mod error;
@@ -37,10 +38,14 @@ mod sealed;
 mod testing;
 mod token;
 mod volumes;
+mod watched;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
+pub use components::{change_stripe, component, forget_component, virtual_drive};
 pub use config::{CellConfig, DriveConfig, Personality, StripeConfig, VolumeConfig};
-pub use create::{AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition};
+pub use create::{
+    Added, AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition,
+};
 pub use error::CellError;
 pub use files::{read_private, remove_stale, write_private};
 pub use handed::{hand_over, write_client_directory};
@@ -62,6 +67,7 @@ pub use token::{Token, hash_of};
 pub use volumes::{
     CellTable, begin_volume, check_volume_name, forget_volume, renumber_part, set_finished,
 };
+pub use watched::WatchedCell;
 
 use nasd_types::Timestamp;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! `nasd drive`: one drive on one device.
 
+mod components;
 mod inspect;
 mod overlay;
 mod resize;
@@ -7,7 +8,9 @@ mod superblock;
 
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
-use crate::cell::{AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named};
+use crate::cell::{
+    Added, AddedDrive, Cell, CellLock, add_drive, master_keys_path, protection_named,
+};
 use crate::drive_session::DriveSession;
 use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
@@ -34,10 +37,23 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
     match command {
         DriveCommand::Format { device, size, address, cache, yes } => {
             let cell = Cell::open(cell)?;
+            if cell.config.drives.iter().any(|drive| drive.stripe.is_some()) {
+                return Err("files of this cell are spread: `nasd drive add` adds a drive".into());
+            }
             let count = cell.config.drives.len() as u64 + 1;
             let cache_bytes = cache.unwrap_or_else(|| default_cache_bytes(count));
-            format(&cell, &AddedDrive { device, size_bytes: size, address, cache_bytes }, yes)
+            let added = AddedDrive {
+                device: Some(device),
+                size_bytes: size,
+                address,
+                cache_bytes,
+                role: Added::Volume,
+            };
+            format(&cell, &added, yes)
         }
+        DriveCommand::Add(arguments) => components::add(&Cell::open(cell)?, arguments),
+        DriveCommand::Drain(arguments) => components::drain(&Cell::open(cell)?, &arguments),
+        DriveCommand::Remove { index } => components::remove(&Cell::open(cell)?, index),
         DriveCommand::Serve(arguments) => serve(&arguments),
         DriveCommand::Set { drive, minimum_protection } => set(cell, &drive, &minimum_protection),
         DriveCommand::Inspect { device } => inspect::inspect(&device, json),
@@ -62,8 +78,9 @@ pub fn open_stopped(path: &Path, action: &str) -> Result<FileDevice, String> {
 }
 
 fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
-    let path = added.device.display();
-    if added.device.exists() && !yes {
+    let path = added.device.clone().unwrap_or_default();
+    if path.exists() && !yes {
+        let path = path.display();
         let text = format!("everything on {path} would be lost: add --yes to agree");
         return Err(text.into());
     }
@@ -72,6 +89,7 @@ fn format(cell: &Cell, added: &AddedDrive, yes: bool) -> Outcome {
         return Err(text.into());
     }
     let drive = add_drive(cell, added)?;
+    let path = path.display();
     println!("{path} is now {} of the cell; `nasd up` will start it", drive.member());
     eprintln!("{}", master_keys_note(cell));
     Ok(())

@@ -1,6 +1,7 @@
 //! One file a command. A command gets parsed arguments and answers with what went wrong.
 
 pub mod agree;
+mod arranging;
 pub mod audit;
 pub mod bench;
 pub mod cap;
@@ -75,6 +76,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Check(check) => check::check(&check, json),
         Command::Manager(ManagerCommand::Serve { metrics }) => manager::serve(&open()?, metrics),
         Command::Striping(StripingCommand::Serve(serve)) => striping::serve(&open()?, &serve),
+        Command::Striping(StripingCommand::Set(set)) => striping::set(&open()?, &set),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
         Command::Bench(bench) => bench::bench(&bench, json),

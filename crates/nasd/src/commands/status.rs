@@ -7,9 +7,10 @@ use crate::health::{
 };
 use crate::output::{self, say};
 use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
+use crate::time::spoken;
 use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_manager::keys::KeptKeys;
-use nasd_protocol::drive::{ComponentStatus, DriveControl, MemberState, NO_QUOTA};
+use nasd_protocol::drive::{ComponentRole, ComponentStatus, DriveControl, MemberState, NO_QUOTA};
 use nasd_protocol::manager::{CellStatus, DriveStatus, VolumeSummary};
 use serde::Serialize;
 use std::error::Error;
@@ -94,6 +95,14 @@ struct Component {
     objects: u64,
     objects_done: u64,
     bytes_done: u64,
+    /// In so many seconds it will have all, as it seems; 0 if nothing is given to it, or that is not known.
+    seconds_left: u32,
+    /// `member`; `spare`, which has nothing until another one is lost; or `leaving`, which gives what it has to others.
+    role: &'static str,
+    /// In how many places of groups it is, is about to be, and is about to be no more.
+    places: u32,
+    places_coming: u32,
+    places_going: u32,
 }
 
 /// File data by the way it took, since the drives' and the manager's processes started.
@@ -262,6 +271,15 @@ fn components(cell: &Cell, control: &DriveControl) -> Vec<Component> {
             objects: told.objects,
             objects_done: told.objects_done,
             bytes_done: told.bytes_done,
+            seconds_left: told.seconds_left,
+            role: match told.role {
+                ComponentRole::Member => "member",
+                ComponentRole::Spare => "spare",
+                ComponentRole::Leaving => "leaving",
+            },
+            places: told.places,
+            places_coming: told.places_coming,
+            places_going: told.places_going,
         }
     };
     let mut components: Vec<_> = control.components.iter().map(component).collect();
@@ -272,18 +290,41 @@ fn components(cell: &Cell, control: &DriveControl) -> Vec<Component> {
 impl Component {
     /// What is to be said of it, if there is anything.
     fn remark(&self) -> String {
-        match self.state {
-            "joining" => format!(
-                "  is given what it lacks: {} of {} objects, {} written",
-                self.objects_done,
-                self.objects,
-                size(self.bytes_done)
-            ),
-            "out" => "  out: its copies are not used".to_owned(),
-            _ if !self.reachable => "  does not answer".to_owned(),
-            _ => String::new(),
+        let mut remarks = Vec::new();
+        match self.role {
+            "spare" if self.places == 0 => remarks.push("spare".to_owned()),
+            "spare" => remarks.push("spare, in use".to_owned()),
+            "leaving" if self.places + self.places_coming == 0 => {
+                remarks.push(format!("empty: `nasd drive remove {}`", self.index));
+            }
+            "leaving" => remarks.push("gives what it has to others".to_owned()),
+            _ => {}
         }
+        match self.state {
+            "joining" => remarks.push(format!("is given what it lacks: {}", self.progress())),
+            "out" => remarks.push("out: its copies are not used".to_owned()),
+            _ if !self.reachable => remarks.push("does not answer".to_owned()),
+            _ if self.places_coming > 0 => {
+                remarks.push(format!("is given its share: {}", self.progress()));
+            }
+            _ => {}
+        }
+        if remarks.is_empty() { String::new() } else { format!("  {}", remarks.join("; ")) }
     }
+
+    fn progress(&self) -> String {
+        progress((self.objects_done, self.objects), self.bytes_done, self.seconds_left)
+    }
+}
+
+/// How far it is that a drive is given something.
+pub fn progress((done, objects): (u64, u64), written: u64, seconds_left: u32) -> String {
+    let written = size(written);
+    let left = match seconds_left {
+        0 => String::new(),
+        seconds => format!(", {} left", spoken(seconds.into())),
+    };
+    format!("{done} of {objects} objects, {written} written{left}")
 }
 
 impl Drive {

@@ -1,10 +1,11 @@
 //! `nasd striping serve`: a virtual drive of the cell, over others of it.
 
+use super::arranging::{Following, arrangement, component_drives};
 use super::drive::{Expected, GRACE, bound_heap, open_failed, serve_until_stopped};
 use super::tending::Tending;
 use super::{Outcome, announce_end};
-use crate::arguments::StripingServeArguments;
-use crate::cell::{Cell, CellError, DriveConfig, StripeConfig, read_private, write_private};
+use crate::arguments::{StripingServeArguments, StripingSetArguments};
+use crate::cell::{Cell, DriveConfig, StripeConfig, change_stripe, read_private, write_private};
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_capability::SecretKey;
@@ -13,9 +14,7 @@ use nasd_device::{FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment};
 use nasd_protocol::Status;
 use nasd_store::{OpenOptions, Store};
-use nasd_stripe::{
-    ComponentDrive, Components, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions,
-};
+use nasd_stripe::{Components, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions};
 use nasd_transport::ClientOptions;
 use nasd_types::PartitionId;
 use std::net::TcpListener;
@@ -84,13 +83,29 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
     let stopping = AtomicBool::new(false);
     let now = || server.drive().now();
     std::thread::scope(|scope| {
+        let following = Following::new(cell, config.index, &virtual_drive, &components);
         Tending { virtual_drive: &virtual_drive, components: &components, now: &now }
-            .begin(scope, &stopping);
+            .begin(scope, &stopping, following);
         serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
         stopping.store(true, Ordering::Release);
     });
     announce_end();
     server.shut_down(GRACE)?;
+    Ok(())
+}
+
+/// Changes how the cell's virtual drive uses its component drives.
+///
+/// # Errors
+/// A cell without one, or files that can't be written.
+pub fn set(cell: &Cell, arguments: &StripingSetArguments) -> Outcome {
+    change_stripe(cell, |stripe| {
+        if let Some(replace_after) = &arguments.replace_after {
+            stripe.replace_after.clone_from(replace_after);
+        }
+        stripe.rebuild_limit = arguments.rebuild_limit.unwrap_or(stripe.rebuild_limit);
+        Ok(())
+    })?;
     Ok(())
 }
 
@@ -100,20 +115,7 @@ fn open_virtual(
     config: &DriveConfig,
     stripe: &StripeConfig,
 ) -> Result<(VirtualDrive, Arc<RemoteComponents>), Box<dyn std::error::Error>> {
-    let keyring = cell.keyring()?;
-    let mut components = Vec::new();
-    for index in &stripe.over {
-        let drive = cell.config.drives.iter().find(|drive| drive.index == *index);
-        let drive = drive.ok_or_else(|| format!("the cell has no drive {index}"))?;
-        let id = drive.drive_id();
-        let no_keys = || CellError::NoKeys(format!("drive {:016x}", id.0));
-        let keys = keyring.get(id).ok_or_else(no_keys)?;
-        components.push(ComponentDrive {
-            drive: id,
-            address: drive.address.to_string(),
-            drive_key: SecretKey::new(keys.drive_key),
-        });
-    }
+    let components = component_drives(cell, stripe)?;
     let transport = ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
     let connect = ConnectOptions { retry: PATIENCE, transport, ..ConnectOptions::default() };
     let protection = cell.config.protection();
@@ -136,6 +138,7 @@ fn open_virtual(
     getrandom::fill(&mut secret)?;
     let started =
         VirtualDrive::start(components, keeper, options, (random, SecretKey::new(secret)))?;
+    started.set_arrangement(arrangement(cell, stripe));
     Ok((started, remote.ok_or("the striping manager has not asked for its drives")?))
 }
 

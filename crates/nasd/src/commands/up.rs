@@ -4,13 +4,15 @@ use super::drive::master_keys_note;
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{Stripe, UpArguments};
 use crate::cell::{
-    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, complete_cell, create_cell,
+    Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, WatchedCell, complete_cell,
+    create_cell,
 };
 use crate::detach::run_detached;
 use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
 use nasd_layout::Shape;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -59,14 +61,41 @@ pub fn up(directory: &Path, arguments: &UpArguments) -> Outcome {
     if !stop.load(Ordering::Acquire) {
         announce_ready("");
     }
+    let mut watched = WatchedCell::new(&cell);
     while !stop.load(Ordering::Acquire) {
         supervisor.tend();
+        match watched.changed() {
+            Ok(Some(cell)) => follow(&mut supervisor, &cell, arguments.metrics_base_port),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the cell's drives can't be told"),
+        }
         std::thread::sleep(TEND_INTERVAL);
     }
     announce_end();
     let problems = supervisor.stop();
     drop(lock);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
+}
+
+/// Starts the drives that were added, and stops those that were removed.
+fn follow(supervisor: &mut Supervisor, cell: &Cell, metrics_base_port: Option<u16>) {
+    let wanted = match drive_members(cell, metrics_base_port, false) {
+        Ok(wanted) => wanted,
+        Err(error) => return tracing::error!("{error}"),
+    };
+    let running: BTreeSet<String> =
+        supervisor.names().filter(|name| name.starts_with("drive-")).map(str::to_owned).collect();
+    for name in &running {
+        if wanted.iter().all(|spec| spec.name != *name)
+            && let Some(problem) = supervisor.remove(name)
+        {
+            tracing::warn!("{problem}");
+        }
+    }
+    wanted
+        .into_iter()
+        .filter(|spec| !running.contains(&spec.name))
+        .for_each(|spec| supervisor.add(spec));
 }
 
 /// Stops the cell that runs in the background.
@@ -141,7 +170,7 @@ fn stripe_of(arguments: &UpArguments, drives: u64) -> Result<Option<StripeConfig
     }
     let shape = Shape::new(arguments.stripe_unit, if width == 0 { all } else { width }, copies);
     shape.map_err(|error| format!("files can't be spread so over {drives} drives: {error}"))?;
-    Ok(Some(StripeConfig { over: Vec::new(), unit: arguments.stripe_unit, width, copies }))
+    Ok(Some(StripeConfig::new(arguments.stripe_unit, width, copies)))
 }
 
 /// The drives, or the virtual ones, which need the others to be there.

@@ -132,6 +132,8 @@ pub struct ComponentStatus {
     pub places_coming: u32,
     /// and in how many of the first it is about to be no more.
     pub places_going: u32,
+    /// How many drives the widest of these groups has; 0 if it is in none.
+    pub width: u32,
 }
 
 xdr_enum! {
@@ -165,6 +167,7 @@ impl Field for ComponentStatus {
         out.u32(self.places);
         out.u32(self.places_coming);
         out.u32(self.places_going);
+        out.u32(self.width);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -184,6 +187,7 @@ impl Field for ComponentStatus {
             places: input.u32()?,
             places_coming: input.u32()?,
             places_going: input.u32()?,
+            width: input.u32()?,
         })
     }
 }

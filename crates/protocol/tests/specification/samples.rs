@@ -467,6 +467,7 @@ fn drive_control() -> DriveControl {
             places: n32("places"),
             places_coming: n32("places_coming"),
             places_going: n32("places_going"),
+            width: n32("width"),
         }],
     }
 }
