@@ -68,7 +68,12 @@ impl StripedDrive {
         offset: u64,
         into: &mut [u8],
     ) -> Result<ReadOutcome, ClientError> {
-        self.with_place(grant, None, |place| place.read(offset, into))
+        self.with_place(grant, None, |place| match place.read(offset, into) {
+            Err(error) if place.has_copies() && is_lost(&error) => {
+                self.manager.read(&grant.authority, grant.handle.name(), offset, into)
+            }
+            read => read,
+        })
     }
 
     /// Writes all of `data`.
@@ -89,7 +94,13 @@ impl StripedDrive {
                 // It has ended just now.
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
-            let written = place.write(&self.maps.instances, order, offset, (data, durable));
+            let written = match place.write(&self.maps.instances, order, offset, (data, durable)) {
+                Err(error) if place.has_copies() && is_lost(&error) => {
+                    let name = grant.handle.name();
+                    self.manager.write(&grant.authority, name, offset, data, durable)
+                }
+                written => written,
+            };
             match (&written, &failed) {
                 (Err(_), None) => {
                     place.writing.fail();
@@ -271,6 +282,12 @@ fn pause_before_another(waits: u32, error: &ClientError) -> Result<(), ClientErr
         },
         may_have_run: true,
     })
+}
+
+/// Whether a component drive says that its medium has lost what is read, or written in part. The virtual drive, asked
+/// for the same, gives the drive anew what others have.
+fn is_lost(error: &ClientError) -> bool {
+    matches!(error, ClientError::Drive(Status::MediumError | Status::Corrupt))
 }
 
 /// Whether a component drive says that the capability for it is not good any more, or that there is no such

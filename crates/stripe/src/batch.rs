@@ -13,6 +13,7 @@ use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, SetAttr
 use crate::attributes::{askable, merged};
 use crate::components::{Ask, Told};
 use crate::create::initial_of;
+use crate::mend::Lock;
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, batches, component_partition, unexpected};
 
@@ -244,7 +245,8 @@ impl VirtualDrive {
             }
             BatchOperation::Setattr(object, changes) => {
                 let name = ObjectName { partition, object: *object };
-                done(*object, Some(self.setattr_whole(name, changes, durable)?))
+                let set = || self.setattr_whole(name, changes, durable);
+                done(*object, Some(self.mending(name, None, Lock::Free, set)?))
             }
             BatchOperation::Getattr(object) => {
                 let name = ObjectName { partition, object: *object };

@@ -7,6 +7,7 @@ use nasd_types::{ByteRange, DriveId};
 
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, runs};
+use crate::mend::Lock;
 use crate::place::Place;
 use crate::virtual_drive::{VirtualDrive, component, unexpected};
 
@@ -32,7 +33,11 @@ impl VirtualDrive {
                 let version = self.known_version(target)?;
                 self.expect_writers(target, &to, version)?;
                 self.note_writing(target, &to);
-                let copied = self.copy_components(copy, range, &to);
+                let copy_all = || self.copy_components(copy, range, &to);
+                let written = ByteRange::new(copy.offset, range.length);
+                let copied = self.mending(target, Some(written), Lock::Held, || {
+                    self.mending(source, Some(range), Lock::Held, copy_all)
+                });
                 self.rebuild.also(target);
                 copied.inspect_err(|_| {
                     // Some copies may have it, and others not.
@@ -121,7 +126,9 @@ impl VirtualDrive {
         let mut at = range.offset;
         while at < range.end() {
             let chunk = ByteRange::new(at, CHUNK.min(range.end() - at));
-            let read = self.read_range(copy.source_name(), chunk)?;
+            let source = copy.source_name();
+            let read = || self.read_range(source, chunk);
+            let read = self.mending(source, Some(chunk), Lock::Held, read)?;
             if read.data.is_empty() {
                 break;
             }

@@ -9,6 +9,7 @@ use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrd
 use std::collections::BTreeMap;
 
 use crate::components::{Ask, ReadComponent, Told};
+use crate::mend::Lock;
 use crate::place::{Place, Turn};
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
@@ -126,9 +127,12 @@ impl VirtualDrive {
         version = self.expect_writers(name, &place, version)?;
         self.note_writing(name, &place);
         let mut attempt = 0;
-        let told = loop {
+        let write = || {
             let what = Bytes { name, range, data, durable, order: self.draw_order(&place) };
-            match self.write_copies(&place, &what) {
+            self.write_copies(&place, &what)
+        };
+        let told = loop {
+            match self.mending(name, Some(range), Lock::Held, write) {
                 // A client has written the same bytes, or a drive does not know what came before its start.
                 Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
                 told => break told,

@@ -12,6 +12,7 @@ use nasd_store::{Append, PartitionSpace, Space};
 use nasd_types::{Attributes, ByteRange, ObjectId, ObjectName, PartitionId, Timestamp};
 
 use crate::VirtualDrive;
+use crate::mend::Lock;
 
 impl Elsewhere for VirtualDrive {
     fn version(&self, name: ObjectName) -> Result<Option<u64>, Status> {
@@ -40,12 +41,14 @@ impl Elsewhere for VirtualDrive {
 
     fn setattr(&self, arguments: &SetattrArguments) -> Result<Attributes, Status> {
         let _steady = self.steady();
-        self.setattr_whole(arguments.name, &arguments.changes, arguments.durable)
+        let SetattrArguments { name, changes, durable } = arguments;
+        self.mending(*name, None, Lock::Free, || self.setattr_whole(*name, changes, *durable))
     }
 
     fn read(&self, arguments: &ReadArguments) -> Result<ReadElsewhere, Status> {
         let _steady = self.steady();
-        self.read_whole(arguments)
+        let range = Some(arguments.pieces()?.span());
+        self.mending(arguments.name, range, Lock::Free, || self.read_whole(arguments))
     }
 
     fn write(&self, arguments: &WriteArguments, data: &[&[u8]]) -> Result<Written, Status> {
@@ -84,7 +87,7 @@ impl Elsewhere for VirtualDrive {
 
     fn punch(&self, arguments: &PunchArguments) -> Result<Attributes, Status> {
         let _steady = self.steady();
-        self.punch_whole(arguments)
+        self.mending(arguments.name, None, Lock::Free, || self.punch_whole(arguments))
     }
 
     fn seek(&self, arguments: &SeekArguments) -> Result<Option<u64>, Status> {

@@ -12,6 +12,7 @@ use nasd_types::{
 use crate::attributes::{raise_failed, setattr};
 use crate::components::{Ask, ComponentError, Told};
 use crate::data::{columns_of, regions_of};
+use crate::mend::Lock;
 use crate::place::Place;
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, batches, component, component_partition};
@@ -143,7 +144,7 @@ impl VirtualDrive {
         self.settle(even.collect());
         for ended in &ended {
             let Ended::Uneven(name) = ended else { continue };
-            if let Err(status) = self.make_even(*name) {
+            if let Err(status) = self.mending(*name, None, Lock::Free, || self.make_even(*name)) {
                 tracing::warn!(%name, %status, "the copies of an object can't be made even");
             }
         }

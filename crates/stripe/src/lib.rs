@@ -18,6 +18,7 @@ mod even;
 mod join;
 mod map;
 mod members;
+mod mend;
 mod moves;
 mod numbers;
 mod partitions;

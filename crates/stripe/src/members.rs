@@ -51,6 +51,8 @@ pub struct Sign {
     pub started: Timestamp,
     /// Bytes that it can hold.
     pub capacity_bytes: u64,
+    /// Blocks that it has found, by itself, not to be what was written, since it was started.
+    pub bad_blocks: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,7 +88,8 @@ impl VirtualDrive {
         let mut health = self.health.lock();
         // Whoever is not known to be out had all that was done before this striping manager was started.
         let heard = health.entry(drive).or_insert_with(|| Heard { last: now, ..Heard::default() });
-        if let Some(Sign { started, capacity_bytes }) = sign {
+        if let Some(Sign { started, capacity_bytes, bad_blocks }) = sign {
+            self.suspects.heard(drive, bad_blocks);
             // The first time nobody knows what it was before.
             heard.is_new |= heard.started.replace(started) != Some(started);
             heard.capacity_bytes = capacity_bytes;

@@ -108,6 +108,16 @@ impl Place {
         Degraded::new(self.shape, &self.states).with_stand_ins(&self.stand_ins)
     }
 
+    /// The same, but that what a drive holds is not believed.
+    pub(crate) fn doubting(mut self, drive: DriveId) -> Place {
+        if let Some(at) = self.members.iter().position(|member| *member == drive)
+            && self.states[at] == MemberState::Current
+        {
+            self.states[at] = MemberState::Joining;
+        }
+        self
+    }
+
     /// The drive that a column is read from.
     pub(crate) fn reader(&self, column: Column) -> DriveId {
         let first = self.degraded().first(column);

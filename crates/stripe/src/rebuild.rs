@@ -21,7 +21,8 @@ use nasd_types::{
 
 use crate::attributes::{Whole, setattr};
 use crate::components::{Answer, Ask, ComponentError, Told};
-use crate::data::{columns_of, regions_of, runs};
+use crate::data::{regions_of, runs};
+use crate::mend::{Lock, columns_held, is_damage};
 use crate::place::Place;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
@@ -118,7 +119,7 @@ struct Page {
 
 /// What of a range is written to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Write {
+pub(crate) enum Write {
     /// What is not zeros: the drive had nothing of it.
     Data,
     /// What differs.
@@ -423,7 +424,7 @@ impl VirtualDrive {
                     break;
                 };
                 let write = if is_new { Write::Data } else { Write::Differing };
-                let bytes = self.give_range(name, drive, write, range)?;
+                let bytes = self.give_range(name, drive, write, range, Lock::Free)?;
                 self.rebuild.note_bytes(number, bytes);
                 drop(_steady);
                 self.throttle(range.length);
@@ -431,8 +432,32 @@ impl VirtualDrive {
             }
             let _steady = self.steady();
             self.give_length(name, &whole, drive)?;
+            match self.whole(name) {
+                Ok(whole) => self.set_times(name, drive, &whole.attributes)?,
+                Err(Status::NoSuchObject) => return Ok(()),
+                Err(status) => return Err(status),
+            }
         }
         Ok(())
+    }
+
+    /// For who uses the file nothing has changed, when a drive has been given what others have.
+    pub(crate) fn set_times(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        times: &Attributes,
+    ) -> Result<(), Status> {
+        let changes = SetAttributes {
+            fs_data_modify_time: Some(times.fs_data_modify_time),
+            fs_attribute_modify_time: Some(times.fs_attribute_modify_time),
+            ..SetAttributes::default()
+        };
+        match self.components.ask_one(drive, setattr(name, changes, false)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_missing() => Ok(()),
+            Err(error) => Err(error.status()),
+        }
     }
 
     /// How long the whole is, its components tell, with zeros at the end too: the last byte of a column is written
@@ -457,7 +482,8 @@ impl VirtualDrive {
             end = end.max(last);
         }
         if length(drive)?.is_some_and(|had| had < end) {
-            self.give_range(name, drive, Write::All, ByteRange::new(end - 1, 1))?;
+            let last = ByteRange::new(end - 1, 1);
+            self.give_range(name, drive, Write::All, last, Lock::Free)?;
         }
         Ok(())
     }
@@ -494,7 +520,7 @@ impl VirtualDrive {
     }
 
     /// Waits for as long as so many bytes are to take.
-    fn throttle(&self, bytes: u64) {
+    pub(crate) fn throttle(&self, bytes: u64) {
         let limit = self.rebuild_limit();
         if limit > 0 {
             let others = self.rebuild.lock().present.as_ref().map_or(1, |pass| pass.under_way);
@@ -597,16 +623,17 @@ impl VirtualDrive {
     }
 
     /// Makes a drive's component of a range what the other copies are.
-    fn give_range(
+    pub(crate) fn give_range(
         &self,
         name: ObjectName,
         drive: DriveId,
         write: Write,
         range: ByteRange,
+        lock: Lock,
     ) -> Result<u64, Status> {
         let mut attempt = 0;
         loop {
-            match self.try_to_give(name, drive, write, range) {
+            match self.try_to_give(name, drive, write, range, lock) {
                 Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
                 Err(Status::NoSuchObject) => {
                     // It was removed just now; if not, the drive has lost it, and is given it once more.
@@ -625,33 +652,33 @@ impl VirtualDrive {
         drive: DriveId,
         write: Write,
         range: ByteRange,
+        lock: Lock,
     ) -> Result<u64, Status> {
-        let alone = self.lock(name);
+        let alone = (lock == Lock::Free).then(|| self.lock(name));
         let version = self.known_version(name)?;
-        let place = self.place(name)?;
+        // Who is given something does not say what it should be.
+        let place = self.place(name)?.doubting(drive);
         // Where clients write, orders do what a lock can't.
-        let alone = (!version.has_writers()).then_some(alone);
-        let order = if alone.is_some() { None } else { self.draw_order(&place) };
-        let columns = match place.is_striped(version.is_spread()) {
-            true => columns_of(&place, range),
-            false => {
-                let ByteRange { offset, length } = range;
-                vec![(Column(0), vec![Strip { offset, length, stride: length, count: 1 }])]
+        let order = match version.has_writers() {
+            true => {
+                drop(alone);
+                self.draw_order(&place)
             }
+            false => None,
         };
-        let held: Vec<Column> = place.columns_on(drive).collect();
-        let columns = columns.into_iter().filter(|(column, _)| held.contains(column));
-        let columns: Vec<(Column, Vec<Strip>)> = columns.collect();
+        let columns = columns_held(&place, version.is_spread(), drive, range);
         let copies = self.read_columns(name, &place, &columns, order)?;
         let mut bytes = 0;
         for ((_, strips), copy) in columns.iter().zip(copies) {
             let differing = match write {
                 // Nothing is there but what clients have written since, which comes later by its order.
                 Write::Data => differing(strips, &copy, &vec![0; copy.len()]),
-                Write::Differing => {
-                    differing(strips, &copy, &self.read_strips(name, drive, strips)?)
-                }
-                Write::All => vec![(range.offset, &copy[..])],
+                Write::Differing => match self.read_strips(name, drive, strips) {
+                    Ok(there) => differing(strips, &copy, &there),
+                    Err(status) if is_damage(status) => all_runs(strips, &copy),
+                    Err(status) => return Err(status),
+                },
+                Write::All => all_runs(strips, &copy),
             };
             bytes += self.write_runs(name, drive, order, &differing)?;
         }
@@ -721,6 +748,17 @@ fn padded(answer: Answer, length: usize) -> Result<Vec<u8>, Status> {
         }
         other => Err(unexpected(&other).status()),
     }
+}
+
+/// Each run of some strips, with what a copy has there.
+fn all_runs<'a>(strips: &[Strip], copy: &'a [u8]) -> Vec<(u64, &'a [u8])> {
+    let mut rest = copy;
+    let with_bytes = |run: ByteRange| {
+        let (now, later) = rest.split_at(rest.len().min(run.length as usize));
+        rest = later;
+        (run.offset, now)
+    };
+    runs(strips).map(with_bytes).collect()
 }
 
 /// The runs of blocks of some strips in which two copies differ, with what the first has there.

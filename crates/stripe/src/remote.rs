@@ -98,7 +98,11 @@ impl RemoteComponents {
         // Object 1 of every partition is the drive's.
         let told = remote.watcher.drive_control(&remote.by_drive_key, PartitionId(0));
         let control = told.ok().filter(|control| !control.read_only)?;
-        Some(Sign { started: control.started, capacity_bytes: control.capacity_bytes })
+        Some(Sign {
+            started: control.started,
+            capacity_bytes: control.capacity_bytes,
+            bad_blocks: control.bad_blocks,
+        })
     }
 
     /// From now on these are the component drives.

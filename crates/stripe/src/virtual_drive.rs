@@ -14,6 +14,7 @@ use crate::append::Appends;
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::join::Joined;
 use crate::members::Health;
+use crate::mend::Suspects;
 use crate::moves::{Arrangement, Impossible};
 use crate::numbers::Numbers;
 use crate::place::Place;
@@ -90,6 +91,7 @@ pub struct VirtualDrive {
     pub(crate) rebuild: Rebuild,
     pub(crate) arrangement: RwLock<Arrangement>,
     pub(crate) impossible: Impossible,
+    pub(crate) suspects: Suspects,
 }
 
 impl VirtualDrive {
@@ -134,6 +136,7 @@ impl VirtualDrive {
             rebuild: Rebuild::default(),
             arrangement: RwLock::default(),
             impossible: Impossible::default(),
+            suspects: Suspects::default(),
         };
         whole.change_keys_at_start().map_err(|status| StartError::Keeper(status.to_string()))?;
         Ok(whole)

@@ -24,7 +24,8 @@ use world::{Trouble, World};
 const SHAPES: [(u16, u16); 9] =
     [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (4, 3), (5, 5)];
 
-const NONE: Trouble = Trouble { fail_one_in: 0, restarts: false, outages: false, moves: false };
+const NONE: Trouble =
+    Trouble { fail_one_in: 0, restarts: false, outages: false, moves: false, rot: false };
 
 /// Seed after seed until the time is over, each shape once at least.
 fn run(first_seed: u64, trouble: Trouble, steps: usize) {
@@ -112,6 +113,16 @@ fn objects_move_while_drives_are_lost() {
 #[test]
 fn objects_move_while_drives_are_lost_whatever_fails() {
     run(11 << 20, Trouble { fail_one_in: 40, outages: true, moves: true, ..NONE }, 400);
+}
+
+#[test]
+fn what_a_drive_can_not_read_is_given_to_it_anew() {
+    run(12 << 20, Trouble { rot: true, ..NONE }, 400);
+}
+
+#[test]
+fn what_a_drive_can_not_read_is_given_to_it_anew_whatever_fails() {
+    run(13 << 20, Trouble { fail_one_in: 40, rot: true, ..NONE }, 400);
 }
 
 #[test]

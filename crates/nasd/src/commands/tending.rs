@@ -69,7 +69,8 @@ impl<'a> Tending<'a> {
         });
         scope.spawn(move || {
             while is_going_on() {
-                if !self.virtual_drive.sweep() {
+                let mended = self.virtual_drive.mend_suspects();
+                if !self.virtual_drive.sweep() && !mended {
                     std::thread::park_timeout(SWEEP_EVERY);
                 }
             }

@@ -39,7 +39,12 @@ pub struct Trouble {
     pub outages: bool,
     /// Drives are added and drained now and then.
     pub moves: bool,
+    /// Blocks of one drive can't be read any more now and then.
+    pub rot: bool,
 }
+
+/// The drive of which blocks can't be read any more.
+const ROTTEN: DriveId = DriveId(2);
 
 /// Drives that there are; the last two have nothing at the start.
 const DRIVES: u64 = 7;
@@ -173,6 +178,15 @@ impl World {
         if self.trouble.moves {
             self.move_step();
         }
+        if self.trouble.rot {
+            // Another copy decides where one can't be read.
+            self.objects.values_mut().for_each(Expected::decided_anew);
+        }
+        if self.trouble.rot && self.options.copies > 1 && self.random.below(3) == 0 {
+            let object = ObjectName { partition: COMPONENTS, object: self.some_object() };
+            let turn = self.random.index(64);
+            self.drives.spoil(ROTTEN, object, turn);
+        }
         if self.random.below(16) == 0 {
             self.drives.pass(3_000_000_000);
             self.whole.tend(self.drives.now());
@@ -272,6 +286,21 @@ impl World {
             }
             9 => drop(self.whole.sweep()),
             _ => {}
+        }
+    }
+
+    /// The drive finds its bad blocks, and is given what they held.
+    fn mend_all(&mut self) {
+        self.objects.values_mut().for_each(Expected::decided_anew);
+        self.drives.scrub(ROTTEN);
+        self.hear(1);
+        let told = self.whole.mend_suspects();
+        assert!(told && !self.whole.mend_suspects());
+        let kept = self.objects.iter().filter(|(_, expected)| !expected.may_be_gone);
+        for (object, _) in kept {
+            let name = ObjectName { partition: COMPONENTS, object: *object };
+            let component = self.drives.component(ROTTEN, name);
+            assert!(!component.is_some_and(|it| it.is_spoilt()), "{object} has a bad block");
         }
     }
 
@@ -917,6 +946,9 @@ impl World {
         if self.trouble.moves {
             self.finish_moves();
             self.check_places();
+        }
+        if self.trouble.rot {
+            self.mend_all();
         }
         let objects: Vec<ObjectId> = self.objects.keys().copied().collect();
         for object in objects {

@@ -46,6 +46,8 @@ struct Partition {
 struct Drive {
     instance: u64,
     is_away: bool,
+    /// Blocks that it has found it can't read.
+    bad_blocks: u64,
     /// The number of each partition's working key.
     epochs: BTreeMap<PartitionId, u32>,
     started: Timestamp,
@@ -148,13 +150,33 @@ impl MemoryDrives {
         let drive = &inner.drives[&drive];
         // Another start for each instance.
         let started = Timestamp(drive.instance);
-        (!drive.is_away).then_some(Sign { started, capacity_bytes: ROOM })
+        (!drive.is_away).then_some(Sign {
+            started,
+            capacity_bytes: ROOM,
+            bad_blocks: drive.bad_blocks,
+        })
     }
 
     /// The component of an object on a drive, as it is.
     pub fn component(&self, drive: DriveId, name: ObjectName) -> Option<Object> {
         let inner = self.lock();
         inner.drives[&drive].partitions.get(&name.partition)?.objects.get(&name.object).cloned()
+    }
+
+    /// A block of an object on a drive can't be read any more; whether there is one.
+    pub fn spoil(&self, drive: DriveId, name: ObjectName, turn: usize) -> bool {
+        let mut inner = self.lock();
+        let drive = inner.drives.get_mut(&drive).unwrap();
+        let is_spoilt = drive.object(name).is_ok_and(|object| object.spoil(turn));
+        if is_spoilt {
+            drive.make_durable(name);
+        }
+        is_spoilt
+    }
+
+    /// A drive finds out that it has bad blocks.
+    pub fn scrub(&self, drive: DriveId) {
+        self.lock().drives.get_mut(&drive).unwrap().bad_blocks += 1;
     }
 
     /// All objects of a drive's partition.
@@ -288,7 +310,9 @@ impl Drive {
             }
             Ask::Punch(wanted) => {
                 for range in wanted.pieces()?.iter() {
-                    self.object(wanted.name)?.punch(range, now);
+                    let object = self.object(wanted.name)?;
+                    object.is_writable(range)?;
+                    object.punch(range, now);
                 }
                 self.durably(wanted.name, wanted.durable);
                 Ok(Told::Attributes(self.object(wanted.name)?.attributes()))
@@ -319,6 +343,7 @@ impl Drive {
                     Some(_) => return Err(Status::TooLarge),
                     None => {
                         let offset = object.size();
+                        object.is_writable(ByteRange::new(offset, data.len() as u64))?;
                         object.write(offset, data, now);
                         object.appends.insert(*token, (offset, data.len()));
                         offset
@@ -465,6 +490,7 @@ impl Drive {
         let object = self.object(arguments.name)?;
         let mut data = Vec::new();
         for range in pieces.iter() {
+            object.is_readable(range)?;
             let read = object.read(range);
             data.extend_from_slice(&read);
             if (read.len() as u64) < range.length {
@@ -486,6 +512,7 @@ impl Drive {
         assert_eq!(total, data.len() as u64, "data of another length");
         let (instance, started) = (self.instance, self.started);
         let object = self.object(arguments.name)?;
+        pieces.iter().try_for_each(|piece| object.is_writable(*piece))?;
         if let Some(order) = arguments.order {
             in_order(object, order, started, &pieces)?;
         }
@@ -519,7 +546,9 @@ impl Drive {
             return Err(Status::BadArgument);
         }
         let most = length.min(1 + random.below(8 * BLOCK));
+        source.is_readable(ByteRange::new(copy.source_offset, most))?;
         let target = self.object(copy.name)?;
+        target.is_writable(ByteRange::new(copy.offset, most))?;
         let mut done = 0;
         while done < most {
             let places = (copy.source_offset + done, copy.offset + done);

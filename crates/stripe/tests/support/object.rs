@@ -1,6 +1,6 @@
 //! An object of a drive in memory, with what a drive's store does to one (`nasd_store`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use nasd_protocol::Status;
@@ -17,6 +17,8 @@ pub const BLOCK: u64 = BLOCK_BYTES as u64;
 pub struct Object {
     attributes: Attributes,
     blocks: BTreeMap<u64, Arc<[u8; BLOCK_BYTES]>>,
+    /// Blocks that can't be read.
+    bad: BTreeSet<u64>,
     pub appends: HashMap<AppendToken, (u64, usize)>,
     /// The latest order of each range, since the drive was started.
     pub orders: Vec<(ByteRange, WriteOrder)>,
@@ -46,6 +48,7 @@ impl Object {
         Ok(Object {
             attributes,
             blocks: BTreeMap::new(),
+            bad: BTreeSet::new(),
             appends: HashMap::new(),
             orders: Vec::new(),
         })
@@ -61,8 +64,8 @@ impl Object {
             attribute_modify_time: now,
             ..self.attributes.clone()
         };
-        let blocks = self.blocks.clone();
-        Object { attributes, blocks, appends: HashMap::new(), orders: Vec::new() }
+        let (blocks, bad) = (self.blocks.clone(), self.bad.clone());
+        Object { attributes, blocks, bad, appends: HashMap::new(), orders: Vec::new() }
     }
 
     pub fn attributes(&self) -> Attributes {
@@ -84,6 +87,44 @@ impl Object {
     fn touched(&mut self, now: Timestamp) {
         self.attributes.data_modify_time = now;
         self.attributes.fs_data_modify_time = now;
+    }
+
+    /// Some block that there is becomes one that can't be read; whether there is any.
+    pub fn spoil(&mut self, turn: usize) -> bool {
+        let count = self.blocks.len().max(1);
+        let found = self.blocks.keys().nth(turn % count).copied();
+        self.bad.extend(found);
+        found.is_some()
+    }
+
+    /// Whether there are blocks that can't be read.
+    pub fn is_spoilt(&self) -> bool {
+        !self.bad.is_empty()
+    }
+
+    /// Whether what a range has in common with the object can be read.
+    pub fn is_readable(&self, range: ByteRange) -> Result<(), Status> {
+        let range = range.intersection(&ByteRange::new(0, self.size()));
+        let blocks = range.offset / BLOCK..range.end().div_ceil(BLOCK);
+        match !range.is_empty() && self.bad.range(blocks).next().is_some() {
+            true => Err(Status::Corrupt),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether nothing has to be read to write a range: what lies behind the end is zeros.
+    pub fn is_writable(&self, range: ByteRange) -> Result<(), Status> {
+        let (first, last) = (range.offset / BLOCK, range.end() / BLOCK);
+        let is_kept = |block: u64| {
+            let keeps_head = block == first && !range.offset.is_multiple_of(BLOCK);
+            let keeps_tail = block == last && range.end() < self.size();
+            keeps_head || keeps_tail
+        };
+        let ends = [first, last].into_iter().filter(|block| block * BLOCK < range.end());
+        match ends.into_iter().any(|block| self.bad.contains(&block) && is_kept(block)) {
+            true => Err(Status::Corrupt),
+            false => Ok(()),
+        }
     }
 
     pub fn read(&self, range: ByteRange) -> Vec<u8> {
@@ -118,6 +159,7 @@ impl Object {
                 ((offset + at as u64) / BLOCK, ((offset + at as u64) % BLOCK) as usize);
             let length = (data.len() - at).min(BLOCK_BYTES - within);
             let bytes = self.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+            self.bad.remove(&block);
             Arc::make_mut(bytes)[within..within + length].copy_from_slice(&data[at..at + length]);
             at += length;
         }
@@ -133,6 +175,9 @@ impl Object {
         let old_size = self.size();
         let size = changes.logical_size.unwrap_or(old_size);
         if size < old_size {
+            if !size.is_multiple_of(BLOCK) && self.bad.contains(&(size / BLOCK)) {
+                return Err(Status::Corrupt);
+            }
             self.cut(size);
         }
         let present = &mut self.attributes;
@@ -165,6 +210,7 @@ impl Object {
 
     fn cut(&mut self, size: u64) {
         self.blocks.retain(|block, _| *block < size.div_ceil(BLOCK));
+        self.bad.retain(|block| *block < size.div_ceil(BLOCK));
         self.zero(size, size.next_multiple_of(BLOCK));
     }
 
@@ -190,6 +236,7 @@ impl Object {
             self.zero(range.offset, end);
         } else {
             self.blocks.retain(|block, _| *block < from || *block >= to);
+            self.bad.retain(|block| *block < from || *block >= to);
             self.zero(range.offset, from * BLOCK);
             self.zero(to * BLOCK, end);
         }
