@@ -26,13 +26,27 @@ fn cell() -> TestCell {
     })
 }
 
+/// Tells those who work meanwhile to stop, however the scope ends.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What is found, and whether the command succeeded.
 fn found(cell: &TestCell, more: &[&str]) -> (bool, Vec<String>) {
     let output = cell.nasd(&[&["fsck", "main", "--json"], more].concat());
     let facts: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
     let findings = facts["findings"].as_array().unwrap().iter();
-    let findings = findings.map(|one| one["finding"].as_str().unwrap().to_owned()).collect();
+    let findings: Vec<String> =
+        findings.map(|one| one["finding"].as_str().unwrap().to_owned()).collect();
+    if !findings.is_empty() {
+        // For who reads why a test has failed.
+        println!("{facts:#}");
+    }
     (output.status.success(), findings)
 }
 
@@ -275,10 +289,10 @@ fn a_volume_in_use_is_not_accused() {
                 }
             });
         }
+        let _stops = Stops(&stop);
         for _ in 0..5 {
             assert_eq!(found(&cell, &[]), (true, vec![]));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(found(&cell, &[]), (true, vec![]));
     cell.stop();
