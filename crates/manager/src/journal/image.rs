@@ -81,6 +81,14 @@ pub struct Ahead {
     pub objects: BTreeSet<ObjectId>,
 }
 
+impl Ahead {
+    /// Whether an object was made ahead, or may have been: the numbers of those that are being made are
+    /// told after they were.
+    pub fn may_have(&self, object: ObjectId) -> bool {
+        self.objects.contains(&object) || (self.making && object > self.highest)
+    }
+}
+
 /// What was answered to a client's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
@@ -448,6 +456,19 @@ mod tests {
         let (_, ledger) = folded(&[made, Step::Take { object: handle(8) }]);
         let ahead = &ledger.ahead[&DriveId(1)];
         assert_eq!((ahead.objects.len(), ahead.highest, ahead.making), (1, ObjectId(9), false));
+    }
+
+    #[test]
+    fn what_is_being_made_is_ahead_before_it_is_told() {
+        let made =
+            Step::Made { drive: DriveId(1), highest: ObjectId(9), objects: vec![ObjectId(9)] };
+        let may_have =
+            |steps: &[Step], object| folded(steps).1.ahead[&DriveId(1)].may_have(ObjectId(object));
+        assert!(may_have(&[made.clone()], 9));
+        assert!(!may_have(&[made.clone()], 10), "nothing is being made");
+        let making = [made, Step::Making { drive: DriveId(1) }];
+        assert!(may_have(&making, 10));
+        assert!(!may_have(&making, 8), "it was known, and is a file or was removed");
     }
 
     #[test]

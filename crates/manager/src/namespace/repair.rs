@@ -30,7 +30,7 @@ impl Namespace {
         self.require_possible(file)?;
         let is_kept = self.journal.ledger(|ledger| {
             let ahead = ledger.ahead.get(&file.drive);
-            let is_ahead = ahead.is_some_and(|ahead| ahead.objects.contains(&file.object));
+            let is_ahead = ahead.is_some_and(|ahead| ahead.may_have(file.object));
             is_ahead || ledger.doomed.contains(&file) || ledger.orphans.contains(&file)
         });
         if is_kept || file == self.volume.root || file == self.volume.log {

@@ -175,18 +175,16 @@ impl<'a> LiveVolume<'a> {
         Ok((client, &known.address))
     }
 
-    /// Whether an object is what a file's record leads to, and no file itself.
-    fn is_attributes(&self, object: FileHandle) -> Result<bool, Box<dyn Error>> {
+    /// Whether an object that no name leads to is nothing to tell of: what a file's record leads to, and
+    /// no file itself, or gone meanwhile.
+    fn is_attributes_or_gone(&self, object: FileHandle) -> Result<bool, Box<dyn Error>> {
         let part = self.parts.iter().find(|part| part.drive == object.drive);
         let part = part.ok_or("the object is on a drive that is none of the volume's")?;
         let mut magic = [0; ATTRIBUTES.len()];
         let (client, _) = self.drive(part)?;
         let read = client.read(&self.authority(part)?, object.name(), 0, &mut magic);
-        // One that is gone meanwhile is nothing; one that can't be read is not to be judged.
-        Ok(match read {
-            Ok(_) => magic == *ATTRIBUTES,
-            Err(error) => error.status() != Some(nasd_protocol::Status::NoSuchObject),
-        })
+        // One that can't be read is not to be judged.
+        Ok(read.is_err() || magic == *ATTRIBUTES)
     }
 
     fn list(&self, part: &VolumePart) -> Result<Vec<ObjectId>, Box<dyn Error>> {
@@ -312,7 +310,7 @@ impl View for LiveVolume<'_> {
             links: 0,
         };
         match self.administrator.repair(&asked) {
-            Ok(()) => self.is_attributes(object),
+            Ok(()) => self.is_attributes_or_gone(object),
             Err(ClientError::Manager(ManagerStatus::Exists)) => Ok(true),
             Err(error) => Err(format!("{}: {error}", fsck::shown(object)).into()),
         }
