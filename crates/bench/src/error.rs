@@ -40,6 +40,15 @@ pub enum BenchError {
     /// The drive could not be started again.
     #[error("the drive does not start again: {0}")]
     Restart(String),
+    /// The clerk could not do what is measured.
+    #[error("a file of the measured cell failed: {0}")]
+    Clerk(#[from] nasd_clerk::ClerkError),
+    /// A cell, or a host for it, could not be started or stopped.
+    #[error(transparent)]
+    Host(#[from] nasd_hosts::HostError),
+    /// Nobody could become a client of a cell.
+    #[error("the measured cell can't be used: {0}")]
+    Cell(String),
     /// The peers that the drive must bear could not be started.
     #[error("no crowd could be made (each of it takes a descriptor): {0}")]
     Crowd(String),

@@ -4,6 +4,7 @@
 //! value and the limit come from one run on one machine, by turns, and are medians; so their ratio
 //! means something where either number alone would not.
 
+mod cells;
 mod crowd;
 mod error;
 mod limits;
@@ -12,6 +13,7 @@ mod rows;
 mod sampling;
 mod workload;
 
+pub use cells::{Cells, Client, Connect};
 pub use crowd::{Crowd, CrowdReport, CrowdSize};
 pub use error::BenchError;
 pub use limits::{disk_read, disk_write, tcp_loopback};

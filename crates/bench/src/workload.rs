@@ -10,7 +10,7 @@ use nasd_protocol::manager::IssuedCapability;
 use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{AuditId, DriveId, ObjectName, Protection};
 
-use crate::{BenchError, Memory};
+use crate::{BenchError, Cells, Memory};
 
 /// Length of the object that rows read and write, in bytes.
 pub(crate) const OBJECT_BYTES: u64 = 1 << 30;
@@ -56,6 +56,8 @@ pub struct Target {
     pub mint: Mint,
     /// Opens a drive with many objects.
     pub open_filled: OpenFilled,
+    /// Makes whole cells.
+    pub cells: Cells,
 }
 
 /// How an object is read.
@@ -163,7 +165,7 @@ impl<'a> Bench<'a> {
     }
 
     /// What the object holds at `offset`; `length` must not go over the end of a MiB.
-    fn expected(&self, offset: u64, length: usize) -> &[u8] {
+    pub(crate) fn expected(&self, offset: u64, length: usize) -> &[u8] {
         let within = (offset % MIB as u64) as usize;
         let phase = (offset / MIB as u64) as usize % PHASES;
         &self.pattern[phase + within..][..length]

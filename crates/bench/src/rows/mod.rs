@@ -5,6 +5,7 @@ mod crowded;
 mod objects;
 mod protection;
 mod small;
+mod striped;
 
 pub use objects::make_objects;
 
@@ -37,6 +38,9 @@ const ROWS: &[(&str, Measure)] = &[
     ("remove", objects::remove),
     ("fastcopy-1g", objects::fastcopy),
     ("honest-beside-hostile", crowded::honest),
+    ("stripe-read-4", striped::read),
+    ("stripe-write-4", striped::write),
+    ("mirror-write", striped::mirror_write),
     ("open-2m", objects::open_many),
 ];
 

@@ -4,10 +4,12 @@ mod filled;
 
 use super::Outcome;
 use crate::arguments::BenchArguments;
-use crate::cell::DriveKeys;
+use crate::cell::{Cell, DriveKeys};
+use crate::session;
 use crate::supervisor::{MemberSpec, StartError, Supervisor};
-use nasd_bench::{Cpu, Memory, Row, Target, measure};
+use nasd_bench::{Cells, Client, Cpu, Memory, Row, Target, measure};
 use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_clerk::Settings;
 use nasd_client::{Authority, ConnectOptions, DriveClient};
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
 use nasd_protocol::manager::IssuedCapability;
@@ -139,7 +141,17 @@ fn start_drive(directory: &Path) -> Result<Target, Box<dyn Error>> {
             *lock(&theirs) = memory;
             Ok(seconds)
         }),
+        cells: Cells { program: std::env::current_exe()?, connect: Box::new(connect_to) },
     })
+}
+
+/// A client of the cell in a directory.
+fn connect_to(directory: &Path) -> Result<Client, String> {
+    let connected = Cell::open(directory).map_err(|error| error.to_string()).and_then(|cell| {
+        let volume = cell.config.volume.clone();
+        session::connect(&cell, &volume, Settings::default()).map_err(|error| error.to_string())
+    })?;
+    Ok(Client { clerk: connected.clerk, caller: connected.caller })
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

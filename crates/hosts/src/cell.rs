@@ -1,0 +1,346 @@
+//! A cell whose drives, managers and clients each have a host of their own.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Host, HostError, Link, Network, Process};
+
+/// What a cell is made of.
+#[derive(Debug, Clone)]
+pub struct CellPlan {
+    /// How many drives it has, apart from a virtual one.
+    pub drives: u32,
+    /// Further options of `nasd up`, as for striping, sizes and caches.
+    pub options: Vec<OsString>,
+    /// The link of each host.
+    pub link: Link,
+}
+
+/// How a mount's data go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Straight between client and drives.
+    Direct,
+    /// Through the file manager, as through a server whose disks are its own.
+    Manager,
+}
+
+/// A cell that runs. Its members end before its hosts go.
+#[derive(Debug)]
+pub struct HostedCell {
+    program: PathBuf,
+    directory: PathBuf,
+    link: Link,
+    mounts: Vec<Mounted>,
+    managers: Vec<Process>,
+    drives: Vec<Option<Process>>,
+    commands: Vec<(String, Vec<OsString>)>,
+    drive_hosts: Vec<Host>,
+    manager_host: Host,
+    network: Network,
+}
+
+/// A client's mount.
+#[derive(Debug)]
+struct Mounted {
+    process: Process,
+    at: PathBuf,
+}
+
+/// A drive, real or virtual, as `cell.toml` describes it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Described {
+    index: String,
+    address: String,
+    device: String,
+    cache: String,
+    is_virtual: bool,
+}
+
+impl HostedCell {
+    /// Makes a cell in a directory with a program `nasd`, and starts its members on their hosts: each drive on
+    /// one, and the managers on one.
+    ///
+    /// # Errors
+    /// What keeps hosts or members from starting.
+    pub fn start(
+        program: &Path,
+        directory: &Path,
+        plan: &CellPlan,
+    ) -> Result<HostedCell, HostError> {
+        let mut network = Network::new()?;
+        let manager_host = network.host("manager", plan.link)?;
+        let hosts =
+            (1..=plan.drives).map(|number| network.host(&format!("drive{number}"), plan.link));
+        let drive_hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        create(program, &manager_host, directory, plan)?;
+        let addresses: Vec<IpAddr> = drive_hosts.iter().map(Host::address).collect();
+        let described =
+            give_addresses(&directory.join("cell.toml"), manager_host.address(), &addresses)?;
+        let mut cell = HostedCell {
+            program: program.to_owned(),
+            directory: directory.to_owned(),
+            link: plan.link,
+            mounts: Vec::new(),
+            managers: Vec::new(),
+            drives: Vec::new(),
+            commands: described
+                .iter()
+                .filter(|drive| !drive.is_virtual)
+                .map(serving(directory))
+                .collect(),
+            drive_hosts,
+            manager_host,
+            network,
+        };
+        for drive in 0..cell.commands.len() {
+            cell.drives.push(None);
+            cell.start_drive(drive)?;
+        }
+        for drive in described.iter().filter(|drive| drive.is_virtual) {
+            let arguments = ["striping", "serve", &drive.index, "--cell"];
+            cell.start_manager(&format!("striping-{}", drive.index), &arguments)?;
+        }
+        cell.start_manager("manager", &["manager", "serve", "--cell"])?;
+        Ok(cell)
+    }
+
+    fn start_manager(&mut self, name: &str, arguments: &[&str]) -> Result<(), HostError> {
+        let mut command = self.manager_host.command(&self.program);
+        command.args(arguments).arg(&self.directory);
+        self.managers.push(Process::start(name, &self.log(name), command)?);
+        Ok(())
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("log/{name}.log"))
+    }
+
+    /// Starts a drive that does not run, the first being 0.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub fn start_drive(&mut self, drive: usize) -> Result<(), HostError> {
+        let (name, arguments) = &self.commands[drive];
+        let mut command = self.drive_hosts[drive].command(&self.program);
+        command.args(arguments);
+        self.drives[drive] = Some(Process::start(name, &self.log(name), command)?);
+        Ok(())
+    }
+
+    /// Ends a drive as a crash of its process would.
+    pub fn kill_drive(&mut self, drive: usize) {
+        if let Some(process) = self.drives[drive].take() {
+            process.kill();
+        }
+    }
+
+    /// The host of a drive.
+    pub fn drive_host(&self, drive: usize) -> &Host {
+        &self.drive_hosts[drive]
+    }
+
+    /// The host of the managers.
+    pub fn manager_host(&self) -> &Host {
+        &self.manager_host
+    }
+
+    /// The cell's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A host that is none of the cell's, for a client.
+    ///
+    /// # Errors
+    /// What the system says against it.
+    pub fn client_host(&mut self, name: &str) -> Result<Host, HostError> {
+        self.network.host(name, self.link)
+    }
+
+    /// The program on a host, with the arguments that it needs to find the cell still to be given.
+    pub fn command(&self, host: &Host, arguments: &[&str]) -> Command {
+        let mut command = host.command(&self.program);
+        command.args(arguments).arg("--cell").arg(&self.directory);
+        command
+    }
+
+    /// Mounts the cell's first volume on a host, at a path where all of the machine sees it.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub fn mount(&mut self, host: &Host, at: &Path, route: Route) -> Result<(), HostError> {
+        let bad = |error: std::io::Error| HostError::Cell {
+            path: at.to_owned(),
+            reason: error.to_string(),
+        };
+        std::fs::create_dir_all(at).map_err(bad)?;
+        let path = match route {
+            Route::Direct => "path=direct",
+            Route::Manager => "path=manager",
+        };
+        let mut command = self.command(host, &["mount"]);
+        command.arg(at).args(["-o", path]);
+        let name = format!("mount-{}", self.mounts.len());
+        let process = Process::start(&name, &self.log(&name), command)?;
+        self.mounts.push(Mounted { process, at: at.to_owned() });
+        Ok(())
+    }
+
+    /// Takes a mount away; what was written through it is durable then.
+    ///
+    /// # Errors
+    /// If it does not end well, as when something could not be made durable.
+    pub fn unmount(&mut self, at: &Path) -> Result<(), HostError> {
+        let found = self.mounts.iter().position(|mounted| mounted.at == at);
+        let reason = "is no mount of this cell".to_owned();
+        let found = found.ok_or(HostError::Cell { path: at.to_owned(), reason })?;
+        self.mounts.remove(found).process.stop()
+    }
+
+    /// Processor time that the managers have taken, in seconds.
+    pub fn manager_cpu_seconds(&self) -> Option<f64> {
+        self.managers.iter().map(Process::cpu_seconds).sum()
+    }
+
+    /// Ends everything in order.
+    ///
+    /// # Errors
+    /// The first member's that does not end well.
+    pub fn stop(mut self) -> Result<(), HostError> {
+        let mounts = self.mounts.drain(..).map(|mounted| mounted.process);
+        let managers = self.managers.drain(..).rev();
+        let drives = self.drives.drain(..).flatten();
+        let ends: Vec<_> = mounts.chain(managers).chain(drives).map(Process::stop).collect();
+        ends.into_iter().collect()
+    }
+}
+
+/// Makes the cell, all of it on one host, and stops it again.
+fn create(program: &Path, host: &Host, directory: &Path, plan: &CellPlan) -> Result<(), HostError> {
+    let mut up = host.command(program);
+    up.arg("up").arg(directory).args(["--detach", "--drives", &plan.drives.to_string()]);
+    up.args(&plan.options);
+    finish(up)?;
+    let mut down = host.command(program);
+    down.arg("down").arg(directory);
+    finish(down)
+}
+
+/// Runs a command to its end.
+fn finish(mut command: Command) -> Result<(), HostError> {
+    let failed = |command: &Command, reason: String| HostError::Command {
+        command: format!("{command:?}"),
+        reason,
+    };
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            Err(failed(&command, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        }
+        Err(error) => Err(failed(&command, error.to_string())),
+    }
+}
+
+/// How a drive of the cell in that directory is started.
+fn serving(directory: &Path) -> impl Fn(&Described) -> (String, Vec<OsString>) {
+    |drive| {
+        let device = directory.join(&drive.device);
+        let arguments = vec![
+            "drive".into(),
+            "serve".into(),
+            device.into(),
+            "--listen".into(),
+            drive.address.clone().into(),
+            "--cache".into(),
+            drive.cache.clone().into(),
+        ];
+        (format!("drive-{}", drive.index), arguments)
+    }
+}
+
+/// Writes into `cell.toml` where the members are now, and tells what drives there are.
+fn give_addresses(
+    file: &Path,
+    manager: IpAddr,
+    drives: &[IpAddr],
+) -> Result<Vec<Described>, HostError> {
+    let bad = |reason: String| HostError::Cell { path: file.to_owned(), reason };
+    let text = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
+    let (text, described) = moved(&text, manager, drives).map_err(bad)?;
+    std::fs::write(file, text).map_err(|error| bad(error.to_string()))?;
+    Ok(described)
+}
+
+/// The text of `cell.toml` with other addresses: those of the drives in their order; the manager and virtual
+/// drives are on its host. Ports stay.
+fn moved(
+    text: &str,
+    manager: IpAddr,
+    drives: &[IpAddr],
+) -> Result<(String, Vec<Described>), String> {
+    let parts: Vec<&str> = text.split("[[drive]]").collect();
+    let mut written = vec![with_host(parts[0], manager)?.0];
+    let mut described = Vec::new();
+    let mut hosts = drives.iter();
+    for part in &parts[1..] {
+        let is_virtual = part.contains("[drive.stripe]");
+        let host = if is_virtual { Some(&manager) } else { hosts.next() };
+        let (part, address) = with_host(part, *host.ok_or("it has more drives than hosts")?)?;
+        described.push(Described {
+            index: value(&part, "index")?,
+            address,
+            device: value(&part, "device")?,
+            cache: value(&part, "cache_bytes")?,
+            is_virtual,
+        });
+        written.push(part);
+    }
+    Ok((written.join("[[drive]]"), described))
+}
+
+/// A part of the file with another host in its address, and that address.
+fn with_host(part: &str, host: IpAddr) -> Result<(String, String), String> {
+    let before = value(part, "address")?;
+    let parsed: SocketAddr =
+        before.parse().map_err(|_| format!("`{before}` is no address of a member"))?;
+    let after = SocketAddr::new(host, parsed.port()).to_string();
+    let line = |address: &str| format!("address = \"{address}\"");
+    Ok((part.replace(&line(&before), &line(&after)), after))
+}
+
+/// What a part of the file says of a key.
+fn value(part: &str, key: &str) -> Result<String, String> {
+    let lines = part.lines().filter_map(|line| line.split_once(" = "));
+    let found = lines.into_iter().find(|(name, _)| *name == key);
+    let (_, value) = found.ok_or_else(|| format!("a member has no `{key}`"))?;
+    Ok(value.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const TEXT: &str = "version = 1\n\n[manager]\naddress = \"127.0.0.1:7300\"\n\n\
+        [[drive]]\nindex = 1\naddress = \"127.0.0.1:7301\"\ndevice = \"drives/drive-1.img\"\n\
+        cache_bytes = 64\n\n[[drive]]\nindex = 2\naddress = \"127.0.0.1:7302\"\n\
+        device = \"drives/striping-2.img\"\ncache_bytes = 32\n\n[drive.stripe]\nunit = 4096\n";
+
+    #[test]
+    fn members_move_to_their_hosts() {
+        let (manager, drive) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let (text, described) = moved(TEXT, manager, &[drive]).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("address")).collect();
+        let line = |address: &str| format!("address = \"{address}\"");
+        assert_eq!(lines, [line("10.0.0.1:7300"), line("10.0.0.2:7301"), line("10.0.0.1:7302")]);
+        assert_eq!(text.len(), TEXT.len() - 3 * "127.0.0.1".len() + 3 * "10.0.0.1".len());
+        let [first, second] = &described[..] else { panic!("{described:?}") };
+        assert_eq!((first.cache.as_str(), first.is_virtual), ("64", false));
+        assert_eq!((second.index.as_str(), second.is_virtual), ("2", true));
+        assert!(moved(TEXT, manager, &[]).is_err(), "a host is missing");
+        assert!(moved("[manager]", manager, &[]).is_err(), "no address");
+    }
+}

@@ -1,0 +1,11 @@
+//! Hosts with addresses and links of their own on one machine, and a cell whose members are on them.
+
+mod cell;
+mod error;
+mod network;
+mod process;
+
+pub use cell::{CellPlan, HostedCell, Route};
+pub use error::HostError;
+pub use network::{Host, Link, Network, is_possible};
+pub use process::Process;
