@@ -47,7 +47,7 @@ impl FileState {
         }
         self.settle(&mut inner);
         let errors_before = inner.errors.count();
-        let (write_through, much) = (inner.write_through, inner.holds_much(core));
+        let (write_through, much) = (inner.write_through, inner.holds_much(core, &self.lane));
         drop(inner);
         if is_ready {
             self.commit_in_background(core);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nasd_client::Authority;
-use nasd_types::{AppendToken, Attributes, ByteRange, Protection, Rights, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
 use crate::wire::{
@@ -256,6 +256,10 @@ pub trait Objects: Send + Sync + 'static {
     fn drive_time(&self, grant: &Grant) -> Timestamp;
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);
+    /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
+    fn breadth(&self, _drive: DriveId) -> u32 {
+        1
+    }
 }
 
 /// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.

@@ -27,6 +27,9 @@ fn run(core: &Arc<Core>) {
 /// Waits for a period; without dirty files, for as long as there are none.
 fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
     let mut dirty = core.dirty();
+    if dirty.files.is_empty() {
+        core.spare.calm_down();
+    }
     while dirty.files.is_empty() && !dirty.closed {
         dirty = core.dirtied.wait(dirty).unwrap_or_else(PoisonError::into_inner);
     }

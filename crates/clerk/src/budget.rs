@@ -2,6 +2,7 @@
 //!
 //! A budget of its own for each drive keeps a drive that is away from stopping writers to others.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Bytes that may be held at once.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit: u64,
+    limit: AtomicU64,
     used: Mutex<u64>,
     freed: Condvar,
 }
@@ -30,7 +31,17 @@ pub(crate) enum Exhausted {
 impl Budget {
     /// A budget of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
-        Budget { limit, used: Mutex::new(0), freed: Condvar::new() }
+        Budget { limit: AtomicU64::new(limit), used: Mutex::new(0), freed: Condvar::new() }
+    }
+
+    /// Raises the limit.
+    pub(crate) fn allow(&self, limit: u64) {
+        self.limit.fetch_max(limit, Ordering::AcqRel);
+        self.freed.notify_all();
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
@@ -74,7 +85,7 @@ impl Budget {
     }
 
     fn fits(&self, used: u64, bytes: u64) -> bool {
-        used == 0 || used.saturating_add(bytes) <= self.limit
+        used == 0 || used.saturating_add(bytes) <= self.limit()
     }
 
     /// Gives `bytes` back.
@@ -94,7 +105,7 @@ impl Budget {
 
     /// Whether more than half is taken: time to flush in the background.
     pub(crate) fn is_tight(&self) -> bool {
-        self.used() > self.limit / 2
+        self.used() > self.limit() / 2
     }
 }
 

@@ -72,8 +72,11 @@ impl Drop for Buffer {
     }
 }
 
-/// Spare buffers kept at most.
-const MAX_SPARE: usize = 32;
+/// Spare buffers kept at most: those of one flush of the longest kind come back at once.
+const MAX_SPARE: usize = 128;
+
+/// The same while nobody writes.
+const MAX_IDLE: usize = 32;
 
 /// Empty vectors with room for `BUFFER_BYTES`.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +89,13 @@ impl SpareBuffers {
     pub(crate) fn take(&self) -> Vec<u8> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Gives memory back that is not needed for a while.
+    pub(crate) fn calm_down(&self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.truncate(MAX_IDLE);
+        spare.shrink_to_fit();
     }
 
     /// Keeps a vector for later, if it has the room.

@@ -46,6 +46,41 @@ pub(crate) struct Lane {
     pub(crate) budget: Budget,
     /// What the drive was last heard to run as: drawn anew by each start of it; 0 before that.
     pub(crate) instance: AtomicU64,
+    /// How many drives' share of threads and memory it has: one behind which there are many has that of
+    /// several.
+    shares: AtomicU32,
+}
+
+/// Drives' shares that one lane has at most.
+const MAX_SHARES: u32 = 4;
+
+impl Lane {
+    fn new(settings: &Settings) -> Lane {
+        let threads = settings.requests_per_drive;
+        Lane {
+            senders: WorkPool::new("nasd-write", threads),
+            fetchers: WorkPool::new("nasd-read", threads),
+            budget: Budget::new(settings.unflushed_bytes_per_drive),
+            instance: AtomicU64::new(0),
+            shares: AtomicU32::new(1),
+        }
+    }
+
+    /// So many drives are behind it, as is known now.
+    pub(crate) fn widen(&self, drives: u32, settings: &Settings) {
+        let shares = drives.clamp(1, MAX_SHARES);
+        if self.shares.fetch_max(shares, Ordering::AcqRel) < shares {
+            let threads = settings.requests_per_drive * shares as usize;
+            self.senders.allow(threads);
+            self.fetchers.allow(threads);
+            self.budget.allow(settings.unflushed_bytes_per_drive * u64::from(shares));
+        }
+    }
+
+    /// Bytes of one file that may be written and not yet durable before a flush is begun.
+    pub(crate) fn flush_after_bytes(&self, settings: &Settings) -> u64 {
+        settings.flush_after_bytes * u64::from(self.shares.load(Ordering::Acquire))
+    }
 }
 
 /// The shared part of a clerk.
@@ -59,7 +94,7 @@ pub(crate) struct Core {
     pub(crate) known: Arc<KnownNames>,
     pub(crate) buffers: BufferPool,
     /// Buffers of write-behind to be used again.
-    spare: SpareBuffers,
+    pub(crate) spare: SpareBuffers,
     lanes: Mutex<HashMap<DriveId, Arc<Lane>>>,
     files: Mutex<HashMap<FileHandle, Weak<FileState>>>,
     dirty: Mutex<Dirty>,
@@ -145,15 +180,7 @@ impl Core {
     /// The lane of a drive.
     pub(crate) fn lane(&self, drive: DriveId) -> Arc<Lane> {
         let mut lanes = lock(&self.lanes);
-        let lane = lanes.entry(drive).or_insert_with(|| {
-            let threads = self.settings.requests_per_drive;
-            Arc::new(Lane {
-                senders: WorkPool::new("nasd-write", threads),
-                fetchers: WorkPool::new("nasd-read", threads),
-                budget: Budget::new(self.settings.unflushed_bytes_per_drive),
-                instance: AtomicU64::new(0),
-            })
-        });
+        let lane = lanes.entry(drive).or_insert_with(|| Arc::new(Lane::new(&self.settings)));
         Arc::clone(lane)
     }
 

@@ -98,8 +98,8 @@ impl Inner {
     }
 
     /// Whether there are so many that they should be made durable.
-    pub(crate) fn holds_much(&self, core: &Core) -> bool {
-        self.held_bytes() >= core.settings.flush_after_bytes
+    pub(crate) fn holds_much(&self, core: &Core, lane: &Lane) -> bool {
+        self.held_bytes() >= lane.flush_after_bytes(&core.settings)
     }
 
     /// The drive told the length, in answer to a request made when `answers` was as given.
@@ -246,7 +246,7 @@ impl FileState {
         }
         self.settle(&mut inner);
         let errors_before = inner.errors.count();
-        let (write_through, much) = (inner.write_through, inner.holds_much(core));
+        let (write_through, much) = (inner.write_through, inner.holds_much(core, &self.lane));
         drop(inner);
         self.submit_sends(core, queued);
         self.go_on_after_write(core, write_through.then_some(errors_before), much)
@@ -336,6 +336,7 @@ impl FileState {
             answer = write();
         }
         core.attributes.expire(self.handle);
+        self.lane.widen(core.objects.breadth(self.handle.drive), &core.settings);
         let mut inner = self.lock();
         let requeued = match answer {
             Ok(written) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nasd_metrics::{Counter, Histogram, Page};
-use nasd_types::{AppendToken, Attributes, ByteRange, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
@@ -196,5 +196,9 @@ impl Objects for MeasuredObjects {
 
     fn set_volume(&self, volume: &Volume) {
         self.objects.set_volume(volume);
+    }
+
+    fn breadth(&self, drive: DriveId) -> u32 {
+        self.objects.breadth(drive)
     }
 }

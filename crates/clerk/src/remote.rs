@@ -524,6 +524,12 @@ impl Objects for RemoteDrives {
         self.client(grant).map_or(Timestamp(0), |client| client.drive_time())
     }
 
+    fn breadth(&self, drive: DriveId) -> u32 {
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        let striped = drives.get(&drive).and_then(|drive| drive.striped.get());
+        striped.and_then(Option::as_ref).map_or(1, StripedDrive::breadth)
+    }
+
     fn set_volume(&self, volume: &Volume) {
         let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
         for at in &volume.drives {

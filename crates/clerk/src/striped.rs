@@ -12,7 +12,7 @@ mod transfer;
 mod writing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nasd_client::{Authority, ClientError, DriveClient, interrupt};
@@ -47,6 +47,8 @@ pub(crate) struct StripedDrive {
     client: u64,
     /// The time of the last order that was drawn.
     drawn: AtomicU64,
+    /// Over how many drives the object of the largest width lies that was met.
+    breadth: AtomicU32,
     ends: Ends,
 }
 
@@ -57,8 +59,20 @@ impl StripedDrive {
         components: Arc<ComponentDrives>,
         client: u64,
     ) -> StripedDrive {
-        let (maps, drawn, ends) = (Maps::default(), AtomicU64::new(0), Ends::new());
-        StripedDrive { manager, components, maps, client, drawn, ends }
+        StripedDrive {
+            manager,
+            components,
+            maps: Maps::default(),
+            client,
+            drawn: AtomicU64::new(0),
+            breadth: AtomicU32::new(1),
+            ends: Ends::new(),
+        }
+    }
+
+    /// Over how many drives the object of the largest width lies that was met so far.
+    pub(crate) fn breadth(&self) -> u32 {
+        self.breadth.load(Ordering::Relaxed)
     }
 
     /// Reads into the start of `into`; shorter only at the end of the object.
@@ -267,6 +281,7 @@ impl StripedDrive {
         let writing = self.maps.writing(name);
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing)?;
         let place = Arc::new(place);
+        self.breadth.fetch_max(u32::from(place.shape.width()), Ordering::Relaxed);
         self.maps.keep(grant, &place);
         Ok(place)
     }

@@ -1,6 +1,7 @@
 //! A bounded pool of threads that starts them when there is work and ends them when there is none.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(crate) struct WorkPool {
 
 struct Shared {
     name: String,
-    max_threads: usize,
+    max_threads: AtomicUsize,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -42,11 +43,16 @@ impl WorkPool {
     pub(crate) fn new(name: impl Into<String>, max_threads: usize) -> Self {
         let shared = Shared {
             name: name.into(),
-            max_threads: max_threads.max(1),
+            max_threads: AtomicUsize::new(max_threads.max(1)),
             state: Mutex::default(),
             wake: Condvar::new(),
         };
         WorkPool { shared: Arc::new(shared) }
+    }
+
+    /// From now on it may have so many threads, if those are more.
+    pub(crate) fn allow(&self, max_threads: usize) {
+        self.shared.max_threads.fetch_max(max_threads, Ordering::AcqRel);
     }
 
     /// Queues a job. When the system gives no thread at all, the job runs here and now: callers
@@ -56,7 +62,7 @@ impl WorkPool {
         state.queue.push_back(Box::new(job));
         if state.idle >= state.queue.len() {
             self.shared.wake.notify_one();
-        } else if state.threads < self.shared.max_threads {
+        } else if state.threads < self.shared.max_threads.load(Ordering::Acquire) {
             self.start_thread(state);
         }
     }
@@ -113,7 +119,6 @@ fn run(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 

@@ -13,7 +13,11 @@ use crate::{BenchError, Row};
 
 /// How often value and limit are measured, by turns.
 const READ_ROUNDS: usize = 5;
-const WRITE_ROUNDS: usize = 3;
+const WRITE_ROUNDS: usize = 5;
+
+/// How often the file is written before anything is measured. Drives prepare the memory of their caches in the
+/// first seconds, and write what is new to places of their device files that the file system has never seen.
+const WARM_UP: usize = 6;
 
 /// Each drive holds all of its part in its cache, also of two copies.
 const DRIVES: [&str; 6] = ["--drives", "4", "--size", "3G", "--cache", "768M"];
@@ -38,7 +42,11 @@ impl Striped {
         let name = Name::new("file").map_err(|error| BenchError::Cell(error.to_string()))?;
         let made = client.clerk.create(&client.caller, root, &name, 0o600, true)?;
         let (file, _) = client.clerk.open_known(&client.caller, &made, OpenMode::READ_WRITE)?;
-        Ok(Striped { file, client, _cell: cell })
+        let striped = Striped { file, client, _cell: cell };
+        for _ in 0..WARM_UP {
+            striped.write(bench)?;
+        }
+        Ok(striped)
     }
 
     /// Writes the whole file, one MiB after the other, and makes it durable; MB/s.
@@ -75,7 +83,6 @@ impl Striped {
 /// A file that the drives have in memory, read in order.
 pub(super) fn read(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let striped = Striped::start(bench, &STRIPED)?;
-    striped.write(bench)?;
     striped.read(|offset, data| match data == bench.expected(offset, data.len()) {
         true => Ok(()),
         false => Err(BenchError::WrongData { offset }),
