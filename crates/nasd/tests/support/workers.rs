@@ -73,7 +73,11 @@ impl Worker {
 /// What `nasd status` tells of a component drive.
 pub fn component(cell: &TestCell, index: u64) -> serde_json::Value {
     let told = cell.nasd(&["status", "--json"]);
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+    component_of(&serde_json::from_slice(&told.stdout).unwrap_or_default(), index)
+}
+
+/// What status has told of a component drive.
+pub fn component_of(told: &serde_json::Value, index: u64) -> serde_json::Value {
     let drives = told["drives"].as_array().cloned().unwrap_or_default();
     let components = drives.iter().flat_map(|drive| drive["components"].as_array());
     let found = components.flatten().find(|component| component["index"] == index);
