@@ -24,6 +24,8 @@ pub struct Row {
     pub memory: Option<Memory>,
     /// Processor time of the drive, in rows that compare it.
     pub cpu: Option<Cpu>,
+    /// Share of one processor that a cell's managers took, in rows of whole cells.
+    pub manager_cpu: Option<f64>,
 }
 
 /// Processor time of the drive's process, in seconds for a GiB of data.
@@ -71,6 +73,7 @@ impl Row {
             ratio,
             memory: None,
             cpu: None,
+            manager_cpu: None,
         }
     }
 
@@ -86,6 +89,7 @@ impl Row {
             ratio: None,
             memory: None,
             cpu: None,
+            manager_cpu: None,
         }
     }
 }

@@ -23,7 +23,9 @@ fn start(directory: &Path, drives: u32, stripe: &str) -> HostedCell {
 
 /// Bytes that tell their place.
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u64 / 8).flat_map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+    (0..length as u64 / 8)
+        .flat_map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect()
 }
 
 /// The rate of reading or writing so much, in MB/s.

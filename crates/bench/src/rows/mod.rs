@@ -4,6 +4,7 @@ mod bulk;
 mod crowded;
 mod objects;
 mod protection;
+mod scale;
 mod small;
 mod striped;
 
@@ -42,10 +43,35 @@ const ROWS: &[(&str, Measure)] = &[
     ("stripe-write-4", striped::write),
     ("mirror-write", striped::mirror_write),
     ("open-2m", objects::open_many),
+    ("scale-read-1", scale::measure),
+    ("scale-read-2", scale::measure),
+    ("scale-read-4", scale::measure),
+    ("scale-read-8", scale::measure),
+    ("scale-forwarded-read-1", scale::measure),
+    ("scale-forwarded-read-2", scale::measure),
+    ("scale-forwarded-read-4", scale::measure),
+    ("scale-forwarded-read-8", scale::measure),
+    ("scale-search-1", scale::measure),
+    ("scale-search-2", scale::measure),
+    ("scale-search-4", scale::measure),
+    ("scale-search-8", scale::measure),
+    ("scale-forwarded-search-1", scale::measure),
+    ("scale-forwarded-search-2", scale::measure),
+    ("scale-forwarded-search-4", scale::measure),
+    ("scale-forwarded-search-8", scale::measure),
+    ("many-clients-1", scale::measure),
+    ("many-clients-2", scale::measure),
+    ("many-clients-4", scale::measure),
+    ("many-clients-6", scale::measure),
+    ("many-clients-8", scale::measure),
+    ("many-clients-10", scale::measure),
 ];
 
-/// Rows that take a minute and 12 GiB, and are measured only when they are named.
-const WHEN_NAMED: &[&str] = &["open-2m"];
+/// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
+/// they are named.
+fn is_when_named(name: &str) -> bool {
+    name == "open-2m" || name.starts_with("scale-") || name.starts_with("many-clients-")
+}
 
 /// The rows of this version, in the order in which they are measured.
 pub const ROW_NAMES: [&str; ROWS.len()] = {
@@ -81,7 +107,7 @@ pub fn measure(
     let mut rows = Vec::new();
     for (name, row) in ROWS {
         let is_named = names.iter().any(|wanted| wanted == name);
-        if is_named || (names.is_empty() && !WHEN_NAMED.contains(name)) {
+        if is_named || (names.is_empty() && !is_when_named(name)) {
             (target.peak_memory)();
             let mut row = row(&bench, name)?;
             row.memory = (target.peak_memory)();

@@ -58,7 +58,7 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
 }
 
 fn print_row(row: &Row) {
-    let Row { name, value, limit, ratio, unit, limit_name, memory, cpu } = row;
+    let Row { name, value, limit, ratio, unit, limit_name, memory, cpu, manager_cpu } = row;
     // Times need their decimals.
     let decimals = if unit.ends_with('s') && !unit.ends_with("/s") { 2 } else { 0 };
     let or_dash = |number: &Option<f64>, decimals: usize| match number {
@@ -71,7 +71,9 @@ fn print_row(row: &Row) {
     let cpu = cpu.map_or(String::new(), |Cpu { value, limit }| {
         format!("; cpu {value:.3}, of the limit {limit:.3}")
     });
-    println!("{name:<25}{numbers}  {unit:<6}{limit_name}{cpu}");
+    let managers = manager_cpu
+        .map_or(String::new(), |share| format!("; managers {:.1} % of a processor", 100.0 * share));
+    println!("{name:<25}{numbers}  {unit:<6}{limit_name}{cpu}{managers}");
 }
 
 /// A directory that is removed at the end.
