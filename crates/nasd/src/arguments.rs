@@ -472,6 +472,9 @@ pub struct BenchArguments {
     /// Where the device file and the limits' files go: the disk that is measured.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Draw the figures of the rows that differ in the number of clients alone into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
 }
 
 /// `nasd demo`.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use nasd_hosts::{CellPlan, Host, HostedCell, Link, Route};
 
+use crate::sampling::median;
 use crate::workload::{Bench, MIB, in_parallel};
 use crate::{BenchError, Row};
 
@@ -17,6 +18,9 @@ use crate::{BenchError, Row};
 const LINK: u64 = 400_000_000;
 /// Those of the third: OC-3.
 const OC3: u64 = 155_000_000;
+
+/// How often it is measured.
+const ROUNDS: usize = 3;
 
 /// What is measured.
 struct Plan {
@@ -62,9 +66,9 @@ const KINDS: [Kind; 5] = [
 /// As many clients as drives, and files over all drives.
 fn pairs(n: usize, route: Route, work: Work) -> Plan {
     let file_bytes = match route {
-        Route::Direct => 256 << 20,
+        Route::Direct => 512 << 20,
         // All of it goes over one link.
-        Route::Manager => (512 << 20) / n as u64,
+        Route::Manager => (1 << 30) / n as u64,
     };
     let stripe = match work {
         Work::Read(_) => "raid0 --stripe-unit 512K",
@@ -84,15 +88,17 @@ pub(super) fn measure(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     })?;
     let directory = bench.target.directory.join(name);
     let outcome = Scaled::start(bench, &directory, &plan).and_then(|mut scaled| {
-        let done = scaled.run(&plan)?;
+        let done = (0..ROUNDS).map(|_| scaled.run(&plan)).collect::<Result<Vec<Done>, _>>()?;
         scaled.cell.stop()?;
         Ok(done)
     });
     let _ = std::fs::remove_dir_all(&directory);
     let done = outcome?;
     let (limit, limit_name) = plan.limit();
-    let mut row = Row::new(name, done.rate, "MB/s", limit, limit_name);
-    row.manager_cpu = done.manager_cpu;
+    let rate = median(&mut done.iter().map(|done| done.rate).collect::<Vec<f64>>());
+    let mut row = Row::new(name, rate, "MB/s", limit, limit_name);
+    let shares: Option<Vec<f64>> = done.iter().map(|done| done.manager_cpu).collect();
+    row.manager_cpu = shares.map(|mut shares| median(&mut shares));
     Ok(row)
 }
 
@@ -111,7 +117,7 @@ impl Plan {
     /// Room for all files on their drives, in memory too.
     fn options(&self) -> Vec<String> {
         let all = self.file_bytes * self.clients as u64 / self.drives as u64;
-        let (cache, size) = (2 * all + (32 << 20), 4 * all + (256 << 20));
+        let (cache, size) = (all + all / 4 + (64 << 20), 3 * all + (256 << 20));
         let text = format!("--stripe {} --cache {cache} --size {size}", self.stripe);
         text.split_whitespace().map(str::to_owned).collect()
     }

@@ -54,6 +54,13 @@ pub fn bench(arguments: &BenchArguments, json: bool) -> Outcome {
     if json {
         println!("{}", serde_json::json!({ "rows": rows }));
     }
+    if let Some(directory) = &arguments.plot {
+        for (name, figure) in nasd_bench::figures(&rows) {
+            let path = directory.join(name);
+            let failed = |error| format!("can't write {}: {error}", path.display());
+            std::fs::write(&path, figure).map_err(failed)?;
+        }
+    }
     Ok(())
 }
 
