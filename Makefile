@@ -1,5 +1,5 @@
 # The two commands of the README, and those that developers use.
-.PHONY: run test bench fuzz fsx lint deps tools install uninstall
+.PHONY: run test bench figures fuzz fsx lint deps tools install uninstall
 
 # Try it: build, start a cell, copy real files in and out, show what happened.
 # `make run FROM=dir` takes your own files.
@@ -52,6 +52,14 @@ target/release/nasd:
 bench: deps
 	cargo build --release --locked -p nasd
 	./target/release/nasd bench $(if $(DIR),--dir "$(DIR)")
+
+# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root, 20 minutes.
+figures: deps
+	cargo build --release --locked -p nasd
+	mkdir -p $(or $(DIR),docs/figures)
+	./target/release/nasd bench --plot $(or $(DIR),docs/figures) \
+		$(foreach n,1 2 4 8,scale-read-$(n) scale-forwarded-read-$(n) scale-search-$(n) \
+		scale-forwarded-search-$(n)) $(foreach n,1 2 4 6 8 10,many-clients-$(n))
 
 # Each fuzzing target for so long: five minutes are an hour in all.
 fuzz: deps

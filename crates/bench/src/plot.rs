@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(svg.matches("<circle").count(), 2);
         let rates: Vec<&str> = svg.lines().filter(|line| line.contains("stroke-width")).collect();
         // The one with fewer clients first, and lower.
-        assert!(rates[0].contains("128.0,343.0 576.0,"), "{}", rates[0]);
+        assert!(rates[0].contains("128.0,343.8 576.0,210.1"), "{}", rates[0]);
         assert!(figures(&rows[2..]).is_empty());
     }
 

@@ -70,7 +70,8 @@ impl Lane {
     pub(crate) fn widen(&self, drives: u32, settings: &Settings) {
         let shares = drives.clamp(1, MAX_SHARES);
         if self.shares.fetch_max(shares, Ordering::AcqRel) < shares {
-            let threads = settings.requests_per_drive * shares as usize;
+            // A window of read-ahead is no longer than this many requests.
+            let threads = settings.requests_per_drive * shares.min(2) as usize;
             self.senders.allow(threads);
             self.fetchers.allow(threads);
             self.budget.allow(settings.unflushed_bytes_per_drive * u64::from(shares));

@@ -12,12 +12,12 @@ mod transfer;
 mod writing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nasd_client::{Authority, ClientError, DriveClient, interrupt};
+use nasd_client::{Authority, ClientError, DriveClient, OrderSource, interrupt};
 use nasd_protocol::drive::{EndwritesArguments, MapArguments};
-use nasd_types::{Attributes, Protection, Timestamp, WriteOrder};
+use nasd_types::{Attributes, Protection, WriteOrder};
 
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
@@ -45,8 +45,7 @@ pub(crate) struct StripedDrive {
     maps: Maps,
     /// By which the striping manager knows who writes.
     client: u64,
-    /// The time of the last order that was drawn.
-    drawn: AtomicU64,
+    orders: OrderSource,
     /// Over how many drives the object of the largest width lies that was met.
     breadth: AtomicU32,
     ends: Ends,
@@ -64,7 +63,7 @@ impl StripedDrive {
             components,
             maps: Maps::default(),
             client,
-            drawn: AtomicU64::new(0),
+            orders: OrderSource::new(),
             breadth: AtomicU32::new(1),
             ends: Ends::new(),
         }
@@ -102,7 +101,9 @@ impl StripedDrive {
         let end = offset.saturating_add(data.len() as u64);
         // What a try that failed may have written at some copies only is made good by one that did not.
         let mut failed: Option<Arc<Writing>> = None;
+        let mut refusals = 0;
         let write = |place: &Arc<ObjectPlace>| {
+            let before = self.orders.latest();
             let order = self.begin_write(grant, place)?;
             let Some(_under_way) = place.writing.begin() else {
                 // It has ended just now.
@@ -115,6 +116,10 @@ impl StripedDrive {
                 }
                 written => written,
             };
+            if let Err(ClientError::Drive(Status::OutOfOrder)) = &written {
+                self.orders.leap(before, refusals);
+                refusals += 1;
+            }
             match (&written, &failed) {
                 (Err(_), None) => {
                     place.writing.fail();
@@ -185,9 +190,7 @@ impl StripedDrive {
                     waits += 1;
                 }
                 // Somebody else writes the same bytes. Each try has a later order.
-                Err(ClientError::Drive(Status::OutOfOrder)) if attempts < MANY_ATTEMPTS => {
-                    self.drawn.fetch_add(1_000_000 << attempts.min(14), Ordering::AcqRel);
-                }
+                Err(ClientError::Drive(Status::OutOfOrder)) if attempts < MANY_ATTEMPTS => {}
                 done => return done,
             }
         }
@@ -222,14 +225,7 @@ impl StripedDrive {
         let arguments = EndwritesArguments { name: grant.handle.name(), client: self.client };
         self.ends.watch(&place.writing, authority, &self.manager, arguments);
         let times = place.members.iter().map(|member| member.client.drive_time());
-        let time = times.max().unwrap_or_default();
-        // Each is later than the one before, however well clocks are known.
-        let before = self.drawn.fetch_max(time.0, Ordering::AcqRel);
-        let time = match before >= time.0 {
-            true => Timestamp(self.drawn.fetch_add(1, Ordering::AcqRel) + 1),
-            false => time,
-        };
-        Ok(Some(WriteOrder { time, unique: self.client }))
+        Ok(Some(self.orders.draw(times.max().unwrap_or_default(), self.client)))
     }
 
     /// Whether a map may be read by without asking. Without copies nobody stands in for a drive that is away, and one

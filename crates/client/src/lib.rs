@@ -22,6 +22,7 @@ mod error;
 mod host;
 pub mod interrupt;
 mod manager;
+mod orders;
 mod pool;
 mod retry;
 
@@ -34,4 +35,5 @@ pub use drive::{
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};
 pub use manager::{Caller, ManagerClient};
+pub use orders::OrderSource;
 pub use retry::RetryPolicy;

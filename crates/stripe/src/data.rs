@@ -127,6 +127,7 @@ impl VirtualDrive {
         version = self.expect_writers(name, &place, version)?;
         self.note_writing(name, &place);
         let mut attempt = 0;
+        let mut before = self.orders.latest();
         let write = || {
             let what = Bytes { name, range, data, durable, order: self.draw_order(&place) };
             self.write_copies(&place, &what)
@@ -134,9 +135,12 @@ impl VirtualDrive {
         let told = loop {
             match self.mending(name, Some(range), Lock::Held, write) {
                 // A client has written the same bytes, or a drive does not know what came before its start.
-                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
+                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => {
+                    self.orders.leap(before, attempt);
+                }
                 told => break told,
             }
+            before = self.orders.latest();
             attempt += 1;
         };
         let written = told.inspect_err(|_| {

@@ -1,7 +1,6 @@
 //! Copies that may differ: saying so before anybody writes, and making them even afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::BatchOperation;
@@ -31,19 +30,7 @@ impl VirtualDrive {
             return None;
         }
         let times = place.members.iter().map(|drive| self.components.drive_time(*drive));
-        // Each is later than the one before, however well clocks are known.
-        let time = times.max().unwrap_or_default();
-        let before = self.last_order.fetch_max(time.0, Ordering::AcqRel);
-        let time = match before >= time.0 {
-            true => Timestamp(self.last_order.fetch_add(1, Ordering::AcqRel) + 1),
-            false => time,
-        };
-        Some(WriteOrder { time, unique: self.numbers.turn() })
-    }
-
-    /// A drive knows of something later, or has been started anew: the next orders are later by so much.
-    pub(crate) fn draw_later(&self, attempt: u32) {
-        self.last_order.fetch_add(1_000_000 << attempt.min(14), Ordering::AcqRel);
+        Some(self.orders.draw(times.max().unwrap_or_default(), self.numbers.turn()))
     }
 
     /// Makes sure, durably, that an object's copies count as different, before somebody may make them so. For
@@ -343,8 +330,10 @@ impl VirtualDrive {
                     data: first.clone(),
                     durable: false,
                 };
+                let before = self.orders.latest();
                 let told = self.components.ask_one(*drive, ask).map_err(|error| {
-                    self.draw_later(10);
+                    // Whoever asks for it once more has a better order.
+                    self.orders.leap(before, 10);
                     error.status()
                 })?;
                 if let Told::Written(written) = told {

@@ -633,8 +633,11 @@ impl VirtualDrive {
     ) -> Result<u64, Status> {
         let mut attempt = 0;
         loop {
+            let before = self.orders.latest();
             match self.try_to_give(name, drive, write, range, lock) {
-                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => self.draw_later(attempt),
+                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => {
+                    self.orders.leap(before, attempt);
+                }
                 Err(Status::NoSuchObject) => {
                     // It was removed just now; if not, the drive has lost it, and is given it once more.
                     let is_there = self.component_version(name)?.is_some();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use nasd_capability::SecretKey;
+use nasd_client::OrderSource;
 use nasd_layout::{GroupId, MemberState};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments};
@@ -81,8 +82,7 @@ pub struct VirtualDrive {
     pub(crate) writers: Writers,
     /// In nanoseconds, as timestamps are.
     clock: AtomicU64,
-    /// The time of the last order that was drawn.
-    pub(crate) last_order: AtomicU64,
+    pub(crate) orders: OrderSource,
     locks: Vec<Mutex<()>>,
     pub(crate) health: Health,
     /// Read while something is done to objects, written while it changes who has what.
@@ -128,7 +128,7 @@ impl VirtualDrive {
             appends: Appends::default(),
             writers: Writers::default(),
             clock: AtomicU64::new(0),
-            last_order: AtomicU64::new(0),
+            orders: OrderSource::new(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             health: Health::default(),
             changing: RwLock::new(()),

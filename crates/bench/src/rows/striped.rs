@@ -17,7 +17,7 @@ const WRITE_ROUNDS: usize = 5;
 
 /// How often the file is written before anything is measured. Drives prepare the memory of their caches in the
 /// first seconds, and write what is new to places of their device files that the file system has never seen.
-const WARM_UP: usize = 6;
+const WARM_UP: usize = 12;
 
 /// Each drive holds all of its part in its cache, also of two copies.
 const DRIVES: [&str; 6] = ["--drives", "4", "--size", "3G", "--cache", "768M"];

@@ -464,8 +464,8 @@ mod tests {
             Step::Made { drive: DriveId(1), highest: ObjectId(9), objects: vec![ObjectId(9)] };
         let may_have =
             |steps: &[Step], object| folded(steps).1.ahead[&DriveId(1)].may_have(ObjectId(object));
-        assert!(may_have(&[made.clone()], 9));
-        assert!(!may_have(&[made.clone()], 10), "nothing is being made");
+        assert!(may_have(std::slice::from_ref(&made), 9));
+        assert!(!may_have(std::slice::from_ref(&made), 10), "nothing is being made");
         let making = [made, Step::Making { drive: DriveId(1) }];
         assert!(may_have(&making, 10));
         assert!(!may_have(&making, 8), "it was known, and is a file or was removed");
