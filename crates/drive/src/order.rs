@@ -83,7 +83,9 @@ impl Orders {
             return Err(Status::OutOfOrder);
         }
         let done = run()?;
-        pieces.for_each(|piece| ranges.note(piece, order));
+        if let Some(all) = hull(pieces) {
+            ranges.note(all, order);
+        }
         Ok(done)
     }
 
@@ -128,22 +130,32 @@ impl Ranges {
         self.floor > order || self.ranges.iter().any(later)
     }
 
-    fn note(&mut self, piece: ByteRange, order: WriteOrder) {
-        // What is wholly overwritten needs no place of its own.
-        self.ranges.retain(|(range, _)| !piece.contains(range));
+    /// Notes a write of all of a range, or of pieces of it: who comes later and writes between them is refused
+    /// once more than need be, but a write takes one place, however many pieces it has.
+    fn note(&mut self, all: ByteRange, order: WriteOrder) {
+        // What came before, and lies within, needs no place of its own.
+        self.ranges.retain(|(range, known)| *known > order || !all.contains(range));
         if self.ranges.len() >= MOST_RANGES {
             let half = self.ranges.split_off(MOST_RANGES / 2);
             let forgotten = std::mem::replace(&mut self.ranges, half);
             let latest = forgotten.into_iter().map(|(_, order)| order).max();
             self.floor = latest.unwrap_or_default().max(self.floor);
         }
-        self.ranges.push((piece, order));
+        self.ranges.push((all, order));
     }
 
     fn latest(&self) -> WriteOrder {
         let latest = self.ranges.iter().map(|(_, order)| *order).max();
         latest.unwrap_or_default().max(self.floor)
     }
+}
+
+/// From the beginning of the first piece to the end of the last.
+fn hull(pieces: impl Iterator<Item = ByteRange>) -> Option<ByteRange> {
+    pieces.reduce(|one, other| {
+        let (start, end) = (one.offset.min(other.offset), one.end().max(other.end()));
+        ByteRange::new(start, end - start)
+    })
 }
 
 fn lock(ranges: &Mutex<Ranges>) -> MutexGuard<'_, Ranges> {
@@ -170,6 +182,34 @@ mod tests {
     fn done(orders: &Orders, object: u64, order: WriteOrder, range: (u64, u64)) -> bool {
         let pieces = std::iter::once(ByteRange::new(range.0, range.1));
         orders.within(name(object), order, pieces, NOW, || Ok(())).is_ok()
+    }
+
+    #[test]
+    fn writers_of_many_pieces_at_once_do_not_refuse_each_other() {
+        let orders = Orders::new(Timestamp(START));
+        // Each writes a MiB that is cut into 64 units, of which every second one is here.
+        let write = |writer: u64, order: WriteOrder| {
+            let units =
+                (0..32).map(move |unit| ByteRange::new((writer << 20) + (unit << 15), 1 << 14));
+            orders.within(name(1), order, units, NOW, || Ok(())).is_ok()
+        };
+        for turn in 0..20 {
+            // They come in another order than they have drawn theirs in.
+            assert!(
+                (0..16).rev().all(|writer| write(turn * 16 + writer, order(turn * 16 + writer, 0)))
+            );
+        }
+        assert!(!write(319, order(318, 0)), "that one was written later");
+    }
+
+    #[test]
+    fn what_lies_between_the_pieces_of_an_earlier_write_keeps_its_order() {
+        let orders = Orders::new(Timestamp(START));
+        assert!(done(&orders, 1, order(9, 0), (100, 10)));
+        let around = [ByteRange::new(0, 50), ByteRange::new(200, 50)];
+        assert!(orders.within(name(1), order(5, 0), around.into_iter(), NOW, || Ok(())).is_ok());
+        assert!(!done(&orders, 1, order(8, 0), (105, 1)), "it was written at 9");
+        assert!(!done(&orders, 1, order(4, 0), (0, 1)) && done(&orders, 1, order(6, 0), (0, 1)));
     }
 
     #[test]
