@@ -81,6 +81,11 @@ impl Cache {
         (self.pool.frames() / TRANSFER_SHARE - 1) * FRAME_BYTES
     }
 
+    /// Most frames that one call may take at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.pool.frames() / 2
+    }
+
     /// Bytes in frames that are dirty or being written.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         (self.pinned.load(Ordering::Relaxed) * FRAME_BYTES) as u64

@@ -14,6 +14,9 @@ use crate::medium::{Load, Piece, mapped_blocks};
 use crate::object::{Body, Object};
 use crate::{ReadData, Segment, Store, StoreError};
 
+/// How far pieces are apart that are looked for together, at most.
+const GROUP_BYTES: u64 = 4 << 20;
+
 /// One frame's part of a range of bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct FramePart {
@@ -56,12 +59,31 @@ impl std::fmt::Debug for Located {
 impl Store {
     /// Reads what `range` has in common with the object.
     pub fn read(&self, name: ObjectName, range: ByteRange) -> Result<ReadData, StoreError> {
-        self.read_object(&self.object(name)?, range)
+        self.read_object(&self.object(name)?, &[range])
     }
 
     /// The same of an object that was found before.
     pub fn read_located(&self, found: &Located, range: ByteRange) -> Result<ReadData, StoreError> {
-        self.read_object(&found.0, range)
+        self.read_object(&found.0, &[range])
+    }
+
+    /// Reads several pieces, one after the other, up to and with the first one that runs into the end of the
+    /// object.
+    pub fn read_pieces(
+        &self,
+        name: ObjectName,
+        pieces: &[ByteRange],
+    ) -> Result<ReadData, StoreError> {
+        self.read_object(&self.object(name)?, pieces)
+    }
+
+    /// The same of an object that was found before.
+    pub fn read_pieces_located(
+        &self,
+        found: &Located,
+        pieces: &[ByteRange],
+    ) -> Result<ReadData, StoreError> {
+        self.read_object(&found.0, pieces)
     }
 
     /// The same if that needs neither the device nor a lock that somebody holds, as far as can be told
@@ -84,33 +106,81 @@ impl Store {
                 if !is_in_memory(&body, &frames, &range) {
                     return None;
                 }
-                let views = views(frames, &range);
-                segments(&views, range.offset, range.length as usize)
+                segments(&views(frames, &frames_of(&[range])), &range)
             }
         };
         Some(Ok(self.read_data(&body, range.length, segments)))
     }
 
-    fn read_object(&self, object: &Arc<Object>, range: ByteRange) -> Result<ReadData, StoreError> {
+    fn read_object(
+        &self,
+        object: &Arc<Object>,
+        pieces: &[ByteRange],
+    ) -> Result<ReadData, StoreError> {
         let mut spare: Vec<Frame> = Vec::new();
+        let mut given = 0;
         loop {
             let body = object.read();
-            let range = self.readable(object, &body, range)?;
-            if let Some(segment) = self.cached_segment(object, &range) {
-                return Ok(self.read_data(&body, range.length, vec![segment]));
+            let pieces = self.readable_pieces(object, &body, pieces)?;
+            let length = pieces.iter().map(|piece| piece.length).sum();
+            if let [range] = &pieces[..]
+                && let Some(segment) = self.cached_segment(object, range)
+            {
+                return Ok(self.read_data(&body, length, vec![segment]));
             }
-            let mut views = views(self.cache.frames(object), &range);
-            let lacking = match self.fill(object, &body, &range, &mut views, &mut spare)? {
-                Filled::All => {
-                    let segments = segments(&views, range.offset, range.length as usize);
-                    return Ok(self.read_data(&body, range.length, segments));
-                }
-                Filled::Lacking(count) => count,
-            };
-            drop(body);
-            drop(views);
-            spare.extend(self.allocate_frames(lacking)?);
+            match self.read_groups(object, &body, &pieces, &mut spare)? {
+                Some(segments) => return Ok(self.read_data(&body, length, segments)),
+                None => drop(body),
+            }
+            // Who waits for memory holds none: readers that wait for each other would wait for good.
+            let most: usize = groups(&pieces).map(|group| frames_of(group).len()).sum();
+            let most = most.min(self.cache.most_at_once());
+            if given == most {
+                // Very many pieces far apart, for a small cache.
+                return Err(StoreError::Busy);
+            }
+            given = most;
+            spare.clear();
+            spare = self.allocate_frames(most)?;
         }
+    }
+
+    /// What of the pieces there is to be read.
+    fn readable_pieces(
+        &self,
+        object: &Object,
+        body: &Body,
+        pieces: &[ByteRange],
+    ) -> Result<Vec<ByteRange>, StoreError> {
+        let mut readable = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let range = self.readable(object, body, *piece)?;
+            readable.push(range);
+            if range.length < piece.length {
+                break;
+            }
+        }
+        Ok(readable)
+    }
+
+    /// The bytes of all pieces; `None` if there are not enough spare frames to load what is missing.
+    fn read_groups(
+        &self,
+        object: &Arc<Object>,
+        body: &Body,
+        pieces: &[ByteRange],
+        spare: &mut Vec<Frame>,
+    ) -> Result<Option<Vec<Segment>>, StoreError> {
+        let mut found = Vec::new();
+        for group in groups(pieces) {
+            let wanted = frames_of(group);
+            let mut views = views(self.cache.frames(object), &wanted);
+            if !self.fill(object, body, &wanted, &mut views, spare)? {
+                return Ok(None);
+            }
+            group.iter().for_each(|piece| found.extend(segments(&views, piece)));
+        }
+        Ok(Some(found))
     }
 
     /// What of a range there is to be read.
@@ -193,21 +263,21 @@ impl Store {
         self.tally.cache_miss_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Loads what the views lack and the medium has. Needs a spare frame for each frame that it
-    /// loads blocks of, and says how many more if there are not enough.
+    /// Loads what the views lack of these blocks of their frames, and the medium has: then every block of them
+    /// that is not valid is a hole. Needs a spare frame for each frame that it loads blocks of; tells whether there
+    /// were enough.
     fn fill(
         &self,
         object: &Arc<Object>,
         body: &Body,
-        range: &ByteRange,
+        wanted: &[(u64, BlockSet)],
         views: &mut [View],
         spare: &mut Vec<Frame>,
-    ) -> Result<Filled, StoreError> {
-        let parts = || frame_parts(range.offset, range.length as usize);
+    ) -> Result<bool, StoreError> {
         let missing: Vec<BlockSet> =
-            parts().zip(&*views).map(|(part, view)| touched(&part.range) & !view.valid).collect();
+            wanted.iter().zip(&*views).map(|((_, blocks), view)| blocks & !view.valid).collect();
         let Some((from, to)) = bounds(views, &missing) else {
-            return Ok(Filled::All);
+            return Ok(true);
         };
         let source = self.source(object, body, from, to)?;
         let wanted: Vec<(usize, BlockSet)> = views
@@ -218,7 +288,7 @@ impl Store {
             .filter(|(_, blocks)| *blocks != 0)
             .collect();
         if spare.len() < wanted.len() {
-            return Ok(Filled::Lacking(wanted.len() - spare.len()));
+            return Ok(false);
         }
         let mut loads: Vec<Load> = wanted
             .iter()
@@ -250,7 +320,7 @@ impl Store {
             }
         }
         self.cache.admit(object, &new_slots);
-        Ok(Filled::All)
+        Ok(true)
     }
 }
 
@@ -263,10 +333,41 @@ fn is_in_memory(body: &Body, frames: &FrameMap, range: &ByteRange) -> bool {
     })
 }
 
-fn views(mut frames: FramesGuard<'_>, range: &ByteRange) -> Vec<View> {
-    frame_parts(range.offset, range.length as usize)
-        .map(|part| frames.view(part.number, touched(&part.range)))
-        .collect()
+fn views(mut frames: FramesGuard<'_>, wanted: &[(u64, BlockSet)]) -> Vec<View> {
+    wanted.iter().map(|(number, blocks)| frames.view(*number, *blocks)).collect()
+}
+
+/// Pieces that lie near each other, and are looked for together: those of one frame need that only once.
+fn groups(pieces: &[ByteRange]) -> impl Iterator<Item = &[ByteRange]> {
+    let mut rest = pieces;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let (mut start, mut end) = (first.offset, first.end());
+        let is_near = |piece: &&ByteRange| {
+            start = start.min(piece.offset);
+            end = end.max(piece.end());
+            end - start <= GROUP_BYTES
+        };
+        let count = 1 + rest[1..].iter().take_while(is_near).count();
+        let (group, others) = rest.split_at(count);
+        rest = others;
+        Some(group)
+    })
+}
+
+/// The frames that some pieces touch, in order, and which blocks of each.
+fn frames_of(pieces: &[ByteRange]) -> Vec<(u64, BlockSet)> {
+    let parts = pieces.iter().flat_map(|piece| frame_parts(piece.offset, piece.length as usize));
+    let mut frames: Vec<_> = parts.map(|part| (part.number, touched(&part.range))).collect();
+    frames.sort_unstable_by_key(|(number, _)| *number);
+    frames.dedup_by(|(number, blocks), (kept, all)| {
+        let is_same = number == kept;
+        if is_same {
+            *all |= *blocks;
+        }
+        is_same
+    });
+    frames
 }
 
 /// Where blocks are that the cache does not have.
@@ -302,13 +403,6 @@ impl Source {
     }
 }
 
-enum Filled {
-    /// Every block that is not valid in the views now is a hole.
-    All,
-    /// So many spare frames are lacking.
-    Lacking(usize),
-}
-
 /// The blocks of the object from the first to behind the last that is missing.
 fn bounds(views: &[View], missing: &[BlockSet]) -> Option<(u64, u64)> {
     let mut blocks = views.iter().zip(missing).filter(|(_, missing)| **missing != 0);
@@ -319,10 +413,12 @@ fn bounds(views: &[View], missing: &[BlockSet]) -> Option<(u64, u64)> {
     Some((from, to))
 }
 
-/// The bytes of a range out of the views of its frames; what is not valid is zeros.
-fn segments(views: &[View], offset: u64, length: usize) -> Vec<Segment> {
-    let mut found = Vec::with_capacity(views.len());
-    for (part, view) in frame_parts(offset, length).zip(views) {
+/// The bytes of a range out of the views of its frames, which are in order; what is not valid is zeros.
+fn segments(views: &[View], range: &ByteRange) -> Vec<Segment> {
+    let mut found = Vec::new();
+    let first = range.offset / FRAME_BYTES as u64;
+    let at = views.partition_point(|view| view.number < first);
+    for (part, view) in frame_parts(range.offset, range.length as usize).zip(&views[at..]) {
         let mut start = part.range.start;
         while start < part.range.end {
             let block = start / BLOCK_BYTES;

@@ -5,7 +5,7 @@ use nasd_protocol::drive::{self as wire, Read, ReadArguments};
 use nasd_protocol::{Pieces, Status};
 use nasd_store::{Located, ReadData};
 use nasd_transport::Waits;
-use nasd_types::{ObjectId, ObjectName, Rights, Timestamp};
+use nasd_types::{ByteRange, ObjectId, ObjectName, Rights, Timestamp};
 
 use super::prompt::{HeldCall, Prompt};
 use super::{Context, Perform, Permitted, control, on_object};
@@ -140,27 +140,12 @@ fn read_stored(
     known: Option<&Located>,
     pieces: &Pieces<'_>,
 ) -> Result<Found, Status> {
-    let mut found: Option<Found> = None;
-    for range in pieces.iter() {
-        let read = match known {
-            Some(object) => drive.store.read_located(object, range),
-            None => drive.store.read(name, range),
-        };
-        let read = Found::of(read.map_err(|error| status_of(&error))?);
-        let length = read.data_length;
-        match &mut found {
-            None => found = Some(read),
-            Some(found) => {
-                found.data.extend(read.data);
-                found.data_length += length;
-            }
-        }
-        if (length as u64) < range.length {
-            break;
-        }
-    }
-    // `expand` refuses a list of no pieces.
-    found.ok_or(Status::BadArgument)
+    let pieces: Vec<ByteRange> = pieces.iter().collect();
+    let read = match known {
+        Some(object) => drive.store.read_pieces_located(object, &pieces),
+        None => drive.store.read_pieces(name, &pieces),
+    };
+    Ok(Found::of(read.map_err(|error| status_of(&error))?))
 }
 
 fn read_synthetic(
