@@ -257,9 +257,7 @@ pub trait Objects: Send + Sync + 'static {
     /// The volume's drives, as the manager told; called before anything else, and when it changed.
     fn set_volume(&self, volume: &Volume);
     /// Over how many drives the largest files of a drive lie that was met so far, if it is a virtual one.
-    fn breadth(&self, _drive: DriveId) -> u32 {
-        1
-    }
+    fn breadth(&self, drive: DriveId) -> u32;
 }
 
 /// The session calls of the file manager (`specs/manager.x`), each on behalf of the clerk itself.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use nasd_client::ManagerClient;
-use nasd_types::{AppendToken, Attributes, ByteRange, Timestamp};
+use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
@@ -83,4 +83,8 @@ impl Objects for ForwardedDrives {
 
     /// Where the drives are is the manager's affair.
     fn set_volume(&self, _volume: &Volume) {}
+
+    fn breadth(&self, _drive: DriveId) -> u32 {
+        1
+    }
 }

@@ -224,4 +224,8 @@ impl Objects for FakeCell {
     }
 
     fn set_volume(&self, _volume: &Volume) {}
+
+    fn breadth(&self, _drive: DriveId) -> u32 {
+        1
+    }
 }
