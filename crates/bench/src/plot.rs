@@ -106,11 +106,10 @@ impl Scale {
 fn draw(title: &str, series: &[Series<'_>]) -> String {
     let points = || series.iter().flat_map(|series| &series.points);
     let most_clients = points().map(|point| point.clients).fold(1.0, f64::max);
-    let highest = points().map(|point| point.rate.max(point.limit.unwrap_or(0.0)));
-    let step = round_step(highest.fold(1.0, f64::max) / 5.0);
-    let most_rate =
-        (points().map(|p| p.rate.max(p.limit.unwrap_or(0.0))).fold(1.0, f64::max) / step).ceil()
-            * step;
+    let rates = points().map(|point| point.rate.max(point.limit.unwrap_or(0.0)));
+    let highest = rates.fold(1.0, f64::max);
+    let step = round_step(highest / 5.0);
+    let most_rate = (highest / step).ceil() * step;
     let scale = Scale { most_clients, most_rate };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" \

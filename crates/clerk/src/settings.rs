@@ -21,7 +21,7 @@ pub struct Settings {
     /// How old attributes and names may be when they are used without asking.
     pub attribute_ttl: Duration,
     /// Bytes that may be written and not yet durable, for each drive. A virtual drive has the share of up to
-    /// four of those behind it, here and below.
+    /// four of those behind it, here and in `flush_after_bytes`, and of two in `requests_per_drive`.
     pub unflushed_bytes_per_drive: u64,
     /// Bytes of one file that may be written and not yet durable before a flush is begun.
     pub flush_after_bytes: u64,

@@ -35,8 +35,7 @@ pub struct HostedCell {
     link: Link,
     mounts: Vec<Mounted>,
     managers: Vec<Process>,
-    drives: Vec<Option<Process>>,
-    commands: Vec<(String, Vec<OsString>)>,
+    drives: Vec<Process>,
     drive_hosts: Vec<Host>,
     manager_host: Host,
     network: Network,
@@ -86,18 +85,15 @@ impl HostedCell {
             mounts: Vec::new(),
             managers: Vec::new(),
             drives: Vec::new(),
-            commands: described
-                .iter()
-                .filter(|drive| !drive.is_virtual)
-                .map(serving(directory))
-                .collect(),
             drive_hosts,
             manager_host,
             network,
         };
-        for drive in 0..cell.commands.len() {
-            cell.drives.push(None);
-            cell.start_drive(drive)?;
+        let real = described.iter().filter(|drive| !drive.is_virtual);
+        for ((name, arguments), host) in real.map(serving(directory)).zip(&cell.drive_hosts) {
+            let mut command = host.command(program);
+            command.args(arguments);
+            cell.drives.push(Process::start(&name, &cell.log(&name), command)?);
         }
         for drive in described.iter().filter(|drive| drive.is_virtual) {
             let arguments = ["striping", "serve", &drive.index, "--cell"];
@@ -118,26 +114,7 @@ impl HostedCell {
         self.directory.join(format!("log/{name}.log"))
     }
 
-    /// Starts a drive that does not run, the first being 0.
-    ///
-    /// # Errors
-    /// If it does not get ready.
-    pub fn start_drive(&mut self, drive: usize) -> Result<(), HostError> {
-        let (name, arguments) = &self.commands[drive];
-        let mut command = self.drive_hosts[drive].command(&self.program);
-        command.args(arguments);
-        self.drives[drive] = Some(Process::start(name, &self.log(name), command)?);
-        Ok(())
-    }
-
-    /// Ends a drive as a crash of its process would.
-    pub fn kill_drive(&mut self, drive: usize) {
-        if let Some(process) = self.drives[drive].take() {
-            process.kill();
-        }
-    }
-
-    /// The host of a drive.
+    /// The host of a drive, the first being 0.
     pub fn drive_host(&self, drive: usize) -> &Host {
         &self.drive_hosts[drive]
     }
@@ -145,11 +122,6 @@ impl HostedCell {
     /// The host of the managers.
     pub fn manager_host(&self) -> &Host {
         &self.manager_host
-    }
-
-    /// The cell's directory.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// A host that is none of the cell's, for a client.
@@ -212,7 +184,7 @@ impl HostedCell {
     pub fn stop(mut self) -> Result<(), HostError> {
         let mounts = self.mounts.drain(..).map(|mounted| mounted.process);
         let managers = self.managers.drain(..).rev();
-        let drives = self.drives.drain(..).flatten();
+        let drives = self.drives.drain(..);
         let ends: Vec<_> = mounts.chain(managers).chain(drives).map(Process::stop).collect();
         ends.into_iter().collect()
     }

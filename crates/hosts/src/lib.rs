@@ -7,5 +7,5 @@ mod process;
 
 pub use cell::{CellPlan, HostedCell, Route};
 pub use error::HostError;
-pub use network::{Host, Link, Network, is_possible};
+pub use network::{Host, Link, Network};
 pub use process::Process;

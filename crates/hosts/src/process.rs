@@ -61,23 +61,11 @@ impl Process {
         }
     }
 
-    /// Its number.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             // It has not been waited for, so the number is still its own.
             let _ = kill_process(pid, signal);
         }
-    }
-
-    /// Ends it at once, as a crash would.
-    pub fn kill(mut self) {
-        self.signal(Signal::KILL);
-        let _ = self.child.wait();
     }
 
     /// Asks it to end and waits for that.
