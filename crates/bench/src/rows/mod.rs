@@ -2,9 +2,9 @@
 
 mod bulk;
 mod crowded;
+mod lost;
 mod objects;
 mod protection;
-mod rebuild;
 mod scale;
 mod small;
 mod striped;
@@ -44,9 +44,10 @@ const ROWS: &[(&str, Measure)] = &[
     ("stripe-write-4", striped::write),
     ("mirror-write", striped::mirror_write),
     ("open-2m", objects::open_many),
-    ("rebuild", rebuild::speed),
-    ("rebuild-written", rebuild::written),
-    ("rebuild-foreground", rebuild::foreground),
+    ("lost-drive-stall", lost::stall),
+    ("rebuild", lost::speed),
+    ("rebuild-written", lost::written),
+    ("rebuild-foreground", lost::foreground),
     ("scale-read-1", scale::measure),
     ("scale-read-2", scale::measure),
     ("scale-read-4", scale::measure),
@@ -74,7 +75,9 @@ const ROWS: &[(&str, Measure)] = &[
 /// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
 /// they are named.
 fn is_when_named(name: &str) -> bool {
-    ["open-2m", "rebuild", "scale-", "many-clients-"].iter().any(|begin| name.starts_with(begin))
+    ["open-2m", "lost-", "rebuild", "scale-", "many-clients-"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
 }
 
 /// The rows of this version, in the order in which they are measured.

@@ -20,8 +20,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// How often it is tried to remove what drives have kept of what is elsewhere now.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
-/// Threads that give drives what they lack.
-const REBUILDERS: usize = 3;
+/// Threads that give drives what they lack: one of them waits for a copy to be read while others have theirs written.
+const REBUILDERS: usize = 4;
 
 /// What they need.
 #[derive(Clone, Copy)]

@@ -1,7 +1,9 @@
-//! A drive that is lost, made anew on a spare from the copies that the others have: how fast when nothing else goes
-//! on, how much is written for it, and what programs notice when it is throttled.
+//! A drive that is lost: how long programs wait; and its share made anew on a spare from the copies that the others
+//! have: how fast when nothing else goes on, how much is written for it, and what programs notice when it is throttled.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nasd_clerk::{Name, OpenFile, OpenMode};
@@ -11,7 +13,7 @@ use serde_json::Value;
 use super::WRITE_DEPTH;
 use crate::cells::{Client, LocalCell};
 use crate::sampling::median;
-use crate::workload::{Bench, MIB};
+use crate::workload::{Bench, MIB, OBJECT_BYTES, Order, Reading, Until, in_parallel};
 use crate::{BenchError, Row};
 
 /// Drives of the cell; one more is the spare.
@@ -39,13 +41,125 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often one drive is measured.
 const ROUNDS: usize = 3;
+/// Clients that read and write while a drive is killed, the blocks of the file of each, and their bytes.
+const CLIENTS: usize = 8;
+const CLIENT_BLOCKS: usize = 256;
+const CLIENT_BLOCK: usize = 64 << 10;
+/// How long they work before the loss and after it.
+const WORK: Duration = Duration::from_secs(5);
+const WORK_AFTER: Duration = Duration::from_secs(15);
+/// How long an operation may take at most, in seconds.
+const STALL: f64 = 5.0;
 
-/// Live bytes that the spare gets a second, beside what one drive takes when it is written.
-pub(super) fn speed(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let mut one_drive = Vec::new();
-    for _ in 0..ROUNDS {
-        one_drive.push(bench.write_object(Protection::INTEGRITY_ARGS, WRITE_DEPTH)?);
+/// The longest that any operation of eight clients takes while a drive is killed and does not come back. Everything
+/// that is read is compared with what was written, then and at the end; any error ends it.
+pub(super) fn stall(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let lossy = Lossy::start(bench, name)?;
+    let is_over = AtomicBool::new(false);
+    let longest = Mutex::new(Duration::ZERO);
+    let lost = std::thread::scope(|scope| {
+        let losing = scope.spawn(|| {
+            std::thread::sleep(WORK);
+            let lost = lossy.cell.lose(&lossy.image(LOST));
+            std::thread::sleep(WORK_AFTER);
+            is_over.store(true, Ordering::Release);
+            lost
+        });
+        let worked = in_parallel(CLIENTS, |number| {
+            let took = Worker::new(bench, &lossy.cell, number)?.work(&is_over)?;
+            let mut longest = longest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *longest = longest.max(took);
+            Ok(())
+        });
+        let lost = losing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        worked.and(lost)
+    });
+    lost?;
+    let longest = longest.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let limit_name = format!("what is allowed; {CLIENTS} clients, a drive killed");
+    Ok(Row::new(name, longest.as_secs_f64(), "s", STALL, limit_name))
+}
+
+/// A client with a file of its own, of which it knows what is in each block.
+struct Worker {
+    file: OpenFile,
+    _client: Client,
+    number: u64,
+    versions: Vec<u64>,
+}
+
+impl Worker {
+    fn new(bench: &Bench<'_>, cell: &LocalCell, number: usize) -> Result<Worker, BenchError> {
+        let client = cell.connect(&bench.target.cells)?;
+        let file = create(&client, &format!("worker-{number}"))?;
+        let mut worker = Worker {
+            file,
+            _client: client,
+            number: number as u64,
+            versions: vec![0; CLIENT_BLOCKS],
+        };
+        for block in 0..CLIENT_BLOCKS {
+            worker.write(block, 1)?;
+        }
+        worker.file.sync()?;
+        Ok(worker)
     }
+
+    fn data(&self, block: usize) -> Vec<u8> {
+        let mut at = self.number << 56 ^ (block as u64) << 32 ^ self.versions[block];
+        let words = (0..CLIENT_BLOCK / 8).flat_map(|_| {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            at.to_le_bytes()
+        });
+        words.collect()
+    }
+
+    fn write(&mut self, block: usize, version: u64) -> Result<(), BenchError> {
+        self.versions[block] = version;
+        Ok(self.file.write((block * CLIENT_BLOCK) as u64, &self.data(block))?)
+    }
+
+    fn check(&self, block: usize) -> Result<(), BenchError> {
+        let (offset, mut read) = ((block * CLIENT_BLOCK) as u64, vec![0; CLIENT_BLOCK]);
+        self.file.read(offset, &mut read)?;
+        if read == self.data(block) { Ok(()) } else { Err(BenchError::WrongData { offset }) }
+    }
+
+    /// Works until it is over; the longest that an operation took.
+    fn work(mut self, is_over: &AtomicBool) -> Result<Duration, BenchError> {
+        let mut longest = Duration::ZERO;
+        let mut random = self.number;
+        let mut version = 1;
+        while !is_over.load(Ordering::Acquire) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let block = (random >> 40) as usize % CLIENT_BLOCKS;
+            let begun = Instant::now();
+            if random >> 32 & 1 == 0 {
+                version += 1;
+                self.write(block, version)?;
+                if version % 8 == 0 {
+                    self.file.sync()?;
+                }
+            } else {
+                self.check(block)?;
+            }
+            longest = longest.max(begun.elapsed());
+        }
+        self.file.sync()?;
+        (0..CLIENT_BLOCKS).try_for_each(|block| self.check(block))?;
+        Ok(longest)
+    }
+}
+
+/// Live bytes that the spare gets a second, beside what one drive takes or gives alone, whichever is less.
+pub(super) fn speed(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let (mut written, mut read) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        written.push(bench.write_object(Protection::INTEGRITY_ARGS, WRITE_DEPTH)?);
+        bench.restart()?;
+        read.push(bench.read(&from_medium(), Until::Bytes(OBJECT_BYTES))?.megabytes_a_second());
+    }
+    let (written, read) = (median(&mut written), median(&mut read));
     let lossy = Lossy::start(bench, name)?;
     lossy.cell.lose(&lossy.image(LOST))?;
     let begun = lossy.wait_for_begin()?;
@@ -53,8 +167,17 @@ pub(super) fn speed(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let seconds = begun.elapsed().as_secs_f64();
     let given = lossy.component(lossy.spare)?["used_bytes"].as_u64().unwrap_or(0);
     let rate = given as f64 / seconds / 1e6;
-    let limit_name = "one drive, written in order and made durable".to_owned();
-    Ok(Row::new(name, rate, "MB/s", median(&mut one_drive), limit_name))
+    let limit_name = format!(
+        "one drive in order: {read:.0} read from its medium, {written:.0} written and made durable"
+    );
+    Ok(Row::new(name, rate, "MB/s", written.min(read), limit_name))
+}
+
+/// As `cold-read-1m` does it.
+fn from_medium() -> Reading {
+    let order = Order::Sequential { from: 0, span: OBJECT_BYTES };
+    let protection = Protection::INTEGRITY_ARGS;
+    Reading { protection, request: MIB, depth: WRITE_DEPTH, connections: 1, order }
 }
 
 /// What is written to the spare's device, beside the bytes that the lost drive had in use.
@@ -66,10 +189,8 @@ pub(super) fn written(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> 
     lossy.wait_for_begin()?;
     lossy.wait_for_end()?;
     let written = lossy.cell.written_bytes(&lossy.image(lossy.spare))? - before;
-    let limit_name = format!(
-        "what the lost drive had in use, of {} GiB that it can hold",
-        DRIVE_BYTES >> 30
-    );
+    let limit_name =
+        format!("what the lost drive had in use, of {} GiB that it can hold", DRIVE_BYTES >> 30);
     Ok(Row::new(name, written as f64 / 1e6, "MB", live as f64 / 1e6, limit_name))
 }
 
@@ -139,23 +260,17 @@ impl Lossy {
         self.cell.command(&self.program, arguments)
     }
 
-    fn create(&self, name: &str) -> Result<OpenFile, BenchError> {
-        let Client { clerk, caller } = &self.client;
-        let name = Name::new(name).map_err(|error| BenchError::Cell(error.to_string()))?;
-        let made = clerk.create(caller, clerk.root(), &name, 0o600, true)?;
-        Ok(clerk.open_known(caller, &made, OpenMode::READ_WRITE)?.0)
-    }
-
     fn fill(&mut self, bench: &Bench<'_>) -> Result<(), BenchError> {
         for number in 0..FILES {
-            let file = self.create(&format!("large-{number}"))?;
+            let file = create(&self.client, &format!("large-{number}"))?;
             for offset in (0..FILE_BYTES).step_by(MIB).filter(|offset| !is_hole(*offset)) {
                 file.write(offset, bench.expected(offset, MIB))?;
             }
             self.files.push(file);
         }
         for number in 0..SMALL_FILES {
-            self.create(&format!("small-{number}"))?.write(0, bench.expected(0, SMALL_BYTES))?;
+            create(&self.client, &format!("small-{number}"))?
+                .write(0, bench.expected(0, SMALL_BYTES))?;
         }
         Ok(self.client.clerk.sync_all()?)
     }
@@ -227,6 +342,13 @@ impl Drop for Lossy {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.devices);
     }
+}
+
+fn create(client: &Client, name: &str) -> Result<OpenFile, BenchError> {
+    let Client { clerk, caller } = client;
+    let name = Name::new(name).map_err(|error| BenchError::Cell(error.to_string()))?;
+    let made = clerk.create(caller, clerk.root(), &name, 0o600, true)?;
+    Ok(clerk.open_known(caller, &made, OpenMode::READ_WRITE)?.0)
 }
 
 fn is_hole(offset: u64) -> bool {
