@@ -2,6 +2,7 @@
 
 mod bulk;
 mod crowded;
+mod links;
 mod lost;
 mod objects;
 mod protection;
@@ -44,6 +45,10 @@ const ROWS: &[(&str, Measure)] = &[
     ("stripe-write-4", striped::write),
     ("mirror-write", striped::mirror_write),
     ("open-2m", objects::open_many),
+    ("links-read-4", links::measure),
+    ("links-write-4", links::measure),
+    ("links-mirror-read-4", links::measure),
+    ("links-mirror-write-4", links::measure),
     ("lost-drive-stall", lost::stall),
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
