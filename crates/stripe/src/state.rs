@@ -266,6 +266,12 @@ pub trait Keeper: Send + Sync {
     ///
     /// Why it may not be durable.
     fn save(&self, bytes: &[u8]) -> Result<(), String>;
+
+    /// Nothing is to be waited for that is kept on this component drive.
+    fn give_up(&self, _drive: DriveId) {}
+
+    /// The component drive is back.
+    fn call_again(&self, _drive: DriveId) {}
 }
 
 #[cfg(test)]
