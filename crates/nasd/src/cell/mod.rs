@@ -41,8 +41,10 @@ mod volumes;
 mod watched;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
-pub use components::{change_stripe, component, forget_component, virtual_drive};
-pub use config::{CellConfig, DriveConfig, Personality, StripeConfig, VolumeConfig};
+pub use components::{
+    change_stripe, component, forget_component, replace_state_copies, virtual_drive,
+};
+pub use config::{CellConfig, DriveConfig, Personality, StateCopies, StripeConfig, VolumeConfig};
 pub use create::{
     Added, AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition,
 };

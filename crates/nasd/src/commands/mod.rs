@@ -19,6 +19,7 @@ pub mod manual;
 pub mod member;
 pub mod mount;
 pub mod object;
+mod own_state;
 pub mod partition;
 pub mod renew;
 pub mod status;

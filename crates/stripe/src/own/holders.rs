@@ -124,7 +124,7 @@ pub struct Membership {
 impl Membership {
     /// The next one.
     pub(crate) fn next(&self, copies: Vec<DriveId>) -> Membership {
-        Membership { epoch: self.epoch + 1, copies }
+        Membership { epoch: self.epoch.saturating_add(1), copies }
     }
 }
 
