@@ -7,7 +7,7 @@
 //! DIR/tls/             the cell's authority, the certificates made with it, and the ledger of members
 //! DIR/members/         what is to be handed to people and machines, a directory each
 //! DIR/drives/          device files, where the cell was not given real devices
-//! DIR/cell.lock        held while cell.toml is changed
+//! DIR/cell.lock        held while cell.toml is changed; DIR/adding.lock while a drive is made
 //! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
 //! ```
 //!

@@ -180,3 +180,20 @@ fn remove_files(of: OfDrive<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::write_private;
+
+    #[test]
+    fn what_earlier_versions_kept_in_a_file_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("striping-3.state");
+        assert_eq!(read_state(&path), Ok(None));
+        write_private(&path, b"00ff4e41\n").unwrap();
+        assert_eq!(read_state(&path), Ok(Some(vec![0, 0xff, b'N', b'A'])));
+        write_private(&path, b"00fg").unwrap();
+        assert!(read_state(&path).unwrap_err().contains("is damaged"));
+    }
+}
