@@ -75,6 +75,13 @@ fn nothing_of_it_is_on_the_machine_and_status_tells_where_it_is() {
         for index in 1..=u64::from(drives) {
             assert_eq!(component(&cell, index)["has_state"], on.contains(&index));
         }
+        let image = cell.directory.path().join("own.img");
+        let exported = cell.nasd(&["striping".as_ref(), "export".as_ref(), image.as_os_str()]);
+        assert!(exported.status.success(), "{}", text(&exported));
+        let checked = cell.nasd(&["check".as_ref(), image.as_os_str()]);
+        assert!(checked.status.success(), "{}", text(&checked));
+        let again = cell.nasd(&["striping".as_ref(), "export".as_ref(), image.as_os_str()]);
+        assert!(!again.status.success(), "what is there is not written over");
         let left: Vec<_> = fs::read_dir(cell.cell().join("drives")).unwrap().collect();
         assert_eq!(left.len(), drives as usize, "{left:?}");
         cell.kill_everything();

@@ -1,20 +1,27 @@
 //! Where a striping manager's own state is: on component drives that `cell.toml` names. Before there are any, it is in
 //! two files of the cell's directory, as it was made there, or kept by earlier versions.
 
+use super::Outcome;
+use super::arranging::component_drives;
 use super::drive::{Expected, open_failed};
 use crate::cell::{
     Cell, CellConfig, CellError, DriveConfig, StateCopies, StripeConfig, read_private,
-    replace_state_copies,
+    replace_state_copies, virtual_drive,
 };
+use nasd_capability::SecretKey;
+use nasd_client::ConnectOptions;
 use nasd_device::{FileDevice, FileOptions};
 use nasd_store::Store;
 use nasd_stripe::Role;
 use nasd_stripe::own::{
-    Candidate, HolderError, Holders, Membership, OwnState, Part, Register, RegisterError,
+    Candidate, HolderError, Holders, Membership, OwnError, OwnState, Part, Register, RegisterError,
     RemoteHolders,
 };
+use nasd_transport::ClientOptions;
 use nasd_types::DriveId;
 use std::error::Error;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +31,9 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long one is waited for that has a current copy: it may have much to recover.
 const PATIENCE: Duration = Duration::from_secs(100);
+
+/// How long a drive that hangs may take to say who it is.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// How often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -115,6 +125,48 @@ pub fn open(of: OfDrive<'_>, holders: &Arc<RemoteHolders>) -> Result<OwnState, B
     };
     remove_files(of);
     Ok(own)
+}
+
+/// Writes the device of the virtual drive's own store to a new file, as a current copy has it.
+///
+/// # Errors
+/// A cell without a virtual drive, or whose striping manager was never started; copies that can't be read, and a file
+/// that is there or can't be written.
+pub fn export(cell: &Cell, path: &Path) -> Outcome {
+    let (config, stripe) = virtual_drive(&cell.config)?;
+    let membership = CellRegister::new(cell, config.index).read()?;
+    if membership.copies.is_empty() {
+        let path = cell.device_path(config);
+        return Err(format!("it is in a file yet: {}", path.display()).into());
+    }
+    let holders = holders(OfDrive { cell, config, stripe })?;
+    let cant_write = |error: std::io::Error| format!("can't write {}: {error}", path.display());
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(path);
+    let file = made.map_err(cant_write)?;
+    let bytes = nasd_stripe::own::export(&holders, &membership, &mut |offset, data| {
+        let written = file.write_all_at(data, offset);
+        written.map_err(|error| OwnError::Device(cant_write(error)))
+    });
+    let done = bytes.map_err(Into::into).and_then(|bytes| Ok(file.set_len(bytes)?));
+    if done.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    done
+}
+
+/// The component drives, as what has the own state of a virtual one.
+///
+/// # Errors
+/// Keys that are not here.
+pub fn holders(of: OfDrive<'_>) -> Result<RemoteHolders, Box<dyn Error>> {
+    let components = component_drives(of.cell, of.stripe)?;
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)?;
+    let (secret, protection) = (SecretKey::new(secret), of.cell.config.protection());
+    let transport = ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
+    let connect = ConnectOptions { transport, ..ConnectOptions::default() };
+    Ok(RemoteHolders::new(components, of.config.index, secret, protection, &connect))
 }
 
 /// Which drive the device must be.

@@ -14,7 +14,7 @@ use nasd_client::{ConnectOptions, RetryPolicy};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment};
 use nasd_protocol::Status;
 use nasd_store::{OpenOptions, Store};
-use nasd_stripe::own::{MirroredDevice, OwnState, RemoteHolders};
+use nasd_stripe::own::{MirroredDevice, OwnState};
 use nasd_stripe::{Components, RemoteComponents, VirtualDrive, VirtualDriveOptions};
 use nasd_transport::ClientOptions;
 use nasd_types::PartitionId;
@@ -59,7 +59,8 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
         .transpose()?;
     // Nobody else can write it from here on.
     let of = OfDrive { cell, config, stripe };
-    let (own, holders) = open_own_state(of)?;
+    let holders = Arc::new(own_state::holders(of)?);
+    let own = Arc::new(own_state::open(of, &holders)?);
     let store = open_store(of, &own)?;
     let (virtual_drive, components) = open_virtual(of, Arc::clone(&own))?;
     let virtual_drive = Arc::new(virtual_drive);
@@ -121,33 +122,14 @@ fn open_store(of: OfDrive<'_>, own: &Arc<OwnState>) -> Result<Store, Box<dyn std
     Ok(Store::open(Arc::new(device), &options).map_err(|error| open_failed(&path, &error))?)
 }
 
-/// How component drives are connected to.
-fn connect_options() -> ConnectOptions {
-    let transport = ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
-    ConnectOptions { retry: PATIENCE, transport, ..ConnectOptions::default() }
-}
-
-/// The striping manager's own state, and the drives that have it.
-fn open_own_state(
-    of: OfDrive<'_>,
-) -> Result<(Arc<OwnState>, Arc<RemoteHolders>), Box<dyn std::error::Error>> {
-    let components = component_drives(of.cell, of.stripe)?;
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret)?;
-    let secret = SecretKey::new(secret);
-    let protection = of.cell.config.protection();
-    let (index, connect) = (of.config.index, connect_options());
-    let holders = Arc::new(RemoteHolders::new(components, index, secret, protection, &connect));
-    Ok((Arc::new(own_state::open(of, &holders)?), holders))
-}
-
 /// The virtual drive over those that its configuration names.
 fn open_virtual(
     OfDrive { cell, stripe, .. }: OfDrive<'_>,
     keeper: Arc<OwnState>,
 ) -> Result<(VirtualDrive, Arc<RemoteComponents>), Box<dyn std::error::Error>> {
     let components = component_drives(cell, stripe)?;
-    let connect = connect_options();
+    let transport = ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
+    let connect = ConnectOptions { retry: PATIENCE, transport, ..ConnectOptions::default() };
     let protection = cell.config.protection();
     let options = VirtualDriveOptions {
         unit: stripe.unit,

@@ -47,7 +47,8 @@ pub(super) fn next_step(
         candidate.is_reachable && !copies.contains(&drive) && !is_held_back(drive)
     };
     let found = pool.iter().filter(can_take);
-    let found = found.min_by_key(|candidate| (candidate.role == Role::Spare, candidate.drive));
+    // The first that is named, of those that are as good.
+    let found = found.min_by_key(|candidate| candidate.role == Role::Spare);
     found.map(|candidate| Step::TakeIn(candidate.drive))
 }
 

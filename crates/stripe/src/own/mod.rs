@@ -8,6 +8,7 @@
 
 mod choose;
 mod equal;
+mod export;
 mod holders;
 mod mirror;
 mod record;
@@ -16,6 +17,7 @@ mod start;
 mod tend;
 
 pub use choose::Candidate;
+pub use export::{Out, export};
 pub use holders::{HolderError, Holders, Membership, Part, Piece, Register, RegisterError};
 pub use mirror::MirroredDevice;
 pub use remote::RemoteHolders;
