@@ -272,6 +272,12 @@ pub trait Keeper: Send + Sync {
 
     /// The component drive is back.
     fn call_again(&self, _drive: DriveId) {}
+
+    /// Whether something is about to be kept on a component drive that is back: before it is, others that keep it
+    /// can't be lost.
+    fn is_about_to_use(&self, _drive: DriveId) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

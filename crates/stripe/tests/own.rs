@@ -797,3 +797,34 @@ fn check_copies_that_are_there(process: &Process, own: &OwnState) {
         check_copies(process, own);
     }
 }
+
+#[test]
+fn one_that_is_back_is_used_at_once_and_waited_for() {
+    let (world, mut known) = made(2);
+    let process = Process::new(world, 2);
+    let own = process.start().unwrap();
+    process.world().set_away(|number| number == 2);
+    assert!(known.write(&own, &[0]));
+    own.tend(&process.candidates()).unwrap();
+    process.world().set_away(|_| false);
+    // It has just been left out, and would be held back.
+    assert!(!own.is_about_to_use(DriveId(2)));
+    own.call_again(DriveId(2));
+    assert!(own.is_about_to_use(DriveId(2)));
+    own.tend(&process.candidates()).unwrap();
+    assert!(!own.is_about_to_use(DriveId(2)));
+    assert_eq!(own.membership().copies.len(), 2);
+    own.call_again(DriveId(2));
+    assert!(!own.is_about_to_use(DriveId(2)), "it has a copy");
+    // One that can't be given any is not waited for for ever.
+    process.world().set_away(|number| number == 1);
+    assert!(known.write(&own, &[0]));
+    own.call_again(DriveId(1));
+    let mut candidates = process.candidates();
+    candidates[0].is_reachable = true;
+    for _ in 0..20 {
+        process.world().elapsed += Duration::from_millis(500);
+        own.tend(&candidates).unwrap();
+    }
+    assert!(!own.is_about_to_use(DriveId(1)));
+}

@@ -1,7 +1,7 @@
 //! What a striping manager does by itself: looking at its component drives, and after objects that nobody writes.
 
 use super::arranging::Following;
-use nasd_protocol::drive::ComponentRole;
+use nasd_protocol::drive::{ComponentRole, MemberState};
 use nasd_stripe::own::{Candidate, OwnState};
 use nasd_stripe::{Components, RemoteComponents, Role, VirtualDrive};
 use nasd_types::{DriveId, Timestamp};
@@ -23,7 +23,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(200);
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether as many drives as should have the striping manager's own state.
-const OWN_EVERY: Duration = Duration::from_secs(1);
+const OWN_EVERY: Duration = Duration::from_millis(500);
 
 /// Threads that give drives what they lack.
 const REBUILDERS: usize = 3;
@@ -113,7 +113,8 @@ impl<'a> Tending<'a> {
                 ComponentRole::Spare => Role::Spare,
                 ComponentRole::Leaving => Role::Leaving,
             },
-            is_reachable: status.reachable,
+            // One that is out is not called.
+            is_reachable: status.reachable && status.state != MemberState::Out,
         });
         candidate.collect()
     }

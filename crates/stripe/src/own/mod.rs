@@ -22,7 +22,7 @@ pub use holders::{HolderError, Holders, Membership, Part, Piece, Register, Regis
 pub use mirror::MirroredDevice;
 pub use remote::RemoteHolders;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -96,6 +96,8 @@ pub struct OwnState {
     written: Mutex<Option<Vec<ByteRange>>>,
     /// Drives that had something which they could not read.
     suspects: Mutex<BTreeSet<DriveId>>,
+    /// Drives that are back, as long as it is not known whether they get copies, and how often that has failed.
+    returned: Mutex<BTreeMap<DriveId, u32>>,
     /// Why nothing can be written any more.
     ended: OnceLock<OwnError>,
     is_stopping: AtomicBool,
@@ -119,6 +121,7 @@ impl OwnState {
             held: RwLock::new(held),
             written: Mutex::default(),
             suspects: Mutex::default(),
+            returned: Mutex::default(),
             ended: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             tended: Mutex::default(),
@@ -151,6 +154,10 @@ impl OwnState {
 
     fn written(&self) -> MutexGuard<'_, Option<Vec<ByteRange>>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn returned(&self) -> MutexGuard<'_, BTreeMap<DriveId, u32>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self) -> Result<(), OwnError> {
@@ -391,6 +398,13 @@ impl Keeper for OwnState {
 
     fn call_again(&self, drive: DriveId) {
         self.holders.call_again(drive);
+        if !self.held().membership.copies.contains(&drive) {
+            self.returned().insert(drive, 0);
+        }
+    }
+
+    fn is_about_to_use(&self, drive: DriveId) -> bool {
+        self.returned().contains_key(&drive)
     }
 }
 

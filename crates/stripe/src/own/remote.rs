@@ -18,6 +18,7 @@ use nasd_client::{
 use nasd_protocol::drive::{Getattr, GetattrArguments, NO_QUOTA, WriteArguments, Written};
 use nasd_protocol::{Region, Status};
 use nasd_transport::Channel;
+use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
     DriveId, ObjectName, PartitionId, Protection, SeekTarget, SetAttributes, WriteOrder,
 };
@@ -223,9 +224,17 @@ impl RemoteHolders {
 
     fn make_objects(&self, holder: &Holder, epoch: u32) -> Result<(), HolderError> {
         let authority = self.authority(holder, epoch);
+        let make = |part: Part, blocks_allocated: Option<u64>| {
+            let initial = SetAttributes { blocks_allocated, ..SetAttributes::default() };
+            holder.client.create_named(&authority, self.name(part), &initial, true)
+        };
         for part in Part::ALL {
-            let initial = SetAttributes::default();
-            match holder.client.create_named(&authority, self.name(part), &initial, true) {
+            let made = match make(part, Some(reserved_blocks(part))) {
+                // It does with what there is.
+                Err(ClientError::Drive(Status::NoSpace)) => make(part, None),
+                made => made,
+            };
+            match made {
                 Ok(_) | Err(ClientError::Drive(Status::ObjectExists)) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -381,6 +390,15 @@ impl Holders for RemoteHolders {
     fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
+}
+
+/// Room that a part has for itself, so that it can be written on a drive that is full: more than it mostly takes.
+fn reserved_blocks(part: Part) -> u64 {
+    let bytes: u64 = match part {
+        Part::Device => 8 << 20,
+        Part::RecordA | Part::RecordB => 1 << 20,
+    };
+    bytes / BLOCK_BYTES as u64
 }
 
 /// The number of an epoch's working key; that before it is of one that nobody uses.

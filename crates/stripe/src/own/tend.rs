@@ -17,6 +17,9 @@ const SILENT: Duration = Duration::from_secs(3);
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
+/// How often it is tried to give one to a drive that is back, before others may be lost.
+const MOST_TRIES: u32 = 3;
+
 /// A drive with a copy for so long has all forgiven.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(120);
 
@@ -37,11 +40,19 @@ impl Tended {
         let hold = before.map_or(FIRST_HOLD, |(_, hold)| (*hold * 2).min(LONGEST_HOLD));
         self.held_back.insert(drive, (now + hold, hold));
     }
+
+    /// Whether a drive gets no copy yet; not for long if there is but one.
+    fn is_held_back(&self, drive: DriveId, now: Duration, is_alone: bool) -> bool {
+        let excess = |hold: Duration| {
+            if is_alone { hold.saturating_sub(FIRST_HOLD) } else { Duration::ZERO }
+        };
+        self.held_back.get(&drive).is_some_and(|(until, hold)| *until > now + excess(*hold))
+    }
 }
 
 impl OwnState {
     /// Does what is to be done now: has copies be no more current that can't be reached, and others be made. To be
-    /// called about once a second, by one thread.
+    /// called about twice a second, by one thread.
     ///
     /// # Errors
     ///
@@ -56,13 +67,21 @@ impl OwnState {
             tended.copies.iter().copied().filter(|drive| !copies.contains(drive)).collect();
         left_out.into_iter().for_each(|drive| tended.hold_back(drive, now));
         tended.copies.clone_from(&copies);
-        let is_held_back =
-            |drive: DriveId| tended.held_back.get(&drive).is_some_and(|(until, _)| *until > now);
-        let done = match next_step(&copies, drives, is_held_back) {
-            None => return Ok(()),
+        for (drive, failed) in self.returned().iter() {
+            tended.held_back.retain(|other, _| *failed > 0 || other != drive);
+        }
+        let is_alone = copies.len() < 2;
+        let done = match next_step(&copies, drives, |drive| {
+            tended.is_held_back(drive, now, is_alone)
+        }) {
+            None => {
+                self.returned().clear();
+                return Ok(());
+            }
             Some(Step::LetGo(drive)) => self.let_go(drive),
             Some(Step::TakeIn(drive)) => {
                 let taken = self.take_in(drive);
+                self.has_tried(drive, taken.is_ok());
                 if let Err(error) = &taken {
                     tracing::warn!(%drive, %error, "it can't be given the striping manager's state yet");
                     tended.hold_back(drive, self.holders.elapsed());
@@ -73,6 +92,17 @@ impl OwnState {
         tended.copies = self.membership().copies;
         // What has gone wrong with one drive is tried again.
         done.or_else(|_| self.check())
+    }
+
+    /// A drive that may be back was given a copy, or could not be.
+    fn has_tried(&self, drive: DriveId, is_done: bool) {
+        let mut returned = self.returned();
+        if let Some(failed) = returned.get_mut(&drive) {
+            *failed += 1;
+            if is_done || *failed >= MOST_TRIES {
+                returned.remove(&drive);
+            }
+        }
     }
 
     /// Finds out who does not answer, or writes the copies instead of this striping manager; and has those be no more
