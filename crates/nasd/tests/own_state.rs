@@ -71,6 +71,7 @@ fn nothing_of_it_is_on_the_machine_and_status_tells_where_it_is() {
     {
         let mut cell = TestCell::start(&CellOptions::striped(drives, stripe));
         fs::write(cell.path("f"), noise(1, 300_000)).unwrap();
+        fs::File::open(cell.path("f")).unwrap().sync_all().unwrap();
         assert_eq!(state_on(&cell), on);
         for index in 1..=u64::from(drives) {
             assert_eq!(component(&cell, index)["has_state"], on.contains(&index));

@@ -80,13 +80,19 @@ impl World {
     }
 }
 
-/// The world as a process sees it.
+/// The world as a process sees it, its number, and what happens when it looks for data so many times.
 #[derive(Clone)]
-struct Process(Arc<Mutex<World>>, u32);
+struct Process(Arc<Mutex<World>>, u32, Meanwhile);
+
+type Meanwhile = Arc<Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>>;
 
 impl Process {
     fn new(world: World, number: u32) -> Process {
-        Process(Arc::new(Mutex::new(world)), number)
+        Process(Arc::new(Mutex::new(world)), number, Meanwhile::default())
+    }
+
+    fn another(&self, number: u32) -> Process {
+        Process(Arc::clone(&self.0), number, Meanwhile::default())
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -214,6 +220,19 @@ impl Holders for Process {
     }
 
     fn next_data(&self, drive: DriveId, offset: u64) -> Result<Option<u64>, HolderError> {
+        let happens = {
+            let mut meanwhile = self.2.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            match meanwhile.take() {
+                Some((left, happens)) if left > 0 => {
+                    *meanwhile = Some((left - 1, happens));
+                    None
+                }
+                other => other,
+            }
+        };
+        if let Some((_, happens)) = happens {
+            happens();
+        }
         let mut world = self.world();
         let it = world.drive(drive)?;
         let device = &it.parts.as_ref().ok_or(HolderError::Missing)?[Part::Device as usize];
@@ -432,7 +451,7 @@ fn start_with_each_set(world: &World, known: &Known, what: &str) {
         assert_eq!(own.membership().copies.len(), 3.min(count as usize), "{what} {set:b}");
         check_copies(&process, &own);
         known.check(&own);
-        let process = Process(Arc::clone(&process.0), 4);
+        let process = process.another(4);
         known.check(&process.start().unwrap());
     }
 }
@@ -519,7 +538,7 @@ fn of_two_striping_managers_the_older_can_not_write() {
     let older = Process::new(world, 2);
     let old = older.start().unwrap();
     assert!(known.write(&old, &[0]) && known.save(&old));
-    let newer = Process(Arc::clone(&older.0), 3);
+    let newer = older.another(3);
     let new = newer.start().unwrap();
     known.check(&new);
     assert!(known.write(&new, &[0]) && known.save(&new));
@@ -532,7 +551,7 @@ fn of_two_striping_managers_the_older_can_not_write() {
     known.check(&new);
     assert!(known.write(&new, &[0]) && new.ended().is_none());
     // One that does nothing finds it out too.
-    let third = Process(Arc::clone(&older.0), 4).start().unwrap();
+    let third = older.another(4).start().unwrap();
     assert!(new.tend(&newer.candidates()).is_err());
     known.check(&third);
 }
@@ -545,7 +564,7 @@ fn of_two_that_know_of_each_other_by_the_drives_alone_the_older_can_not_write() 
     let copy_of_file = older.world().membership.clone();
     assert!(known.write(&old, &[0]));
     // Each has a cell.toml of its own: only the drives are the same.
-    let newer = Apart { drives: Process(Arc::clone(&older.0), 3), file: Mutex::new(copy_of_file) };
+    let newer = Apart { drives: older.another(3), file: Mutex::new(copy_of_file) };
     let newer = Arc::new(newer);
     let drives: Vec<DriveId> = (1..=3).map(DriveId).collect();
     let new = OwnState::start(newer.clone(), newer.clone(), &drives, PATIENCE).unwrap();
@@ -558,7 +577,7 @@ fn of_two_that_know_of_each_other_by_the_drives_alone_the_older_can_not_write() 
     assert!(known.write(&new, &[2]));
     older.world().set_away(|_| false);
     // Nor can it be started again with its own.
-    let again = Process(Arc::clone(&older.0), 4).start();
+    let again = older.another(4).start();
     assert!(matches!(again, Err(OwnError::OldMembership { .. })), "{again:?}");
     known.check(&new);
     assert!(known.write(&new, &[2]));
@@ -827,4 +846,36 @@ fn one_that_is_back_is_used_at_once_and_waited_for() {
         own.tend(&candidates).unwrap();
     }
     assert!(!own.is_about_to_use(DriveId(1)));
+}
+
+#[test]
+fn what_is_written_while_a_copy_is_made_is_in_it() {
+    for (at, away) in (0..4).flat_map(|at| [(at, false), (at, true)]) {
+        let (world, mut known) = made(3);
+        let process = Process::new(world, 2);
+        let own = process.start().unwrap();
+        process.world().set_away(|number| number == 2);
+        assert!(known.write(&own, &[0, 200]));
+        process.world().set_away(|_| false);
+        let writer = (Arc::clone(&own), process.clone(), Arc::new(Mutex::new(known)));
+        let known = Arc::clone(&writer.2);
+        let happens = move || {
+            let (own, process, known) = &writer;
+            // Perhaps the copy that is read is current no more from here on.
+            process.world().set_away(|number| away && number == 3);
+            assert!(known.lock().unwrap().write(own, &[0, 1, 150, LAST]));
+            process.world().set_away(|_| false);
+        };
+        *process.2.lock().unwrap() = Some((at, Box::new(happens)));
+        own.tend(&process.candidates()).unwrap();
+        assert!(process.2.lock().unwrap().is_none(), "it has happened");
+        check_copies(&process, &own);
+        for _ in 0..4 {
+            process.world().elapsed += Duration::from_secs(2);
+            own.tend(&process.candidates()).unwrap();
+        }
+        assert_eq!(own.membership().copies.len(), 3);
+        check_copies(&process, &own);
+        known.lock().unwrap().check(&own);
+    }
 }

@@ -338,7 +338,8 @@ fn new_drives(new: &NewCell) -> Result<Vec<DriveConfig>, CellError> {
         .collect()
 }
 
-/// A virtual drive over all others, on which the volume is in their place.
+/// A virtual drive over all others, on which the volume is in their place. Its device is made in a file; the first start of
+/// its striping manager moves it to the others.
 fn virtual_drive(
     drives: &mut [DriveConfig],
     stripe: &StripeConfig,

@@ -13,6 +13,9 @@ use super::{Held, OwnError, OwnState, failures, without};
 /// A copy whose drive has not answered for so long is current no more, if there are others.
 const SILENT: Duration = Duration::from_secs(3);
 
+/// How often drives with copies are asked whether they answer: each question is in their audit trails.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
 /// For how long a drive gets no copy after it could not be given one, or had to be left out; twice as long each time.
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
@@ -26,7 +29,9 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(120);
 /// What is remembered from one time to the next.
 #[derive(Debug, Default)]
 pub(super) struct Tended {
-    /// Since when drives with copies have not answered.
+    /// When drives with copies were asked last.
+    probed: Option<Duration>,
+    /// Since when they have not answered.
     silent: BTreeMap<DriveId, Duration>,
     /// Until when drives are held back, and for how long that was.
     held_back: BTreeMap<DriveId, (Duration, Duration)>,
@@ -109,15 +114,9 @@ impl OwnState {
     /// current that are of no use.
     fn look_after(&self, tended: &mut Tended) -> Result<(), OwnError> {
         let Membership { epoch, copies } = self.membership();
-        let mut failed = failures(&copies, self.holders.probe(&copies, epoch));
-        let now = self.holders.elapsed();
-        tended.silent.retain(|drive, _| failed.iter().any(|(other, _)| other == drive));
+        let mut failed = self.silent(tended, &copies, epoch);
         let suspects =
             std::mem::take(&mut *self.suspects.lock().unwrap_or_else(|it| it.into_inner()));
-        failed.retain(|(drive, error)| {
-            let since = *tended.silent.entry(*drive).or_insert(now);
-            !matches!(error, HolderError::Away(_)) || now.saturating_sub(since) >= SILENT
-        });
         let mut held = self.held_alone();
         if held.membership.epoch != epoch {
             return Ok(());
@@ -134,6 +133,28 @@ impl OwnState {
         self.settle(&mut held, state, failed, false)
     }
 
+    /// Those that are asked now and do not answer as they should, or have not for too long.
+    fn silent(
+        &self,
+        tended: &mut Tended,
+        copies: &[DriveId],
+        epoch: u32,
+    ) -> Vec<(DriveId, HolderError)> {
+        let now = self.holders.elapsed();
+        if tended.probed.is_some_and(|probed| now.saturating_sub(probed) < PROBE_EVERY) {
+            return Vec::new();
+        }
+        let mut failed = failures(copies, self.holders.probe(copies, epoch));
+        let now = self.holders.elapsed();
+        tended.probed = Some(now);
+        tended.silent.retain(|drive, _| failed.iter().any(|(other, _)| other == drive));
+        failed.retain(|(drive, error)| {
+            let since = *tended.silent.entry(*drive).or_insert(now);
+            !matches!(error, HolderError::Away(_)) || now.saturating_sub(since) >= SILENT
+        });
+        failed
+    }
+
     /// Another epoch with the same copies: whatever was on its way to any drive is not done any more.
     fn begin_epoch(&self, held: &mut Held) -> Result<(), OwnError> {
         let next = held.membership.next(held.membership.copies.clone());
@@ -144,12 +165,16 @@ impl OwnState {
 
     /// Gives a drive a copy, which is current when this returns.
     fn take_in(&self, drive: DriveId) -> Result<(), OwnError> {
-        let Membership { epoch, copies } = {
+        let epoch = {
             let mut held = self.held_alone();
             self.begin_epoch(&mut held)?;
-            self.begin_copy(drive, held.membership.epoch)?;
+            held.membership.epoch
+        };
+        self.begin_copy(drive, epoch)?;
+        let copies = {
+            let held = self.held_alone();
             *self.written() = Some(Vec::new());
-            held.membership.clone()
+            held.membership.copies.clone()
         };
         let whole = ByteRange::new(0, self.device_bytes);
         // If one of these is current no more before this has ended, all that it lacks was written meanwhile.
