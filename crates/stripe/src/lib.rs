@@ -21,6 +21,7 @@ mod members;
 mod mend;
 mod moves;
 mod numbers;
+pub mod own;
 mod partitions;
 mod place;
 mod rebuild;

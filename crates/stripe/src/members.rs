@@ -248,6 +248,7 @@ impl VirtualDrive {
             tracing::error!(%drive, "a component drive does not answer: its copies are not used any more");
             // Whoever waits for it should not any more.
             self.components.give_up(*drive);
+            self.keeper.give_up(*drive);
         }
         let changed = self.change_members(Change::Less, |state| {
             for (drive, since) in &since {
@@ -302,6 +303,7 @@ impl VirtualDrive {
     /// From now on the drive is written; it is read when it has been given what it lacks.
     fn take_back(&self, drive: DriveId) -> Result<(), ComponentError> {
         self.components.call_again(drive);
+        self.keeper.call_again(drive);
         let partitions: Vec<PartitionId> = self.state().partitions.keys().copied().collect();
         for partition in partitions {
             let partition = component_partition(partition);

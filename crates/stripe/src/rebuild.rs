@@ -377,6 +377,10 @@ impl VirtualDrive {
     }
 
     fn end_pass(&self, pass: &Pass) {
+        if pass.drives.keys().any(|drive| self.keeper.is_about_to_use(*drive)) {
+            // Whoever is told that a drive has all may lose another one.
+            return self.components.pause(Duration::from_millis(20));
+        }
         let partitions = {
             let state = self.state();
             let guarded = state.partitions.iter().filter(|(_, record)| record.is_guarded());

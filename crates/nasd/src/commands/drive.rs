@@ -6,6 +6,8 @@ mod overlay;
 mod resize;
 mod superblock;
 
+pub use components::list;
+
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
 use crate::cell::{

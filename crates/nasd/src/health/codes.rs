@@ -120,6 +120,12 @@ codes! {
      them get an I/O error."
     "`nasd audit` and the drive's log name the objects; `nasd check` of the stopped drive names the files' blocks."
     "Restore the files from a copy. Look at the device's own health (smartctl) and replace it if there is more."
+    STATE_ON_ONE_DRIVE Warning
+    "What the striping manager has to know is on one drive alone, although there are several. If that drive is lost too, \
+     nobody can tell any more where the parts of files are."
+    "`nasd status`, which tells the drive; whether the others answer, and have room; the striping manager's log \
+     (log/striping-N.log), which tells why none of them can be given a copy."
+    "Bring the others back. One that answers is given a copy within seconds, by itself."
     VOLUME_FILES_NEARLY_FULL Warning
     "A volume has more than 90 % of the files that its drives have room for, whatever room there is for data. How many that are was decided when the drives were formatted."
     "`df -i` on a mount; `nasd volume show NAME`, which shows on what drives they are."
