@@ -6,7 +6,7 @@
 //! need no lock: what a client writes meanwhile comes either before the copying at all copies, or after it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nasd_layout::{Column, Strip};
@@ -20,10 +20,11 @@ use nasd_types::{
 };
 
 use crate::attributes::{Whole, setattr};
-use crate::components::{Answer, Ask, ComponentError, Told};
+use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::data::{regions_of, runs};
 use crate::mend::{Lock, columns_held, is_damage};
 use crate::place::Place;
+use crate::turns;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// Objects that are looked up at a time.
@@ -40,8 +41,11 @@ const MARGIN_NS: u64 = 120_000_000_000;
 const MOST_ATTEMPTS: u32 = 64;
 
 /// What is being given to drives that were out.
-#[derive(Debug, Default)]
-pub(crate) struct Rebuild(Mutex<Passes>);
+pub(crate) struct Rebuild {
+    passes: Mutex<Passes>,
+    /// Which are asked while the lock is held.
+    components: Arc<dyn Components>,
+}
 
 #[derive(Debug, Default)]
 struct Passes {
@@ -139,9 +143,13 @@ enum Next {
 }
 
 impl Rebuild {
+    pub(crate) fn new(components: Arc<dyn Components>) -> Rebuild {
+        Rebuild { passes: Mutex::default(), components }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Passes> {
         // Every change leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        turns::lock(&self.passes, &*self.components)
     }
 
     /// Whoever joins now begins from the start.

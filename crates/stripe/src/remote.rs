@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use nasd_capability::{SecretKey, derive};
-use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
 use nasd_protocol::Status;
 use nasd_protocol::drive as wire;
 use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
@@ -46,6 +46,7 @@ pub struct RemoteComponents {
     secret: SecretKey,
     protection: Protection,
     connect: ConnectOptions,
+    host: Arc<dyn Host>,
     /// The number of each partition's working key, if it is another than the first.
     epochs: RwLock<BTreeMap<PartitionId, u32>>,
 }
@@ -88,8 +89,9 @@ impl RemoteComponents {
             (component.drive, Arc::new(Remote::new(component, protection, connect)))
         };
         let drives = RwLock::new(drives.into_iter().map(remote).collect());
-        let (epochs, connect) = (RwLock::default(), connect.clone());
-        RemoteComponents { drives, secret, protection, connect, epochs }
+        let (epochs, connect, host) =
+            (RwLock::default(), connect.clone(), connect.network.host());
+        RemoteComponents { drives, secret, protection, connect, host, epochs }
     }
 
     /// Asks a drive how it is, without patience; none if it does not answer, or takes no changes.
@@ -286,7 +288,11 @@ impl Components for RemoteComponents {
     }
 
     fn pause(&self, duration: Duration) {
-        std::thread::sleep(duration);
+        self.host.sleep(duration);
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.host.takes_turns()
     }
 
     fn working_key(&self, drive: DriveId, partition: PartitionId) -> (u32, SecretKey) {

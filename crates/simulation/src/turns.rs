@@ -1,0 +1,435 @@
+//! Tasks of which one runs at a time, and the time that passes between.
+//!
+//! Each task has a thread, as what is simulated blocks; but a thread runs only while it has the turn. It gives that
+//! away when it waits, to whoever is next by the queue of events: so what happens, and in which order, depends on
+//! nothing but what was put into the queue. Time is that of the event that happened last.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How many events of the end of a run are told.
+const TOLD: usize = 400;
+
+/// How much stack a task has.
+const STACK_BYTES: usize = 2 << 20;
+
+/// One of the tasks. The first is whoever made the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskId(usize);
+
+/// Tasks that end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessId(usize);
+
+impl ProcessId {
+    /// Whoever made the time; it does not end before that.
+    pub const OUTSIDE: ProcessId = ProcessId(0);
+}
+
+/// Unwinds the tasks of a process that was killed.
+struct Killed;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Time {
+    inner: Mutex<Inner>,
+    now_ns: AtomicU64,
+}
+
+type Action = Box<dyn FnOnce(&Arc<Time>) + Send>;
+
+enum Event {
+    /// A task goes on, unless something else has had it go on before.
+    Wake(TaskId, u64),
+    Act(Action),
+}
+
+#[derive(Default)]
+struct Inner {
+    queue: BTreeMap<(u64, u64), Event>,
+    numbers: u64,
+    tasks: Vec<Task>,
+    processes: Vec<bool>,
+    is_over: bool,
+    failure: Option<String>,
+    told: Option<VecDeque<String>>,
+    /// Of all that has happened.
+    digest: u64,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} events, {} tasks", self.queue.len(), self.tasks.len())
+    }
+}
+
+struct Task {
+    process: ProcessId,
+    turn: Arc<Turn>,
+    /// Rises whenever it begins to wait, and when it goes on.
+    generation: u64,
+    is_finished: bool,
+}
+
+/// Where a thread waits for its turn.
+#[derive(Default)]
+struct Turn {
+    is_given: Mutex<bool>,
+    given: Condvar,
+}
+
+impl Turn {
+    fn give(&self) {
+        *lock(&self.is_given) = true;
+        self.given.notify_one();
+    }
+
+    fn wait(&self) {
+        let is_given = lock(&self.is_given);
+        let waited = self.given.wait_while(is_given, |is_given| !*is_given);
+        *waited.unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<TaskId>> = const { RefCell::new(None) };
+}
+
+/// Takes a lock; what a task that was killed had locked is as it was.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Time {
+    /// A time in which nothing has happened yet; the calling thread is its first task. With `is_told` the last
+    /// events are kept as text.
+    pub fn begin(is_told: bool) -> Arc<Time> {
+        let inner = Inner { told: is_told.then(VecDeque::new), ..Inner::default() };
+        let time = Arc::new(Time { inner: Mutex::new(inner), now_ns: AtomicU64::new(0) });
+        let outside = time.process();
+        debug_assert_eq!(outside, ProcessId::OUTSIDE);
+        let task = time.task(outside);
+        CURRENT.replace(Some(task));
+        time
+    }
+
+    /// How late it is.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
+    }
+
+    /// A new process.
+    pub fn process(&self) -> ProcessId {
+        let mut inner = lock(&self.inner);
+        inner.processes.push(true);
+        ProcessId(inner.processes.len() - 1)
+    }
+
+    /// Whether a process was not killed.
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        let inner = lock(&self.inner);
+        !inner.is_over && inner.processes[process.0]
+    }
+
+    /// Ends all tasks of a process where they are. They drop what they have, and nothing else.
+    pub fn kill(&self, process: ProcessId) {
+        let mut inner = lock(&self.inner);
+        inner.processes[process.0] = false;
+        let now = self.now();
+        let those: Vec<(TaskId, u64)> = inner
+            .tasks
+            .iter()
+            .enumerate()
+            .filter(|(_, task)| task.process == process && !task.is_finished)
+            .map(|(at, task)| (TaskId(at), task.generation))
+            .collect();
+        for (task, generation) in those {
+            inner.push(now, Event::Wake(task, generation));
+        }
+    }
+
+    fn task(&self, process: ProcessId) -> TaskId {
+        let mut inner = lock(&self.inner);
+        let turn = Arc::default();
+        inner.tasks.push(Task { process, turn, generation: 0, is_finished: false });
+        TaskId(inner.tasks.len() - 1)
+    }
+
+    /// Begins a task, which runs when its turn comes.
+    pub fn spawn(self: &Arc<Self>, process: ProcessId, work: impl FnOnce() + Send + 'static) {
+        let task = self.task(process);
+        let time = Arc::clone(self);
+        let turn = Arc::clone(&lock(&self.inner).tasks[task.0].turn);
+        run_in_thread(Box::new(move || {
+            turn.wait();
+            CURRENT.replace(Some(task));
+            if time.is_alive(process)
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(work))
+                && !panic.is::<Killed>()
+            {
+                time.fail(message_of(&*panic));
+            }
+            CURRENT.replace(None);
+            time.finish(task);
+        }));
+        let mut inner = lock(&self.inner);
+        inner.push(self.now(), Event::Wake(task, 0));
+    }
+
+    /// Has something happen at a time. It must not wait for anything.
+    pub fn at(&self, when: Duration, action: impl FnOnce(&Arc<Time>) + Send + 'static) {
+        lock(&self.inner).push(when.max(self.now()), Event::Act(Box::new(action)));
+    }
+
+    /// Has something happen after a time.
+    pub fn after(&self, wait: Duration, action: impl FnOnce(&Arc<Time>) + Send + 'static) {
+        self.at(self.now() + wait, action);
+    }
+
+    /// The task that has the turn.
+    pub fn current() -> TaskId {
+        CURRENT.with_borrow(|current| *current).unwrap_or(TaskId(0))
+    }
+
+    /// A task that waits goes on.
+    pub fn wake(&self, task: TaskId) {
+        let mut inner = lock(&self.inner);
+        let generation = inner.tasks[task.0].generation;
+        let now = self.now();
+        inner.push(now, Event::Wake(task, generation));
+    }
+
+    /// Waits.
+    pub fn sleep(self: &Arc<Self>, duration: Duration) {
+        self.wait(Some(self.now() + duration));
+    }
+
+    /// Waits until another task, or what happens, has this one go on; until then at the latest.
+    pub fn wait(self: &Arc<Self>, until: Option<Duration>) {
+        let me = Time::current();
+        self.go_on_or_end(me);
+        if std::thread::panicking() || lock(&self.inner).is_over {
+            return;
+        }
+        let mut inner = lock(&self.inner);
+        inner.tasks[me.0].generation += 1;
+        let generation = inner.tasks[me.0].generation;
+        let turn = Arc::clone(&inner.tasks[me.0].turn);
+        if let Some(until) = until {
+            let until = until.max(self.now());
+            inner.push(until, Event::Wake(me, generation));
+        }
+        drop(inner);
+        if self.pass_on(Some(me)) != Some(me) {
+            turn.wait();
+        }
+        self.go_on_or_end(me);
+    }
+
+    /// A task of a process that was killed ends, unless it is about to.
+    fn go_on_or_end(&self, me: TaskId) {
+        if std::thread::panicking() || me == TaskId(0) {
+            return;
+        }
+        let inner = lock(&self.inner);
+        let is_alive = !inner.is_over && inner.processes[inner.tasks[me.0].process.0];
+        drop(inner);
+        if !is_alive {
+            resume_unwind(Box::new(Killed));
+        }
+    }
+
+    /// Lets happen what is next, until a task goes on; which that is. It has the turn then, unless it is the one that
+    /// asked.
+    fn pass_on(self: &Arc<Self>, me: Option<TaskId>) -> Option<TaskId> {
+        loop {
+            let mut inner = lock(&self.inner);
+            if inner.is_over {
+                inner.tasks[0].turn.give();
+                return Some(TaskId(0));
+            }
+            let Some(((time, _), event)) = inner.queue.pop_first() else {
+                inner.failure.get_or_insert("nothing will ever happen any more".to_owned());
+                inner.tasks[0].turn.give();
+                return Some(TaskId(0));
+            };
+            self.now_ns.store(time, Ordering::Relaxed);
+            inner.note(time);
+            match event {
+                Event::Act(action) => {
+                    drop(inner);
+                    action(self);
+                }
+                Event::Wake(task, generation) => {
+                    let known = &mut inner.tasks[task.0];
+                    if known.is_finished || known.generation != generation {
+                        continue;
+                    }
+                    known.generation += 1;
+                    if Some(task) != me {
+                        known.turn.give();
+                    }
+                    inner.note(task.0 as u64);
+                    return Some(task);
+                }
+            }
+        }
+    }
+
+    fn finish(self: &Arc<Self>, task: TaskId) {
+        lock(&self.inner).tasks[task.0].is_finished = true;
+        self.pass_on(None);
+    }
+
+    /// Something is not as it must be: the run ends.
+    pub fn fail(&self, why: String) {
+        self.tell(|| format!("FAILED: {why}"));
+        lock(&self.inner).failure.get_or_insert(why);
+        self.wake(TaskId(0));
+    }
+
+    /// What is not as it must be, if anything.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.inner).failure.clone()
+    }
+
+    /// Notes an event.
+    pub fn tell(&self, what: impl FnOnce() -> String) {
+        let mut inner = lock(&self.inner);
+        if let Some(told) = &mut inner.told {
+            if told.len() >= TOLD {
+                told.pop_front();
+            }
+            told.push_back(format!("{:>11.6} {}", self.now().as_secs_f64(), what()));
+        }
+    }
+
+    /// The same, of what is worth it.
+    pub fn tell_if(&self, is_worth_it: bool, what: impl FnOnce() -> String) {
+        if is_worth_it {
+            self.tell(what);
+        }
+    }
+
+    /// The last events.
+    pub fn told(&self) -> Vec<String> {
+        lock(&self.inner).told.iter().flatten().cloned().collect()
+    }
+
+    /// A number that is the same for two runs in which the same has happened.
+    pub fn digest(&self) -> u64 {
+        lock(&self.inner).digest
+    }
+
+    /// Something has happened that is to be the same in each run.
+    pub fn note(&self, what: u64) {
+        lock(&self.inner).note(what);
+    }
+
+    /// Ends all tasks; by the first one.
+    pub fn end(self: &Arc<Self>) {
+        lock(&self.inner).is_over = true;
+        loop {
+            let inner = lock(&self.inner);
+            let left = inner.tasks.iter().enumerate().skip(1).find(|(_, task)| !task.is_finished);
+            let Some((_, task)) = left else { break };
+            let (turn, mine) = (Arc::clone(&task.turn), Arc::clone(&inner.tasks[0].turn));
+            drop(inner);
+            turn.give();
+            mine.wait();
+        }
+        // What is on its way holds on to what it is about.
+        let left = std::mem::take(&mut lock(&self.inner).queue);
+        drop(left);
+        CURRENT.replace(None);
+    }
+}
+
+impl Inner {
+    fn push(&mut self, when: Duration, event: Event) {
+        self.numbers += 1;
+        self.queue.insert((when.as_nanos() as u64, self.numbers), event);
+    }
+
+    fn note(&mut self, what: u64) {
+        self.digest = (self.digest ^ what).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    format!("a panic: {}", text.unwrap_or_else(|| "of another kind".to_owned()))
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Threads that have nothing to do now.
+static IDLE: Mutex<Vec<Sender<Work>>> = Mutex::new(Vec::new());
+
+/// Runs something in a thread, which is used again afterwards.
+fn run_in_thread(work: Work) {
+    let idle = lock(&IDLE).pop();
+    let work = match idle {
+        Some(thread) => match thread.send(work) {
+            Ok(()) => return,
+            Err(failed) => failed.0,
+        },
+        None => work,
+    };
+    let (sender, receiver) = channel::<Work>();
+    let own = sender.clone();
+    let run = move || {
+        while let Ok(work) = receiver.recv() {
+            work();
+            lock(&IDLE).push(own.clone());
+        }
+    };
+    let thread = std::thread::Builder::new().name("simulated".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(run).expect("a thread for each task");
+    // It has just begun to wait for this.
+    let _ = sender.send(work);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_run_in_the_order_of_time_and_end_when_they_are_killed() {
+        let time = Time::begin(false);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let process = time.process();
+        for name in [3_u64, 1, 2] {
+            let (time, said) = (Arc::clone(&time), Arc::clone(&said));
+            let own = Arc::clone(&time);
+            time.spawn(process, move || {
+                loop {
+                    own.sleep(Duration::from_secs(name));
+                    said.lock().unwrap().push((name, own.now().as_secs()));
+                }
+            });
+        }
+        time.sleep(Duration::from_millis(3500));
+        time.kill(process);
+        time.sleep(Duration::from_secs(10));
+        assert_eq!(*said.lock().unwrap(), [(1, 1), (2, 2), (1, 2), (3, 3), (1, 3)]);
+        assert_eq!(time.now(), Duration::from_millis(13_500));
+        time.end();
+    }
+
+    #[test]
+    fn a_panic_of_a_task_is_told() {
+        let time = Time::begin(true);
+        time.spawn(time.process(), || panic!("as planned by this test"));
+        time.sleep(Duration::from_secs(1));
+        assert!(time.failure().unwrap().contains("as planned"));
+        time.end();
+    }
+}
