@@ -157,19 +157,23 @@ impl Contents {
     fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut State)) {
         self.changes += 1;
         let mut done: HashMap<u32, u32> = HashMap::new();
+        let mut last = (u32::MAX, 0);
         for at in range.start.min(REACH)..range.end.min(REACH) {
             let before = self.bytes[at as usize];
-            let after = match done.get(&before) {
-                Some(after) => *after,
-                None => {
-                    let mut state = self.states[before as usize].clone();
-                    change(&mut state);
-                    let after = self.state(state);
-                    done.insert(before, after);
-                    after
-                }
-            };
-            self.bytes[at as usize] = after;
+            if last.0 != before {
+                let after = match done.get(&before) {
+                    Some(after) => *after,
+                    None => {
+                        let mut state = self.states[before as usize].clone();
+                        change(&mut state);
+                        let after = self.state(state);
+                        done.insert(before, after);
+                        after
+                    }
+                };
+                last = (before, after);
+            }
+            self.bytes[at as usize] = last.1;
         }
     }
 
@@ -427,6 +431,7 @@ impl Checker {
         let Some(read) = self.objects[object].reads.remove(&id) else { return Ok(()) };
         self.check_length(&read, data.len() as u64)?;
         let mut narrowed: HashMap<(u32, Vec<WriteId>), u32> = HashMap::new();
+        let mut last: Option<((u32, Vec<WriteId>), u32)> = None;
         for (index, value) in data.iter().enumerate() {
             let at = read.range.start + index as u64;
             let number = read.states[index];
@@ -448,15 +453,22 @@ impl Checker {
             // Nothing was under way: this is what it is.
             if self.objects[object].bytes[at as usize] == number && !now.is_empty() {
                 let key = (number, now);
+                if let Some((known, next)) = &last
+                    && *known == key
+                {
+                    self.objects[object].bytes[at as usize] = *next;
+                    continue;
+                }
                 let next = match narrowed.get(&key) {
                     Some(next) => *next,
                     None => {
                         let state = State { now: key.1.clone(), ..state.clone() };
                         let next = self.objects[object].state(state);
-                        narrowed.insert(key, next);
+                        narrowed.insert(key.clone(), next);
                         next
                     }
                 };
+                last = Some((key, next));
                 self.objects[object].bytes[at as usize] = next;
             }
         }

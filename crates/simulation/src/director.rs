@@ -176,8 +176,7 @@ impl Director {
 
     /// How many drives that run lack something that others have.
     fn lacking(cell: &Cell) -> usize {
-        let Some(whole) = cell.manager.virtual_drive() else { return usize::MAX / 2 };
-        let status = whole.component_status();
+        let Some(status) = cell.manager.status() else { return usize::MAX / 2 };
         let is_running = |number: u64| {
             cell.drives.iter().any(|drive| drive.drive.0 == number && drive.is_running())
         };

@@ -173,6 +173,7 @@ impl ComponentDrive {
     /// Does what a drive does in the background.
     pub fn write_back(&self) {
         if let Some(drive) = self.running() {
+            drive.keep_clock();
             // What fails here is met by a flush.
             let _ = drive.store().write_back(1 << 20);
         }

@@ -79,8 +79,7 @@ pub(crate) fn settle(cell: &mut Cell) {
 
 /// Whether drives lack nothing, and copies are said to be the same.
 fn is_settled(cell: &mut Cell) -> Result<(), String> {
-    let whole = cell.manager.virtual_drive().ok_or("the striping manager is away")?;
-    for status in whole.component_status() {
+    for status in cell.manager.status().ok_or("the striping manager is away")? {
         let is_moving = status.places_coming > 0 || status.places_going > 0;
         if status.state != MemberState::Current || is_moving {
             return Err(format!("drive {} lacks something: {status:?}", status.drive));

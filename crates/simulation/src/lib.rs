@@ -18,4 +18,4 @@ mod serving;
 mod turns;
 
 pub use plan::{Faults, Plan, Sabotage};
-pub use run::{Report, run};
+pub use run::{Report, run, trace};

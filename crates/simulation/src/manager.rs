@@ -8,6 +8,7 @@ use nasd_client::{ConnectOptions, RetryPolicy};
 use nasd_device::{FaultPlan, FaultyDevice};
 use nasd_drive::Elsewhere;
 use nasd_protocol::Status;
+use nasd_protocol::drive::ComponentStatus;
 use nasd_stripe::{
     Arrangement, ComponentDrive as Known, Components, Keeper, RemoteComponents, VirtualDrive,
     VirtualDriveOptions,
@@ -69,6 +70,8 @@ struct Inner {
     arrangement: Arrangement,
     process: Option<ProcessId>,
     running: Option<Running>,
+    /// What it told of its drives last.
+    status: Option<Vec<ComponentStatus>>,
     random: Random,
 }
 
@@ -93,6 +96,7 @@ impl StripingManager {
             arrangement: Arrangement::default(),
             process: None,
             running: None,
+            status: None,
             random,
         };
         Arc::new(StripingManager {
@@ -111,6 +115,11 @@ impl StripingManager {
     /// Whether it runs, and is known to.
     pub fn virtual_drive(&self) -> Option<Arc<VirtualDrive>> {
         lock(&self.inner).running.as_ref().map(|running| Arc::clone(&running.virtual_drive))
+    }
+
+    /// What it told of its drives last, if it runs.
+    pub fn status(&self) -> Option<Vec<ComponentStatus>> {
+        lock(&self.inner).status.clone()
     }
 
     /// Starts it, unless it runs.
@@ -136,6 +145,7 @@ impl StripingManager {
         let mut inner = lock(&self.inner);
         let Some(process) = inner.process.take() else { return };
         inner.running = None;
+        inner.status = None;
         inner.device.crash();
         let seed = inner.random.draw();
         let survivor = inner.device.survivor(seed);
@@ -257,6 +267,15 @@ impl StripingManager {
         for _ in 0..REBUILDERS {
             every(TEND_EVERY, Box::new(|running| running.virtual_drive.rebuild().is_some()));
         }
+        let own = Arc::clone(self);
+        every(
+            TEND_EVERY,
+            Box::new(move |running| {
+                let status = running.virtual_drive.component_status();
+                lock(&own.inner).status = Some(status);
+                false
+            }),
+        );
         self.begin_looking(process, running, drive);
     }
 

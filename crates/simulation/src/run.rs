@@ -19,6 +19,9 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::turns::{Time, lock};
 
+/// How many events of the end of a run that fails are told.
+const TOLD: usize = 400;
+
 /// How long a cell may take to begin.
 const TO_BEGIN: Duration = Duration::from_secs(30);
 
@@ -57,20 +60,38 @@ pub(crate) struct Cell {
 ///
 /// What is not as it must be, with the last events.
 pub fn run(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Report, String> {
-    let mut random = Random::new(seed);
-    let mut plan = Plan::of(&mut random);
-    change(&mut plan);
-    run_plan(seed, &plan, random.clone(), false).map_err(|_| {
+    let (plan, random) = plan_of(seed, change);
+    let (told, _) = run_plan(&plan, random.clone(), 0);
+    told.map_err(|_| {
         // It does the same once more, and tells what.
-        match run_plan(seed, &plan, random, true) {
-            Err(why) => format!("seed {seed}: {plan:#?}\n{why}"),
-            Ok(_) => format!("seed {seed}: {plan:#?}\nfailed, but not when it was run once more"),
-        }
+        let (told, last) = run_plan(&plan, random, TOLD);
+        let why = match told {
+            Err(why) => why,
+            Ok(_) => "failed, but not when it was run once more".to_owned(),
+        };
+        format!("seed {seed}: {plan:#?}\n{}\nseed {seed}: {why}", last.join("\n"))
     })
 }
 
-fn run_plan(_seed: u64, plan: &Plan, random: Random, is_told: bool) -> Result<Report, String> {
-    let time = Time::begin(is_told);
+/// The same, with so many of the last events as text, whatever it comes to.
+pub fn trace(
+    seed: u64,
+    change: impl FnOnce(&mut Plan),
+    most: usize,
+) -> (Result<Report, String>, Vec<String>) {
+    let (plan, random) = plan_of(seed, change);
+    run_plan(&plan, random, most)
+}
+
+fn plan_of(seed: u64, change: impl FnOnce(&mut Plan)) -> (Plan, Random) {
+    let mut random = Random::new(seed);
+    let mut plan = Plan::of(&mut random);
+    change(&mut plan);
+    (plan, random)
+}
+
+fn run_plan(plan: &Plan, random: Random, told: usize) -> (Result<Report, String>, Vec<String>) {
+    let time = Time::begin(told);
     let lived = catch_unwind(AssertUnwindSafe(|| {
         let mut cell = Cell::new(&time, plan.clone(), random);
         let faults = cell.live();
@@ -79,13 +100,12 @@ fn run_plan(_seed: u64, plan: &Plan, random: Random, is_told: bool) -> Result<Re
         Report { done, failed, faults, lasted: time.now(), digest: time.digest() }
     }));
     time.end();
-    let report = match lived {
-        Ok(report) if time.failure().is_none() => return Ok(report),
-        Ok(_) => String::new(),
-        Err(_) => "the run itself has panicked\n".to_owned(),
+    let told = match (lived, time.failure()) {
+        (Ok(report), None) => Ok(report),
+        (_, Some(why)) => Err(why),
+        (Err(_), None) => Err("the run itself has panicked".to_owned()),
     };
-    let why = time.failure().unwrap_or_default();
-    Err(format!("{}\n{report}{why}", time.told().join("\n")))
+    (told, time.told())
 }
 
 impl Cell {

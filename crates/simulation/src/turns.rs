@@ -13,9 +13,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many events of the end of a run are told.
-const TOLD: usize = 400;
-
 /// How much stack a task has.
 const STACK_BYTES: usize = 2 << 20;
 
@@ -58,7 +55,9 @@ struct Inner {
     processes: Vec<bool>,
     is_over: bool,
     failure: Option<String>,
-    told: Option<VecDeque<String>>,
+    told: VecDeque<String>,
+    /// How many of the last events are kept as text.
+    most_told: usize,
     /// Of all that has happened.
     digest: u64,
 }
@@ -87,6 +86,7 @@ struct Turn {
 impl Turn {
     fn give(&self) {
         *lock(&self.is_given) = true;
+        // Whoever waits is awake when nobody has the lock.
         self.given.notify_one();
     }
 
@@ -107,10 +107,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Time {
-    /// A time in which nothing has happened yet; the calling thread is its first task. With `is_told` the last
-    /// events are kept as text.
-    pub fn begin(is_told: bool) -> Arc<Time> {
-        let inner = Inner { told: is_told.then(VecDeque::new), ..Inner::default() };
+    /// A time in which nothing has happened yet; the calling thread is its first task. So many of the
+    /// last events are kept as text.
+    pub fn begin(most_told: usize) -> Arc<Time> {
+        let inner = Inner { most_told, ..Inner::default() };
         let time = Arc::new(Time { inner: Mutex::new(inner), now_ns: AtomicU64::new(0) });
         let outside = time.process();
         debug_assert_eq!(outside, ProcessId::OUTSIDE);
@@ -272,10 +272,12 @@ impl Time {
                         continue;
                     }
                     known.generation += 1;
-                    if Some(task) != me {
-                        known.turn.give();
-                    }
+                    let turn = (Some(task) != me).then(|| Arc::clone(&known.turn));
                     inner.note(task.0 as u64);
+                    drop(inner);
+                    if let Some(turn) = turn {
+                        turn.give();
+                    }
                     return Some(task);
                 }
             }
@@ -301,13 +303,17 @@ impl Time {
 
     /// Notes an event.
     pub fn tell(&self, what: impl FnOnce() -> String) {
-        let mut inner = lock(&self.inner);
-        if let Some(told) = &mut inner.told {
-            if told.len() >= TOLD {
-                told.pop_front();
-            }
-            told.push_back(format!("{:>11.6} {}", self.now().as_secs_f64(), what()));
+        let inner = lock(&self.inner);
+        if inner.most_told == 0 {
+            return;
         }
+        drop(inner);
+        let line = format!("{:>11.6} {}", self.now().as_secs_f64(), what());
+        let mut inner = lock(&self.inner);
+        if inner.told.len() >= inner.most_told {
+            inner.told.pop_front();
+        }
+        inner.told.push_back(line);
     }
 
     /// The same, of what is worth it.
@@ -319,7 +325,7 @@ impl Time {
 
     /// The last events.
     pub fn told(&self) -> Vec<String> {
-        lock(&self.inner).told.iter().flatten().cloned().collect()
+        lock(&self.inner).told.iter().cloned().collect()
     }
 
     /// A number that is the same for two runs in which the same has happened.
@@ -403,7 +409,7 @@ mod tests {
 
     #[test]
     fn tasks_run_in_the_order_of_time_and_end_when_they_are_killed() {
-        let time = Time::begin(false);
+        let time = Time::begin(0);
         let said = Arc::new(Mutex::new(Vec::new()));
         let process = time.process();
         for name in [3_u64, 1, 2] {
@@ -426,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_task_is_told() {
-        let time = Time::begin(true);
+        let time = Time::begin(10);
         time.spawn(time.process(), || panic!("as planned by this test"));
         time.sleep(Duration::from_secs(1));
         assert!(time.failure().unwrap().contains("as planned"));

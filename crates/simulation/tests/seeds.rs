@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nasd_simulation::run;
+use nasd_simulation::{run, trace};
 
 #[test]
 fn seeds() {
@@ -13,6 +13,11 @@ fn seeds() {
     let began = Instant::now();
     for seed in first..first + count {
         let begun = Instant::now();
+        if let Some(most) = get("NASD_SIMULATION_TRACE") {
+            let (told, last) = trace(seed, |_| {}, most as usize);
+            println!("{}\n{told:?}", last.join("\n"));
+            continue;
+        }
         match run(seed, |_| {}) {
             Ok(report) => println!("{seed}: {:?} {report:?}", begun.elapsed()),
             Err(why) => panic!("{why}"),

@@ -258,7 +258,12 @@ impl Components for RemoteComponents {
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {
-        self.known(drive).map_or(Timestamp(0), |remote| remote.client.drive_time())
+        let Some(remote) = self.known(drive) else { return Timestamp(0) };
+        let known = remote.client.drive_time();
+        // A drive that was started anew after a crash is ahead of what it was, and by that capabilities end: who is asked
+        // all the time has told, while there may have been nothing else to ask.
+        let is_watched = remote.watcher.information().is_some();
+        if is_watched { known.max(remote.watcher.drive_time()) } else { known }
     }
 
     fn minimum_protection(&self, drive: DriveId) -> Protection {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::components::Components;
 
-/// How long others are let run at a time.
-const TURN: Duration = Duration::from_millis(1);
+/// How long others are let run at a time, at most.
+const MOST_US: u64 = 2000;
 
 /// Takes a lock. What it guards is whole even after a panic.
 pub(crate) fn lock<'a, T>(
@@ -48,11 +48,16 @@ fn taken<G>(
     if !components.takes_turns() {
         return wait();
     }
+    let mut draw = 1_u64;
     loop {
         match attempt() {
             Ok(guard) => return guard,
             Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => components.pause(TURN),
+            Err(TryLockError::WouldBlock) => {
+                // Not in step with others who wait, of whom it would always be the same one who comes first.
+                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                components.pause(Duration::from_micros(100 + (draw >> 33) % MOST_US));
+            }
         }
     }
 }
