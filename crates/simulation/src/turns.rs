@@ -1,20 +1,22 @@
 //! Tasks of which one runs at a time, and the time that passes between.
 //!
-//! Each task has a thread, as what is simulated blocks; but a thread runs only while it has the turn. It gives that
-//! away when it waits, to whoever is next by the queue of events: so what happens, and in which order, depends on
-//! nothing but what was put into the queue. Time is that of the event that happened last.
+//! Each task has a stack of its own, as what is simulated blocks; all of them run in one thread. A task that waits gives
+//! the turn back, to whoever is next by the queue of events: so what happens, and in which order, depends on nothing
+//! but what was put into the queue. Time is that of the event that happened last.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
 /// How much stack a task has.
-const STACK_BYTES: usize = 2 << 20;
+const STACK_BYTES: usize = 1 << 20;
 
 /// One of the tasks. The first is whoever made the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +42,8 @@ pub struct Time {
 }
 
 type Action = Box<dyn FnOnce(&Arc<Time>) + Send>;
+
+type Work = Box<dyn FnOnce() + Send>;
 
 enum Event {
     /// A task goes on, unless something else has had it go on before.
@@ -70,35 +74,24 @@ impl std::fmt::Debug for Inner {
 
 struct Task {
     process: ProcessId,
-    turn: Arc<Turn>,
     /// Rises whenever it begins to wait, and when it goes on.
     generation: u64,
-    is_finished: bool,
+    /// What it does, before it has begun.
+    work: Option<Work>,
 }
 
-/// Where a thread waits for its turn.
-#[derive(Default)]
-struct Turn {
-    is_given: Mutex<bool>,
-    given: Condvar,
-}
-
-impl Turn {
-    fn give(&self) {
-        *lock(&self.is_given) = true;
-        // Whoever waits is awake when nobody has the lock.
-        self.given.notify_one();
-    }
-
-    fn wait(&self) {
-        let is_given = lock(&self.is_given);
-        let waited = self.given.wait_while(is_given, |is_given| !*is_given);
-        *waited.unwrap_or_else(PoisonError::into_inner) = false;
-    }
-}
+/// A task that has begun.
+type Begun = Coroutine<(), (), (), DefaultStack>;
 
 thread_local! {
-    static CURRENT: RefCell<Option<TaskId>> = const { RefCell::new(None) };
+    /// Which task runs.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    /// By which it gives the turn back.
+    static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
+    /// Tasks that have begun and wait.
+    static WAITING: RefCell<BTreeMap<usize, Begun>> = const { RefCell::new(BTreeMap::new()) };
+    /// Stacks that nobody uses.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes a lock; what a task that was killed had locked is as it was.
@@ -107,15 +100,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Time {
-    /// A time in which nothing has happened yet; the calling thread is its first task. So many of the
-    /// last events are kept as text.
+    /// A time in which nothing has happened yet, for this thread, which has no other; its first task is whoever calls.
+    /// So many of the last events are kept as text.
     pub fn begin(most_told: usize) -> Arc<Time> {
         let inner = Inner { most_told, ..Inner::default() };
         let time = Arc::new(Time { inner: Mutex::new(inner), now_ns: AtomicU64::new(0) });
         let outside = time.process();
         debug_assert_eq!(outside, ProcessId::OUTSIDE);
-        let task = time.task(outside);
-        CURRENT.replace(Some(task));
+        lock(&time.inner).tasks.push(Task { process: outside, generation: 0, work: None });
         time
     }
 
@@ -139,46 +131,21 @@ impl Time {
 
     /// Ends all tasks of a process where they are. They drop what they have, and nothing else.
     pub fn kill(&self, process: ProcessId) {
+        let now = self.now();
         let mut inner = lock(&self.inner);
         inner.processes[process.0] = false;
-        let now = self.now();
-        let those: Vec<(TaskId, u64)> = inner
-            .tasks
-            .iter()
-            .enumerate()
-            .filter(|(_, task)| task.process == process && !task.is_finished)
-            .map(|(at, task)| (TaskId(at), task.generation))
-            .collect();
+        let tasks = inner.tasks.iter().enumerate().filter(|(_, task)| task.process == process);
+        let those: Vec<_> = tasks.map(|(at, task)| (TaskId(at), task.generation)).collect();
         for (task, generation) in those {
             inner.push(now, Event::Wake(task, generation));
         }
     }
 
-    fn task(&self, process: ProcessId) -> TaskId {
-        let mut inner = lock(&self.inner);
-        let turn = Arc::default();
-        inner.tasks.push(Task { process, turn, generation: 0, is_finished: false });
-        TaskId(inner.tasks.len() - 1)
-    }
-
     /// Begins a task, which runs when its turn comes.
-    pub fn spawn(self: &Arc<Self>, process: ProcessId, work: impl FnOnce() + Send + 'static) {
-        let task = self.task(process);
-        let time = Arc::clone(self);
-        let turn = Arc::clone(&lock(&self.inner).tasks[task.0].turn);
-        run_in_thread(Box::new(move || {
-            turn.wait();
-            CURRENT.replace(Some(task));
-            if time.is_alive(process)
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(work))
-                && !panic.is::<Killed>()
-            {
-                time.fail(message_of(&*panic));
-            }
-            CURRENT.replace(None);
-            time.finish(task);
-        }));
+    pub fn spawn(&self, process: ProcessId, work: impl FnOnce() + Send + 'static) {
         let mut inner = lock(&self.inner);
+        inner.tasks.push(Task { process, generation: 0, work: Some(Box::new(work)) });
+        let task = TaskId(inner.tasks.len() - 1);
         inner.push(self.now(), Event::Wake(task, 0));
     }
 
@@ -194,14 +161,14 @@ impl Time {
 
     /// The task that has the turn.
     pub fn current() -> TaskId {
-        CURRENT.with_borrow(|current| *current).unwrap_or(TaskId(0))
+        TaskId(CURRENT.get())
     }
 
     /// A task that waits goes on.
     pub fn wake(&self, task: TaskId) {
+        let now = self.now();
         let mut inner = lock(&self.inner);
         let generation = inner.tasks[task.0].generation;
-        let now = self.now();
         inner.push(now, Event::Wake(task, generation));
     }
 
@@ -214,20 +181,20 @@ impl Time {
     pub fn wait(self: &Arc<Self>, until: Option<Duration>) {
         let me = Time::current();
         self.go_on_or_end(me);
-        if std::thread::panicking() || lock(&self.inner).is_over {
+        let mut inner = lock(&self.inner);
+        if std::thread::panicking() || inner.is_over {
             return;
         }
-        let mut inner = lock(&self.inner);
         inner.tasks[me.0].generation += 1;
         let generation = inner.tasks[me.0].generation;
-        let turn = Arc::clone(&inner.tasks[me.0].turn);
         if let Some(until) = until {
             let until = until.max(self.now());
             inner.push(until, Event::Wake(me, generation));
         }
         drop(inner);
-        if self.pass_on(Some(me)) != Some(me) {
-            turn.wait();
+        match me {
+            TaskId(0) => self.pass(),
+            _ => give_turn_back(),
         }
         self.go_on_or_end(me);
     }
@@ -245,19 +212,13 @@ impl Time {
         }
     }
 
-    /// Lets happen what is next, until a task goes on; which that is. It has the turn then, unless it is the one that
-    /// asked.
-    fn pass_on(self: &Arc<Self>, me: Option<TaskId>) -> Option<TaskId> {
+    /// Lets happen what is next, until the first task goes on.
+    fn pass(self: &Arc<Self>) {
         loop {
             let mut inner = lock(&self.inner);
-            if inner.is_over {
-                inner.tasks[0].turn.give();
-                return Some(TaskId(0));
-            }
             let Some(((time, _), event)) = inner.queue.pop_first() else {
                 inner.failure.get_or_insert("nothing will ever happen any more".to_owned());
-                inner.tasks[0].turn.give();
-                return Some(TaskId(0));
+                return;
             };
             self.now_ns.store(time, Ordering::Relaxed);
             inner.note(time);
@@ -268,25 +229,57 @@ impl Time {
                 }
                 Event::Wake(task, generation) => {
                     let known = &mut inner.tasks[task.0];
-                    if known.is_finished || known.generation != generation {
+                    if known.generation != generation {
                         continue;
                     }
                     known.generation += 1;
-                    let turn = (Some(task) != me).then(|| Arc::clone(&known.turn));
+                    let work = known.work.take();
                     inner.note(task.0 as u64);
                     drop(inner);
-                    if let Some(turn) = turn {
-                        turn.give();
+                    match task {
+                        TaskId(0) => return,
+                        _ => self.turn_of(task, work),
                     }
-                    return Some(task);
                 }
             }
         }
     }
 
-    fn finish(self: &Arc<Self>, task: TaskId) {
-        lock(&self.inner).tasks[task.0].is_finished = true;
-        self.pass_on(None);
+    /// A task has its turn; it begins, if it has not.
+    fn turn_of(self: &Arc<Self>, task: TaskId, work: Option<Work>) {
+        let begun = match work {
+            Some(work) => Some(self.beginning(work)),
+            None => WAITING.with_borrow_mut(|waiting| waiting.remove(&task.0)),
+        };
+        // One that has ended.
+        let Some(mut begun) = begun else { return };
+        CURRENT.set(task.0);
+        let yielder = YIELDER.replace(std::ptr::null());
+        let told = begun.resume(());
+        YIELDER.set(yielder);
+        CURRENT.set(0);
+        match told {
+            CoroutineResult::Yield(()) => {
+                WAITING.with_borrow_mut(|waiting| waiting.insert(task.0, begun));
+            }
+            CoroutineResult::Return(()) => {
+                STACKS.with_borrow_mut(|stacks| stacks.push(begun.into_stack()));
+            }
+        }
+    }
+
+    fn beginning(self: &Arc<Self>, work: Work) -> Begun {
+        let kept = STACKS.with_borrow_mut(Vec::pop);
+        let new = || DefaultStack::new(STACK_BYTES).expect("memory for the stack of a task");
+        let time = Arc::clone(self);
+        Coroutine::with_stack(kept.unwrap_or_else(new), move |yielder, ()| {
+            YIELDER.set(yielder);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(work))
+                && !panic.is::<Killed>()
+            {
+                time.fail(message_of(&*panic));
+            }
+        })
     }
 
     /// Something is not as it must be: the run ends.
@@ -303,11 +296,9 @@ impl Time {
 
     /// Notes an event.
     pub fn tell(&self, what: impl FnOnce() -> String) {
-        let inner = lock(&self.inner);
-        if inner.most_told == 0 {
+        if lock(&self.inner).most_told == 0 {
             return;
         }
-        drop(inner);
         let line = format!("{:>11.6} {}", self.now().as_secs_f64(), what());
         let mut inner = lock(&self.inner);
         if inner.told.len() >= inner.most_told {
@@ -340,21 +331,28 @@ impl Time {
 
     /// Ends all tasks; by the first one.
     pub fn end(self: &Arc<Self>) {
-        lock(&self.inner).is_over = true;
-        loop {
-            let inner = lock(&self.inner);
-            let left = inner.tasks.iter().enumerate().skip(1).find(|(_, task)| !task.is_finished);
-            let Some((_, task)) = left else { break };
-            let (turn, mine) = (Arc::clone(&task.turn), Arc::clone(&inner.tasks[0].turn));
-            drop(inner);
-            turn.give();
-            mine.wait();
+        let mut inner = lock(&self.inner);
+        inner.is_over = true;
+        let mut left = Vec::new();
+        inner.tasks.iter_mut().for_each(|task| left.extend(task.work.take()));
+        drop(inner);
+        drop(left);
+        while let Some(task) = WAITING.with_borrow(|waiting| waiting.keys().next().copied()) {
+            self.turn_of(TaskId(task), None);
         }
         // What is on its way holds on to what it is about.
         let left = std::mem::take(&mut lock(&self.inner).queue);
         drop(left);
-        CURRENT.replace(None);
     }
+}
+
+/// Has the running task wait for its turn.
+fn give_turn_back() {
+    let yielder = YIELDER.get();
+    assert!(!yielder.is_null(), "a task that runs has something to give its turn back by");
+    // SAFETY: it belongs to the task that runs, which has set it, and lives as long as that.
+    unsafe { &*yielder }.suspend(());
+    YIELDER.set(yielder);
 }
 
 impl Inner {
@@ -372,35 +370,6 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     format!("a panic: {}", text.unwrap_or_else(|| "of another kind".to_owned()))
-}
-
-type Work = Box<dyn FnOnce() + Send>;
-
-/// Threads that have nothing to do now.
-static IDLE: Mutex<Vec<Sender<Work>>> = Mutex::new(Vec::new());
-
-/// Runs something in a thread, which is used again afterwards.
-fn run_in_thread(work: Work) {
-    let idle = lock(&IDLE).pop();
-    let work = match idle {
-        Some(thread) => match thread.send(work) {
-            Ok(()) => return,
-            Err(failed) => failed.0,
-        },
-        None => work,
-    };
-    let (sender, receiver) = channel::<Work>();
-    let own = sender.clone();
-    let run = move || {
-        while let Ok(work) = receiver.recv() {
-            work();
-            lock(&IDLE).push(own.clone());
-        }
-    };
-    let thread = std::thread::Builder::new().name("simulated".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(run).expect("a thread for each task");
-    // It has just begun to wait for this.
-    let _ = sender.send(work);
 }
 
 #[cfg(test)]
