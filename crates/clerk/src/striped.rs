@@ -286,8 +286,12 @@ impl StripedDrive {
         let map = self.manager.map(&authority, &arguments)?;
         self.maps.lease.renew(asked, map.generation);
         let writing = self.maps.writing(name, self.now());
-        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing)?;
-        let place = Arc::new(place);
+        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);
+        let place = Arc::new(place.map_err(|error| match is_of_an_old_map(&error) {
+            // It has become old just now, which says nothing of the capability that was shown for it.
+            true => ClientError::Drive(Status::Busy),
+            false => error,
+        })?);
         self.breadth.fetch_max(u32::from(place.shape.width()), Ordering::Relaxed);
         self.maps.keep(grant, &place);
         Ok(place)
