@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -204,7 +204,8 @@ impl Cables {
         skew: u64,
     ) -> Arc<SimulatedHost> {
         let random = Mutex::new(lock(&self.inner).random.fork());
-        Arc::new(SimulatedHost { cables: Arc::clone(self), node, process, skew, random })
+        let (cables, afterlife) = (Arc::clone(self), AtomicU64::new(0));
+        Arc::new(SimulatedHost { cables, node, process, skew, afterlife, random })
     }
 
     /// The address of a node.
@@ -409,6 +410,8 @@ pub struct SimulatedHost {
     node: NodeId,
     process: ProcessId,
     skew: u64,
+    /// The time that has passed for it since it was dead.
+    afterlife: AtomicU64,
     random: Mutex<Random>,
 }
 
@@ -437,7 +440,8 @@ impl Network for SimulatedNetwork {
 impl Host for SimulatedHost {
     fn elapsed(&self) -> Duration {
         // Not the same at each host.
-        self.cables.time.now() + Duration::from_secs(1 + self.node.0 as u64)
+        let offset = Duration::from_secs(1 + self.node.0 as u64);
+        self.cables.time.now() + offset + Duration::from_nanos(self.afterlife.load(Ordering::Relaxed))
     }
 
     fn wall_clock(&self) -> Timestamp {
@@ -445,7 +449,14 @@ impl Host for SimulatedHost {
     }
 
     fn sleep(&self, duration: Duration) {
-        self.cables.time.sleep(duration);
+        let time = &self.cables.time;
+        let is_outside = std::thread::panicking() || Time::current() == TaskId::OUTSIDE;
+        if is_outside && !time.is_alive(self.process) {
+            // Whoever still holds something of it is not kept by it.
+            self.afterlife.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
+        } else {
+            time.sleep(duration);
+        }
     }
 
     fn random(&self) -> u64 {

@@ -15,12 +15,20 @@ use std::time::Duration;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+/// No run has so many events, if it ends at all.
+const MOST_EVENTS: u64 = 2_000_000;
+
 /// How much stack a task has.
 const STACK_BYTES: usize = 1 << 20;
 
 /// One of the tasks. The first is whoever made the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(usize);
+
+impl TaskId {
+    /// Whoever made the time.
+    pub const OUTSIDE: TaskId = TaskId(0);
+}
 
 /// Tasks that end together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,7 +201,7 @@ impl Time {
         }
         drop(inner);
         match me {
-            TaskId(0) => self.pass(),
+            TaskId::OUTSIDE => self.pass(),
             _ => give_turn_back(),
         }
         self.go_on_or_end(me);
@@ -201,7 +209,7 @@ impl Time {
 
     /// A task of a process that was killed ends, unless it is about to.
     fn go_on_or_end(&self, me: TaskId) {
-        if std::thread::panicking() || me == TaskId(0) {
+        if std::thread::panicking() || me == TaskId::OUTSIDE {
             return;
         }
         let inner = lock(&self.inner);
@@ -222,6 +230,10 @@ impl Time {
             };
             self.now_ns.store(time, Ordering::Relaxed);
             inner.note(time);
+            if inner.numbers > MOST_EVENTS {
+                inner.failure.get_or_insert("there is no end of it".to_owned());
+                return;
+            }
             match event {
                 Event::Act(action) => {
                     drop(inner);
@@ -237,7 +249,7 @@ impl Time {
                     inner.note(task.0 as u64);
                     drop(inner);
                     match task {
-                        TaskId(0) => return,
+                        TaskId::OUTSIDE => return,
                         _ => self.turn_of(task, work),
                     }
                 }
@@ -286,7 +298,7 @@ impl Time {
     pub fn fail(&self, why: String) {
         self.tell(|| format!("FAILED: {why}"));
         lock(&self.inner).failure.get_or_insert(why);
-        self.wake(TaskId(0));
+        self.wake(TaskId::OUTSIDE);
     }
 
     /// What is not as it must be, if anything.
