@@ -71,8 +71,6 @@ struct Contents {
     least: u64,
     most: u64,
     least_durable: u64,
-    /// Changes of length that are under way or failed.
-    cuts: BTreeSet<WriteId>,
     /// Rises with everything that changes what bytes may be.
     changes: u64,
     /// Writes that are not known to be durable.
@@ -136,7 +134,6 @@ impl Contents {
             least: 0,
             most: 0,
             least_durable: 0,
-            cuts: BTreeSet::new(),
             changes: 0,
             unflushed: BTreeSet::new(),
             reads: BTreeMap::new(),
@@ -253,7 +250,6 @@ impl Checker {
             }
         }
         if cuts {
-            contents.cuts.insert(write);
             contents.least = contents.least.min(range.start);
             contents.least_durable = contents.least_durable.min(range.start);
             contents.most = contents.most.max(range.start);
@@ -294,7 +290,6 @@ impl Checker {
             insert(&mut state.before, write);
         });
         if cuts {
-            contents.cuts.remove(&write);
             let writes = &self.writes;
             // What was written meanwhile may have made it longer.
             let meanwhile = |other: &Write| other.ended.is_none_or(|ended| ended > begun);
@@ -303,7 +298,11 @@ impl Checker {
                 .filter(|other| other.object == object && !other.cuts && meanwhile(other))
                 .map(|other| other.range.end)
                 .max();
-            let shortest = contents.cuts.iter().map(|cut| writes[cut.0 as usize].range.start).min();
+            let shortest = writes[1..]
+                .iter()
+                .filter(|other| other.object == object && other.cuts && meanwhile(other))
+                .map(|other| other.range.start)
+                .min();
             contents.most = range.start.max(longest.unwrap_or(0));
             contents.least = range.start.min(shortest.unwrap_or(u64::MAX));
             contents.least_durable = contents.least;

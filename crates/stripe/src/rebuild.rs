@@ -665,18 +665,13 @@ impl VirtualDrive {
         range: ByteRange,
         lock: Lock,
     ) -> Result<u64, Status> {
-        let alone = (lock == Lock::Free).then(|| self.lock(name));
+        // Else the object might be cut, or punched, between what is read and what is written.
+        let _alone = (lock == Lock::Free).then(|| self.lock(name));
         let version = self.known_version(name)?;
         // Who is given something does not say what it should be.
         let place = self.place(name)?.doubting(drive);
         // Where clients write, orders do what a lock can't.
-        let order = match version.has_writers() {
-            true => {
-                drop(alone);
-                self.draw_order(&place)
-            }
-            false => None,
-        };
+        let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
         let columns = columns_held(&place, version.is_spread(), drive, range);
         let copies = self.read_columns(name, &place, &columns, order)?;
         let mut bytes = 0;
