@@ -146,6 +146,7 @@ impl Client {
         let mut shared = lock(&self.shared);
         let object = shared.checker.create();
         shared.objects.insert(object, made.object);
+        self.time.tell(|| format!("object {object} is {:x}", made.object.0));
         Ok(object)
     }
 

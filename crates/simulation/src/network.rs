@@ -297,7 +297,7 @@ impl Cables {
     ) {
         let is_of_the_manager =
             matches!(lock(&self.inner).nodes[line.from.0].serving, Serving::InTasks(..));
-        let is_worth_telling = !is_of_the_manager || request.procedure() != "read";
+        let is_worth_telling = !is_of_the_manager || !request.procedure().starts_with("read");
         self.time.tell_if(is_worth_telling, || {
             let status = answer.as_ref().and_then(|answered| answered.results.first_chunk());
             let status = status.map_or(u32::MAX, |word| u32::from_be_bytes(*word));

@@ -65,9 +65,16 @@ impl Request {
 
     /// Which procedure is called, for who reads what has happened.
     pub fn procedure(&self) -> String {
-        match nasd_protocol::drive::Procedure::try_from(self.procedure) {
+        let procedure = match nasd_protocol::drive::Procedure::try_from(self.procedure) {
             Ok(procedure) => format!("{procedure:?}").to_lowercase(),
             Err(_) => format!("procedure {}", self.procedure),
+        };
+        // Most arguments begin with an object's name.
+        match self.body.get(4..12).and_then(|bytes| bytes.try_into().ok()) {
+            Some(bytes) if procedure != "private" => {
+                format!("{procedure} of {:x}", u64::from_be_bytes(bytes))
+            }
+            _ => procedure,
         }
     }
 }

@@ -471,6 +471,8 @@ impl VirtualDrive {
     /// How long the whole is, its components tell, with zeros at the end too: the last byte of a column is written
     /// where the drive's component ends before it.
     fn give_length(&self, name: ObjectName, whole: &Whole, drive: DriveId) -> Result<(), Status> {
+        // Else the object might be cut before the drive is made as long as it was.
+        let _alone = self.lock(name);
         let place = self.place(name)?;
         let is_striped = place.is_striped(whole.version.is_spread());
         let columns: Vec<Column> = match is_striped {
@@ -491,7 +493,7 @@ impl VirtualDrive {
         }
         if length(drive)?.is_some_and(|had| had < end) {
             let last = ByteRange::new(end - 1, 1);
-            self.give_range(name, drive, Write::All, last, Lock::Free)?;
+            self.give_range(name, drive, Write::All, last, Lock::Held)?;
         }
         Ok(())
     }
@@ -671,6 +673,17 @@ impl VirtualDrive {
         // Who is given something does not say what it should be.
         let place = self.place(name)?.doubting(drive);
         // Where clients write, orders do what a lock can't.
+        // It may have been cut since somebody thought of this; what is behind its end is not to be made.
+        let range = match write {
+            Write::All => {
+                let length = self.whole(name)?.attributes.logical_size;
+                range.intersection(&ByteRange::new(0, length))
+            }
+            Write::Data | Write::Differing => range,
+        };
+        if range.is_empty() {
+            return Ok(0);
+        }
         let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
         let columns = columns_held(&place, version.is_spread(), drive, range);
         let copies = self.read_columns(name, &place, &columns, order)?;
