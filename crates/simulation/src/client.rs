@@ -22,6 +22,9 @@ use crate::turns::{ProcessId, Time, lock};
 /// How often it is looked whose writes have ended.
 const END_EVERY: Duration = Duration::from_millis(500);
 
+/// How often a new right is asked for in one operation.
+const GRANTS: usize = 4;
+
 /// How long an operation may take when all is well but what others have.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -108,8 +111,27 @@ impl Client {
         });
     }
 
+    /// Does something by the right to an object; by a new one, if that is asked for.
+    fn granted<T>(
+        &self,
+        object: ObjectId,
+        mut run: impl FnMut(&Grant) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        let mut version = 1;
+        for _ in 0..GRANTS {
+            match run(&self.grant(object, version)) {
+                Err(ClerkError::Drive(status)) if status.needs_new_capability() => {}
+                told => return told,
+            }
+            let told = self.manager.getattr(&self.by_key, Client::name(object))?;
+            version = told.access_control_version;
+            lock(&self.grants).remove(&object);
+        }
+        run(&self.grant(object, version))
+    }
+
     /// The right to an object, as a file manager grants it.
-    fn grant(&self, object: ObjectId) -> Arc<Grant> {
+    fn grant(&self, object: ObjectId, version: u64) -> Arc<Grant> {
         let mut grants = lock(&self.grants);
         let grant = grants.entry(object).or_insert_with(|| {
             let name = ObjectName { partition: PARTITION, object };
@@ -124,7 +146,7 @@ impl Client {
                 minimum_protection: Protection::INTEGRITY_ARGS,
                 key_epoch: 1,
             };
-            let key = capability_key(&SecretKey::new(WORKING_KEY), &capability, 1);
+            let key = capability_key(&SecretKey::new(WORKING_KEY), &capability, version);
             let issued = IssuedCapability { capability, key, sealed: None };
             let handle = FileHandle::new(VIRTUAL_DRIVE, name);
             let protection = Protection::INTEGRITY_ARGS;
@@ -211,7 +233,7 @@ impl Client {
         let number = self.number;
         self.time.tell(|| format!("client {number}: {write:?} {object} {offset}..{end} {durable}"));
         let data = bytes_of(write, offset..end);
-        let told = self.drives.write(&self.grant(id), offset, &data, durable);
+        let told = self.granted(id, |grant| self.drives.write(grant, offset, &data, durable));
         let told = self.note("write", told);
         let mut shared = lock(&self.shared);
         shared.under_way.remove(&self.number);
@@ -235,7 +257,7 @@ impl Client {
         let Some(id) = self.object(object) else { return };
         let read = lock(&self.shared).checker.begin_read(object, range.offset..range.end());
         let mut into = vec![0xee; range.length as usize];
-        let told = self.drives.read(&self.grant(id), range.offset, &mut into);
+        let told = self.granted(id, |grant| self.drives.read(grant, range.offset, &mut into));
         let told = self.note("read", told);
         let mut shared = lock(&self.shared);
         match told {
@@ -266,7 +288,7 @@ impl Client {
                 unflushed.get(&object).into_iter().flatten().map(|(write, ..)| *write).collect()
             };
             let flush = lock(&self.shared).checker.begin_flush(object);
-            let told = self.drives.flush(&self.grant(id));
+            let told = self.granted(id, |grant| self.drives.flush(grant));
             let Ok(instance) = self.note("flush", told) else { return };
             let number = self.number;
             self.time.tell(|| format!("client {number}: {object} is durable, {instance}"));
@@ -317,23 +339,24 @@ impl Client {
     /// Asks for the attributes.
     fn look(&self, object: Object) {
         let Some(id) = self.object(object) else { return };
-        let told = self.drives.getattr(&self.grant(id));
+        let told = self.granted(id, |grant| self.drives.getattr(grant));
         // What the length may be meanwhile is known only when nothing is under way.
         let _ = self.note("getattr", told);
     }
 
     /// The map of an object, with what is where.
     pub fn map(&self, id: ObjectId) -> Result<nasd_protocol::drive::ObjectMap, ClerkError> {
-        let grant = self.grant(id);
         let arguments = nasd_protocol::drive::MapArguments {
             name: Client::name(id),
             write: false,
             end: 0,
             client: 1000 + self.number as u64,
         };
-        let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
-        let authority = Authority::capability(&grant.issued, protection);
-        Ok(self.manager.map(&authority, &arguments)?)
+        self.granted(id, |grant| {
+            let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
+            let authority = Authority::capability(&grant.issued, protection);
+            Ok(self.manager.map(&authority, &arguments)?)
+        })
     }
 
     /// The length that the striping manager tells.
