@@ -53,7 +53,7 @@ pub use error::ClerkError;
 pub use names::Belief;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};
-pub use remote::ClerkOptions;
+pub use remote::{ClerkOptions, RemoteDrives};
 pub use session::{LockRequest, NameWatcher};
 pub use settings::{Route, Settings};
 pub use walk::{Walk, WalkItem};

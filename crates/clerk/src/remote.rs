@@ -376,8 +376,8 @@ impl Names for RemoteNames {
     }
 }
 
-/// The drives of a volume.
-struct RemoteDrives {
+/// The drives of a volume. A clerk has its own; alone they serve who has capabilities from elsewhere.
+pub struct RemoteDrives {
     connect: ConnectOptions,
     drives: RwLock<HashMap<DriveId, Arc<RemoteDrive>>>,
     components: Arc<ComponentDrives>,
@@ -393,9 +393,31 @@ struct RemoteDrive {
 }
 
 impl RemoteDrives {
-    fn new(connect: ConnectOptions, number: u64) -> RemoteDrives {
+    /// Reaches drives by these options. `number` tells this client from others.
+    pub fn new(connect: ConnectOptions, number: u64) -> RemoteDrives {
         let components = Arc::new(ComponentDrives::new(connect.clone()));
         RemoteDrives { connect, drives: RwLock::default(), components, number }
+    }
+
+    /// From now on a drive is at this address.
+    pub fn reach(&self, drive: DriveId, address: &str) {
+        let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
+        if drives.get(&drive).is_none_or(|known| known.client.address() != address) {
+            let client = DriveClient::tcp(address, Some(drive), &self.connect);
+            let known = RemoteDrive { client, striped: OnceLock::new() };
+            drives.insert(drive, Arc::new(known));
+        }
+    }
+
+    /// Tells striping managers of writes that have ended, on a host on which threads take turns
+    /// ([`nasd_client::Host::takes_turns`]); to be called twice a second. Elsewhere a thread does.
+    pub fn end_writes(&self) {
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        let known: Vec<_> = drives.values().cloned().collect();
+        drop(drives);
+        for striped in known.iter().filter_map(|drive| drive.striped.get()?.as_ref()) {
+            striped.end_writes();
+        }
     }
 
     fn drive(&self, grant: &Grant) -> Result<Arc<RemoteDrive>, ClerkError> {
@@ -531,15 +553,6 @@ impl Objects for RemoteDrives {
     }
 
     fn set_volume(&self, volume: &Volume) {
-        let mut drives = self.drives.write().unwrap_or_else(PoisonError::into_inner);
-        for at in &volume.drives {
-            let is_elsewhere = |known: &Arc<RemoteDrive>| known.client.address() != at.address;
-            let moved = drives.get(&at.drive).is_none_or(is_elsewhere);
-            if moved {
-                let client = DriveClient::tcp(&at.address, Some(at.drive), &self.connect);
-                let drive = RemoteDrive { client, striped: OnceLock::new() };
-                drives.insert(at.drive, Arc::new(drive));
-            }
-        }
+        volume.drives.iter().for_each(|at| self.reach(at.drive, &at.address));
     }
 }

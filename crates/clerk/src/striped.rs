@@ -13,7 +13,7 @@ mod writing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, interrupt};
 use nasd_protocol::drive::{EndwritesArguments, MapArguments};
@@ -58,6 +58,7 @@ impl StripedDrive {
         components: Arc<ComponentDrives>,
         client: u64,
     ) -> StripedDrive {
+        let ends = Ends::new(Arc::clone(&components.host));
         StripedDrive {
             manager,
             components,
@@ -65,7 +66,7 @@ impl StripedDrive {
             client,
             orders: OrderSource::new(),
             breadth: AtomicU32::new(1),
-            ends: Ends::new(),
+            ends,
         }
     }
 
@@ -105,7 +106,7 @@ impl StripedDrive {
         let write = |place: &Arc<ObjectPlace>| {
             let before = self.orders.latest();
             let order = self.begin_write(grant, place)?;
-            let Some(_under_way) = place.writing.begin() else {
+            let Some(_under_way) = place.writing.begin(self.now()) else {
                 // It has ended just now.
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
@@ -162,14 +163,14 @@ impl StripedDrive {
         end: Option<u64>,
         mut run: impl FnMut(&Arc<ObjectPlace>) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let begun = Instant::now();
+        let begun = self.now();
         let mut attempts = 0;
         let mut waits = 0;
         loop {
             let place = match self.place(grant, end) {
                 // A component drive that was to tell how long its component is.
                 Err(error) if is_of_the_drive(&error) && self.is_patient(begun) => {
-                    pause_before_another(waits, &error)?;
+                    self.pause_before_another(waits, &error)?;
                     waits += 1;
                     continue;
                 }
@@ -185,7 +186,7 @@ impl StripedDrive {
                     self.maps.forget(grant, &place);
                     // Of copies that are the same another one is asked at once.
                     if !place.is_even || waits > 0 {
-                        pause_before_another(waits, &error)?;
+                        self.pause_before_another(waits, &error)?;
                     }
                     waits += 1;
                 }
@@ -197,18 +198,28 @@ impl StripedDrive {
     }
 
     /// Whether a map that is asked for a little later may help.
-    fn may_do_better(&self, place: &ObjectPlace, error: &ClientError, begun: Instant) -> bool {
+    fn may_do_better(&self, place: &ObjectPlace, error: &ClientError, begun: Duration) -> bool {
         let is_new = is_of_the_drive(error) || is_of_an_old_map(error);
         let is_bad = matches!(error, ClientError::Drive(status) if is_medium(*status));
         // What a medium has lost does not come back by waiting for long.
-        let is_over = is_bad && begun.elapsed() >= MEDIUM_PATIENCE;
+        let is_over = is_bad && self.since(begun) >= MEDIUM_PATIENCE;
         let has_others = place.has_copies() || !is_bad;
         has_others && is_new && !is_over && self.is_patient(begun)
     }
 
     /// Whether an operation that was begun then goes on.
-    fn is_patient(&self, begun: Instant) -> bool {
-        begun.elapsed() < self.components.patience()
+    fn is_patient(&self, begun: Duration) -> bool {
+        self.since(begun) < self.components.patience()
+    }
+
+    /// The time by the host's clock.
+    fn now(&self) -> Duration {
+        self.components.host.elapsed()
+    }
+
+    /// How long ago that was.
+    fn since(&self, then: Duration) -> Duration {
+        self.now().saturating_sub(then)
     }
 
     /// What a write of copies needs: an order, and that somebody looks after its end. Of what is kept once
@@ -233,7 +244,7 @@ impl StripedDrive {
     fn is_believed(&self, place: &ObjectPlace) -> bool {
         let lease = &self.maps.lease;
         match place.has_copies() {
-            true => lease.covers(place.generation),
+            true => lease.covers(place.generation, self.now()),
             false => place.generation >= lease.generation(),
         }
     }
@@ -244,7 +255,7 @@ impl StripedDrive {
         let arguments = MapArguments { name, write: false, end: 0, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
-        let asked = Instant::now();
+        let asked = self.now();
         let map = self.manager.map(&authority, &arguments)?;
         self.maps.lease.renew(asked, map.generation);
         let is_same = map.generation == place.generation
@@ -271,28 +282,38 @@ impl StripedDrive {
         let arguments = MapArguments { name, write, end, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
-        let asked = Instant::now();
+        let asked = self.now();
         let map = self.manager.map(&authority, &arguments)?;
         self.maps.lease.renew(asked, map.generation);
-        let writing = self.maps.writing(name);
-        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing)?;
-        let place = Arc::new(place);
+        let writing = self.maps.writing(name, self.now());
+        let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);
+        let place = Arc::new(place.map_err(|error| match is_of_an_old_map(&error) {
+            // It has become old just now, which says nothing of the capability that was shown for it.
+            true => ClientError::Drive(Status::Busy),
+            false => error,
+        })?);
         self.breadth.fetch_max(u32::from(place.shape.width()), Ordering::Relaxed);
         self.maps.keep(grant, &place);
         Ok(place)
     }
-}
 
-/// Waits before a map is asked for again.
-fn pause_before_another(waits: u32, error: &ClientError) -> Result<(), ClientError> {
-    let pause = FIRST_PAUSE * (1 << waits.min(3));
-    interrupt::pause(pause).map_err(|_| ClientError::Interrupted {
-        server: match error {
-            ClientError::Unreachable { server, .. } => server.clone(),
-            _ => "a component drive".to_owned(),
-        },
-        may_have_run: true,
-    })
+    /// Waits before a map is asked for again.
+    fn pause_before_another(&self, waits: u32, error: &ClientError) -> Result<(), ClientError> {
+        let pause = FIRST_PAUSE * (1 << waits.min(3));
+        let paused = interrupt::pause_on(&*self.components.host, pause);
+        paused.map_err(|_| ClientError::Interrupted {
+            server: match error {
+                ClientError::Unreachable { server, .. } => server.clone(),
+                _ => "a component drive".to_owned(),
+            },
+            may_have_run: true,
+        })
+    }
+
+    /// Tells the striping manager of writes that have ended, for who begins no threads.
+    pub(crate) fn end_writes(&self) {
+        self.ends.look();
+    }
 }
 
 /// Whether a component drive says that its medium has lost what is read, or written in part. The virtual drive, asked

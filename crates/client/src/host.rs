@@ -19,6 +19,13 @@ pub trait Host: Send + Sync {
 
     /// 64 bits that differ from those of other clients. They need not be secret.
     fn random(&self) -> u64;
+
+    /// Whether threads take turns here, as in a simulation: none runs while another one neither sleeps nor waits
+    /// for an answer. Who waits for another thread sleeps a little meanwhile, again and again; and nobody begins
+    /// threads by himself.
+    fn takes_turns(&self) -> bool {
+        false
+    }
 }
 
 /// This machine.

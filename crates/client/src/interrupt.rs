@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use crate::Host;
+
 /// Between two looks at a lock that somebody has who waits.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -79,6 +81,15 @@ pub(crate) fn pause_with(limit: Duration, sleep: impl FnOnce(Duration)) -> Resul
 /// `Interrupted`, maybe at once.
 pub fn pause(limit: Duration) -> Result<(), Interrupted> {
     pause_with(limit, std::thread::sleep)
+}
+
+/// Waits for `limit` on this host.
+///
+/// # Errors
+///
+/// `Interrupted`, maybe at once.
+pub fn pause_on(host: &dyn Host, limit: Duration) -> Result<(), Interrupted> {
+    pause_with(limit, |limit| host.sleep(limit))
 }
 
 /// Whether this thread should go on waiting.

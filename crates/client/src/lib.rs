@@ -12,7 +12,8 @@
 //! memory, writes sent straight from it.
 //!
 //! Not here: splitting large transfers, caching, renewing capabilities (`nasd-clerk`), sockets
-//! (`nasd-transport`, behind a [`Connector`]), and time and sleep (behind a [`Host`]).
+//! (`nasd-transport`, behind a [`Connector`]), and time and sleep (behind a [`Host`]); a
+//! [`Network`] gives both.
 
 mod authority;
 mod clock;
@@ -22,6 +23,7 @@ mod error;
 mod host;
 pub mod interrupt;
 mod manager;
+mod network;
 mod orders;
 mod pool;
 mod retry;
@@ -35,5 +37,6 @@ pub use drive::{
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};
 pub use manager::{Caller, ManagerClient};
+pub use network::{Network, TcpNetwork};
 pub use orders::OrderSource;
 pub use retry::RetryPolicy;

@@ -13,6 +13,9 @@ use crate::Host;
 /// How long nobody tries to connect after somebody failed to.
 const REST: Duration = Duration::from_millis(5);
 
+/// How long others are let run at a time, where threads take turns.
+const TURN: Duration = Duration::from_millis(1);
+
 /// What a pool keeps: a connection and what goes with it.
 pub(crate) trait Connected {
     /// Whether new calls may be made over it.
@@ -100,6 +103,7 @@ impl<T: Connected, E: Clone> Slot<T, E> {
         connect: impl FnOnce() -> Result<T, E>,
     ) -> Option<Result<Arc<T>, E>> {
         let mut until = None;
+        let mut waited = Duration::ZERO;
         let mut state = self.lock();
         loop {
             match &*state {
@@ -110,6 +114,15 @@ impl<T: Connected, E: Clone> Slot<T, E> {
                     return Some(Err(error.clone()));
                 }
                 State::Closed | State::Open(_) | State::Failed(..) => break,
+                State::Connecting if host.takes_turns() => {
+                    drop(state);
+                    waited += TURN;
+                    if waited > timeout {
+                        return None;
+                    }
+                    host.sleep(TURN);
+                    state = self.lock();
+                }
                 State::Connecting => {
                     let until = *until.get_or_insert_with(|| Instant::now() + timeout);
                     let waited = self

@@ -129,6 +129,12 @@ impl Drive {
         self.audit.keep(&self.store, self.environment.now());
     }
 
+    /// Has its clock follow the machine's, and the mark that it does not start below be ahead of it: a server does that
+    /// now and then.
+    pub fn keep_clock(&self) {
+        self.clock.keep(self.counters.requests(), &self.store);
+    }
+
     /// The last pass of the scrub that ended since the drive was started.
     pub fn last_scrub(&self) -> Option<ScrubPass> {
         self.scrub.last()

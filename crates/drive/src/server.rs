@@ -194,7 +194,7 @@ fn start_write_back(drive: Arc<Drive>, stopping: Arc<Stopping>) -> io::Result<Jo
     thread::Builder::new().name("nasd-write-back".to_owned()).spawn(move || {
         let options = &drive.options;
         while !stopping.is_now() {
-            drive.clock.keep(drive.counters.requests(), &drive.store);
+            drive.keep_clock();
             if drive.store.wait_for_dirty(options.write_back_patience) == 0 {
                 continue;
             }

@@ -196,6 +196,11 @@ pub trait Components: Send + Sync {
     /// Waits.
     fn pause(&self, duration: Duration);
 
+    /// Whether threads take turns here: see [`nasd_client::Host::takes_turns`].
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// What capabilities for a partition's objects are made with: the number of a working key, and the key.
     fn working_key(
         &self,

@@ -28,6 +28,7 @@ mod rebuild;
 mod remote;
 mod sparse;
 mod state;
+mod turns;
 mod version;
 mod virtual_drive;
 mod writers;

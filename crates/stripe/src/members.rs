@@ -17,6 +17,7 @@ use crate::components::{Ask, ComponentError, ComponentPartition, Told};
 use crate::moves::{Role, Share};
 use crate::rebuild::RebuildProgress;
 use crate::state::{Absence, FIRST_EPOCH, PartitionRecord, State};
+use crate::turns;
 use crate::virtual_drive::{VirtualDrive, component_partition};
 
 /// A drive that has not answered for so long is out, if others have what it has.
@@ -197,7 +198,7 @@ impl VirtualDrive {
 
     /// Held while anything is done to objects: who has what does not change meanwhile.
     pub(crate) fn steady(&self) -> RwLockReadGuard<'_, ()> {
-        self.changing.read().unwrap_or_else(PoisonError::into_inner)
+        turns::read(&self.changing, &*self.components)
     }
 
     /// Drives that have been silent for too long, and whose columns others have. Where others are silent too that have
@@ -338,7 +339,7 @@ impl VirtualDrive {
         kind: Change,
         change: impl FnOnce(&mut State),
     ) -> Result<(), Status> {
-        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = turns::write(&self.changing, &*self.components);
         self.renew_keys(change)?;
         if kind == Change::Less {
             self.components.pause(MAP_LEASE);
@@ -354,7 +355,7 @@ impl VirtualDrive {
         takers: &BTreeSet<DriveId>,
         end: impl FnOnce() -> bool,
     ) -> Result<bool, Status> {
-        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = turns::write(&self.changing, &*self.components);
         self.renew_keys(|_| {})?;
         let is_taken = |step: &&Move| takers.contains(&step.to);
         let givers: BTreeSet<DriveId> = {
@@ -449,7 +450,7 @@ impl VirtualDrive {
             those.map(|(drive, _)| *drive).collect()
         };
         for drive in drives {
-            let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+            let _alone = turns::write(&self.changing, &*self.components);
             self.change_keys(drive);
         }
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nasd_layout::{Column, Strip};
@@ -21,10 +21,11 @@ use nasd_types::{
 };
 
 use crate::attributes::{Whole, setattr};
-use crate::components::{Answer, Ask, ComponentError, Told};
+use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::data::{regions_of, runs};
 use crate::mend::{Lock, columns_held, is_damage};
 use crate::place::Place;
+use crate::turns;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// Objects that are looked up at a time.
@@ -41,8 +42,11 @@ const MARGIN_NS: u64 = 120_000_000_000;
 const MOST_ATTEMPTS: u32 = 64;
 
 /// What is being given to drives that were out.
-#[derive(Debug, Default)]
-pub(crate) struct Rebuild(Mutex<Passes>);
+pub(crate) struct Rebuild {
+    passes: Mutex<Passes>,
+    /// Which are asked while the lock is held.
+    components: Arc<dyn Components>,
+}
 
 #[derive(Debug, Default)]
 struct Passes {
@@ -140,9 +144,13 @@ enum Next {
 }
 
 impl Rebuild {
+    pub(crate) fn new(components: Arc<dyn Components>) -> Rebuild {
+        Rebuild { passes: Mutex::default(), components }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Passes> {
         // Every change leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        turns::lock(&self.passes, &*self.components)
     }
 
     /// Whoever joins now begins from the start.
@@ -468,6 +476,8 @@ impl VirtualDrive {
     /// How long the whole is, its components tell, with zeros at the end too: the last byte of a column is written
     /// where the drive's component ends before it.
     fn give_length(&self, name: ObjectName, whole: &Whole, drive: DriveId) -> Result<(), Status> {
+        // Else the object might be cut before the drive is made as long as it was.
+        let _alone = self.lock(name);
         let place = self.place(name)?;
         let is_striped = place.is_striped(whole.version.is_spread());
         let columns: Vec<Column> = match is_striped {
@@ -488,7 +498,7 @@ impl VirtualDrive {
         }
         if length(drive)?.is_some_and(|had| had < end) {
             let last = ByteRange::new(end - 1, 1);
-            self.give_range(name, drive, Write::All, last, Lock::Free)?;
+            self.give_range(name, drive, Write::All, last, Lock::Held)?;
         }
         Ok(())
     }
@@ -662,18 +672,24 @@ impl VirtualDrive {
         range: ByteRange,
         lock: Lock,
     ) -> Result<u64, Status> {
-        let alone = (lock == Lock::Free).then(|| self.lock(name));
+        // Else the object might be cut, or punched, between what is read and what is written.
+        let _alone = (lock == Lock::Free).then(|| self.lock(name));
         let version = self.known_version(name)?;
         // Who is given something does not say what it should be.
         let place = self.place(name)?.doubting(drive);
         // Where clients write, orders do what a lock can't.
-        let order = match version.has_writers() {
-            true => {
-                drop(alone);
-                self.draw_order(&place)
+        // It may have been cut since somebody thought of this; what is behind its end is not to be made.
+        let range = match write {
+            Write::All => {
+                let length = self.whole(name)?.attributes.logical_size;
+                range.intersection(&ByteRange::new(0, length))
             }
-            false => None,
+            Write::Data | Write::Differing => range,
         };
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
         let columns = columns_held(&place, version.is_spread(), drive, range);
         let copies = self.read_columns(name, &place, &columns, order)?;
         let mut bytes = 0;

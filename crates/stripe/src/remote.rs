@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use nasd_capability::{SecretKey, derive};
-use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
 use nasd_protocol::Status;
 use nasd_protocol::drive as wire;
 use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
@@ -46,6 +46,7 @@ pub struct RemoteComponents {
     secret: SecretKey,
     protection: Protection,
     connect: ConnectOptions,
+    host: Arc<dyn Host>,
     /// The number of each partition's working key, if it is another than the first.
     epochs: RwLock<BTreeMap<PartitionId, u32>>,
 }
@@ -88,8 +89,9 @@ impl RemoteComponents {
             (component.drive, Arc::new(Remote::new(component, protection, connect)))
         };
         let drives = RwLock::new(drives.into_iter().map(remote).collect());
-        let (epochs, connect) = (RwLock::default(), connect.clone());
-        RemoteComponents { drives, secret, protection, connect, epochs }
+        let (epochs, connect, host) =
+            (RwLock::default(), connect.clone(), connect.network.host());
+        RemoteComponents { drives, secret, protection, connect, host, epochs }
     }
 
     /// Asks a drive how it is, without patience; none if it does not answer, or takes no changes.
@@ -256,7 +258,12 @@ impl Components for RemoteComponents {
     }
 
     fn drive_time(&self, drive: DriveId) -> Timestamp {
-        self.known(drive).map_or(Timestamp(0), |remote| remote.client.drive_time())
+        let Some(remote) = self.known(drive) else { return Timestamp(0) };
+        let known = remote.client.drive_time();
+        // A drive that was started anew after a crash is ahead of what it was, and by that capabilities end: who is asked
+        // all the time has told, while there may have been nothing else to ask.
+        let is_watched = remote.watcher.information().is_some();
+        if is_watched { known.max(remote.watcher.drive_time()) } else { known }
     }
 
     fn minimum_protection(&self, drive: DriveId) -> Protection {
@@ -286,7 +293,11 @@ impl Components for RemoteComponents {
     }
 
     fn pause(&self, duration: Duration) {
-        std::thread::sleep(duration);
+        self.host.sleep(duration);
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.host.takes_turns()
     }
 
     fn working_key(&self, drive: DriveId, partition: PartitionId) -> (u32, SecretKey) {

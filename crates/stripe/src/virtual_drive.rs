@@ -21,6 +21,7 @@ use crate::numbers::Numbers;
 use crate::place::Place;
 use crate::rebuild::Rebuild;
 use crate::state::{Keeper, Secret, State, StateError};
+use crate::turns;
 use crate::version::{ComponentVersion, Versions};
 use crate::writers::Writers;
 
@@ -117,8 +118,10 @@ impl VirtualDrive {
                 state
             }
         };
+        let components = components(SecretKey::new(state.secret.0));
         let whole = VirtualDrive {
-            components: components(SecretKey::new(state.secret.0)),
+            rebuild: Rebuild::new(Arc::clone(&components)),
+            components,
             options,
             keeper,
             numbers: Numbers::new(state.number_limit),
@@ -133,7 +136,6 @@ impl VirtualDrive {
             health: Health::default(),
             changing: RwLock::new(()),
             joined: Joined::default(),
-            rebuild: Rebuild::default(),
             arrangement: RwLock::default(),
             impossible: Impossible::default(),
             suspects: Suspects::default(),
@@ -225,7 +227,7 @@ impl VirtualDrive {
     /// Held while something is done to an object that takes several steps.
     pub(crate) fn lock(&self, name: ObjectName) -> MutexGuard<'_, ()> {
         // There is nothing within that a panic could have left broken.
-        self.locks[lock_of(name)].lock().unwrap_or_else(PoisonError::into_inner)
+        turns::lock(&self.locks[lock_of(name)], &*self.components)
     }
 
     /// The same for two objects, whichever they are.
@@ -235,7 +237,7 @@ impl VirtualDrive {
         other: ObjectName,
     ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (low, high) = (lock_of(one).min(lock_of(other)), lock_of(one).max(lock_of(other)));
-        let lock = |at: usize| self.locks[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = |at: usize| turns::lock(&self.locks[at], &*self.components);
         (lock(low), (low != high).then(|| lock(high)))
     }
 
@@ -245,7 +247,7 @@ impl VirtualDrive {
         names: impl Iterator<Item = ObjectName>,
     ) -> Vec<MutexGuard<'_, ()>> {
         let locks: std::collections::BTreeSet<usize> = names.map(lock_of).collect();
-        let lock = |at: usize| self.locks[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = |at: usize| turns::lock(&self.locks[at], &*self.components);
         locks.into_iter().map(lock).collect()
     }
 

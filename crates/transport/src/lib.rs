@@ -16,7 +16,7 @@ mod wire;
 
 pub use buffers::{BufferPool, PooledBuffer};
 pub use channel::{Channel, OutgoingCall, Reply, ResultShape};
-pub use client::{ClientOptions, Connection, InFlight};
+pub use client::{Awaited, ClientOptions, Connection, InFlight};
 pub use error::{BreakReason, ChannelError, Execution, FrameError};
 pub use server::{
     Answer, Arriving, Attempt, Call, Guests, NoPayload, Payload, Peer, Receive, ReplyVerifier,

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nasd_client::{ClientError, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_client::{ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
 use nasd_types::DriveId;
 
 use super::spare::Spare;
@@ -38,8 +38,9 @@ pub(crate) struct ComponentDrive {
     pub(super) load: AtomicU64,
     /// How often in a row it has not answered in time.
     late: AtomicU32,
-    /// Since when it has failed.
-    failed: Mutex<Option<Instant>>,
+    /// Since when it has failed, by the host's clock.
+    failed: Mutex<Option<Duration>>,
+    host: Arc<dyn Host>,
 }
 
 impl ComponentDrive {
@@ -75,7 +76,7 @@ impl ComponentDrive {
                     self.late.fetch_add(1, Ordering::Relaxed);
                 }
                 let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-                *failed = Some(Instant::now());
+                *failed = Some(self.host.elapsed());
             }
             Err(_) => {}
         }
@@ -85,7 +86,7 @@ impl ComponentDrive {
     /// Whether it has failed lately.
     pub(super) fn is_suspected(&self) -> bool {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.is_some_and(|then| then.elapsed() < SUSPECTED)
+        failed.is_some_and(|then| self.host.elapsed().saturating_sub(then) < SUSPECTED)
     }
 }
 
@@ -107,6 +108,8 @@ pub(super) fn is_medium(status: Status) -> bool {
 /// All of them, by their numbers.
 pub(crate) struct ComponentDrives {
     connect: ConnectOptions,
+    /// Whose time it goes by.
+    pub(super) host: Arc<dyn Host>,
     drives: RwLock<HashMap<DriveId, Arc<ComponentDrive>>>,
     pub(super) spare: Arc<Spare>,
 }
@@ -114,7 +117,8 @@ pub(crate) struct ComponentDrives {
 impl ComponentDrives {
     pub(crate) fn new(mut connect: ConnectOptions) -> ComponentDrives {
         connect.transport.connect_timeout = CONNECT_TIMEOUT;
-        ComponentDrives { connect, drives: RwLock::default(), spare: Arc::default() }
+        let host = connect.network.host();
+        ComponentDrives { connect, host, drives: RwLock::default(), spare: Arc::default() }
     }
 
     /// How long an operation waits for a way to be done.
@@ -135,6 +139,7 @@ impl ComponentDrives {
             load: AtomicU64::new(0),
             late: AtomicU32::new(0),
             failed: Mutex::new(None),
+            host: Arc::clone(&self.host),
         });
         let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(drive, Arc::clone(&found));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nasd_capability::CAPABILITY_BYTES;
 use nasd_client::{Authority, ClientError, DriveClient};
@@ -221,7 +221,7 @@ impl Maps {
     }
 
     /// The writes of an object that have not ended, or a beginning of others.
-    pub(super) fn writing(&self, name: ObjectName) -> Arc<Writing> {
+    pub(super) fn writing(&self, name: ObjectName, now: Duration) -> Arc<Writing> {
         let mut writings = self.writings.lock().unwrap_or_else(PoisonError::into_inner);
         let known = writings.get(&name).and_then(Weak::upgrade);
         if let Some(known) = known.filter(|known| !known.has_ended()) {
@@ -230,7 +230,7 @@ impl Maps {
         if writings.len() >= MOST {
             writings.retain(|_, writing| writing.strong_count() > 0);
         }
-        let writing = Arc::new(Writing::new());
+        let writing = Arc::new(Writing::new(now));
         writings.insert(name, Arc::downgrade(&writing));
         writing
     }
@@ -256,15 +256,15 @@ impl Known {
 
 /// Until when maps are believed without asking.
 #[derive(Default)]
-pub(super) struct Lease(Mutex<Option<(Instant, u64)>>);
+pub(super) struct Lease(Mutex<Option<(Duration, u64)>>);
 
 impl Lease {
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, u64)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Duration, u64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The striping manager was asked then, and has answered by a table of this generation.
-    pub(super) fn renew(&self, asked: Instant, generation: u64) {
+    /// The striping manager was asked then, by the host's clock, and has answered by a table of this generation.
+    pub(super) fn renew(&self, asked: Duration, generation: u64) {
         let mut known = self.lock();
         *known = match *known {
             Some((_, later)) if later > generation => return,
@@ -278,9 +278,10 @@ impl Lease {
         self.lock().map_or(0, |(_, generation)| generation)
     }
 
-    /// Whether a map of this generation may be read by.
-    pub(super) fn covers(&self, generation: u64) -> bool {
-        self.lock().is_some_and(|(asked, known)| known == generation && asked.elapsed() < LEASE)
+    /// Whether a map of this generation may be read by now.
+    pub(super) fn covers(&self, generation: u64, now: Duration) -> bool {
+        let is_valid = |asked| now.saturating_sub(asked) < LEASE;
+        self.lock().is_some_and(|(asked, known)| known == generation && is_valid(asked))
     }
 }
 

@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nasd_client::{Authority, DriveClient};
+use nasd_client::{Authority, DriveClient, Host};
 use nasd_protocol::drive::{Endwrites, EndwritesArguments};
 
 /// How often it is looked who has ended.
@@ -33,7 +33,8 @@ pub(super) struct Writing {
     flushed: AtomicU64,
     /// Writes that failed and were not made again: copies may differ.
     failed: AtomicU32,
-    last: Mutex<Instant>,
+    /// When one began last, by the host's clock.
+    last: Mutex<Duration>,
     is_listed: AtomicBool,
 }
 
@@ -41,26 +42,26 @@ pub(super) struct Writing {
 pub(super) struct UnderWay<'a>(&'a Writing);
 
 impl Writing {
-    pub(super) fn new() -> Writing {
+    pub(super) fn new(now: Duration) -> Writing {
         Writing {
             state: AtomicU32::new(0),
             begun: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             failed: AtomicU32::new(0),
-            last: Mutex::new(Instant::now()),
+            last: Mutex::new(now),
             is_listed: AtomicBool::new(false),
         }
     }
 
     /// Begins a write; `None` where the striping manager was told that there are no more.
-    pub(super) fn begin(&self) -> Option<UnderWay<'_>> {
+    pub(super) fn begin(&self, now: Duration) -> Option<UnderWay<'_>> {
         let before = self.state.fetch_add(1, Ordering::AcqRel);
         let under_way = UnderWay(self);
         if before & ENDED != 0 {
             return None;
         }
         self.begun.fetch_add(1, Ordering::AcqRel);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
         Some(under_way)
     }
 
@@ -89,15 +90,15 @@ impl Writing {
     }
 
     /// Whether it will never be ended: its capabilities have ended, or will with nothing said.
-    fn is_given_up(&self) -> bool {
+    fn is_given_up(&self, now: Duration) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.elapsed() >= GIVEN_UP
+        now.saturating_sub(last) >= GIVEN_UP
     }
 
     /// Ends it if nothing is under way, all is durable, and nobody has written for a while.
-    fn end(&self, idle: Duration) -> bool {
+    fn end(&self, idle: Duration, now: Duration) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_done = last.elapsed() >= idle
+        let is_done = now.saturating_sub(last) >= idle
             && self.failed.load(Ordering::Acquire) == 0
             && self.flushed.load(Ordering::Acquire) >= self.so_far();
         is_done
@@ -118,6 +119,7 @@ pub(super) struct Ends {
 }
 
 struct Shared {
+    host: Arc<dyn Host>,
     list: Mutex<List>,
     changed: Condvar,
 }
@@ -136,8 +138,8 @@ struct Open {
 }
 
 impl Ends {
-    pub(super) fn new() -> Ends {
-        let shared = Shared { list: Mutex::default(), changed: Condvar::new() };
+    pub(super) fn new(host: Arc<dyn Host>) -> Ends {
+        let shared = Shared { host, list: Mutex::default(), changed: Condvar::new() };
         Ends { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
@@ -156,6 +158,9 @@ impl Ends {
         let mut list = self.shared.lock();
         list.open.push(Open { writing, authority: authority(), manager, arguments });
         drop(list);
+        if self.shared.host.takes_turns() {
+            return;
+        }
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -163,6 +168,13 @@ impl Ends {
             // Without it writes end with their capabilities, which others wait for.
             *thread = std::thread::Builder::new().name("nasd-ends".to_owned()).spawn(run).ok();
         }
+    }
+}
+
+impl Ends {
+    /// Ends what can be ended, for who begins no threads.
+    pub(super) fn look(&self) {
+        self.shared.look(IDLE);
     }
 }
 
@@ -176,6 +188,8 @@ impl Drop for Ends {
         {
             tracing::error!("the thread that ends writes had panicked");
         }
+        // At the end nobody writes any more.
+        self.shared.look(Duration::ZERO);
     }
 }
 
@@ -188,20 +202,26 @@ impl Shared {
         loop {
             let list = self.lock();
             let waited = self.changed.wait_timeout_while(list, EVERY, |list| !list.is_stopped);
-            let (mut list, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            let is_stopped = list.is_stopped;
-            // At the end nobody writes any more.
-            let idle = if is_stopped { Duration::ZERO } else { IDLE };
-            let (ended, open): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut list.open).into_iter().partition(|open| open.writing.end(idle));
-            list.open = open;
-            list.open.retain(|open| !open.writing.is_given_up());
-            drop(list);
-            Shared::tell(ended);
-            if is_stopped {
+            let (list, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if list.is_stopped {
                 return;
             }
+            drop(list);
+            self.look(IDLE);
         }
+    }
+
+    /// Ends what nobody has written for so long.
+    fn look(&self, idle: Duration) {
+        let now = self.host.elapsed();
+        let mut list = self.lock();
+        let (ended, open): (Vec<_>, Vec<_>) = std::mem::take(&mut list.open)
+            .into_iter()
+            .partition(|open| open.writing.end(idle, now));
+        list.open = open;
+        list.open.retain(|open| !open.writing.is_given_up(now));
+        drop(list);
+        Shared::tell(ended);
     }
 
     /// Tells the striping manager; one that does not hear it waits until capabilities have ended.
@@ -224,30 +244,30 @@ mod tests {
 
     #[test]
     fn writing_ends_when_all_is_durable_and_not_before() {
-        let writing = Writing::new();
-        let first = writing.begin().unwrap();
-        assert!(!writing.end(Duration::ZERO), "one is under way");
+        let writing = Writing::new(Duration::ZERO);
+        let first = writing.begin(Duration::ZERO).unwrap();
+        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "one is under way");
         drop(first);
-        assert!(!writing.end(Duration::ZERO), "it is not durable");
+        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "it is not durable");
         let count = writing.so_far();
-        drop(writing.begin().unwrap());
+        drop(writing.begin(Duration::ZERO).unwrap());
         writing.flushed(count);
-        assert!(!writing.end(Duration::ZERO), "one more was begun");
+        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "one more was begun");
         writing.flushed(writing.so_far());
-        assert!(!writing.end(Duration::from_secs(60)), "lately");
-        assert!(writing.end(Duration::ZERO) && writing.has_ended());
-        assert!(writing.begin().is_none() && writing.begin().is_none());
-        assert!(!writing.end(Duration::ZERO), "once");
+        assert!(!writing.end(Duration::from_secs(60), Duration::ZERO), "lately");
+        assert!(writing.end(Duration::ZERO, Duration::ZERO) && writing.has_ended());
+        assert!(writing.begin(Duration::ZERO).is_none() && writing.begin(Duration::ZERO).is_none());
+        assert!(!writing.end(Duration::ZERO, Duration::ZERO), "once");
     }
 
     #[test]
     fn who_failed_does_not_say_that_copies_are_the_same() {
-        let writing = Writing::new();
-        drop(writing.begin().unwrap());
+        let writing = Writing::new(Duration::ZERO);
+        drop(writing.begin(Duration::ZERO).unwrap());
         writing.fail();
         writing.flushed(writing.so_far());
-        assert!(!writing.end(Duration::ZERO));
+        assert!(!writing.end(Duration::ZERO, Duration::ZERO));
         writing.make_good();
-        assert!(writing.end(Duration::ZERO));
+        assert!(writing.end(Duration::ZERO, Duration::ZERO));
     }
 }

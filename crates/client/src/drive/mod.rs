@@ -21,7 +21,7 @@ use nasd_types::{DriveId, Timestamp};
 use crate::clock::DriveClock;
 use crate::pool::Pool;
 use crate::retry::Server;
-use crate::{ClientError, Connector, Host, RetryPolicy, SystemHost, TcpConnector};
+use crate::{ClientError, Connector, Host, Network, RetryPolicy, TcpNetwork};
 
 pub use administration::ClockSettings;
 pub use begun::{PendingCall, PendingCreate, PendingRemove};
@@ -44,6 +44,8 @@ pub struct ConnectOptions {
     /// bounds for how long somebody on the network could hold a request back. What is known is what was
     /// proved, and this host's time of day before that.
     pub max_clock_offset: Duration,
+    /// By which servers are reached.
+    pub network: Arc<dyn Network>,
 }
 
 impl Default for ConnectOptions {
@@ -54,6 +56,7 @@ impl Default for ConnectOptions {
             transport: ClientOptions::default(),
             retry: RetryPolicy::default(),
             max_clock_offset: Duration::from_secs(600),
+            network: TcpNetwork::shared(),
         }
     }
 }
@@ -106,14 +109,14 @@ struct Facts {
 
 impl DriveClient {
     /// The drive at `address` (`HOST:PORT`), which must be `drive` unless that is left open.
-    /// Nothing is sent before the first call.
+    /// Nothing is sent before the first call. It is reached by TCP, unless the options have another network.
     pub fn tcp(
         address: impl Into<String>,
         drive: Option<DriveId>,
         options: &ConnectOptions,
     ) -> DriveClient {
-        let connector = TcpConnector::new(address, options.transport.clone());
-        Self::over(Arc::new(connector), Arc::new(SystemHost::new()), drive, options)
+        let connector = options.network.connector(&address.into(), &options.transport);
+        Self::over(connector, options.network.host(), drive, options)
     }
 
     /// The drive that `connector` connects to, on any host.

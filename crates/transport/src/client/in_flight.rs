@@ -15,7 +15,11 @@ pub struct InFlight {
     into: Vec<u8>,
 }
 
+/// What a call of another kind of channel is waited for by: how it ended, with its data in the buffer.
+pub type Awaited = Box<dyn FnOnce(&mut Vec<u8>) -> Result<Reply, ChannelError> + Send>;
+
 enum State {
+    Awaited(Awaited),
     Sent { ticket: Ticket<PendingOf>, timeout: Duration },
     Ended(Result<Reply, ChannelError>),
 }
@@ -29,6 +33,11 @@ impl InFlight {
     /// A call that has been answered.
     pub fn ended(reply: Reply, into: Vec<u8>) -> InFlight {
         InFlight { state: State::Ended(Ok(reply)), into }
+    }
+
+    /// A call of another kind of channel, which knows how to wait for it.
+    pub fn awaited(wait: Awaited, into: Vec<u8>) -> InFlight {
+        InFlight { state: State::Awaited(wait), into }
     }
 
     /// Whether [`wait`](Self::wait) will not wait. Nothing is received by asking.
@@ -57,8 +66,9 @@ impl InFlight {
     /// Waits for the reply, and gives the buffer back. Its contents are unspecified after an
     /// error.
     pub fn wait(self) -> (Result<Reply, ChannelError>, Vec<u8>) {
-        let InFlight { state, into } = self;
+        let InFlight { state, mut into } = self;
         let result = match state {
+            State::Awaited(wait) => wait(&mut into),
             State::Sent { mut ticket, timeout } => Connection::finish(&mut ticket, timeout),
             State::Ended(result) => result,
         };

@@ -7,5 +7,5 @@ mod pending;
 mod receive;
 
 pub use connection::Connection;
-pub use in_flight::InFlight;
+pub use in_flight::{Awaited, InFlight};
 pub use options::ClientOptions;

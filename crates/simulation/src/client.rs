@@ -1,0 +1,389 @@
+//! Clients: the clerk's striped code, and an application that tells the checker what it does and sees.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_clerk::{Caller, ClerkError, FileHandle, Grant, IssuedCapability, Objects, RemoteDrives};
+use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
+use nasd_protocol::Status;
+use nasd_types::{
+    AuditId, ByteRange, ObjectId, ObjectName, Protection, Rights, SetAttributes, Timestamp,
+};
+
+use crate::checker::{Checker, Object, REACH, WriteId, bytes_of};
+use crate::drives::{PARTITION, WORKING_KEY};
+use crate::manager::VIRTUAL_DRIVE;
+use crate::network::{Cables, NodeId, SimulatedNetwork};
+use crate::random::Random;
+use crate::turns::{ProcessId, Time, lock};
+
+/// How often it is looked whose writes have ended.
+const END_EVERY: Duration = Duration::from_millis(500);
+
+/// How often a new right is asked for in one operation.
+const GRANTS: usize = 4;
+
+/// How long an operation may take when all is well but what others have.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What all clients share: which objects there are, and what is to be in them.
+#[derive(Debug)]
+pub struct Shared {
+    /// The checker.
+    pub checker: Checker,
+    /// Objects that there are, by what the checker calls them.
+    pub objects: BTreeMap<Object, ObjectId>,
+    /// Objects that somebody has begun to remove, or has removed.
+    pub removed: Vec<ObjectId>,
+    /// Operations that ended well, and that did not.
+    pub done: u64,
+    /// The latter.
+    pub failed: u64,
+    /// Whether operations may fail.
+    pub may_fail: bool,
+    /// What was done last by whom: what the dead have left.
+    pub under_way: BTreeMap<usize, WriteId>,
+}
+
+/// One of them.
+pub struct Client {
+    /// Its number, another one for each process.
+    pub number: usize,
+    /// Where it is.
+    pub node: NodeId,
+    /// What ends when it dies.
+    pub process: ProcessId,
+    time: Arc<Time>,
+    drives: RemoteDrives,
+    manager: DriveClient,
+    /// By which it makes and removes objects, as a file manager does.
+    by_key: Authority,
+    shared: Arc<Mutex<Shared>>,
+    grants: Mutex<BTreeMap<ObjectId, Arc<Grant>>>,
+    /// What it has written and does not know to be durable, of each object: which bytes, of which write.
+    unflushed: Mutex<BTreeMap<Object, Vec<(WriteId, ByteRange, u64)>>>,
+    caller: Arc<Caller>,
+}
+
+impl Client {
+    /// A new process on a node.
+    pub fn new(
+        cables: &Arc<Cables>,
+        node: NodeId,
+        manager: NodeId,
+        number: usize,
+        shared: &Arc<Mutex<Shared>>,
+        skew: u64,
+    ) -> Arc<Client> {
+        let process = cables.time.process();
+        let network = Arc::new(SimulatedNetwork(cables.host(node, process, skew)));
+        let retry = RetryPolicy { deadline: PATIENCE, ..RetryPolicy::default() };
+        let connect = ConnectOptions { retry, network, ..ConnectOptions::default() };
+        let address = Cables::address(manager);
+        let drives = RemoteDrives::new(connect.clone(), 1000 + number as u64);
+        drives.reach(VIRTUAL_DRIVE, &address);
+        let secret = SecretKey::new(WORKING_KEY);
+        Arc::new(Client {
+            number,
+            node,
+            process,
+            time: Arc::clone(&cables.time),
+            drives,
+            manager: DriveClient::tcp(address, Some(VIRTUAL_DRIVE), &connect),
+            by_key: Authority::working_key(PARTITION, secret, Protection::INTEGRITY_ARGS),
+            shared: Arc::clone(shared),
+            grants: Mutex::default(),
+            unflushed: Mutex::default(),
+            caller: Arc::new(Caller { uid: 0, gid: 0, groups: Vec::new() }),
+        })
+    }
+
+    /// Begins what a clerk does in the background.
+    pub fn begin(self: &Arc<Self>) {
+        let own = Arc::clone(self);
+        self.time.spawn(self.process, move || {
+            loop {
+                own.time.sleep(END_EVERY);
+                own.drives.end_writes();
+            }
+        });
+    }
+
+    /// Does something by the right to an object; by a new one, if that is asked for.
+    fn granted<T>(
+        &self,
+        object: ObjectId,
+        mut run: impl FnMut(&Grant) -> Result<T, ClerkError>,
+    ) -> Result<T, ClerkError> {
+        let mut version = 1;
+        for _ in 0..GRANTS {
+            match run(&self.grant(object, version)) {
+                Err(ClerkError::Drive(status)) if status.needs_new_capability() => {}
+                told => return told,
+            }
+            let told = self.manager.getattr(&self.by_key, Client::name(object))?;
+            version = told.access_control_version;
+            lock(&self.grants).remove(&object);
+        }
+        run(&self.grant(object, version))
+    }
+
+    /// The right to an object, as a file manager grants it.
+    fn grant(&self, object: ObjectId, version: u64) -> Arc<Grant> {
+        let mut grants = lock(&self.grants);
+        let grant = grants.entry(object).or_insert_with(|| {
+            let name = ObjectName { partition: PARTITION, object };
+            let capability = Capability {
+                drive: VIRTUAL_DRIVE,
+                partition: PARTITION,
+                object,
+                region: ByteRange::ALL,
+                rights: Rights::READ | Rights::WRITE | Rights::GETATTR | Rights::FLUSH,
+                expires: Timestamp::MAX,
+                audit_id: AuditId(1),
+                minimum_protection: Protection::INTEGRITY_ARGS,
+                key_epoch: 1,
+            };
+            let key = capability_key(&SecretKey::new(WORKING_KEY), &capability, version);
+            let issued = IssuedCapability { capability, key, sealed: None };
+            let handle = FileHandle::new(VIRTUAL_DRIVE, name);
+            let protection = Protection::INTEGRITY_ARGS;
+            Arc::new(Grant::new(Arc::clone(&self.caller), handle, issued, protection))
+        });
+        Arc::clone(grant)
+    }
+
+    fn name(object: ObjectId) -> ObjectName {
+        ObjectName { partition: PARTITION, object }
+    }
+
+    /// Makes an object.
+    pub fn create(&self) -> Result<Object, ClerkError> {
+        let initial =
+            SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
+        let made = self.manager.create(&self.by_key, PARTITION, &initial, true);
+        let made = self.note("create", made.map_err(ClerkError::from))?;
+        let mut shared = lock(&self.shared);
+        let object = shared.checker.create();
+        shared.objects.insert(object, made.object);
+        self.time.tell(|| format!("object {object} is {:x}", made.object.0));
+        Ok(object)
+    }
+
+    /// What an operation came to.
+    fn note<T>(&self, what: &str, told: Result<T, ClerkError>) -> Result<T, ClerkError> {
+        let mut shared = lock(&self.shared);
+        match &told {
+            Ok(_) => shared.done += 1,
+            Err(error) => {
+                shared.failed += 1;
+                let text = format!("client {}: {what} failed: {error}", self.number);
+                let may_fail = shared.may_fail;
+                drop(shared);
+                self.time.tell(|| text.clone());
+                if !may_fail {
+                    self.time.fail(text);
+                }
+            }
+        }
+        told
+    }
+
+    /// Does so many operations, drawn at random.
+    pub fn work(&self, operations: usize, random: &mut Random) {
+        for _ in 0..operations {
+            let objects: Vec<Object> = lock(&self.shared).objects.keys().copied().collect();
+            if objects.is_empty() {
+                return;
+            }
+            let object = objects[random.index(objects.len())];
+            match random.index(20) {
+                0..=7 => self.write(object, random),
+                8..=13 => self.read(object, some_range(random)),
+                14..=16 => self.flush(object),
+                17 => self.cut(object, random.below(REACH)),
+                18 => self.look(object),
+                _ => self.time.sleep(random.between(Duration::ZERO, Duration::from_secs(2))),
+            }
+            if random.one_in(3) {
+                self.time.sleep(random.between(Duration::ZERO, Duration::from_millis(300)));
+            }
+        }
+    }
+
+    fn object(&self, object: Object) -> Option<ObjectId> {
+        lock(&self.shared).objects.get(&object).copied()
+    }
+
+    fn write(&self, object: Object, random: &mut Random) {
+        let range = some_range(random);
+        let durable = random.one_in(10);
+        self.write_range(object, range, durable);
+    }
+
+    fn write_range(&self, object: Object, range: ByteRange, durable: bool) {
+        let Some(id) = self.object(object) else { return };
+        let (offset, end) = (range.offset, range.end());
+        let mut shared = lock(&self.shared);
+        let write = shared.checker.begin_write(object, self.number, offset..end);
+        shared.under_way.insert(self.number, write);
+        drop(shared);
+        let number = self.number;
+        self.time.tell(|| format!("client {number}: {write:?} {object} {offset}..{end} {durable}"));
+        let data = bytes_of(write, offset..end);
+        let told = self.granted(id, |grant| self.drives.write(grant, offset, &data, durable));
+        let told = self.note("write", told);
+        let mut shared = lock(&self.shared);
+        shared.under_way.remove(&self.number);
+        match told {
+            Ok(written) => {
+                shared.checker.acknowledge(object, write, written.instance, durable);
+                drop(shared);
+                self.time.tell(|| format!("client {number}: {write:?} is done, {}", written.instance));
+                if !durable {
+                    let mut unflushed = lock(&self.unflushed);
+                    let own = unflushed.entry(object).or_default();
+                    own.push((write, range, written.instance));
+                }
+            }
+            Err(_) => shared.checker.fail(write),
+        }
+    }
+
+    /// Reads, and compares.
+    pub fn read(&self, object: Object, range: ByteRange) {
+        let Some(id) = self.object(object) else { return };
+        let read = lock(&self.shared).checker.begin_read(object, range.offset..range.end());
+        let mut into = vec![0xee; range.length as usize];
+        let told = self.granted(id, |grant| self.drives.read(grant, range.offset, &mut into));
+        let told = self.note("read", told);
+        let mut shared = lock(&self.shared);
+        match told {
+            Ok(outcome) => {
+                let number = self.number;
+                self.time.tell(|| {
+                    let ByteRange { offset, length } = range;
+                    let came = outcome.length;
+                    format!("client {number}: read {object} {offset}+{length}: {came}")
+                });
+                let checked =
+                    shared.checker.end_read(object, read, &into[..outcome.length]);
+                drop(shared);
+                if let Err(violation) = checked {
+                    self.time.fail(format!("client {} reads: {violation}", self.number));
+                }
+            }
+            Err(_) => shared.checker.give_up_read(object, read),
+        }
+    }
+
+    /// Makes an object durable: what the drives may have lost since it was written is written once more.
+    pub fn flush(&self, object: Object) {
+        let Some(id) = self.object(object) else { return };
+        for _ in 0..20 {
+            let mark: Vec<WriteId> = {
+                let unflushed = lock(&self.unflushed);
+                unflushed.get(&object).into_iter().flatten().map(|(write, ..)| *write).collect()
+            };
+            let flush = lock(&self.shared).checker.begin_flush(object);
+            let told = self.granted(id, |grant| self.drives.flush(grant));
+            let Ok(instance) = self.note("flush", told) else { return };
+            let number = self.number;
+            self.time.tell(|| format!("client {number}: {object} is durable, {instance}"));
+            lock(&self.shared).checker.end_flush(object, self.number, flush, instance);
+            let mut lost = Vec::new();
+            {
+                let mut unflushed = lock(&self.unflushed);
+                let own = unflushed.entry(object).or_default();
+                own.retain(|(write, range, told)| {
+                    if mark.contains(write) && *told != instance {
+                        lost.push(*range);
+                    }
+                    !mark.contains(write)
+                });
+            }
+            if lost.is_empty() {
+                return;
+            }
+            for range in lost {
+                self.write_range(object, range, false);
+            }
+        }
+        self.time.fail(format!("client {}: {object} can't be made durable", self.number));
+    }
+
+    /// Sets the length, as a file manager does.
+    fn cut(&self, object: Object, length: u64) {
+        let Some(id) = self.object(object) else { return };
+        let mut shared = lock(&self.shared);
+        let cut = shared.checker.begin_cut(object, self.number, length);
+        shared.under_way.insert(self.number, cut);
+        drop(shared);
+        let number = self.number;
+        self.time.tell(|| format!("client {number}: {cut:?} {object} is cut to {length}"));
+        let changes = SetAttributes { logical_size: Some(length), ..SetAttributes::default() };
+        let told = self.manager.setattr(&self.by_key, Client::name(id), &changes, true);
+        let told = self.note("setattr", told.map_err(ClerkError::from));
+        let mut shared = lock(&self.shared);
+        shared.under_way.remove(&self.number);
+        match told {
+            Ok(_) => shared.checker.acknowledge(object, cut, 0, true),
+            Err(_) => shared.checker.fail(cut),
+        }
+        drop(shared);
+        self.time.tell(|| format!("client {number}: {cut:?} is done"));
+    }
+
+    /// Asks for the attributes.
+    fn look(&self, object: Object) {
+        let Some(id) = self.object(object) else { return };
+        let told = self.granted(id, |grant| self.drives.getattr(grant));
+        // What the length may be meanwhile is known only when nothing is under way.
+        let _ = self.note("getattr", told);
+    }
+
+    /// The map of an object, with what is where.
+    pub fn map(&self, id: ObjectId) -> Result<nasd_protocol::drive::ObjectMap, ClerkError> {
+        let arguments = nasd_protocol::drive::MapArguments {
+            name: Client::name(id),
+            write: false,
+            end: 0,
+            client: 1000 + self.number as u64,
+        };
+        self.granted(id, |grant| {
+            let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
+            let authority = Authority::capability(&grant.issued, protection);
+            Ok(self.manager.map(&authority, &arguments)?)
+        })
+    }
+
+    /// The length that the striping manager tells.
+    pub fn size(&self, id: ObjectId) -> Result<u64, ClerkError> {
+        Ok(self.manager.getattr(&self.by_key, Client::name(id))?.logical_size)
+    }
+}
+
+/// Bytes somewhere: a few or many, often across the end of a block or a unit.
+fn some_range(random: &mut Random) -> ByteRange {
+    let offset = match random.index(3) {
+        0 => random.below(REACH / 4096) * 4096,
+        1 => (random.below(REACH / 4096) * 4096).saturating_sub(random.below(600)),
+        _ => random.below(REACH - 1),
+    };
+    let length = match random.index(4) {
+        0 => 1 + random.below(700),
+        1 => 4096 * (1 + random.below(3)),
+        _ => 1 + random.below(40 << 10),
+    };
+    // Half of all are near the beginning, where they meet.
+    let offset = if random.one_in(2) { offset / 8 } else { offset };
+    ByteRange::new(offset, length.min(REACH - offset))
+}
+
+/// Whether a status is that of an object which is not there.
+#[allow(dead_code, reason = "removal uses it")]
+pub fn is_missing(error: &ClerkError) -> bool {
+    matches!(error, ClerkError::Drive(Status::NoSuchObject))
+}

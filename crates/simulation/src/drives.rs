@@ -1,0 +1,186 @@
+//! Component drives: real ones, on devices in memory that lose what was not synced when they crash.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nasd_capability::{SecretKey, WindowOptions};
+use nasd_device::{BlockDevice, FaultPlan, FaultyDevice, Image};
+use nasd_drive::{Drive, DriveOptions, Environment};
+use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
+use nasd_types::{CellId, DriveId, PartitionId, Timestamp};
+
+use crate::network::{Cables, EPOCH, NodeId, Serving};
+use crate::random::Random;
+use crate::serving::ServedDrive;
+use crate::turns::{Time, lock};
+
+/// Bytes of a device.
+const DEVICE_BYTES: u64 = 24 << 20;
+
+/// Bytes of its cache.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// The virtual drive's partition.
+pub const PARTITION: PartitionId = PartitionId(1);
+
+/// Its key.
+pub const WORKING_KEY: [u8; 32] = [3; 32];
+
+/// A device that is formatted for a drive, with these partitions.
+fn formatted(drive: DriveId, partitions: Vec<PartitionFormat>) -> Image {
+    let device = Arc::new(FaultyDevice::zeroed(DEVICE_BYTES));
+    let options = FormatOptions {
+        drive,
+        cell: CellId([1; 16]),
+        master_key: None,
+        log_key: 0x6c6f_676b ^ drive.0,
+        drive_key: StoredKey::new(drive_key(drive)),
+        partitions,
+        metadata_bytes: None,
+        now: EPOCH,
+    };
+    let medium: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    Store::format(medium, &options).expect("a new device can be formatted");
+    device.live()
+}
+
+/// The same, made once for all runs.
+pub fn image_of(drive: DriveId, is_virtual: bool) -> Image {
+    static KNOWN: Mutex<BTreeMap<(u64, bool), Image>> = Mutex::new(BTreeMap::new());
+    let mut known = lock(&KNOWN);
+    let image = known.entry((drive.0, is_virtual)).or_insert_with(|| {
+        let partition = PartitionFormat {
+            id: PARTITION,
+            quota_bytes: u64::MAX,
+            partition_key: StoredKey::new([2; 32]),
+            working_key: StoredKey::new(WORKING_KEY),
+            key_epoch: 1,
+        };
+        formatted(drive, if is_virtual { vec![partition] } else { Vec::new() })
+    });
+    image.clone()
+}
+
+fn drive_key(drive: DriveId) -> [u8; 32] {
+    [drive.0 as u8; 32]
+}
+
+/// Opens a drive on a device.
+pub fn open(
+    time: &Arc<Time>,
+    device: &Arc<FaultyDevice>,
+    skew: u64,
+    mut random: Random,
+) -> Result<Drive, String> {
+    let options = OpenOptions {
+        cache_bytes: CACHE_BYTES,
+        metadata_cache_bytes: 1 << 20,
+        buffer_patience: Duration::from_millis(1),
+    };
+    let medium: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
+    let store = Store::open(medium, &options).map_err(|error| error.to_string())?;
+    let (clock, elapsed) = (Arc::clone(time), Arc::clone(time));
+    let start = random.draw();
+    let random = Mutex::new(random);
+    let environment = Environment::new(
+        move || EPOCH.plus_ns(skew + clock.now().as_nanos() as u64),
+        move || elapsed.now() + Duration::from_nanos(start >> 32),
+        move || lock(&random).draw(),
+    );
+    let window = WindowOptions { senders: 64, ..WindowOptions::default() };
+    let options = DriveOptions { window, cached_keys: 64, ..DriveOptions::default() };
+    Drive::new(store, options, environment).map_err(|error| error.to_string())
+}
+
+/// One component drive.
+pub struct ComponentDrive {
+    /// Its number.
+    pub drive: DriveId,
+    /// Where it is.
+    pub node: NodeId,
+    cables: Arc<Cables>,
+    skew: u64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    device: Arc<FaultyDevice>,
+    running: Option<Arc<Drive>>,
+    random: Random,
+}
+
+impl ComponentDrive {
+    /// A new one, which runs.
+    pub fn new(cables: &Arc<Cables>, drive: DriveId, skew: u64, random: Random) -> ComponentDrive {
+        let device = FaultyDevice::over(image_of(drive, false), FaultPlan::default());
+        let inner = Inner { device: Arc::new(device), running: None, random };
+        let node = cables.node();
+        let cables = Arc::clone(cables);
+        let made = ComponentDrive { drive, node, cables, skew, inner: Mutex::new(inner) };
+        made.start();
+        made
+    }
+
+    /// Its drive key.
+    pub fn key(&self) -> SecretKey {
+        SecretKey::new(drive_key(self.drive))
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        lock(&self.inner).running.is_some()
+    }
+
+    /// The drive, while it runs.
+    pub fn running(&self) -> Option<Arc<Drive>> {
+        lock(&self.inner).running.clone()
+    }
+
+    /// Starts it, unless it runs.
+    pub fn start(&self) {
+        let mut inner = lock(&self.inner);
+        if inner.running.is_some() {
+            return;
+        }
+        let random = inner.random.fork();
+        match open(&self.cables.time, &inner.device, self.skew, random) {
+            Ok(drive) => {
+                let drive = Arc::new(drive);
+                inner.running = Some(Arc::clone(&drive));
+                let served = ServedDrive::new(drive);
+                self.cables.set_serving(self.node, Serving::AtOnce(served));
+            }
+            Err(error) => self.cables.time.fail(format!("{} can't be started: {error}", self.drive)),
+        }
+    }
+
+    /// Ends it at once. What was not made durable is lost, or a part of it; not so if only the `process` ends, and
+    /// the device has what was written to it. With `is_silent` its host is gone too.
+    pub fn crash(&self, is_silent: bool) {
+        let mut inner = lock(&self.inner);
+        if inner.running.take().is_none() {
+            return;
+        }
+        inner.device.crash();
+        let seed = inner.random.draw();
+        let survivor = inner.device.survivor(seed);
+        inner.device = Arc::new(FaultyDevice::over(survivor, FaultPlan::default()));
+        let serving = if is_silent { Serving::Silent } else { Serving::Refuses };
+        self.cables.set_serving(self.node, serving);
+    }
+
+    /// Does what a drive does in the background.
+    pub fn write_back(&self) {
+        if let Some(drive) = self.running() {
+            drive.keep_clock();
+            // What fails here is met by a flush.
+            let _ = drive.store().write_back(1 << 20);
+        }
+    }
+
+    /// The time on its clock.
+    pub fn now(&self) -> Timestamp {
+        self.running().map_or(Timestamp(0), |drive| drive.now())
+    }
+}

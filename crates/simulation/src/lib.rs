@@ -1,0 +1,21 @@
+//! A whole striped cell under a seed: real component drives on devices in memory, the real striping manager, clients with
+//! the clerk's striped code, and a network and a time that are simulated; faults of all of them; and a checker that
+//! shares no code with what it checks.
+//!
+//! [`run`] runs one seed. The same seed does the same, in whatever process.
+
+mod checker;
+mod client;
+mod director;
+mod drives;
+mod ending;
+mod manager;
+mod network;
+mod plan;
+mod random;
+mod run;
+mod serving;
+mod turns;
+
+pub use plan::{Faults, Plan, Sabotage};
+pub use run::{Report, run, trace};

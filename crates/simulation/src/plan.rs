@@ -1,0 +1,106 @@
+//! What a run is like: how many of what there are, and what goes wrong.
+
+use crate::network::Weather;
+use crate::random::Random;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Drives crash, and are started anew soon.
+    pub crashes: bool,
+    /// Drives are away for long, at most so many at a time that there is a copy of everything.
+    pub outages: bool,
+    /// Drives are slow.
+    pub slow: bool,
+    /// The striping manager dies, and is started anew.
+    pub manager: bool,
+    /// Clients die.
+    pub clients: bool,
+    /// Cables are pulled.
+    pub cuts: bool,
+    /// Messages.
+    pub weather: Weather,
+}
+
+/// Something that is broken on purpose, to see whether it is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Nothing.
+    #[default]
+    None,
+    /// One write that a component drive acknowledges is not done there.
+    DropsAWrite,
+    /// A component drive answers reads of what is in its place with what was there before.
+    ServesWhatWas,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Component drives.
+    pub drives: usize,
+    /// Bytes of a stripe unit.
+    pub unit: u64,
+    /// Drives that an object lies on.
+    pub width: u16,
+    /// Copies of each byte.
+    pub copies: u16,
+    /// Clients at a time.
+    pub clients: usize,
+    /// Objects at the beginning.
+    pub objects: usize,
+    /// Operations of each client.
+    pub operations: usize,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What is broken on purpose.
+    pub sabotage: Sabotage,
+    /// By how many nanoseconds clocks may be apart.
+    pub skew: u64,
+}
+
+/// Width and copies.
+const SHAPES: [(u16, u16); 10] =
+    [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)];
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(random: &mut Random) -> Plan {
+        let (width, copies) = SHAPES[random.index(SHAPES.len())];
+        let drives = usize::from(width) + random.index(2);
+        Plan {
+            drives,
+            unit: 4096 << random.index(3),
+            width,
+            copies,
+            clients: 1 + random.index(4),
+            objects: 1 + random.index(4),
+            operations: 10 + random.index(40),
+            faults: Faults::of(random),
+            sabotage: Sabotage::None,
+            skew: if random.one_in(3) { 3_000_000_000 } else { 0 },
+        }
+    }
+}
+
+impl Faults {
+    /// Half of all seeds have one kind, the others several.
+    fn of(random: &mut Random) -> Faults {
+        let chosen = match random.index(8) {
+            0 => 0,
+            1..=4 => 1 << random.index(7),
+            _ => random.below(1 << 7),
+        };
+        let has = |kind: u32| chosen & (1 << kind) != 0;
+        let weather = Weather { lost_requests: 60, lost_replies: 60, late: 20, twice: 20 };
+        Faults {
+            crashes: has(0),
+            outages: has(1),
+            slow: has(2),
+            manager: has(3),
+            clients: has(4),
+            cuts: has(5),
+            weather: if has(6) { weather } else { Weather::default() },
+        }
+    }
+}

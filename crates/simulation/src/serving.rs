@@ -1,0 +1,153 @@
+//! Requests as they travel, and drives that answer them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nasd_drive::Drive;
+use nasd_transport::{
+    Answer, Arriving, Attempt, Call, CallHead, Identity, OpaqueAuth, OutgoingCall, Payload, Peer,
+    Receive, Service, Standing, Waits,
+};
+
+/// A flavor of authentication, and its body.
+pub type Proof = (u32, Vec<u8>);
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: Proof,
+    verifier: Proof,
+    /// With the data behind them.
+    body: Vec<u8>,
+}
+
+/// What it is answered with.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The reply's verifier.
+    pub verifier: Proof,
+    /// Results, up to the data.
+    pub results: Vec<u8>,
+    /// The data.
+    pub data: Vec<u8>,
+}
+
+/// Who answers requests.
+pub trait Served: Send + Sync {
+    /// The answer; none where the connection is closed instead.
+    fn serve(&self, request: &Request) -> Option<Answered>;
+}
+
+fn proof(auth: &OpaqueAuth<'_>) -> Proof {
+    (auth.flavor, auth.body.to_vec())
+}
+
+impl Request {
+    /// The call as it is sent.
+    pub fn of(call: &OutgoingCall<'_>) -> Request {
+        let mut body = call.arguments.to_vec();
+        for piece in call.data {
+            body.extend_from_slice(piece);
+        }
+        body.resize(nasd_xdr::xdr_padded(body.len()), 0);
+        Request {
+            program: call.program,
+            version: call.version,
+            procedure: call.procedure,
+            credential: proof(&call.credential),
+            verifier: proof(&call.verifier),
+            body,
+        }
+    }
+
+    /// Which procedure is called, for who reads what has happened.
+    pub fn procedure(&self) -> String {
+        let procedure = match nasd_protocol::drive::Procedure::try_from(self.procedure) {
+            Ok(procedure) => format!("{procedure:?}").to_lowercase(),
+            Err(_) => format!("procedure {}", self.procedure),
+        };
+        // Most arguments begin with an object's name.
+        match self.body.get(4..12).and_then(|bytes| bytes.try_into().ok()) {
+            Some(bytes) if procedure != "private" => {
+                format!("{procedure} of {:x}", u64::from_be_bytes(bytes))
+            }
+            _ => procedure,
+        }
+    }
+}
+
+/// A drive, over a connection that is trusted.
+pub struct ServedDrive {
+    drive: Arc<Drive>,
+    standing: Standing,
+}
+
+impl ServedDrive {
+    /// Serves a drive.
+    pub fn new(drive: Arc<Drive>) -> Arc<dyn Served> {
+        Arc::new(ServedDrive { drive, standing: Standing::of_no_connection() })
+    }
+}
+
+impl Served for ServedDrive {
+    /// As the transport would.
+    fn serve(&self, request: &Request) -> Option<Answered> {
+        let (credential, verifier) = (&request.credential, &request.verifier);
+        let drive = &*self.drive;
+        let head = CallHead {
+            xid: 1,
+            program: request.program,
+            version: request.version,
+            procedure: request.procedure,
+            credential: OpaqueAuth { flavor: credential.0, body: &credential.1 },
+            verifier: OpaqueAuth { flavor: verifier.0, body: &verifier.1 },
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let peer = Peer { address, identity: Identity::Plain };
+        let body = &request.body[..];
+        let arriving = Arriving { head: &head, arguments: body, complete: true, peer: &peer };
+        let (arguments, payload) = match drive.receive(&arriving) {
+            Receive::Whole | Receive::More { .. } | Receive::Discard { head_bytes: 0 } => {
+                (body, None)
+            }
+            Receive::Discard { head_bytes } => (&body[..head_bytes], None),
+            Receive::Data { head_bytes, mut payload } => {
+                let mut rest = &body[head_bytes..];
+                let room: usize = payload.buffers().iter().map(|buffer| buffer.len()).sum();
+                if nasd_xdr::xdr_padded(room) != rest.len() {
+                    return None;
+                }
+                for buffer in &mut payload.buffers() {
+                    let (now, later) = rest.split_at(buffer.len());
+                    buffer.copy_from_slice(now);
+                    rest = later;
+                }
+                (&body[..head_bytes], Some(payload))
+            }
+        };
+        let standing = &self.standing;
+        let call = |payload| Call {
+            head: &head,
+            arguments,
+            payload,
+            peer: &peer,
+            standing,
+        };
+        let answer = match drive.attempt(call(payload)) {
+            Attempt::Answered(answer) => answer,
+            Attempt::Waits(Waits::Alone, payload) => drive.execute(call(payload)),
+            Attempt::Waits(Waits::Together, payload) => {
+                let mut together = drive.together();
+                together.begin(0, call(payload));
+                together.answered(1).pop()?.1
+            }
+        };
+        let Answer::Results { verifier, results, data } = answer else { return None };
+        let verifier = proof(&verifier.as_opaque());
+        let data = data.iter().flat_map(|piece| piece.as_ref()).copied().collect();
+        Some(Answered { verifier, results, data })
+    }
+}

@@ -1,0 +1,83 @@
+//! Seed after seed.
+//!
+//! `NASD_SIMULATION_SECONDS` says for how long, and `NASD_SIMULATION_SEEDS` how many; `NASD_SIMULATION_SEED` with which
+//! to begin. With `NASD_SIMULATION_TRACE` one seed is run, and so many of its last events are told.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nasd_simulation::{run, trace};
+
+/// The seeds that are always run.
+const LEAST: u64 = 20;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[test]
+fn every_byte_is_right_whatever_fails() {
+    let first = number("NASD_SIMULATION_SEED").unwrap_or(1);
+    if let Some(most) = number("NASD_SIMULATION_TRACE") {
+        let (told, last) = trace(first, |_| {}, most as usize);
+        println!("{}\n{told:?}", last.join("\n"));
+        return;
+    }
+    let seconds = Duration::from_secs(number("NASD_SIMULATION_SECONDS").unwrap_or(5));
+    let most = number("NASD_SIMULATION_SEEDS");
+    let began = Instant::now();
+    let goes_on = |run: u64| match most {
+        Some(most) => run < most,
+        None => run < LEAST || began.elapsed() < seconds,
+    };
+    let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let (done, troubles) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if !goes_on(at) || failed.lock().unwrap().len() >= 10 {
+                break at;
+            }
+            let begun = Instant::now();
+            match run(first + at, |_| {}) {
+                Ok(report) => {
+                    done.fetch_add(report.done, Ordering::Relaxed);
+                    troubles.fetch_add(report.faults, Ordering::Relaxed);
+                }
+                Err(why) => {
+                    println!("{why}\n");
+                    failed.lock().unwrap().push(first + at);
+                }
+            }
+            if at % 100 == 0 {
+                println!("{at} {:?}", began.elapsed());
+            }
+            if begun.elapsed() > Duration::from_secs(5) {
+                println!("seed {} took {:?}", first + at, begun.elapsed());
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    let run = next.into_inner().saturating_sub(threads as u64);
+    println!(
+        "{run} seeds, {} operations, {} faults, {:.0?}",
+        done.into_inner(),
+        troubles.into_inner(),
+        began.elapsed()
+    );
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+/// What else would a seed be good for.
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 1..8 {
+        assert_eq!(run(seed, |_| {}).unwrap(), run(seed, |_| {}).unwrap(), "seed {seed}");
+    }
+}
