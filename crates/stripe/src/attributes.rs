@@ -64,6 +64,9 @@ impl VirtualDrive {
         let _alone = self.lock(name);
         let place = self.place_to_change(name)?;
         let version = self.known_version(name)?;
+        if changes.logical_size.is_some() {
+            self.close_appends(name)?;
+        }
         let mut changes = self.component_changes(version, changes)?;
         let version = self.before_resize(name, &place, version, &mut changes)?;
         if !version.is_spread() {
@@ -76,8 +79,9 @@ impl VirtualDrive {
             let known = before.lengths.iter().find(|(of, _)| *of == drive);
             let length = known.map_or(u64::MAX, |found| found.1);
             let cut = changes.logical_size.filter(|size| {
-                // The home component alone makes an object longer than any byte that was written.
-                length > *size || (is_home && *size > before.attributes.logical_size)
+                // The home components alone make an object longer than any byte that was written: each of them, as an
+                // attempt before may have come to nothing at some.
+                length > *size || (is_home && length < *size)
             });
             SetAttributes { logical_size: cut, ..base.clone() }
         };

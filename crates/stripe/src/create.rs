@@ -54,6 +54,33 @@ impl VirtualDrive {
         Ok(Created { object: name.object, attributes: merged(told, &place, false) })
     }
 
+    /// Makes an object of this number, durably, unless there is one.
+    pub(crate) fn create_named(&self, name: ObjectName) -> Result<(), Status> {
+        let place = self.place(name)?;
+        let (initial, version) = initial_of(&SetAttributes::default(), &place)?;
+        let create = CreateArguments {
+            partition: component_partition(name.partition),
+            object: Some(name.object),
+            durable: true,
+            initial,
+        };
+        // The home that decides comes last: an object that it has, all have.
+        let (decides, others) = place.homes().split_at(1);
+        for drives in [others, decides] {
+            let questions = drives.iter().map(|drive| (*drive, Ask::Create(create.clone())));
+            for answer in self.components.ask(questions.collect()) {
+                match created(answer) {
+                    // By an attempt that came to nothing elsewhere.
+                    Ok(_) | Err(ComponentError::Answered(Status::ObjectExists)) => {}
+                    Err(error) => return Err(error.status()),
+                }
+            }
+        }
+        self.versions.put(name, version);
+        self.note_writing(name, &place);
+        Ok(())
+    }
+
     /// Removes what there is of an object that could not be made; nobody knows its number.
     fn give_up(&self, name: ObjectName, place: &Place, error: &ComponentError) -> Status {
         if place.homes().len() > 1 {

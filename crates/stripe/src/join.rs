@@ -131,7 +131,8 @@ impl VirtualDrive {
         let create = CreateArguments {
             partition,
             object: Some(name.object),
-            durable: false,
+            // Everybody counts on it, before it is heard that the drive was started anew too.
+            durable: true,
             initial: attributes.clone(),
         };
         let made = match name.object {

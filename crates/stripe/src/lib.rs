@@ -16,6 +16,7 @@ mod data;
 mod elsewhere;
 mod even;
 mod join;
+mod journal;
 mod map;
 mod members;
 mod mend;

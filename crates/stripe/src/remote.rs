@@ -372,9 +372,6 @@ fn run(client: &DriveClient, authority: &Authority, ask: &Ask) -> Answer {
             };
             client.begin_write(authority, arguments, &slices).wait().map(Told::Written)
         }
-        Ask::Append { name, token, age, data } => {
-            client.append(authority, *name, (*token, *age), data).map(Told::Appended)
-        }
         Ask::List { partition, from, most } => {
             let objects = client.objects_from(authority, *partition, *from).take(*most);
             objects.collect::<Result<Vec<ObjectId>, _>>().map(Told::Objects)
@@ -403,9 +400,7 @@ fn partition_of(ask: &Ask) -> PartitionId {
         Ask::Punch(arguments) => arguments.name.partition,
         Ask::Seek(arguments) => arguments.name.partition,
         Ask::Copyrange(copy) => copy.name.partition,
-        Ask::Read { name, .. } | Ask::Write { name, .. } | Ask::Append { name, .. } => {
-            name.partition
-        }
+        Ask::Read { name, .. } | Ask::Write { name, .. } => name.partition,
         Ask::Flush { partition, .. }
         | Ask::List { partition, .. }
         | Ask::PartitionControl(partition) => *partition,
