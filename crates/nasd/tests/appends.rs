@@ -64,16 +64,14 @@ fn while_appending(cell: &TestCell, happens: impl FnOnce()) {
     let written = std::thread::scope(|scope| {
         let begun = files.each_ref().map(|paths| {
             let until = &until;
-            let begin = move |writer: usize| {
-                scope.spawn(move || append(&paths[writer % 2], writer, until))
-            };
+            let begin =
+                move |writer: usize| scope.spawn(move || append(&paths[writer % 2], writer, until));
             (0..WRITERS).map(begin).collect::<Vec<_>>()
         });
         let told = catch_unwind(AssertUnwindSafe(happens));
         until.store(true, Ordering::Release);
-        let written = begun.map(|begun| {
-            begun.into_iter().map(|it| it.join().unwrap()).collect::<Vec<usize>>()
-        });
+        let written = begun
+            .map(|begun| begun.into_iter().map(|it| it.join().unwrap()).collect::<Vec<usize>>());
         if let Err(panic) = told {
             resume_unwind(panic);
         }

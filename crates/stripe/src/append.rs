@@ -316,7 +316,9 @@ fn find(
     let length = append.bytes.len() as u64;
     match journal.find(name.object, append.token) {
         Some(entry) if entry.range.length != length => return Err(Status::TooLarge),
-        Some(entry) if entry.outcome == Outcome::Made => return Ok(Found::Made(entry.range.offset)),
+        Some(entry) if entry.outcome == Outcome::Made => {
+            return Ok(Found::Made(entry.range.offset));
+        }
         Some(entry) => return Ok(Found::Begun(entry.range.offset)),
         None => {}
     }

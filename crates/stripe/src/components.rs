@@ -3,13 +3,12 @@
 use nasd_protocol::Region;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    BatchArguments, Batched, BlocksRequired, BlocksrequiredArguments, Copied,
-    CreateArguments, Created, DriveControl, FastcopyArguments, GetattrArguments, PartitionControl,
-    PunchArguments, RangeToCopy, RemoveArguments, SeekArguments, SetattrArguments, Written,
+    BatchArguments, Batched, BlocksRequired, BlocksrequiredArguments, Copied, CreateArguments,
+    Created, DriveControl, FastcopyArguments, GetattrArguments, PartitionControl, PunchArguments,
+    RangeToCopy, RemoveArguments, SeekArguments, SetattrArguments, Written,
 };
 use nasd_types::{
-    Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp,
-    WriteOrder,
+    Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp, WriteOrder,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -107,8 +107,7 @@ impl VirtualDrive {
             return Ok(version);
         }
         let new = version.spread();
-        let others = place.others();
-        self.make_components(name, others, new)?;
+        self.make_components(name, &place, new)?;
         self.say_spread(name, &place, new)?;
         Ok(new)
     }
@@ -153,9 +152,10 @@ impl VirtualDrive {
     fn make_components(
         &self,
         name: ObjectName,
-        drives: &[DriveId],
+        place: &Place,
         version: ComponentVersion,
     ) -> Result<(), Status> {
+        let drives = place.others();
         let initial = SetAttributes {
             access_control_version: Some(version.0),
             // Nothing was written here: that there is a component now is no change of data.
@@ -178,9 +178,13 @@ impl VirtualDrive {
             match answer {
                 Ok(_) => {}
                 Err(ComponentError::Answered(Status::ObjectExists)) => {
-                    let answer =
-                        self.components.ask_one(*drive, setattr(name, initial.clone(), true));
-                    answer.map_err(|error| error.status())?;
+                    let set = setattr(name, initial.clone(), true);
+                    match self.components.ask_one(*drive, set) {
+                        Err(error) if error.is_missing() => {
+                            self.join_after_removal(name, place, *drive, create.clone())?;
+                        }
+                        told => told.map(drop).map_err(|error| error.status())?,
+                    }
                 }
                 Err(error) => return Err(error.status()),
             }

@@ -169,7 +169,7 @@ impl VirtualDrive {
 
     /// A drive makes no component of an object that it has had, as long as its removal is not durable there, or others
     /// have blocks in common with it.
-    fn join_after_removal(
+    pub(crate) fn join_after_removal(
         &self,
         name: ObjectName,
         place: &Place,

@@ -321,9 +321,8 @@ mod tests {
             let first = kept.clone().next().unwrap();
             assert_eq!(kept.count() as u64, made - first, "{life}");
             assert!(made - first >= made.min(SLOTS - 5), "{life}: {first}");
-            let begun = |number| {
-                journal.find(OBJECT, token(number)).unwrap().outcome == Outcome::Begun
-            };
+            let begun =
+                |number| journal.find(OBJECT, token(number)).unwrap().outcome == Outcome::Begun;
             assert!((first..made).all(|number| begun(number) == (number == made - 1)), "{life}");
             assert!((0..first).all(|number| journal.may_have_forgotten(seconds(100 + number))));
             assert!(!journal.may_have_forgotten(seconds(100 + made - 1)));

@@ -1,6 +1,10 @@
 //! Appends whose striping manager dies between any two calls of component drives, whose drives are away or come back
 //! then, and that are asked for again: each is there once, whole, and no other is where it has its place.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests may fail as tests do"
+)]
 
 #[path = "model/expected.rs"]
 mod expected;
@@ -13,9 +17,7 @@ use nasd_drive::Elsewhere;
 use nasd_protocol::drive::{ReadArguments, SetattrArguments, WriteArguments};
 use nasd_protocol::{Region, Status};
 use nasd_store::Append;
-use nasd_types::{
-    AppendToken, ByteRange, DriveId, ObjectId, ObjectName, SetAttributes, Timestamp,
-};
+use nasd_types::{AppendToken, ByteRange, DriveId, ObjectId, ObjectName, SetAttributes, Timestamp};
 use world::{PARTITION, Trouble, UNIT, World};
 
 /// Width and copies.

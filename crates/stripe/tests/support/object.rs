@@ -6,8 +6,8 @@ use std::sync::Arc;
 use nasd_protocol::Status;
 use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 use nasd_types::{
-    Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, SeekTarget, SetAttributes,
-    Timestamp, WriteOrder,
+    Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, SeekTarget, SetAttributes, Timestamp,
+    WriteOrder,
 };
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -44,12 +44,7 @@ impl Object {
                 .clone()
                 .unwrap_or_else(|| Box::new([0; FS_SPECIFIC_BYTES])),
         };
-        Ok(Object {
-            attributes,
-            blocks: BTreeMap::new(),
-            bad: BTreeSet::new(),
-            orders: Vec::new(),
-        })
+        Ok(Object { attributes, blocks: BTreeMap::new(), bad: BTreeSet::new(), orders: Vec::new() })
     }
 
     /// A copy of it that was made now.
