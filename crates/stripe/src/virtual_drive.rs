@@ -14,6 +14,7 @@ use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, Timesta
 use crate::append::{Journals, is_journal};
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::join::Joined;
+use crate::limping::Limping;
 use crate::members::Health;
 use crate::mend::Suspects;
 use crate::moves::{Arrangement, Impossible};
@@ -88,6 +89,7 @@ pub struct VirtualDrive {
     pub(crate) orders: OrderSource,
     locks: Vec<Mutex<()>>,
     pub(crate) health: Health,
+    pub(crate) limping: Limping,
     /// Read while something is done to objects, written while it changes who has what.
     pub(crate) changing: RwLock<()>,
     pub(crate) joined: Joined,
@@ -134,6 +136,7 @@ impl VirtualDrive {
             orders: OrderSource::new(),
             locks: (0..LOCKS + JOURNAL_LOCKS).map(|_| Mutex::new(())).collect(),
             health: Health::default(),
+            limping: Limping::default(),
             changing: RwLock::new(()),
             joined: Joined::default(),
             rebuild: Rebuild::default(),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nasd_client::{ClientError, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_types::DriveId;
 
+use super::pace::Pace;
 use super::spare::Spare;
 use crate::wire::Status;
 
@@ -36,6 +37,8 @@ pub(crate) struct ComponentDrive {
     retry: RetryPolicy,
     /// Bytes that this clerk waits for, of whatever object.
     pub(super) load: AtomicU64,
+    /// How quick it answers reads.
+    pub(super) pace: Pace,
     /// How often in a row it has not answered in time.
     late: AtomicU32,
     /// Since when it has failed.
@@ -133,6 +136,7 @@ impl ComponentDrives {
             client: DriveClient::tcp(address, Some(drive), &self.connect),
             retry: self.connect.retry,
             load: AtomicU64::new(0),
+            pace: Pace::new(),
             late: AtomicU32::new(0),
             failed: Mutex::new(None),
         });

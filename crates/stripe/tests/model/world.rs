@@ -984,6 +984,7 @@ impl World {
     }
 
     /// An object is known to have these bytes.
+    #[allow(dead_code, reason = "the tests of appends use it")]
     pub fn expect_bytes(&mut self, object: ObjectId, bytes: &[u8]) {
         let values: Vec<u64> = bytes.iter().map(|byte| 1 << byte).collect();
         self.expect(object).write(0, &values, true);
