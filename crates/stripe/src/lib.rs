@@ -16,6 +16,8 @@ mod data;
 mod elsewhere;
 mod even;
 mod join;
+mod journal;
+mod limping;
 mod map;
 mod members;
 mod mend;
@@ -36,6 +38,7 @@ mod writers;
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+pub use limping::Probe;
 pub use members::Sign;
 pub use moves::{Arrangement, Role};
 pub use remote::{ComponentDrive, RemoteComponents};

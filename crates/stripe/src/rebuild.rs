@@ -712,7 +712,7 @@ impl VirtualDrive {
     }
 
     /// What columns hold by those of their copies that decide, all asked at once.
-    fn read_columns(
+    pub(crate) fn read_columns(
         &self,
         name: ObjectName,
         place: &Place,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nasd_client::{ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
 use nasd_types::DriveId;
 
+use super::pace::Pace;
 use super::spare::Spare;
 use crate::wire::Status;
 
@@ -36,6 +37,8 @@ pub(crate) struct ComponentDrive {
     retry: RetryPolicy,
     /// Bytes that this clerk waits for, of whatever object.
     pub(super) load: AtomicU64,
+    /// How quick it answers reads.
+    pub(super) pace: Pace,
     /// How often in a row it has not answered in time.
     late: AtomicU32,
     /// Since when it has failed, by the host's clock.
@@ -137,6 +140,7 @@ impl ComponentDrives {
             client: DriveClient::tcp(address, Some(drive), &self.connect),
             retry: self.connect.retry,
             load: AtomicU64::new(0),
+            pace: Pace::new(),
             late: AtomicU32::new(0),
             failed: Mutex::new(None),
             host: Arc::clone(&self.host),

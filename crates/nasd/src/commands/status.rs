@@ -10,7 +10,9 @@ use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
 use crate::time::spoken;
 use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_manager::keys::KeptKeys;
-use nasd_protocol::drive::{ComponentRole, ComponentStatus, DriveControl, MemberState, NO_QUOTA};
+use nasd_protocol::drive::{
+    ComponentComplaint, ComponentRole, ComponentStatus, DriveControl, MemberState, NO_QUOTA,
+};
 use nasd_protocol::manager::{CellStatus, DriveStatus, VolumeSummary};
 use serde::Serialize;
 use std::error::Error;
@@ -107,6 +109,8 @@ struct Component {
     places_going: u32,
     /// Whether it has a copy of the striping manager's own state.
     has_state: bool,
+    /// `slow`, what it is to make durable takes far longer than at others; `refuses`, its medium does not take it; or empty.
+    complaint: &'static str,
 }
 
 /// File data by the way it took, since the drives' and the manager's processes started.
@@ -300,6 +304,11 @@ fn components(cell: &Cell, whole: Option<&DriveConfig>, control: &DriveControl) 
             places: told.places,
             places_coming: told.places_coming,
             places_going: told.places_going,
+            complaint: match told.complaint {
+                ComponentComplaint::None => "",
+                ComponentComplaint::Slow => "slow",
+                ComponentComplaint::Refuses => "refuses",
+            },
         }
     };
     let mut components: Vec<_> = control.components.iter().map(component).collect();
@@ -327,6 +336,13 @@ impl Component {
             _ if self.places_coming > 0 => {
                 remarks.push(format!("is given its share: {}", self.progress()));
             }
+            _ => {}
+        }
+        match self.complaint {
+            "slow" => {
+                remarks.push("slow: its writes take far longer than those of others".to_owned())
+            }
+            "refuses" => remarks.push("its medium refuses writes".to_owned()),
             _ => {}
         }
         if remarks.is_empty() { String::new() } else { format!("  {}", remarks.join("; ")) }
@@ -409,6 +425,7 @@ fn component_facts(component: &Component) -> ComponentFacts {
         reachable: component.reachable,
         state: component.state,
         remark: component.remark().trim().to_owned(),
+        complaint: component.complaint,
     }
 }
 

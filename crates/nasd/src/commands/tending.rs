@@ -16,6 +16,9 @@ const TEND_EVERY: Duration = Duration::from_millis(500);
 /// How often each component drive is asked how it is.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
+/// How long after one small durable write to each of them the next one comes.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+
 /// How often it is decided what follows from that.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 
@@ -67,6 +70,7 @@ impl<'a> Tending<'a> {
                 let present: BTreeSet<DriveId> = self.components.drives().into_iter().collect();
                 for drive in &present - &looked_at {
                     scope.spawn(move || self.look_at(drive, stopping));
+                    scope.spawn(move || self.probe(drive, stopping));
                 }
                 looked_at = present;
                 following.follow();
@@ -117,6 +121,15 @@ impl<'a> Tending<'a> {
             is_reachable: status.reachable && status.state != MemberState::Out,
         });
         candidate.collect()
+    }
+
+    /// Has a drive make something durable now and then, as long as it is one of the component drives.
+    fn probe(self, drive: DriveId, stopping: &AtomicBool) {
+        while !stopping.load(Ordering::Acquire) && self.components.drives().contains(&drive) {
+            let heard = |probe| self.virtual_drive.probed(drive, probe, (self.now)());
+            self.components.probe(drive, heard);
+            std::thread::park_timeout(PROBE_EVERY);
+        }
     }
 
     /// Asks a drive how it is, as long as it is one of the component drives.

@@ -91,6 +91,13 @@ codes! {
     "`nasd status`, and `nasd volume show NAME` for what takes the room."
     "Remove files, let the drive use more of its device (`nasd drive resize`), or add a drive \
      (`nasd drive format`)."
+    DRIVE_LIMPS Warning
+    "A drive answers, but takes seconds to make something durable that takes others milliseconds, or its medium refuses \
+     it. Where there are copies it is out, and programs go on with the others; else they wait for it."
+    "`nasd status`, which says which; the drive's log, the kernel's messages about its device, and the device's own \
+     health (smartctl)."
+    "Replace the device, or find out what slows it down. When it has been quick for a while, it is used again by \
+     itself; later each time that it was slow before."
     DRIVE_NEARLY_FULL Warning
     "A drive is more than 90 % full. When it is full, files on it can't grow."
     "`nasd status`, and `nasd volume show NAME` for what takes the room."

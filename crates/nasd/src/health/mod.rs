@@ -72,6 +72,8 @@ pub struct ComponentFacts {
     pub state: &'static str,
     /// What there is to be said of that.
     pub remark: String,
+    /// `slow` or `refuses`, if there is something to be said against it though it answers.
+    pub complaint: &'static str,
 }
 
 /// What a striping manager keeps for itself.
@@ -219,6 +221,13 @@ type Add<'a> = &'a mut dyn FnMut(&'static Code, &str, String);
 
 fn judge_component(component: &ComponentFacts, add: Add<'_>) {
     let name = component.name.as_str();
+    if !component.complaint.is_empty() {
+        let what = match component.complaint {
+            "slow" => "takes far longer than others to make something durable",
+            _ => "can't make anything durable",
+        };
+        add(codes::DRIVE_LIMPS, name, format!("at {} answers, but {what}", component.address));
+    }
     match component.state {
         "joining" => add(codes::COPIES_LACKING, name, component.remark.clone()),
         "out" => {
@@ -354,6 +363,7 @@ mod tests {
             reachable: true,
             state: "current",
             remark: String::new(),
+            complaint: "",
         };
         change(&mut component);
         Facts { components: vec![component], ..facts() }
@@ -394,6 +404,8 @@ mod tests {
             (codes::COPIES_LACKING, with_component(|component| component.state = "out")),
             (codes::COPIES_LACKING, with_component(|component| component.state = "joining")),
             (codes::STATE_ON_ONE_DRIVE, with_own_state(1, 2)),
+            (codes::DRIVE_LIMPS, with_component(|component| component.complaint = "slow")),
+            (codes::DRIVE_LIMPS, with_component(|component| component.complaint = "refuses")),
             (codes::DRIVE_FULL, with_drive(|drive| drive.used_bytes = drive.capacity_bytes)),
             (codes::DRIVE_NEARLY_FULL, with_drive(|drive| drive.used_bytes = 91 << 30)),
             (codes::DRIVE_READ_ONLY, with_drive(|drive| drive.read_only = true)),
