@@ -55,6 +55,10 @@ struct World {
     steps: u64,
     cut: Option<(u64, Cut)>,
     elapsed: Duration,
+    /// So many writes come to a part and no answer.
+    torn: u32,
+    /// The process is killed when it has waited so often.
+    killed_waiting: Option<u32>,
 }
 
 impl World {
@@ -162,11 +166,14 @@ impl Holders for Process {
             for piece in pieces {
                 let mut world = self.world();
                 let cut = world.drive(*drive).is_ok().then(|| world.step()).flatten();
+                let torn = world.torn;
+                world.torn = torn.saturating_sub(1);
                 let it = world.drive(*drive)?;
                 if it.key != Some((epoch, self.1)) {
                     return Err(HolderError::Refused("another key".to_owned()));
                 }
-                let length = match cut {
+                let how = cut.or((torn > 0).then_some(Cut::Torn));
+                let length = match how {
                     None => piece.data.len(),
                     Some(Cut::Before) => 0,
                     Some(Cut::Torn) if piece.part == Part::Device => {
@@ -185,6 +192,9 @@ impl Holders for Process {
                 if cut.is_some() {
                     drop(world);
                     resume_unwind(Box::new(Killed));
+                }
+                if torn > 0 {
+                    return Err(HolderError::Away("no answer".to_owned()));
                 }
             }
             Ok(())
@@ -252,7 +262,16 @@ impl Holders for Process {
     fn call_again(&self, _: DriveId) {}
 
     fn pause(&self, duration: Duration) {
-        self.world().elapsed += duration;
+        let mut world = self.world();
+        world.elapsed += duration;
+        if let Some(left) = &mut world.killed_waiting {
+            if *left == 0 {
+                world.killed_waiting = None;
+                drop(world);
+                resume_unwind(Box::new(Killed));
+            }
+            *left -= 1;
+        }
     }
 
     fn elapsed(&self) -> Duration {
@@ -420,6 +439,7 @@ fn killed(
     };
     let mut world = process.world().clone();
     world.cut = None;
+    world.torn = 0;
     world.set_away(|_| false);
     (world, known, is_killed)
 }
@@ -682,6 +702,50 @@ fn an_old_membership_is_not_believed() {
 }
 
 #[test]
+fn an_old_membership_is_told_by_drives_that_it_does_not_name() {
+    let (world, mut known) = made(3);
+    let process = Process::new(world, 2);
+    let own = process.start().unwrap();
+    let copies_without = |away: &[u64], known: &mut Known| {
+        process.world().set_away(|number| away.contains(&number));
+        assert!(known.write(&own, &[0]) && known.save(&own));
+        for _ in 0..4 {
+            process.world().elapsed += Duration::from_secs(2);
+            own.tend(&process.candidates()).unwrap();
+        }
+        own.membership().copies.iter().map(|drive| drive.0).collect::<Vec<_>>()
+    };
+    assert_eq!(copies_without(&[3], &mut known), [1, 2]);
+    let old = own.membership();
+    assert_eq!(copies_without(&[1, 3], &mut known), [2]);
+    assert_eq!(copies_without(&[1], &mut known), [2, 3]);
+    assert_eq!(copies_without(&[1, 2], &mut known), [3]);
+    drop(own);
+    process.world().membership = old;
+    // Drive 1 was never told of anything later.
+    process.world().set_away(|number| number == 2);
+    let refused = process.start();
+    assert!(matches!(refused, Err(OwnError::OldMembership { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_save_that_goes_wrong_again_and_again_leaves_what_was_before() {
+    for count in 1..=3 {
+        for (torn, waiting) in (1..12).flat_map(|torn| (0..4).map(move |wait| (torn, wait))) {
+            let (mut world, known) = made(count);
+            world.killed_waiting = Some(waiting);
+            let (world, known, _) = killed(&world, &known, None, &|process, known| {
+                let own = process.start().unwrap();
+                process.world().torn = torn;
+                known.save(&own);
+            });
+            let world = World { torn: 0, killed_waiting: None, ..world };
+            start_with_each_set(&world, &known, &format!("{count} drives, {torn} {waiting}"));
+        }
+    }
+}
+
+#[test]
 fn a_drive_that_was_made_anew_has_no_copy_whatever_is_said() {
     let (world, mut known) = made(2);
     let process = Process::new(world, 2);
@@ -795,8 +859,12 @@ fn act(process: &Process, own: &Arc<OwnState>, known: &mut Known, random: &mut R
                 let away = random.next();
                 process.world().set_away(|number| away >> number & 1 == 1 && number != there.0);
             }
-            1 => assert!(known.save(own)),
+            1 => {
+                process.world().torn = random.below(3) as u32 * random.below(3) as u32;
+                assert!(known.save(own));
+            }
             2 | 3 => {
+                process.world().torn = random.below(3) as u32 * random.below(3) as u32;
                 let first = random.below(BLOCKS - 4);
                 let blocks: Vec<u64> = (first..first + 1 + random.below(4)).collect();
                 assert!(known.write(own, &blocks));
