@@ -210,19 +210,6 @@ impl Checker {
         self.objects.len() - 1
     }
 
-    /// A copy of an object of which nothing is under way.
-    pub fn copy(&mut self, source: Object) -> Object {
-        let copy = Contents { reads: BTreeMap::new(), ..self.objects[source].clone() };
-        self.objects.push(copy);
-        self.objects.len() - 1
-    }
-
-    /// Whether any write of an object is under way, or has failed.
-    pub fn is_settled(&self, object: Object) -> bool {
-        let Contents { bytes, states, .. } = &self.objects[object];
-        bytes.iter().all(|state| states[*state as usize].pending.is_empty())
-    }
-
     /// Whether the first had ended before the second began.
     fn precedes(&self, first: WriteId, second: WriteId) -> bool {
         let ended = self.writes[first.0 as usize].ended;
@@ -291,12 +278,12 @@ impl Checker {
         });
         if cuts {
             let writes = &self.writes;
-            // What was written meanwhile may have made it longer.
+            // What was done meanwhile may have come later.
             let meanwhile = |other: &Write| other.ended.is_none_or(|ended| ended > begun);
             let longest = writes[1..]
                 .iter()
-                .filter(|other| other.object == object && !other.cuts && meanwhile(other))
-                .map(|other| other.range.end)
+                .filter(|other| other.object == object && meanwhile(other))
+                .map(|other| if other.cuts { other.range.start } else { other.range.end })
                 .max();
             let shortest = writes[1..]
                 .iter()

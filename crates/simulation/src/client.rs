@@ -1,13 +1,12 @@
 //! Clients: the clerk's striped code, and an application that tells the checker what it does and sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_clerk::{Caller, ClerkError, FileHandle, Grant, IssuedCapability, Objects, RemoteDrives};
 use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
-use nasd_protocol::Status;
 use nasd_types::{
     AuditId, ByteRange, ObjectId, ObjectName, Protection, Rights, SetAttributes, Timestamp,
 };
@@ -35,8 +34,8 @@ pub struct Shared {
     pub checker: Checker,
     /// Objects that there are, by what the checker calls them.
     pub objects: BTreeMap<Object, ObjectId>,
-    /// Objects that somebody has begun to remove, or has removed.
-    pub removed: Vec<ObjectId>,
+    /// Objects that were removed.
+    pub removed: BTreeSet<ObjectId>,
     /// Operations that ended well, and that did not.
     pub done: u64,
     /// The latter.
@@ -51,8 +50,6 @@ pub struct Shared {
 pub struct Client {
     /// Its number, another one for each process.
     pub number: usize,
-    /// Where it is.
-    pub node: NodeId,
     /// What ends when it dies.
     pub process: ProcessId,
     time: Arc<Time>,
@@ -87,7 +84,6 @@ impl Client {
         let secret = SecretKey::new(WORKING_KEY);
         Arc::new(Client {
             number,
-            node,
             process,
             time: Arc::clone(&cables.time),
             drives,
@@ -199,12 +195,13 @@ impl Client {
                 return;
             }
             let object = objects[random.index(objects.len())];
-            match random.index(20) {
+            match random.index(21) {
                 0..=7 => self.write(object, random),
                 8..=13 => self.read(object, some_range(random)),
                 14..=16 => self.flush(object),
                 17 => self.cut(object, random.below(REACH)),
                 18 => self.look(object),
+                19 if random.one_in(4) => self.replace(object),
                 _ => self.time.sleep(random.between(Duration::ZERO, Duration::from_secs(2))),
             }
             if random.one_in(3) {
@@ -336,6 +333,20 @@ impl Client {
         self.time.tell(|| format!("client {number}: {cut:?} is done"));
     }
 
+    /// Removes an object, and makes another one.
+    fn replace(&self, object: Object) {
+        // Nobody begins anything with it any more.
+        let Some(id) = lock(&self.shared).objects.remove(&object) else { return };
+        let number = self.number;
+        self.time.tell(|| format!("client {number}: {object} is removed"));
+        let told = self.manager.remove(&self.by_key, Client::name(id), true);
+        if self.note("remove", told.map_err(ClerkError::from)).is_ok() {
+            lock(&self.shared).removed.insert(id);
+        }
+        // Where it failed there may be one that nobody knows of.
+        let _ = self.create();
+    }
+
     /// Asks for the attributes.
     fn look(&self, object: Object) {
         let Some(id) = self.object(object) else { return };
@@ -382,8 +393,3 @@ fn some_range(random: &mut Random) -> ByteRange {
     ByteRange::new(offset, length.min(REACH - offset))
 }
 
-/// Whether a status is that of an object which is not there.
-#[allow(dead_code, reason = "removal uses it")]
-pub fn is_missing(error: &ClerkError) -> bool {
-    matches!(error, ClerkError::Drive(Status::NoSuchObject))
-}

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nasd_stripe::{Arrangement, Role};
+
 use crate::client::Client;
 use crate::network::Weather;
 use crate::run::Cell;
@@ -84,7 +86,26 @@ impl Director {
             if cell.random.one_in(2) {
                 self.make_trouble(cell);
             }
+            if cell.plan.moves && cell.random.one_in(4) {
+                Director::arrange(cell);
+            }
         }
+    }
+
+    /// A drive is drained, or gets its share again.
+    fn arrange(cell: &mut Cell) {
+        let drive = cell.drives[cell.random.index(cell.drives.len())].drive;
+        let leaving = cell.leaving.len();
+        if !cell.leaving.remove(&drive)
+            && cell.drives.len() - leaving > usize::from(cell.plan.width)
+        {
+            cell.leaving.insert(drive);
+        }
+        let leaving = cell.leaving.clone();
+        cell.time.tell(|| format!("drives {leaving:?} are drained"));
+        let roles = leaving.into_iter().map(|drive| (drive, Role::Leaving)).collect();
+        let arrangement = Arrangement { roles, ..Arrangement::default() };
+        cell.manager.arrange(arrangement);
     }
 
     fn later(&mut self, cell: &mut Cell, least: u64, most: u64, ends: Ends) {

@@ -144,11 +144,16 @@ fn compare(cell: &Cell, maps: &[(Object, ObjectId, ObjectMap)]) -> Result<(), St
     for (object, id, map) in maps {
         compare_copies(cell, *object, *id, map)?;
     }
-    let known: Vec<ObjectId> = maps.iter().map(|(_, id, _)| *id).collect();
+    let removed = lock(&cell.shared).removed.clone();
     for drive in &cell.drives {
         for object in listed(drive)? {
-            if !known.contains(&object) && object != ObjectId::FIRST_OBJECT {
-                return Err(format!("drive {} has {object}, which nobody knows", drive.drive));
+            if removed.contains(&object) {
+                return Err(format!("drive {} has {object}, which was removed", drive.drive));
+            }
+            let map = maps.iter().find(|(_, id, _)| *id == object).map(|(_, _, map)| map);
+            let is_here = |map: &ObjectMap| map.components.iter().any(|it| it.drive == drive.drive);
+            if map.is_some_and(|map| !is_here(map)) {
+                return Err(format!("drive {} has {object}, which is elsewhere", drive.drive));
             }
         }
     }

@@ -156,16 +156,13 @@ impl StripingManager {
         self.cables.set_serving(self.node, serving);
     }
 
-    /// From now on its drives are these, and are used so.
-    pub fn arrange(&self, drives: Vec<Arc<ComponentDrive>>, arrangement: Arrangement) {
+    /// From now on its drives are used so.
+    pub fn arrange(&self, arrangement: Arrangement) {
         let mut inner = lock(&self.inner);
-        inner.drives = drives;
-        inner.arrangement = arrangement;
+        inner.arrangement = arrangement.clone();
         let running = inner.running.clone();
-        let (drives, arrangement) = (known(&inner.drives), inner.arrangement.clone());
         drop(inner);
         if let Some(running) = running {
-            running.components.set_drives(drives);
             running.virtual_drive.set_arrangement(arrangement);
         }
     }
