@@ -99,6 +99,8 @@ pub struct Checker {
     reads: u64,
     /// When a drive has lost what was not durable.
     crashes: Vec<u64>,
+    /// How many drives have each byte.
+    copies: u16,
 }
 
 /// The byte that a write has at an offset.
@@ -185,7 +187,7 @@ impl Contents {
 
 impl Checker {
     /// A checker of nothing yet.
-    pub fn new() -> Checker {
+    pub fn new(copies: u16) -> Checker {
         let nothing = Write {
             object: usize::MAX,
             client: usize::MAX,
@@ -196,7 +198,7 @@ impl Checker {
             acknowledged: true,
             instance: 0,
         };
-        Checker { writes: vec![nothing], ..Checker::default() }
+        Checker { writes: vec![nothing], copies, ..Checker::default() }
     }
 
     fn tick(&mut self) -> u64 {
@@ -367,8 +369,9 @@ impl Checker {
             }
         }
         let contents = &mut self.objects[object];
-        if contents.changes == flush.changes && last_crash < flush.begun {
-            // Whatever it is, it stays that.
+        let is_alone = self.copies == 1;
+        if is_alone && contents.changes == flush.changes && last_crash < flush.begun {
+            // Whatever it is, it stays that. (Where there are others, one of them may have what this copy has lost.)
             contents.change(0..REACH, |state| state.before.clone_from(&state.now));
             contents.changes = flush.changes;
         }
@@ -544,7 +547,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_is_read_and_what_was_before_is_not() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let first = written(&mut checker, object);
         read(&mut checker, object, Some(first)).unwrap();
@@ -556,7 +559,7 @@ mod tests {
 
     #[test]
     fn a_crash_may_lose_what_was_not_flushed_and_nothing_else() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let first = written(&mut checker, object);
         let flush = checker.begin_flush(object);
@@ -564,7 +567,7 @@ mod tests {
         let second = written(&mut checker, object);
         checker.crash();
         assert!(read(&mut checker, object, None).is_err(), "it was flushed");
-        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new() };
+        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new(1) };
         other.writes = checker.writes.clone();
         read(&mut other, object, Some(second)).unwrap();
         assert!(read(&mut other, object, Some(first)).is_err(), "it was there after the crash");
@@ -574,7 +577,7 @@ mod tests {
 
     #[test]
     fn a_flush_of_another_instance_makes_nothing_durable_that_was_there_before() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let first = written(&mut checker, object);
         checker.crash();
@@ -592,7 +595,7 @@ mod tests {
 
     #[test]
     fn writes_at_the_same_time_come_in_any_order_and_failed_ones_may_come() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let (one, other) =
             (checker.begin_write(object, 1, 0..10), checker.begin_write(object, 2, 0..10));
@@ -606,7 +609,7 @@ mod tests {
 
     #[test]
     fn lengths_are_known() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         written(&mut checker, object);
         checker.check_size(object, 10).unwrap();

@@ -12,6 +12,7 @@ use nasd_types::{
 };
 
 use crate::checker::{Checker, Object, REACH, WriteId, bytes_of};
+use crate::director::ECHO;
 use crate::drives::{PARTITION, WORKING_KEY};
 use crate::manager::VIRTUAL_DRIVE;
 use crate::network::{Cables, NodeId, SimulatedNetwork};
@@ -245,8 +246,14 @@ impl Client {
                     own.push((write, range, written.instance));
                 }
             }
-            Err(_) => shared.checker.fail(write),
+            Err(_) => self.fail_later(write),
         }
+    }
+
+    /// What failed may be done yet, by those who have been asked for it.
+    fn fail_later(&self, write: WriteId) {
+        let shared = Arc::clone(&self.shared);
+        self.time.after(ECHO, move |_| lock(&shared).checker.fail(write));
     }
 
     /// Reads, and compares.
@@ -327,7 +334,7 @@ impl Client {
         shared.under_way.remove(&self.number);
         match told {
             Ok(_) => shared.checker.acknowledge(object, cut, 0, true),
-            Err(_) => shared.checker.fail(cut),
+            Err(_) => self.fail_later(cut),
         }
         drop(shared);
         self.time.tell(|| format!("client {number}: {cut:?} is done"));

@@ -128,7 +128,7 @@ impl Cell {
         };
         let manager = StripingManager::new(&cables, options, drives.clone(), random.fork());
         let shared = Shared {
-            checker: Checker::new(),
+            checker: Checker::new(plan.copies),
             objects: BTreeMap::new(),
             removed: BTreeSet::new(),
             done: 0,
