@@ -313,9 +313,8 @@ impl Checker {
     /// Which of the writes that an object may be of had ended before this one began.
     fn preceding(&self, object: Object, write: WriteId) -> BTreeSet<WriteId> {
         let states = self.objects[object].states.iter();
-        let all = states.flat_map(|state| {
-            state.now.iter().chain(&state.before).chain(&state.pending).copied()
-        });
+        let all = states
+            .flat_map(|state| state.now.iter().chain(&state.before).chain(&state.pending).copied());
         let all: BTreeSet<WriteId> = all.collect();
         all.into_iter().filter(|other| self.precedes(*other, write)).collect()
     }
@@ -350,7 +349,8 @@ impl Checker {
             let contents = &mut self.objects[object];
             contents.unflushed.remove(&write);
             let is_put_out = |state: &State| {
-                state.now.binary_search(&write).is_ok() || state.before.binary_search(&write).is_ok()
+                state.now.binary_search(&write).is_ok()
+                    || state.before.binary_search(&write).is_ok()
             };
             let changes = contents.changes;
             contents.change(range.clone(), |state| {
@@ -411,12 +411,7 @@ impl Checker {
     }
 
     /// This was read, or so much of it as there is.
-    pub fn end_read(
-        &mut self,
-        object: Object,
-        id: ReadId,
-        data: &[u8],
-    ) -> Result<(), Violation> {
+    pub fn end_read(&mut self, object: Object, id: ReadId, data: &[u8]) -> Result<(), Violation> {
         let Some(read) = self.objects[object].reads.remove(&id) else { return Ok(()) };
         self.check_length(&read, data.len() as u64)?;
         let mut narrowed: HashMap<(u32, Vec<WriteId>), u32> = HashMap::new();
@@ -469,7 +464,9 @@ impl Checker {
         let end = range.start + length;
         let is_short = end < range.end;
         if is_short && (end < (*least).min(range.end) || length > 0 && end > *most) {
-            return Err(format!("a read of {range:?} ends at {end}, the length is {least}..={most}"));
+            return Err(format!(
+                "a read of {range:?} ends at {end}, the length is {least}..={most}"
+            ));
         }
         if !is_short && length > 0 && end > *most {
             return Err(format!("a read of {range:?} is full, the length is {least}..={most}"));
@@ -533,7 +530,11 @@ impl Checker {
 mod tests {
     use super::*;
 
-    fn read(checker: &mut Checker, object: Object, write: Option<WriteId>) -> Result<(), Violation> {
+    fn read(
+        checker: &mut Checker,
+        object: Object,
+        write: Option<WriteId>,
+    ) -> Result<(), Violation> {
         let id = checker.begin_read(object, 0..10);
         let bytes = write.map_or(vec![0; 10], |write| bytes_of(write, 0..10));
         checker.end_read(object, id, &bytes)

@@ -158,8 +158,7 @@ impl Client {
 
     /// Makes an object.
     pub fn create(&self) -> Result<Object, ClerkError> {
-        let initial =
-            SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
+        let initial = SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
         let made = self.manager.create(&self.by_key, PARTITION, &initial, true);
         let made = self.note("create", made.map_err(ClerkError::from))?;
         let mut shared = lock(&self.shared);
@@ -239,7 +238,8 @@ impl Client {
             Ok(written) => {
                 shared.checker.acknowledge(object, write, written.instance, durable);
                 drop(shared);
-                self.time.tell(|| format!("client {number}: {write:?} is done, {}", written.instance));
+                self.time
+                    .tell(|| format!("client {number}: {write:?} is done, {}", written.instance));
                 if !durable {
                     let mut unflushed = lock(&self.unflushed);
                     let own = unflushed.entry(object).or_default();
@@ -272,8 +272,7 @@ impl Client {
                     let came = outcome.length;
                     format!("client {number}: read {object} {offset}+{length}: {came}")
                 });
-                let checked =
-                    shared.checker.end_read(object, read, &into[..outcome.length]);
+                let checked = shared.checker.end_read(object, read, &into[..outcome.length]);
                 drop(shared);
                 if let Err(violation) = checked {
                     self.time.fail(format!("client {} reads: {violation}", self.number));
@@ -399,4 +398,3 @@ fn some_range(random: &mut Random) -> ByteRange {
     let offset = if random.one_in(2) { offset / 8 } else { offset };
     ByteRange::new(offset, length.min(REACH - offset))
 }
-

@@ -1,8 +1,8 @@
 //! Who makes trouble, and ends it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nasd_stripe::{Arrangement, Role};
@@ -109,8 +109,7 @@ impl Director {
     }
 
     fn later(&mut self, cell: &mut Cell, least: u64, most: u64, ends: Ends) {
-        let wait =
-            cell.random.between(Duration::from_millis(least), Duration::from_millis(most));
+        let wait = cell.random.between(Duration::from_millis(least), Duration::from_millis(most));
         self.ends.push((cell.time.now() + wait, ends));
     }
 
@@ -209,8 +208,7 @@ impl Director {
     /// All that a drive answers takes long.
     fn slow_down(&mut self, cell: &mut Cell) {
         let drive = cell.random.index(cell.drives.len());
-        let delay =
-            cell.random.between(Duration::from_millis(5), Duration::from_millis(4000));
+        let delay = cell.random.between(Duration::from_millis(5), Duration::from_millis(4000));
         cell.time.tell(|| format!("drive {drive} is slow by {delay:?}"));
         cell.cables.set_delay(cell.drives[drive].node, delay);
         self.later(cell, 200, 6000, Ends::Fast(drive));

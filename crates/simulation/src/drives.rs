@@ -17,6 +17,9 @@ use crate::sabotage::Forgetful;
 use crate::serving::ServedDrive;
 use crate::turns::{Time, lock};
 
+/// Which drive forgets a write.
+const FORGETFUL: DriveId = DriveId(1);
+
 /// Bytes of a device.
 const DEVICE_BYTES: u64 = 24 << 20;
 
@@ -160,12 +163,14 @@ impl ComponentDrive {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
                 let served = match self.sabotage {
-                    Sabotage::ForgetsAWrite => Forgetful::new(drive),
-                    Sabotage::None | Sabotage::LosesWhatIsDurable => ServedDrive::new(drive),
+                    Sabotage::ForgetsAWrite if self.drive == FORGETFUL => Forgetful::new(drive),
+                    _ => ServedDrive::new(drive),
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));
             }
-            Err(error) => self.cables.time.fail(format!("{} can't be started: {error}", self.drive)),
+            Err(error) => {
+                self.cables.time.fail(format!("{} can't be started: {error}", self.drive))
+            }
         }
     }
 

@@ -179,12 +179,8 @@ impl StripingManager {
         let transport =
             ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
         let network = Arc::new(SimulatedNetwork(host));
-        let connect = ConnectOptions {
-            retry: PATIENCE,
-            transport,
-            network,
-            ..ConnectOptions::default()
-        };
+        let connect =
+            ConnectOptions { retry: PATIENCE, transport, network, ..ConnectOptions::default() };
         let mut remote = None;
         let components = |secret: SecretKey| -> Arc<dyn Components> {
             let protection = Protection::INTEGRITY_ARGS;

@@ -28,7 +28,7 @@ pub enum Sabotage {
     /// Nothing.
     #[default]
     None,
-    /// One write that each component drive acknowledges is not done there.
+    /// One write that one of the component drives acknowledges is not done there.
     ForgetsAWrite,
     /// When a component drive crashes, it loses what was durable too.
     LosesWhatIsDurable,
@@ -62,7 +62,7 @@ pub struct Plan {
 }
 
 /// One seed of so many has hundreds of drives and clients.
-const MULTITUDES: u64 = 300;
+const MULTITUDES: u64 = 1000;
 
 /// Width and copies.
 const SHAPES: [(u16, u16); 10] =
@@ -113,6 +113,19 @@ impl Plan {
 }
 
 impl Faults {
+    /// Nothing but what everybody may do.
+    pub fn none() -> Faults {
+        Faults::default()
+    }
+
+    /// Whether whoever is asked for something does it at the first time.
+    pub fn is_calm(&self) -> bool {
+        let Weather { lost_requests, lost_replies, late, .. } = self.weather;
+        let troubles =
+            [self.crashes, self.outages, self.slow, self.manager, self.clients, self.cuts];
+        !troubles.contains(&true) && lost_requests + lost_replies + late == 0
+    }
+
     /// Half of all seeds have one kind, the others several.
     fn of(random: &mut Random) -> Faults {
         let chosen = match random.index(8) {

@@ -157,8 +157,7 @@ impl Cell {
         let skew = self.random.below(self.plan.skew + 1);
         let node = self.places[place];
         let manager = self.manager.node;
-        let client =
-            Client::new(&self.cables, node, manager, self.clients, &self.shared, skew);
+        let client = Client::new(&self.cables, node, manager, self.clients, &self.shared, skew);
         client.begin();
         client
     }

@@ -11,7 +11,7 @@ use crate::checker::REACH;
 use crate::serving::{Answered, Request, Served, ServedDrive};
 
 /// So many writes are done before.
-const BEFORE: u64 = 12;
+const BEFORE: u64 = 24;
 
 /// See the module.
 pub struct Forgetful {
@@ -35,8 +35,7 @@ impl Served for Forgetful {
         if self.writes.fetch_add(1, Ordering::Relaxed) != BEFORE {
             return self.served.serve(request);
         }
-        let name =
-            ObjectName { partition: PartitionId(partition), object: ObjectId(object) };
+        let name = ObjectName { partition: PartitionId(partition), object: ObjectId(object) };
         let store = self.drive.store();
         let before = store.read(name, ByteRange::new(0, REACH)).ok();
         let answer = self.served.serve(request);

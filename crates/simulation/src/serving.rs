@@ -133,13 +133,7 @@ impl Served for ServedDrive {
             }
         };
         let standing = &self.standing;
-        let call = |payload| Call {
-            head: &head,
-            arguments,
-            payload,
-            peer: &peer,
-            standing,
-        };
+        let call = |payload| Call { head: &head, arguments, payload, peer: &peer, standing };
         let answer = match drive.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
             Attempt::Waits(Waits::Alone, payload) => drive.execute(call(payload)),
