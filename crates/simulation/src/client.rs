@@ -47,6 +47,9 @@ pub struct Shared {
     pub under_way: BTreeMap<usize, WriteId>,
 }
 
+/// A write, where it was, and the instance that was told of it.
+type Unflushed = (WriteId, ByteRange, u64);
+
 /// One of them.
 pub struct Client {
     /// Its number, another one for each process.
@@ -61,7 +64,7 @@ pub struct Client {
     shared: Arc<Mutex<Shared>>,
     grants: Mutex<BTreeMap<ObjectId, Arc<Grant>>>,
     /// What it has written and does not know to be durable, of each object: which bytes, of which write.
-    unflushed: Mutex<BTreeMap<Object, Vec<(WriteId, ByteRange, u64)>>>,
+    unflushed: Mutex<BTreeMap<Object, Vec<Unflushed>>>,
     caller: Arc<Caller>,
 }
 

@@ -163,8 +163,8 @@ impl ComponentDrive {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
                 let served = match self.sabotage {
-                    Sabotage::ForgetsAWrite if self.drive == FORGETFUL => Forgetful::new(drive),
-                    _ => ServedDrive::new(drive),
+                    Sabotage::ForgetsAWrite if self.drive == FORGETFUL => Forgetful::serving(drive),
+                    _ => ServedDrive::serving(drive),
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));
             }

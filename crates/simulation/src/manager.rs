@@ -208,7 +208,7 @@ impl StripingManager {
         let running = Running { virtual_drive, components };
         self.begin_tending(process, &running, &drive);
         lock(&self.inner).running = Some(running);
-        let served = ServedDrive::new(drive);
+        let served = ServedDrive::serving(drive);
         self.cables.set_serving(self.node, Serving::InTasks(process, served));
         Ok(())
     }

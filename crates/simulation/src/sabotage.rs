@@ -11,7 +11,7 @@ use crate::checker::REACH;
 use crate::serving::{Answered, Request, Served, ServedDrive};
 
 /// So many writes are done before.
-const BEFORE: u64 = 24;
+const BEFORE: u64 = 8;
 
 /// See the module.
 pub struct Forgetful {
@@ -22,8 +22,8 @@ pub struct Forgetful {
 
 impl Forgetful {
     /// Serves a drive so.
-    pub fn new(drive: Arc<Drive>) -> Arc<dyn Served> {
-        let served = ServedDrive::new(Arc::clone(&drive));
+    pub fn serving(drive: Arc<Drive>) -> Arc<dyn Served> {
+        let served = ServedDrive::serving(Arc::clone(&drive));
         Arc::new(Forgetful { drive, served, writes: AtomicU64::new(0) })
     }
 }

@@ -91,7 +91,7 @@ pub struct ServedDrive {
 
 impl ServedDrive {
     /// Serves a drive.
-    pub fn new(drive: Arc<Drive>) -> Arc<dyn Served> {
+    pub fn serving(drive: Arc<Drive>) -> Arc<dyn Served> {
         Arc::new(ServedDrive { drive, standing: Standing::of_no_connection() })
     }
 }
