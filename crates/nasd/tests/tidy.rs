@@ -14,7 +14,7 @@ const RINGS: &[(u32, &[&str])] = &[
     (3, &["drive", "client", "manager", "stripe"]),
     (4, &["clerk"]),
     (5, &["mount"]),
-    (6, &["bench", "hosts", "nasd"]),
+    (6, &["bench", "hosts", "nasd", "simulation"]),
 ];
 
 /// What pure crates (ring 0) must not name: runtimes, sockets, files, threads, clocks, randomness.

@@ -99,6 +99,8 @@ pub struct Checker {
     reads: u64,
     /// When a drive has lost what was not durable.
     crashes: Vec<u64>,
+    /// How many drives have each byte.
+    copies: u16,
 }
 
 /// The byte that a write has at an offset.
@@ -185,7 +187,7 @@ impl Contents {
 
 impl Checker {
     /// A checker of nothing yet.
-    pub fn new() -> Checker {
+    pub fn new(copies: u16) -> Checker {
         let nothing = Write {
             object: usize::MAX,
             client: usize::MAX,
@@ -196,7 +198,7 @@ impl Checker {
             acknowledged: true,
             instance: 0,
         };
-        Checker { writes: vec![nothing], ..Checker::default() }
+        Checker { writes: vec![nothing], copies, ..Checker::default() }
     }
 
     fn tick(&mut self) -> u64 {
@@ -208,19 +210,6 @@ impl Checker {
     pub fn create(&mut self) -> Object {
         self.objects.push(Contents::new());
         self.objects.len() - 1
-    }
-
-    /// A copy of an object of which nothing is under way.
-    pub fn copy(&mut self, source: Object) -> Object {
-        let copy = Contents { reads: BTreeMap::new(), ..self.objects[source].clone() };
-        self.objects.push(copy);
-        self.objects.len() - 1
-    }
-
-    /// Whether any write of an object is under way, or has failed.
-    pub fn is_settled(&self, object: Object) -> bool {
-        let Contents { bytes, states, .. } = &self.objects[object];
-        bytes.iter().all(|state| states[*state as usize].pending.is_empty())
     }
 
     /// Whether the first had ended before the second began.
@@ -291,12 +280,12 @@ impl Checker {
         });
         if cuts {
             let writes = &self.writes;
-            // What was written meanwhile may have made it longer.
+            // What was done meanwhile may have come later.
             let meanwhile = |other: &Write| other.ended.is_none_or(|ended| ended > begun);
             let longest = writes[1..]
                 .iter()
-                .filter(|other| other.object == object && !other.cuts && meanwhile(other))
-                .map(|other| other.range.end)
+                .filter(|other| other.object == object && meanwhile(other))
+                .map(|other| if other.cuts { other.range.start } else { other.range.end })
                 .max();
             let shortest = writes[1..]
                 .iter()
@@ -324,9 +313,8 @@ impl Checker {
     /// Which of the writes that an object may be of had ended before this one began.
     fn preceding(&self, object: Object, write: WriteId) -> BTreeSet<WriteId> {
         let states = self.objects[object].states.iter();
-        let all = states.flat_map(|state| {
-            state.now.iter().chain(&state.before).chain(&state.pending).copied()
-        });
+        let all = states
+            .flat_map(|state| state.now.iter().chain(&state.before).chain(&state.pending).copied());
         let all: BTreeSet<WriteId> = all.collect();
         all.into_iter().filter(|other| self.precedes(*other, write)).collect()
     }
@@ -361,7 +349,8 @@ impl Checker {
             let contents = &mut self.objects[object];
             contents.unflushed.remove(&write);
             let is_put_out = |state: &State| {
-                state.now.binary_search(&write).is_ok() || state.before.binary_search(&write).is_ok()
+                state.now.binary_search(&write).is_ok()
+                    || state.before.binary_search(&write).is_ok()
             };
             let changes = contents.changes;
             contents.change(range.clone(), |state| {
@@ -380,8 +369,9 @@ impl Checker {
             }
         }
         let contents = &mut self.objects[object];
-        if contents.changes == flush.changes && last_crash < flush.begun {
-            // Whatever it is, it stays that.
+        let is_alone = self.copies == 1;
+        if is_alone && contents.changes == flush.changes && last_crash < flush.begun {
+            // Whatever it is, it stays that. (Where there are others, one of them may have what this copy has lost.)
             contents.change(0..REACH, |state| state.before.clone_from(&state.now));
             contents.changes = flush.changes;
         }
@@ -421,12 +411,7 @@ impl Checker {
     }
 
     /// This was read, or so much of it as there is.
-    pub fn end_read(
-        &mut self,
-        object: Object,
-        id: ReadId,
-        data: &[u8],
-    ) -> Result<(), Violation> {
+    pub fn end_read(&mut self, object: Object, id: ReadId, data: &[u8]) -> Result<(), Violation> {
         let Some(read) = self.objects[object].reads.remove(&id) else { return Ok(()) };
         self.check_length(&read, data.len() as u64)?;
         let mut narrowed: HashMap<(u32, Vec<WriteId>), u32> = HashMap::new();
@@ -479,7 +464,9 @@ impl Checker {
         let end = range.start + length;
         let is_short = end < range.end;
         if is_short && (end < (*least).min(range.end) || length > 0 && end > *most) {
-            return Err(format!("a read of {range:?} ends at {end}, the length is {least}..={most}"));
+            return Err(format!(
+                "a read of {range:?} ends at {end}, the length is {least}..={most}"
+            ));
         }
         if !is_short && length > 0 && end > *most {
             return Err(format!("a read of {range:?} is full, the length is {least}..={most}"));
@@ -543,7 +530,11 @@ impl Checker {
 mod tests {
     use super::*;
 
-    fn read(checker: &mut Checker, object: Object, write: Option<WriteId>) -> Result<(), Violation> {
+    fn read(
+        checker: &mut Checker,
+        object: Object,
+        write: Option<WriteId>,
+    ) -> Result<(), Violation> {
         let id = checker.begin_read(object, 0..10);
         let bytes = write.map_or(vec![0; 10], |write| bytes_of(write, 0..10));
         checker.end_read(object, id, &bytes)
@@ -557,7 +548,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_is_read_and_what_was_before_is_not() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let first = written(&mut checker, object);
         read(&mut checker, object, Some(first)).unwrap();
@@ -569,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_crash_may_lose_what_was_not_flushed_and_nothing_else() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let first = written(&mut checker, object);
         let flush = checker.begin_flush(object);
@@ -577,7 +568,7 @@ mod tests {
         let second = written(&mut checker, object);
         checker.crash();
         assert!(read(&mut checker, object, None).is_err(), "it was flushed");
-        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new() };
+        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new(1) };
         other.writes = checker.writes.clone();
         read(&mut other, object, Some(second)).unwrap();
         assert!(read(&mut other, object, Some(first)).is_err(), "it was there after the crash");
@@ -587,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_flush_of_another_instance_makes_nothing_durable_that_was_there_before() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let first = written(&mut checker, object);
         checker.crash();
@@ -605,7 +596,7 @@ mod tests {
 
     #[test]
     fn writes_at_the_same_time_come_in_any_order_and_failed_ones_may_come() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         let (one, other) =
             (checker.begin_write(object, 1, 0..10), checker.begin_write(object, 2, 0..10));
@@ -619,7 +610,7 @@ mod tests {
 
     #[test]
     fn lengths_are_known() {
-        let mut checker = Checker::new();
+        let mut checker = Checker::new(1);
         let object = checker.create();
         written(&mut checker, object);
         checker.check_size(object, 10).unwrap();

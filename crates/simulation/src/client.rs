@@ -1,18 +1,18 @@
 //! Clients: the clerk's striped code, and an application that tells the checker what it does and sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_clerk::{Caller, ClerkError, FileHandle, Grant, IssuedCapability, Objects, RemoteDrives};
 use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
-use nasd_protocol::Status;
 use nasd_types::{
     AuditId, ByteRange, ObjectId, ObjectName, Protection, Rights, SetAttributes, Timestamp,
 };
 
 use crate::checker::{Checker, Object, REACH, WriteId, bytes_of};
+use crate::director::ECHO;
 use crate::drives::{PARTITION, WORKING_KEY};
 use crate::manager::VIRTUAL_DRIVE;
 use crate::network::{Cables, NodeId, SimulatedNetwork};
@@ -35,8 +35,8 @@ pub struct Shared {
     pub checker: Checker,
     /// Objects that there are, by what the checker calls them.
     pub objects: BTreeMap<Object, ObjectId>,
-    /// Objects that somebody has begun to remove, or has removed.
-    pub removed: Vec<ObjectId>,
+    /// Objects that were removed.
+    pub removed: BTreeSet<ObjectId>,
     /// Operations that ended well, and that did not.
     pub done: u64,
     /// The latter.
@@ -47,12 +47,13 @@ pub struct Shared {
     pub under_way: BTreeMap<usize, WriteId>,
 }
 
+/// A write, where it was, and the instance that was told of it.
+type Unflushed = (WriteId, ByteRange, u64);
+
 /// One of them.
 pub struct Client {
     /// Its number, another one for each process.
     pub number: usize,
-    /// Where it is.
-    pub node: NodeId,
     /// What ends when it dies.
     pub process: ProcessId,
     time: Arc<Time>,
@@ -63,7 +64,7 @@ pub struct Client {
     shared: Arc<Mutex<Shared>>,
     grants: Mutex<BTreeMap<ObjectId, Arc<Grant>>>,
     /// What it has written and does not know to be durable, of each object: which bytes, of which write.
-    unflushed: Mutex<BTreeMap<Object, Vec<(WriteId, ByteRange, u64)>>>,
+    unflushed: Mutex<BTreeMap<Object, Vec<Unflushed>>>,
     caller: Arc<Caller>,
 }
 
@@ -87,7 +88,6 @@ impl Client {
         let secret = SecretKey::new(WORKING_KEY);
         Arc::new(Client {
             number,
-            node,
             process,
             time: Arc::clone(&cables.time),
             drives,
@@ -161,8 +161,7 @@ impl Client {
 
     /// Makes an object.
     pub fn create(&self) -> Result<Object, ClerkError> {
-        let initial =
-            SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
+        let initial = SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
         let made = self.manager.create(&self.by_key, PARTITION, &initial, true);
         let made = self.note("create", made.map_err(ClerkError::from))?;
         let mut shared = lock(&self.shared);
@@ -199,12 +198,13 @@ impl Client {
                 return;
             }
             let object = objects[random.index(objects.len())];
-            match random.index(20) {
+            match random.index(21) {
                 0..=7 => self.write(object, random),
                 8..=13 => self.read(object, some_range(random)),
                 14..=16 => self.flush(object),
                 17 => self.cut(object, random.below(REACH)),
                 18 => self.look(object),
+                19 if random.one_in(4) => self.replace(object),
                 _ => self.time.sleep(random.between(Duration::ZERO, Duration::from_secs(2))),
             }
             if random.one_in(3) {
@@ -241,15 +241,22 @@ impl Client {
             Ok(written) => {
                 shared.checker.acknowledge(object, write, written.instance, durable);
                 drop(shared);
-                self.time.tell(|| format!("client {number}: {write:?} is done, {}", written.instance));
+                self.time
+                    .tell(|| format!("client {number}: {write:?} is done, {}", written.instance));
                 if !durable {
                     let mut unflushed = lock(&self.unflushed);
                     let own = unflushed.entry(object).or_default();
                     own.push((write, range, written.instance));
                 }
             }
-            Err(_) => shared.checker.fail(write),
+            Err(_) => self.fail_later(write),
         }
+    }
+
+    /// What failed may be done yet, by those who have been asked for it.
+    fn fail_later(&self, write: WriteId) {
+        let shared = Arc::clone(&self.shared);
+        self.time.after(ECHO, move |_| lock(&shared).checker.fail(write));
     }
 
     /// Reads, and compares.
@@ -268,8 +275,7 @@ impl Client {
                     let came = outcome.length;
                     format!("client {number}: read {object} {offset}+{length}: {came}")
                 });
-                let checked =
-                    shared.checker.end_read(object, read, &into[..outcome.length]);
+                let checked = shared.checker.end_read(object, read, &into[..outcome.length]);
                 drop(shared);
                 if let Err(violation) = checked {
                     self.time.fail(format!("client {} reads: {violation}", self.number));
@@ -330,10 +336,24 @@ impl Client {
         shared.under_way.remove(&self.number);
         match told {
             Ok(_) => shared.checker.acknowledge(object, cut, 0, true),
-            Err(_) => shared.checker.fail(cut),
+            Err(_) => self.fail_later(cut),
         }
         drop(shared);
         self.time.tell(|| format!("client {number}: {cut:?} is done"));
+    }
+
+    /// Removes an object, and makes another one.
+    fn replace(&self, object: Object) {
+        // Nobody begins anything with it any more.
+        let Some(id) = lock(&self.shared).objects.remove(&object) else { return };
+        let number = self.number;
+        self.time.tell(|| format!("client {number}: {object} is removed"));
+        let told = self.manager.remove(&self.by_key, Client::name(id), true);
+        if self.note("remove", told.map_err(ClerkError::from)).is_ok() {
+            lock(&self.shared).removed.insert(id);
+        }
+        // Where it failed there may be one that nobody knows of.
+        let _ = self.create();
     }
 
     /// Asks for the attributes.
@@ -380,10 +400,4 @@ fn some_range(random: &mut Random) -> ByteRange {
     // Half of all are near the beginning, where they meet.
     let offset = if random.one_in(2) { offset / 8 } else { offset };
     ByteRange::new(offset, length.min(REACH - offset))
-}
-
-/// Whether a status is that of an object which is not there.
-#[allow(dead_code, reason = "removal uses it")]
-pub fn is_missing(error: &ClerkError) -> bool {
-    matches!(error, ClerkError::Drive(Status::NoSuchObject))
 }

@@ -1,9 +1,11 @@
 //! Who makes trouble, and ends it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use nasd_stripe::{Arrangement, Role};
 
 use crate::client::Client;
 use crate::network::Weather;
@@ -84,12 +86,30 @@ impl Director {
             if cell.random.one_in(2) {
                 self.make_trouble(cell);
             }
+            if cell.plan.moves && cell.random.one_in(4) {
+                Director::arrange(cell);
+            }
         }
     }
 
+    /// A drive is drained, or gets its share again.
+    fn arrange(cell: &mut Cell) {
+        let drive = cell.drives[cell.random.index(cell.drives.len())].drive;
+        let leaving = cell.leaving.len();
+        if !cell.leaving.remove(&drive)
+            && cell.drives.len() - leaving > usize::from(cell.plan.width)
+        {
+            cell.leaving.insert(drive);
+        }
+        let leaving = cell.leaving.clone();
+        cell.time.tell(|| format!("drives {leaving:?} are drained"));
+        let roles = leaving.into_iter().map(|drive| (drive, Role::Leaving)).collect();
+        let arrangement = Arrangement { roles, ..Arrangement::default() };
+        cell.manager.arrange(arrangement);
+    }
+
     fn later(&mut self, cell: &mut Cell, least: u64, most: u64, ends: Ends) {
-        let wait =
-            cell.random.between(Duration::from_millis(least), Duration::from_millis(most));
+        let wait = cell.random.between(Duration::from_millis(least), Duration::from_millis(most));
         self.ends.push((cell.time.now() + wait, ends));
     }
 
@@ -188,8 +208,7 @@ impl Director {
     /// All that a drive answers takes long.
     fn slow_down(&mut self, cell: &mut Cell) {
         let drive = cell.random.index(cell.drives.len());
-        let delay =
-            cell.random.between(Duration::from_millis(5), Duration::from_millis(4000));
+        let delay = cell.random.between(Duration::from_millis(5), Duration::from_millis(4000));
         cell.time.tell(|| format!("drive {drive} is slow by {delay:?}"));
         cell.cables.set_delay(cell.drives[drive].node, delay);
         self.later(cell, 200, 6000, Ends::Fast(drive));

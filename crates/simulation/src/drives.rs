@@ -8,12 +8,17 @@ use nasd_capability::{SecretKey, WindowOptions};
 use nasd_device::{BlockDevice, FaultPlan, FaultyDevice, Image};
 use nasd_drive::{Drive, DriveOptions, Environment};
 use nasd_store::{FormatOptions, OpenOptions, PartitionFormat, Store, StoredKey};
-use nasd_types::{CellId, DriveId, PartitionId, Timestamp};
+use nasd_types::{CellId, DriveId, PartitionId};
 
 use crate::network::{Cables, EPOCH, NodeId, Serving};
+use crate::plan::Sabotage;
 use crate::random::Random;
+use crate::sabotage::Forgetful;
 use crate::serving::ServedDrive;
 use crate::turns::{Time, lock};
+
+/// Which drive forgets a write.
+const FORGETFUL: DriveId = DriveId(1);
 
 /// Bytes of a device.
 const DEVICE_BYTES: u64 = 24 << 20;
@@ -41,7 +46,7 @@ fn formatted(drive: DriveId, partitions: Vec<PartitionFormat>) -> Image {
         now: EPOCH,
     };
     let medium: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    Store::format(medium, &options).expect("a new device can be formatted");
+    Store::format(medium, &options).expect("invariant: a new device can be formatted");
     device.live()
 }
 
@@ -101,23 +106,32 @@ pub struct ComponentDrive {
     pub node: NodeId,
     cables: Arc<Cables>,
     skew: u64,
+    sabotage: Sabotage,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     device: Arc<FaultyDevice>,
+    /// The device when the drive was started.
+    at_start: Image,
     running: Option<Arc<Drive>>,
     random: Random,
 }
 
 impl ComponentDrive {
     /// A new one, which runs.
-    pub fn new(cables: &Arc<Cables>, drive: DriveId, skew: u64, random: Random) -> ComponentDrive {
-        let device = FaultyDevice::over(image_of(drive, false), FaultPlan::default());
-        let inner = Inner { device: Arc::new(device), running: None, random };
+    pub fn new(
+        cables: &Arc<Cables>,
+        drive: DriveId,
+        (skew, sabotage): (u64, Sabotage),
+        random: Random,
+    ) -> ComponentDrive {
+        let at_start = image_of(drive, false);
+        let device = Arc::new(FaultyDevice::over(at_start.clone(), FaultPlan::default()));
+        let inner = Inner { device, at_start, running: None, random };
         let node = cables.node();
         let cables = Arc::clone(cables);
-        let made = ComponentDrive { drive, node, cables, skew, inner: Mutex::new(inner) };
+        let made = ComponentDrive { drive, node, cables, skew, sabotage, inner: Mutex::new(inner) };
         made.start();
         made
     }
@@ -148,15 +162,20 @@ impl ComponentDrive {
             Ok(drive) => {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
-                let served = ServedDrive::new(drive);
+                let served = match self.sabotage {
+                    Sabotage::ForgetsAWrite if self.drive == FORGETFUL => Forgetful::serving(drive),
+                    _ => ServedDrive::serving(drive),
+                };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));
             }
-            Err(error) => self.cables.time.fail(format!("{} can't be started: {error}", self.drive)),
+            Err(error) => {
+                self.cables.time.fail(format!("{} can't be started: {error}", self.drive))
+            }
         }
     }
 
-    /// Ends it at once. What was not made durable is lost, or a part of it; not so if only the `process` ends, and
-    /// the device has what was written to it. With `is_silent` its host is gone too.
+    /// Ends it at once, by a power cut: what was not made durable is lost, or a part of it. With `is_silent` its host does
+    /// not tell.
     pub fn crash(&self, is_silent: bool) {
         let mut inner = lock(&self.inner);
         if inner.running.take().is_none() {
@@ -164,7 +183,11 @@ impl ComponentDrive {
         }
         inner.device.crash();
         let seed = inner.random.draw();
-        let survivor = inner.device.survivor(seed);
+        let survivor = match self.sabotage {
+            Sabotage::LosesWhatIsDurable => inner.at_start.clone(),
+            _ => inner.device.survivor(seed),
+        };
+        inner.at_start = survivor.clone();
         inner.device = Arc::new(FaultyDevice::over(survivor, FaultPlan::default()));
         let serving = if is_silent { Serving::Silent } else { Serving::Refuses };
         self.cables.set_serving(self.node, serving);
@@ -177,10 +200,5 @@ impl ComponentDrive {
             // What fails here is met by a flush.
             let _ = drive.store().write_back(1 << 20);
         }
-    }
-
-    /// The time on its clock.
-    pub fn now(&self) -> Timestamp {
-        self.running().map_or(Timestamp(0), |drive| drive.now())
     }
 }

@@ -14,6 +14,7 @@ mod network;
 mod plan;
 mod random;
 mod run;
+mod sabotage;
 mod serving;
 mod turns;
 

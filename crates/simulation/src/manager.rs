@@ -156,16 +156,13 @@ impl StripingManager {
         self.cables.set_serving(self.node, serving);
     }
 
-    /// From now on its drives are these, and are used so.
-    pub fn arrange(&self, drives: Vec<Arc<ComponentDrive>>, arrangement: Arrangement) {
+    /// From now on its drives are used so.
+    pub fn arrange(&self, arrangement: Arrangement) {
         let mut inner = lock(&self.inner);
-        inner.drives = drives;
-        inner.arrangement = arrangement;
+        inner.arrangement = arrangement.clone();
         let running = inner.running.clone();
-        let (drives, arrangement) = (known(&inner.drives), inner.arrangement.clone());
         drop(inner);
         if let Some(running) = running {
-            running.components.set_drives(drives);
             running.virtual_drive.set_arrangement(arrangement);
         }
     }
@@ -182,12 +179,8 @@ impl StripingManager {
         let transport =
             ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
         let network = Arc::new(SimulatedNetwork(host));
-        let connect = ConnectOptions {
-            retry: PATIENCE,
-            transport,
-            network,
-            ..ConnectOptions::default()
-        };
+        let connect =
+            ConnectOptions { retry: PATIENCE, transport, network, ..ConnectOptions::default() };
         let mut remote = None;
         let components = |secret: SecretKey| -> Arc<dyn Components> {
             let protection = Protection::INTEGRITY_ARGS;
@@ -215,7 +208,7 @@ impl StripingManager {
         let running = Running { virtual_drive, components };
         self.begin_tending(process, &running, &drive);
         lock(&self.inner).running = Some(running);
-        let served = ServedDrive::new(drive);
+        let served = ServedDrive::serving(drive);
         self.cables.set_serving(self.node, Serving::InTasks(process, served));
         Ok(())
     }

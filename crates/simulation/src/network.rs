@@ -441,7 +441,9 @@ impl Host for SimulatedHost {
     fn elapsed(&self) -> Duration {
         // Not the same at each host.
         let offset = Duration::from_secs(1 + self.node.0 as u64);
-        self.cables.time.now() + offset + Duration::from_nanos(self.afterlife.load(Ordering::Relaxed))
+        self.cables.time.now()
+            + offset
+            + Duration::from_nanos(self.afterlife.load(Ordering::Relaxed))
     }
 
     fn wall_clock(&self) -> Timestamp {

@@ -28,10 +28,10 @@ pub enum Sabotage {
     /// Nothing.
     #[default]
     None,
-    /// One write that a component drive acknowledges is not done there.
-    DropsAWrite,
-    /// A component drive answers reads of what is in its place with what was there before.
-    ServesWhatWas,
+    /// One write that one of the component drives acknowledges is not done there.
+    ForgetsAWrite,
+    /// When a component drive crashes, it loses what was durable too.
+    LosesWhatIsDurable,
 }
 
 /// See the module.
@@ -57,7 +57,12 @@ pub struct Plan {
     pub sabotage: Sabotage,
     /// By how many nanoseconds clocks may be apart.
     pub skew: u64,
+    /// Whether drives are drained and get their share again.
+    pub moves: bool,
 }
+
+/// One seed of so many has hundreds of drives and clients.
+const MULTITUDES: u64 = 1000;
 
 /// Width and copies.
 const SHAPES: [(u16, u16); 10] =
@@ -66,6 +71,9 @@ const SHAPES: [(u16, u16); 10] =
 impl Plan {
     /// The plan of a seed.
     pub fn of(random: &mut Random) -> Plan {
+        if random.one_in(MULTITUDES) {
+            return Plan::of_a_multitude(random);
+        }
         let (width, copies) = SHAPES[random.index(SHAPES.len())];
         let drives = usize::from(width) + random.index(2);
         Plan {
@@ -79,11 +87,45 @@ impl Plan {
             faults: Faults::of(random),
             sabotage: Sabotage::None,
             skew: if random.one_in(3) { 3_000_000_000 } else { 0 },
+            moves: random.one_in(4),
+        }
+    }
+}
+
+impl Plan {
+    /// Hundreds of drives and clients.
+    fn of_a_multitude(random: &mut Random) -> Plan {
+        let copies = 1 + random.index(2) as u16;
+        Plan {
+            drives: 100 + random.index(150),
+            unit: 8192,
+            width: 4,
+            copies,
+            clients: 100 + random.index(100),
+            objects: 60,
+            operations: 4,
+            faults: Faults::of(random),
+            sabotage: Sabotage::None,
+            skew: 0,
+            moves: false,
         }
     }
 }
 
 impl Faults {
+    /// Nothing but what everybody may do.
+    pub fn none() -> Faults {
+        Faults::default()
+    }
+
+    /// Whether whoever is asked for something does it at the first time.
+    pub fn is_calm(&self) -> bool {
+        let Weather { lost_requests, lost_replies, late, .. } = self.weather;
+        let troubles =
+            [self.crashes, self.outages, self.slow, self.manager, self.clients, self.cuts];
+        !troubles.contains(&true) && lost_requests + lost_replies + late == 0
+    }
+
     /// Half of all seeds have one kind, the others several.
     fn of(random: &mut Random) -> Faults {
         let chosen = match random.index(8) {

@@ -1,6 +1,6 @@
 //! One run: a cell begins, is used and troubled, is left alone, and is looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,6 +51,8 @@ pub(crate) struct Cell {
     /// Where clients are.
     pub(crate) places: Vec<NodeId>,
     pub(crate) random: Random,
+    /// Drives that are drained.
+    pub(crate) leaving: BTreeSet<DriveId>,
     clients: usize,
 }
 
@@ -114,7 +116,7 @@ impl Cell {
         let drive = |number: usize| {
             let skew = random.below(plan.skew + 1);
             let drive = DriveId(1 + number as u64);
-            Arc::new(ComponentDrive::new(&cables, drive, skew, random.fork()))
+            Arc::new(ComponentDrive::new(&cables, drive, (skew, plan.sabotage), random.fork()))
         };
         let drives: Vec<_> = (0..plan.drives).map(drive).collect();
         let options = VirtualDriveOptions {
@@ -126,9 +128,9 @@ impl Cell {
         };
         let manager = StripingManager::new(&cables, options, drives.clone(), random.fork());
         let shared = Shared {
-            checker: Checker::new(),
+            checker: Checker::new(plan.copies),
             objects: BTreeMap::new(),
-            removed: Vec::new(),
+            removed: BTreeSet::new(),
             done: 0,
             failed: 0,
             may_fail: true,
@@ -144,6 +146,7 @@ impl Cell {
             manager,
             places,
             random,
+            leaving: BTreeSet::new(),
             clients: 0,
         }
     }
@@ -154,8 +157,7 @@ impl Cell {
         let skew = self.random.below(self.plan.skew + 1);
         let node = self.places[place];
         let manager = self.manager.node;
-        let client =
-            Client::new(&self.cables, node, manager, self.clients, &self.shared, skew);
+        let client = Client::new(&self.cables, node, manager, self.clients, &self.shared, skew);
         client.begin();
         client
     }

@@ -63,17 +63,21 @@ impl Request {
         }
     }
 
+    /// Of which object it is, if its arguments begin with the name of one.
+    pub fn name(&self) -> Option<(u32, u64)> {
+        let partition = self.body.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))?;
+        let object = self.body.get(4..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))?;
+        Some((partition, object))
+    }
+
     /// Which procedure is called, for who reads what has happened.
     pub fn procedure(&self) -> String {
         let procedure = match nasd_protocol::drive::Procedure::try_from(self.procedure) {
             Ok(procedure) => format!("{procedure:?}").to_lowercase(),
             Err(_) => format!("procedure {}", self.procedure),
         };
-        // Most arguments begin with an object's name.
-        match self.body.get(4..12).and_then(|bytes| bytes.try_into().ok()) {
-            Some(bytes) if procedure != "private" => {
-                format!("{procedure} of {:x}", u64::from_be_bytes(bytes))
-            }
+        match self.name() {
+            Some((_, object)) if procedure != "private" => format!("{procedure} of {object:x}"),
             _ => procedure,
         }
     }
@@ -87,7 +91,7 @@ pub struct ServedDrive {
 
 impl ServedDrive {
     /// Serves a drive.
-    pub fn new(drive: Arc<Drive>) -> Arc<dyn Served> {
+    pub fn serving(drive: Arc<Drive>) -> Arc<dyn Served> {
         Arc::new(ServedDrive { drive, standing: Standing::of_no_connection() })
     }
 }
@@ -129,13 +133,7 @@ impl Served for ServedDrive {
             }
         };
         let standing = &self.standing;
-        let call = |payload| Call {
-            head: &head,
-            arguments,
-            payload,
-            peer: &peer,
-            standing,
-        };
+        let call = |payload| Call { head: &head, arguments, payload, peer: &peer, standing };
         let answer = match drive.attempt(call(payload)) {
             Attempt::Answered(answer) => answer,
             Attempt::Waits(Waits::Alone, payload) => drive.execute(call(payload)),

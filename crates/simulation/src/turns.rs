@@ -282,7 +282,10 @@ impl Time {
 
     fn beginning(self: &Arc<Self>, work: Work) -> Begun {
         let kept = STACKS.with_borrow_mut(Vec::pop);
-        let new = || DefaultStack::new(STACK_BYTES).expect("memory for the stack of a task");
+        let new = || {
+            DefaultStack::new(STACK_BYTES)
+                .expect("invariant: there is memory for the stack of a task")
+        };
         let time = Arc::clone(self);
         Coroutine::with_stack(kept.unwrap_or_else(new), move |yielder, ()| {
             YIELDER.set(yielder);

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nasd_simulation::{run, trace};
+use nasd_simulation::{Faults, Plan, Sabotage, run, trace};
 
 /// The seeds that are always run.
 const LEAST: u64 = 20;
@@ -72,6 +72,36 @@ fn every_byte_is_right_whatever_fails() {
     );
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+/// How many of these seeds find something that is broken on purpose.
+fn found(seeds: std::ops::Range<u64>, change: impl Fn(&mut Plan)) -> usize {
+    seeds.filter(|seed| run(*seed, &change).is_err()).count()
+}
+
+#[test]
+fn a_write_that_one_drive_forgets_is_found() {
+    for (width, copies) in [(2, 1), (2, 2), (4, 2)] {
+        let found = found(1..25, |plan| {
+            (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
+            (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
+            (plan.faults, plan.moves) = (Faults::none(), false);
+            plan.sabotage = Sabotage::ForgetsAWrite;
+        });
+        // In the others it is written again, or cut off, before anybody looks.
+        assert!(found >= 5, "{found} of 24 with {copies} copies on {width}");
+    }
+}
+
+#[test]
+fn a_drive_that_loses_what_was_durable_is_found() {
+    let found = found(1..9, |plan| {
+        (plan.drives, plan.width, plan.copies) = (2, 2, 1);
+        (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
+        plan.faults = Faults { crashes: true, ..Faults::none() };
+        (plan.moves, plan.sabotage) = (false, Sabotage::LosesWhatIsDurable);
+    });
+    assert!(found >= 6, "{found} of 8");
 }
 
 /// What else would a seed be good for.

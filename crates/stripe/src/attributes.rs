@@ -79,10 +79,9 @@ impl VirtualDrive {
             let known = before.lengths.iter().find(|(of, _)| *of == drive);
             let length = known.map_or(u64::MAX, |found| found.1);
             let cut = changes.logical_size.filter(|size| {
-                // The home component alone makes an object longer than any byte that was written; and each copy of it,
-                // as one that has been made so long by an attempt that came to nothing at others may be lost.
-                let is_behind = length < *size && *size >= before.attributes.logical_size;
-                length > *size || (is_home && is_behind)
+                // The home component alone makes an object longer than any byte that was written, and is as long as
+                // the object then: what another one is longer than its columns is not given to who takes its place.
+                length > *size || (is_home && length < *size)
             });
             SetAttributes { logical_size: cut, ..base.clone() }
         };

@@ -114,8 +114,7 @@ impl RemoteComponents {
             (component.drive, Arc::new(Remote::new(component, protection, connect)))
         };
         let drives = RwLock::new(drives.into_iter().map(remote).collect());
-        let (epochs, connect, host) =
-            (RwLock::default(), connect.clone(), connect.network.host());
+        let (epochs, connect, host) = (RwLock::default(), connect.clone(), connect.network.host());
         RemoteComponents { drives, secret, protection, connect, host, epochs }
     }
 

@@ -14,10 +14,7 @@ use crate::components::Components;
 const MOST_US: u64 = 2000;
 
 /// Takes a lock. What it guards is whole even after a panic.
-pub(crate) fn lock<'a, T>(
-    mutex: &'a Mutex<T>,
-    components: &dyn Components,
-) -> MutexGuard<'a, T> {
+pub(crate) fn lock<'a, T>(mutex: &'a Mutex<T>, components: &dyn Components) -> MutexGuard<'a, T> {
     let wait = || mutex.lock().unwrap_or_else(PoisonError::into_inner);
     taken(|| mutex.try_lock(), wait, components)
 }
