@@ -10,9 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 use nasd_layout::{Degraded, MemberState, Move};
 use nasd_protocol::Status;
-use nasd_protocol::drive::{
-    self as wire, ComponentComplaint, ComponentRole, ComponentStatus, MAP_LEASE, NO_QUOTA,
-};
+use nasd_protocol::drive::{self as wire, ComponentRole, ComponentStatus, MAP_LEASE, NO_QUOTA};
 use nasd_types::{DriveId, PartitionId, Timestamp};
 
 use crate::components::{Ask, ComponentError, ComponentPartition, Told};
@@ -89,7 +87,6 @@ impl VirtualDrive {
     /// each drive some times a second.
     pub fn heard(&self, drive: DriveId, sign: Option<Sign>, now: Timestamp) {
         self.is_now(now);
-        self.give_up_once_more(drive);
         let mut health = self.health.lock();
         // Whoever is not known to be out had all that was done before this striping manager was started.
         let heard = health.entry(drive).or_insert_with(|| Heard { last: now, ..Heard::default() });
@@ -104,15 +101,6 @@ impl VirtualDrive {
         } else {
             heard.steady_since = None;
             heard.silent_since.get_or_insert(heard.last);
-        }
-    }
-
-    /// A drive that limps takes new connections: a call that was about to be sent when it was given up would be waited for
-    /// by all who wait for an end of what is going on.
-    fn give_up_once_more(&self, drive: DriveId) {
-        let limps = self.limping.complaint(drive) != ComponentComplaint::None;
-        if limps && self.state().absent.get(&drive).is_some_and(|it| !it.is_joining) {
-            self.components.give_up(drive);
         }
     }
 

@@ -33,6 +33,10 @@ const IMPATIENT: RetryPolicy = RetryPolicy {
 /// The same of small durable writes, which may take as long as that.
 const PATIENT: RetryPolicy = RetryPolicy { call_timeout: Duration::from_secs(10), ..IMPATIENT };
 
+/// How often, and how many times, connections are broken off again to a drive that is given up.
+const BREAK_EVERY: Duration = Duration::from_millis(50);
+const BREAKS: u32 = 60;
+
 /// The partition of each component drive that such writes go to: into its First Object.
 const PROBES: PartitionId = PartitionId(1 << 31);
 
@@ -90,6 +94,17 @@ impl Remote {
             is_given_up: AtomicBool::new(false),
             by_working_key: RwLock::default(),
             address,
+        }
+    }
+
+    /// Breaks off what may have been begun after all, for a while.
+    fn break_off_again(&self) {
+        for _ in 0..BREAKS {
+            std::thread::sleep(BREAK_EVERY);
+            if !self.is_given_up.load(Ordering::Acquire) {
+                return;
+            }
+            self.client.break_off();
         }
     }
 
@@ -361,9 +376,16 @@ impl Components for RemoteComponents {
     }
 
     fn give_up(&self, drive: DriveId) {
-        if let Some(remote) = self.known(drive) {
-            remote.is_given_up.store(true, Ordering::Release);
+        if let Some(remote) = self.known(drive)
+            && !remote.is_given_up.swap(true, Ordering::AcqRel)
+        {
             remote.client.break_off();
+            // A drive that limps takes new connections, by which a call that was about to be sent, or is made again as its
+            // connection was broken off, would wait for as long as any.
+            let run = move || remote.break_off_again();
+            if let Err(error) = std::thread::Builder::new().name("nasd-give-up".into()).spawn(run) {
+                tracing::warn!(%drive, %error, "calls of a drive that is given up may take long");
+            }
         }
     }
 
