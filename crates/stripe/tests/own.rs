@@ -1,6 +1,9 @@
 //! The striping manager's own state on several drives: killed after each single write, started with each set of drives
 //! that has a current copy, and with two striping managers at once. What was acknowledged is there, what was not is
 //! there or not, and nothing stale is ever used.
+//!
+//! `NASD_MODEL_SECONDS` says for how long anything happens in any sequence, 5 without it; `NASD_MODEL_SEED` with which
+//! seed that begins.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
@@ -11,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_device::{AlignedBuffer, BlockDevice, MemoryDevice};
 use nasd_stripe::own::{
@@ -819,9 +822,16 @@ fn who_leaves_gives_its_copy_to_another() {
 
 #[test]
 fn whatever_happens_in_any_sequence() {
-    let seeds = std::env::var("NASD_MODEL_SEEDS").ok().and_then(|text| text.parse().ok());
-    for seed in 0..seeds.unwrap_or(60) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let until = Instant::now() + Duration::from_secs(number("NASD_MODEL_SECONDS").unwrap_or(5));
+    let first = number("NASD_MODEL_SEED").unwrap_or(1);
+    for seed in first.. {
+        // It is shown when something fails.
+        println!("seed {seed}");
         happen(seed);
+        if Instant::now() > until {
+            return;
+        }
     }
 }
 
