@@ -17,7 +17,7 @@ use crate::sabotage::Forgetful;
 use crate::serving::ServedDrive;
 use crate::turns::{Time, lock};
 
-/// Which drive forgets a write.
+/// Which drive forgets writes.
 const FORGETFUL: DriveId = DriveId(1);
 
 /// Bytes of a device.
@@ -163,7 +163,7 @@ impl ComponentDrive {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
                 let served = match self.sabotage {
-                    Sabotage::ForgetsAWrite if self.drive == FORGETFUL => Forgetful::serving(drive),
+                    Sabotage::ForgetsWrites if self.drive == FORGETFUL => Forgetful::serving(drive),
                     _ => ServedDrive::serving(drive),
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));

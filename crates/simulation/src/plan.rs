@@ -28,8 +28,8 @@ pub enum Sabotage {
     /// Nothing.
     #[default]
     None,
-    /// One write that one of the component drives acknowledges is not done there.
-    ForgetsAWrite,
+    /// Some writes that one of the component drives acknowledges are not done there.
+    ForgetsWrites,
     /// When a component drive crashes, it loses what was durable too.
     LosesWhatIsDurable,
 }

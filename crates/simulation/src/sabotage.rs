@@ -1,4 +1,4 @@
-//! A drive that does not do one of the writes that it acknowledges, to see whether that is found.
+//! A drive that does not do some of the writes that it acknowledges, to see whether that is found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId};
 use crate::checker::REACH;
 use crate::serving::{Answered, Request, Served, ServedDrive};
 
-/// So many writes are done before.
-const BEFORE: u64 = 8;
+/// One write of so many is not done.
+const ONE_OF: u64 = 4;
 
 /// See the module.
 pub struct Forgetful {
@@ -32,7 +32,7 @@ impl Served for Forgetful {
     fn serve(&self, request: &Request) -> Option<Answered> {
         let name = request.name().filter(|_| request.procedure().starts_with("write"));
         let Some((partition, object)) = name else { return self.served.serve(request) };
-        if self.writes.fetch_add(1, Ordering::Relaxed) != BEFORE {
+        if !(self.writes.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(ONE_OF) {
             return self.served.serve(request);
         }
         let name = ObjectName { partition: PartitionId(partition), object: ObjectId(object) };

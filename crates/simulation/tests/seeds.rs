@@ -80,16 +80,16 @@ fn found(seeds: std::ops::Range<u64>, change: impl Fn(&mut Plan)) -> usize {
 }
 
 #[test]
-fn a_write_that_one_drive_forgets_is_found() {
+fn writes_that_one_drive_forgets_are_found() {
     for (width, copies) in [(2, 1), (2, 2), (4, 2)] {
         let found = found(1..25, |plan| {
             (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
             (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
             (plan.faults, plan.moves) = (Faults::none(), false);
-            plan.sabotage = Sabotage::ForgetsAWrite;
+            plan.sabotage = Sabotage::ForgetsWrites;
         });
         // In the others it is written again, or cut off, before anybody looks.
-        assert!(found >= 5, "{found} of 24 with {copies} copies on {width}");
+        assert!(found >= 12, "{found} of 24 with {copies} copies on {width}");
     }
 }
 
