@@ -150,7 +150,7 @@ impl ObjectPlace {
         }
         for (member, strips, length, read, load) in begun {
             // How long others were waited for says nothing of this one.
-            let load = load.from_now();
+            let load = load.waited_for();
             let (outcome, data) = read.wait();
             load.end();
             let outcome = member.known.note(outcome)?;
@@ -295,7 +295,7 @@ impl Load<'_> {
     }
 
     /// It is waited for from now on.
-    fn from_now(mut self) -> Self {
+    fn waited_for(mut self) -> Self {
         self.2 = Instant::now();
         self
     }
