@@ -89,7 +89,7 @@ impl Heard {
     /// How long one may take after all that the drive was given to write.
     fn patience(&self) -> u64 {
         let given = self.written.saturating_sub(self.written_when_quick);
-        PATIENCE_NS.saturating_add((given / (BYTES_IN_SECOND / 1000)).saturating_mul(1_000_000))
+        PATIENCE_NS.max((given / (BYTES_IN_SECOND / 1000)).saturating_mul(1_000_000))
     }
 
     /// How long it has to be quick before it limps no more.

@@ -1,7 +1,7 @@
 //! How quick a component drive answers reads, beside others that have the same bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Whoever is quicker is not slow, whatever others are.
 const QUICK_NS: u64 = 5_000_000;
@@ -16,19 +16,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 const LONG: u64 = 128 << 10;
 
 /// A mean of which every read is an eighth.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pace {
     mean_ns: AtomicU64,
-    /// When it was looked at last, in milliseconds after `begun`.
+    /// When it was looked at last, in milliseconds by the clock that it is told.
     looked_ms: AtomicU64,
-    begun: Instant,
 }
 
 impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace { mean_ns: AtomicU64::new(0), looked_ms: AtomicU64::new(0), begun: Instant::now() }
-    }
-
     /// A read of so many bytes was waited for so long.
     pub(super) fn note(&self, waited: Duration, bytes: usize) {
         let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
@@ -44,12 +39,12 @@ impl Pace {
 
     /// Whether another copy is better read, the quickest of which takes so long: but for one read now and then, which
     /// shows whether it is still so.
-    pub(super) fn is_slow(&self, quickest_ns: u64) -> bool {
+    pub(super) fn is_slow(&self, quickest_ns: u64, now: Duration) -> bool {
         let mean = self.mean_ns();
         if mean < QUICK_NS || mean / TIMES < quickest_ns {
             return false;
         }
-        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let looked = self.looked_ms.load(Ordering::Relaxed);
         let is_soon = now.saturating_sub(looked) < AGAIN.as_millis() as u64;
         let order = Ordering::Relaxed;
@@ -64,23 +59,21 @@ mod tests {
 
     #[test]
     fn who_is_far_slower_than_another_is_slow_but_for_a_try_now_and_then() {
-        let (slow, quick) = (Pace::new(), Pace::new());
-        slow.looked_ms.store(u64::MAX, Ordering::Relaxed);
+        let now = Duration::from_secs(60);
+        let (slow, quick) = (Pace::default(), Pace::default());
+        slow.looked_ms.store(59_500, Ordering::Relaxed);
         for _ in 0..20 {
             slow.note(Duration::from_millis(200), 4096);
             quick.note(Duration::from_millis(1), 1 << 20);
         }
-        assert!(slow.is_slow(quick.mean_ns()) && !quick.is_slow(slow.mean_ns()));
-        assert!(!slow.is_slow(slow.mean_ns()), "all are slow");
-        let tried = Pace::new();
-        tried.mean_ns.store(slow.mean_ns(), Ordering::Relaxed);
-        let begun = Instant::now().checked_sub(Duration::from_secs(60));
-        let tried = Pace { begun: begun.unwrap(), ..tried };
-        assert!(!tried.is_slow(0), "one tries");
-        assert!(tried.is_slow(0) && tried.is_slow(0), "and no other");
+        assert!(slow.is_slow(quick.mean_ns(), now) && !quick.is_slow(slow.mean_ns(), now));
+        assert!(!slow.is_slow(slow.mean_ns(), now), "all are slow");
+        let later = now + AGAIN;
+        assert!(!slow.is_slow(0, later), "one tries");
+        assert!(slow.is_slow(0, later) && slow.is_slow(0, later), "and no other");
         for _ in 0..60 {
             slow.note(Duration::from_millis(1), 4096);
         }
-        assert!(!slow.is_slow(0), "it is quick again");
+        assert!(!slow.is_slow(0, later), "it is quick again");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::Duration;
 
 use nasd_client::{Authority, ClientError};
 use nasd_layout::{Column, MemberState, Strip};
@@ -38,7 +38,7 @@ impl ObjectPlace {
             let least = places.min_by_key(|(at, member)| {
                 let known = &self.members[*member].known;
                 let load = known.load.load(Ordering::Relaxed);
-                let is_slow = known.pace.is_slow(quickest);
+                let is_slow = known.pace.is_slow(quickest, known.elapsed());
                 (known.is_suspected(), is_slow, load >> 18, (at + turn) % count)
             });
             least.map(|(_, member)| member)
@@ -150,7 +150,7 @@ impl ObjectPlace {
         }
         for (member, strips, length, read, load) in begun {
             // How long others were waited for says nothing of this one.
-            let load = load.from_now();
+            let load = load.waited_for();
             let (outcome, data) = read.wait();
             load.end();
             let outcome = member.known.note(outcome)?;
@@ -286,23 +286,24 @@ impl ObjectPlace {
 }
 
 /// Bytes that a drive is waited for, for as long as this lives, and since when.
-struct Load<'a>(&'a Member, u64, Instant);
+struct Load<'a>(&'a Member, u64, Duration);
 
 impl Load<'_> {
     fn of(member: &Member, bytes: usize) -> Load<'_> {
         member.known.load.fetch_add(bytes as u64, Ordering::Relaxed);
-        Load(member, bytes as u64, Instant::now())
+        Load(member, bytes as u64, member.known.elapsed())
     }
 
     /// It is waited for from now on.
-    fn from_now(mut self) -> Self {
-        self.2 = Instant::now();
+    fn waited_for(mut self) -> Self {
+        self.2 = self.0.known.elapsed();
         self
     }
 
     /// It has answered.
     fn end(self) {
-        self.0.known.pace.note(self.2.elapsed(), self.1 as usize);
+        let waited = self.0.known.elapsed().saturating_sub(self.2);
+        self.0.known.pace.note(waited, self.1 as usize);
     }
 }
 
