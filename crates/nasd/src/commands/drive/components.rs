@@ -27,6 +27,9 @@ const STATE_PATIENCE: Duration = Duration::from_secs(30);
 /// How often `--wait` looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// For how long the striping manager is asked again that does not answer in time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// How often it says how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
@@ -210,11 +213,16 @@ fn components(cell: &Cell) -> Result<Vec<ComponentStatus>, Box<dyn Error>> {
         return Err("the cell does not run here: `nasd up` starts it".into());
     }
     let (client, caller) = manager_within(cell, COMMAND_DEADLINE)?;
-    let told = client.status(&caller)?;
-    let found = told.drives.into_iter().find(|told| told.drive == config.drive_id());
-    match found.and_then(|told| told.control) {
-        Some(control) => Ok(control.components),
-        None => Err(format!("{} does not answer the manager", config.member()).into()),
+    let begun = Instant::now();
+    loop {
+        let told = client.status(&caller)?;
+        let found = told.drives.into_iter().find(|told| told.drive == config.drive_id());
+        match found.and_then(|told| told.control) {
+            Some(control) => return Ok(control.components),
+            // The manager gives it a second. While who has what changes it takes longer.
+            None if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK_EVERY),
+            None => return Err(format!("{} does not answer the manager", config.member()).into()),
+        }
     }
 }
 
