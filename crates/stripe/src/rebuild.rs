@@ -678,13 +678,13 @@ impl VirtualDrive {
         // Who is given something does not say what it should be.
         let place = self.place(name)?.doubting(drive);
         // Where clients write, orders do what a lock can't.
-        // It may have been cut since somebody thought of this; what is behind its end is not to be made.
+        // It may have been cut since somebody without the lock thought of this; what is behind its end is not to be made.
         let range = match write {
-            Write::All => {
+            Write::All if lock == Lock::Free => {
                 let length = self.whole(name)?.attributes.logical_size;
                 range.intersection(&ByteRange::new(0, length))
             }
-            Write::Data | Write::Differing => range,
+            _ => range,
         };
         if range.is_empty() {
             return Ok(0);
