@@ -8,7 +8,6 @@
 mod component;
 mod map;
 mod pace;
-mod spare;
 mod transfer;
 mod writing;
 

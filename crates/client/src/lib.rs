@@ -27,6 +27,7 @@ mod network;
 mod orders;
 mod pool;
 mod retry;
+mod spare;
 
 pub use authority::Authority;
 pub use connector::{Connector, TcpConnector, TlsConnector};
@@ -40,3 +41,4 @@ pub use manager::{Caller, ManagerClient};
 pub use network::{Network, TcpNetwork};
 pub use orders::OrderSource;
 pub use retry::RetryPolicy;
+pub use spare::Spare;

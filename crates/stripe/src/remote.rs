@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use nasd_capability::{SecretKey, derive};
-use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
+use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, Host, RetryPolicy, Spare};
 use nasd_protocol::drive as wire;
 use nasd_protocol::{Region, Status};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp};
@@ -43,6 +43,12 @@ const PROBES: PartitionId = PartitionId(1 << 31);
 /// Bytes that it may have.
 const PROBES_BYTES: u64 = 1 << 20;
 
+/// Most memory that is kept for what is read.
+const SPARE_BYTES: usize = 32 << 20;
+
+/// Smaller pieces of memory are cheap to get anew.
+const LARGE: usize = 128 << 10;
+
 /// One component drive.
 #[derive(Clone, Debug)]
 pub struct ComponentDrive {
@@ -63,6 +69,7 @@ pub struct RemoteComponents {
     host: Arc<dyn Host>,
     /// The number of each partition's working key, if it is another than the first.
     epochs: RwLock<BTreeMap<PartitionId, u32>>,
+    spare: Spare,
 }
 
 struct Remote {
@@ -130,7 +137,8 @@ impl RemoteComponents {
         };
         let drives = RwLock::new(drives.into_iter().map(remote).collect());
         let (epochs, connect, host) = (RwLock::default(), connect.clone(), connect.network.host());
-        RemoteComponents { drives, secret, protection, connect, host, epochs }
+        let spare = Spare::new(SPARE_BYTES);
+        RemoteComponents { drives, secret, protection, connect, host, epochs, spare }
     }
 
     /// Asks a drive how it is, without patience; none if it does not answer, or takes no changes.
@@ -306,11 +314,13 @@ impl Components for RemoteComponents {
             .iter()
             .zip(&authorities)
             .map(|((_, ask), found)| match found {
-                Ok((remote, authority)) => Ok(begin(remote, authority, ask)),
+                Ok((remote, authority)) => Ok(begin(remote, authority, ask, &self.spare)),
                 Err(error) => Err(error.clone()),
             })
             .collect();
-        begun.into_iter().map(|begun| begun.and_then(Begun::wait)).collect()
+        let answers = begun.into_iter().map(|begun| begun.and_then(Begun::wait)).collect();
+        questions.into_iter().for_each(|(_, ask)| self.reuse(ask));
+        answers
     }
 
     fn drive_control(&self, drive: DriveId) -> Result<wire::DriveControl, ComponentError> {
@@ -413,7 +423,18 @@ impl RemoteComponents {
     fn ask_now(&self, drive: DriveId, ask: Ask) -> Answer {
         let remote = self.remote(drive)?;
         let authority = self.authority(&remote, drive, partition_of(&ask));
-        begin(&remote, &authority, &ask).wait()
+        let answer = begin(&remote, &authority, &ask, &self.spare).wait();
+        self.reuse(ask);
+        answer
+    }
+
+    /// The memory of what was written is good for what is read next.
+    fn reuse(&self, ask: Ask) {
+        if let Ask::Write { data, .. } = ask
+            && data.capacity() >= LARGE
+        {
+            self.spare.give(data);
+        }
     }
 }
 
@@ -427,7 +448,12 @@ impl Begun<'_> {
 }
 
 /// Sends a question, where the client can send first and wait later.
-fn begin<'a>(remote: &'a Remote, authority: &'a Authority, ask: &'a Ask) -> Begun<'a> {
+fn begin<'a>(
+    remote: &'a Remote,
+    authority: &'a Authority,
+    ask: &'a Ask,
+    spare: &Spare,
+) -> Begun<'a> {
     let client = &remote.client;
     macro_rules! pending {
         ($operation:ty, $arguments:expr, $told:expr) => {{
@@ -458,7 +484,7 @@ fn begin<'a>(remote: &'a Remote, authority: &'a Authority, ask: &'a Ask) -> Begu
         Ask::Read { name, order, regions, length } => {
             let arguments =
                 wire::ReadArguments { name: *name, order: *order, regions: regions.clone() };
-            let pending = client.begin_read_arguments(authority, arguments, vec![0; *length]);
+            let pending = client.begin_read_arguments(authority, arguments, spare.take(*length));
             Begun(Box::new(move || {
                 let (outcome, mut data) = pending.wait();
                 let outcome = outcome.map_err(failed)?;

@@ -23,7 +23,7 @@ const DRIVE_BYTES: u64 = 20 << 30;
 /// The drive that is lost.
 const LOST: u32 = 2;
 /// Large files, every fourth part of each a hole.
-const FILES: u64 = 16;
+const FILES: u64 = 32;
 const FILE_BYTES: u64 = 256 << 20;
 const PART: u64 = 4 << 20;
 /// Small files besides.
@@ -38,7 +38,7 @@ const BLOCK: usize = 4096;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is looked how far it is; each look takes some of the processors.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How often one drive is measured.
 const ROUNDS: usize = 3;
 /// Clients that read and write while a drive is killed, the blocks of the file of each, and their bytes.

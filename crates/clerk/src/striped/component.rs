@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use nasd_client::{ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
+use nasd_client::{ClientError, ConnectOptions, DriveClient, Host, RetryPolicy, Spare};
 use nasd_types::DriveId;
 
 use super::pace::Pace;
-use super::spare::Spare;
 use crate::wire::Status;
 
 /// How long a drive that has other copies is tried to be reached.
@@ -30,6 +29,9 @@ const MOST_DOUBLINGS: u32 = 4;
 
 /// How long other copies are read, if they may be, after one has failed.
 const SUSPECTED: Duration = Duration::from_secs(2);
+
+/// Most memory that is kept for what comes from several drives at once.
+const SPARE_BYTES: usize = 64 << 20;
 
 /// One of them.
 pub(crate) struct ComponentDrive {
@@ -132,7 +134,12 @@ impl ComponentDrives {
     pub(crate) fn new(mut connect: ConnectOptions) -> ComponentDrives {
         connect.transport.connect_timeout = CONNECT_TIMEOUT;
         let host = connect.network.host();
-        ComponentDrives { connect, host, drives: RwLock::default(), spare: Arc::default() }
+        ComponentDrives {
+            connect,
+            host,
+            drives: RwLock::default(),
+            spare: Arc::new(Spare::new(SPARE_BYTES)),
+        }
     }
 
     /// How long an operation waits for a way to be done.

@@ -12,9 +12,9 @@ use nasd_protocol::drive::{self as wire, Component, MAP_LEASE, ObjectMap};
 use nasd_types::{DriveId, ObjectName};
 
 use super::component::{ComponentDrive, ComponentDrives};
-use super::spare::Spare;
 use super::writing::Writing;
 use crate::backend::Grant;
+use nasd_client::Spare;
 
 /// How long that is: somewhat less than the striping manager waits, as clocks don't run alike.
 const LEASE: Duration = MAP_LEASE.saturating_sub(Duration::from_millis(100));
