@@ -9,7 +9,7 @@ run: deps
 
 # Everything that must hold, on the real binary, real sockets and a real mount.
 test: deps tools lint
-	cargo test --workspace --locked
+	scripts/run-tests
 
 # Where things go. DESTDIR goes before all of it, for packages.
 PREFIX ?= /usr/local

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use nasd_clerk::{Caller, Clerk};
 use nasd_hosts::Process;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BenchError;
 
@@ -58,6 +59,41 @@ impl LocalCell {
         self.directory.join("cell")
     }
 
+    /// What a command of the program prints about the cell.
+    pub(crate) fn command(
+        &self,
+        program: &Path,
+        arguments: &[&str],
+    ) -> Result<Vec<u8>, BenchError> {
+        let mut command = Command::new(program);
+        command.args(arguments).arg("--cell").arg(self.path());
+        let output = command.output().map_err(BenchError::io("can't run the program"))?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Err(BenchError::Cell(format!("`nasd {}`: {said}", arguments.join(" "))))
+            }
+        }
+    }
+
+    /// The drive that serves a device is killed, and its device is where nobody finds it.
+    pub(crate) fn lose(&self, device: &Path) -> Result<(), BenchError> {
+        let member = member(device)?;
+        std::fs::rename(device, device.with_extension("lost"))
+            .map_err(BenchError::io("can't rename a device file"))?;
+        kill_process(member, Signal::KILL)
+            .map_err(|error| BenchError::Cell(format!("a drive can't be killed: {error}")))
+    }
+
+    /// Bytes that the drive which serves a device has had written to it, as the system counts them (proc(5), `io`).
+    pub(crate) fn written_bytes(&self, device: &Path) -> Result<u64, BenchError> {
+        let path = format!("/proc/{}/io", member(device)?.as_raw_nonzero());
+        let told = std::fs::read_to_string(path).map_err(BenchError::io("can't read /proc"))?;
+        let line = told.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        line.and_then(|number| number.parse().ok()).ok_or(BenchError::NoProcessorTime)
+    }
+
     /// A new client, which knows nothing yet.
     pub(crate) fn connect(&self, cells: &Cells) -> Result<Client, BenchError> {
         (cells.connect)(&self.path()).map_err(BenchError::Cell)
@@ -69,6 +105,23 @@ impl Drop for LocalCell {
         drop(self.process.take());
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The process that serves a device.
+fn member(device: &Path) -> Result<Pid, BenchError> {
+    let device = device.as_os_str().as_encoded_bytes();
+    let failed = BenchError::io("can't read /proc");
+    for entry in std::fs::read_dir("/proc").map_err(&failed)?.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let has = |wanted: &[u8]| line.split(|byte| *byte == 0).any(|word| word == wanted);
+        // Whoever made the cell has the device among its arguments too.
+        if has(b"serve") && has(device) {
+            return Ok(pid);
+        }
+    }
+    Err(BenchError::Cell(format!("nobody serves {}", String::from_utf8_lossy(device))))
 }
 
 /// The first of some ports that nobody uses now.

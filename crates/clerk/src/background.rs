@@ -10,6 +10,9 @@ use crate::file::FileState;
 /// How often files that are not durable are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
 
+/// How long the memory of writes is kept when all is durable: who writes in bursts, each made durable, has it again.
+const CALM_AFTER: Duration = Duration::from_secs(2);
+
 /// Starts the thread; it ends when the core's list of dirty files is closed.
 pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<JoinHandle<()>> {
     let core = Arc::clone(core);
@@ -27,11 +30,22 @@ fn run(core: &Arc<Core>) {
 /// Waits for a period; without dirty files, for as long as there are none.
 fn next_files(core: &Core) -> Option<Vec<Arc<FileState>>> {
     let mut dirty = core.dirty();
-    if dirty.files.is_empty() {
-        core.spare.calm_down();
-    }
+    let mut is_calm = false;
     while dirty.files.is_empty() && !dirty.closed {
-        dirty = core.dirtied.wait(dirty).unwrap_or_else(PoisonError::into_inner);
+        if is_calm {
+            dirty = core.dirtied.wait(dirty).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        let waited = core.dirtied.wait_timeout(dirty, CALM_AFTER);
+        let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        dirty = now;
+        if waited.timed_out() && dirty.files.is_empty() {
+            // It takes a while, which no writer should wait for.
+            drop(dirty);
+            core.spare.calm_down();
+            is_calm = true;
+            dirty = core.dirty();
+        }
     }
     if !dirty.closed {
         let period = PERIOD.min(core.settings.flush_after_idle);

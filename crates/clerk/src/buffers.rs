@@ -94,8 +94,10 @@ impl SpareBuffers {
     /// Gives memory back that is not needed for a while.
     pub(crate) fn calm_down(&self) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.truncate(MAX_IDLE);
-        spare.shrink_to_fit();
+        let kept = spare.len().min(MAX_IDLE);
+        let given_back = spare.split_off(kept);
+        drop(spare);
+        drop(given_back);
     }
 
     /// Keeps a vector for later, if it has the room.
@@ -135,5 +137,16 @@ mod tests {
         let again = spare.take();
         assert!(again.is_empty() && again.as_ptr() == place);
         assert!(spare.take().capacity() >= BUFFER_BYTES);
+    }
+
+    #[test]
+    fn what_is_not_needed_for_a_while_is_given_back() {
+        let spare = SpareBuffers::default();
+        let taken: Vec<_> = (0..MAX_IDLE + 8).map(|_| spare.take()).collect();
+        taken.into_iter().for_each(|bytes| spare.give(bytes));
+        let kept = |spare: &SpareBuffers| spare.spare.lock().unwrap().len();
+        assert_eq!(kept(&spare), MAX_IDLE + 8);
+        spare.calm_down();
+        assert_eq!(kept(&spare), MAX_IDLE);
     }
 }

@@ -494,7 +494,12 @@ impl Objects for RemoteDrives {
         data: &[u8],
     ) -> Result<Appended, ClerkError> {
         let client = self.client(grant)?;
-        Ok(client.append(&grant.authority, grant.handle.name(), identity, data)?)
+        match client.append(&grant.authority, grant.handle.name(), identity, data) {
+            Ok(appended) => Ok(appended),
+            // That it may have been done is no reason not to ask once more, by what the token is for.
+            Err(ClientError::Unsettled(last)) => Err((*last).into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn flush(&self, grant: &Grant) -> Result<u64, ClerkError> {

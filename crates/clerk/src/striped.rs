@@ -7,6 +7,7 @@
 
 mod component;
 mod map;
+mod pace;
 mod spare;
 mod transfer;
 mod writing;

@@ -452,6 +452,11 @@ pub enum StripingCommand {
     Serve(StripingServeArguments),
     /// Say when lost drives are replaced, and how fast drives are given what they lack.
     Set(StripingSetArguments),
+    /// Write the device of the striping manager's own store to a new file, for `nasd check` and `nasd drive inspect`.
+    Export {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 /// `nasd striping serve`.

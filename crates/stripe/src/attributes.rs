@@ -64,6 +64,9 @@ impl VirtualDrive {
         let _alone = self.lock(name);
         let place = self.place_to_change(name)?;
         let version = self.known_version(name)?;
+        if changes.logical_size.is_some() {
+            self.close_appends(name)?;
+        }
         let mut changes = self.component_changes(version, changes)?;
         let version = self.before_resize(name, &place, version, &mut changes)?;
         if !version.is_spread() {

@@ -111,8 +111,8 @@ impl VirtualDrive {
             return Ok(None);
         }
         if let BatchOperation::Setattr(_, changes) = operation
-            && (changes.logical_size.is_some() || changes.access_control_version.is_some())
-            && place.has_copies()
+            && (changes.logical_size.is_some()
+                || changes.access_control_version.is_some() && place.has_copies())
         {
             return Ok(None);
         }

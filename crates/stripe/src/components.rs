@@ -3,13 +3,12 @@
 use nasd_protocol::Region;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    Appended, BatchArguments, Batched, BlocksRequired, BlocksrequiredArguments, Copied,
-    CreateArguments, Created, DriveControl, FastcopyArguments, GetattrArguments, PartitionControl,
-    PunchArguments, RangeToCopy, RemoveArguments, SeekArguments, SetattrArguments, Written,
+    BatchArguments, Batched, BlocksRequired, BlocksrequiredArguments, Copied, CreateArguments,
+    Created, DriveControl, FastcopyArguments, GetattrArguments, PartitionControl, PunchArguments,
+    RangeToCopy, RemoveArguments, SeekArguments, SetattrArguments, Written,
 };
 use nasd_types::{
-    AppendToken, Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp,
-    WriteOrder,
+    Attributes, DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp, WriteOrder,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -81,12 +80,6 @@ pub enum Ask {
         data: Vec<u8>,
         durable: bool,
     },
-    Append {
-        name: ObjectName,
-        token: AppendToken,
-        age: Duration,
-        data: Vec<u8>,
-    },
     /// Objects of a partition from a number on, in ascending order.
     List {
         partition: PartitionId,
@@ -122,7 +115,6 @@ pub enum Told {
     Copied(Copied),
     Read(ReadComponent),
     Written(Written),
-    Appended(Appended),
     Objects(Vec<ObjectId>),
     Control(PartitionControl),
 }

@@ -54,6 +54,33 @@ impl VirtualDrive {
         Ok(Created { object: name.object, attributes: merged(told, &place, false) })
     }
 
+    /// Makes an object of this number, durably, unless there is one.
+    pub(crate) fn create_named(&self, name: ObjectName) -> Result<(), Status> {
+        let place = self.place(name)?;
+        let (initial, version) = initial_of(&SetAttributes::default(), &place)?;
+        let create = CreateArguments {
+            partition: component_partition(name.partition),
+            object: Some(name.object),
+            durable: true,
+            initial,
+        };
+        // The home that decides comes last: an object that it has, all have.
+        let (decides, others) = place.homes().split_at(1);
+        for drives in [others, decides] {
+            let questions = drives.iter().map(|drive| (*drive, Ask::Create(create.clone())));
+            for answer in self.components.ask(questions.collect()) {
+                match created(answer) {
+                    // By an attempt that came to nothing elsewhere.
+                    Ok(_) | Err(ComponentError::Answered(Status::ObjectExists)) => {}
+                    Err(error) => return Err(error.status()),
+                }
+            }
+        }
+        self.versions.put(name, version);
+        self.note_writing(name, &place);
+        Ok(())
+    }
+
     /// Removes what there is of an object that could not be made; nobody knows its number.
     fn give_up(&self, name: ObjectName, place: &Place, error: &ComponentError) -> Status {
         if place.homes().len() > 1 {
@@ -80,8 +107,7 @@ impl VirtualDrive {
             return Ok(version);
         }
         let new = version.spread();
-        let others = place.others();
-        self.make_components(name, others, new)?;
+        self.make_components(name, &place, new)?;
         self.say_spread(name, &place, new)?;
         Ok(new)
     }
@@ -126,9 +152,10 @@ impl VirtualDrive {
     fn make_components(
         &self,
         name: ObjectName,
-        drives: &[DriveId],
+        place: &Place,
         version: ComponentVersion,
     ) -> Result<(), Status> {
+        let drives = place.others();
         let initial = SetAttributes {
             access_control_version: Some(version.0),
             // Nothing was written here: that there is a component now is no change of data.
@@ -151,9 +178,13 @@ impl VirtualDrive {
             match answer {
                 Ok(_) => {}
                 Err(ComponentError::Answered(Status::ObjectExists)) => {
-                    let answer =
-                        self.components.ask_one(*drive, setattr(name, initial.clone(), true));
-                    answer.map_err(|error| error.status())?;
+                    let set = setattr(name, initial.clone(), true);
+                    match self.components.ask_one(*drive, set) {
+                        Err(error) if error.is_missing() => {
+                            self.join_after_removal(name, place, *drive, create.clone())?;
+                        }
+                        told => told.map(drop).map_err(|error| error.status())?,
+                    }
                 }
                 Err(error) => return Err(error.status()),
             }

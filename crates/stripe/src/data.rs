@@ -6,6 +6,7 @@ use nasd_layout::{Column, Strip};
 use nasd_protocol::drive::{Flushed, ReadArguments, WriteArguments, Written};
 use nasd_protocol::{Region, Status};
 use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrder};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::components::{Ask, ReadComponent, Told};
@@ -118,19 +119,44 @@ impl VirtualDrive {
         durable: bool,
     ) -> Result<Written, Status> {
         let own = self.instances.own();
-        let place = self.place_to_change(name)?;
         let range = ByteRange::new(offset, data.len() as u64);
+        let written = self.write_made(name, range, durable, |_, _| Ok(Cow::Borrowed(data)))?;
+        // Components that were not written may be longer, or have a later time.
+        let is_striped = self.place(name)?.is_striped(self.known_version(name)?.is_spread());
+        let (logical_size, fs_data_modify_time) = match is_striped {
+            true => {
+                let whole = self.whole(name)?.attributes;
+                (whole.logical_size, whole.fs_data_modify_time)
+            }
+            false => (written.logical_size, written.fs_data_modify_time),
+        };
+        let length = range.length;
+        Ok(Written { instance: own, length, logical_size, fs_data_modify_time })
+    }
+
+    /// Writes what `make` tells of a range, for who has the object's lock. It may look at what is there, where with
+    /// copies nobody writes afterwards what has an earlier order than the given one; and is asked again where others
+    /// have a later one. What is told is of components.
+    pub(crate) fn write_made<'a>(
+        &self,
+        name: ObjectName,
+        range: ByteRange,
+        durable: bool,
+        make: impl Fn(&Place, Option<WriteOrder>) -> Result<Cow<'a, [u8]>, Status>,
+    ) -> Result<Written, Status> {
+        let place = self.place_to_change(name)?;
         let mut version = self.known_version(name)?;
         if range.end() > place.shape.unit() {
             version = self.spread_locked(name)?;
         }
-        version = self.expect_writers(name, &place, version)?;
+        self.expect_writers(name, &place, version)?;
         self.note_writing(name, &place);
         let mut attempt = 0;
         let mut before = self.orders.latest();
         let write = || {
-            let what = Bytes { name, range, data, durable, order: self.draw_order(&place) };
-            self.write_copies(&place, &what)
+            let order = self.draw_order(&place);
+            let data = make(&place, order)?;
+            self.write_copies(&place, &Bytes { name, range, data: &data, durable, order })
         };
         let told = loop {
             match self.mending(name, Some(range), Lock::Held, write) {
@@ -143,22 +169,12 @@ impl VirtualDrive {
             before = self.orders.latest();
             attempt += 1;
         };
-        let written = told.inspect_err(|_| {
+        told.inspect_err(|_| {
             // Some copies may have it, and others not.
             if place.has_copies() {
                 self.may_differ(name);
             }
-        })?;
-        // Components that were not written may be longer, or have a later time.
-        let (logical_size, fs_data_modify_time) = match place.is_striped(version.is_spread()) {
-            true => {
-                let whole = self.whole(name)?.attributes;
-                (whole.logical_size, whole.fs_data_modify_time)
-            }
-            false => (written.logical_size, written.fs_data_modify_time),
-        };
-        let length = range.length;
-        Ok(Written { instance: own, length, logical_size, fs_data_modify_time })
+        })
     }
 
     /// Writes all copies of a range, those that decide last.

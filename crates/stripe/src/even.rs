@@ -123,6 +123,7 @@ impl VirtualDrive {
     pub fn tend(&self, now: Timestamp) -> bool {
         self.is_now(now);
         let _steady = self.steady();
+        self.tend_journals();
         let ended = self.writers.ended(now, MOST_AT_ONCE);
         let even = ended.iter().filter_map(|ended| match ended {
             Ended::Even(name) => Some(*name),

@@ -131,7 +131,8 @@ impl VirtualDrive {
         let create = CreateArguments {
             partition,
             object: Some(name.object),
-            durable: false,
+            // Everybody counts on it, before it is heard that the drive was started anew too.
+            durable: true,
             initial: attributes.clone(),
         };
         let made = match name.object {
@@ -168,7 +169,7 @@ impl VirtualDrive {
 
     /// A drive makes no component of an object that it has had, as long as its removal is not durable there, or others
     /// have blocks in common with it.
-    fn join_after_removal(
+    pub(crate) fn join_after_removal(
         &self,
         name: ObjectName,
         place: &Place,

@@ -16,11 +16,14 @@ mod data;
 mod elsewhere;
 mod even;
 mod join;
+mod journal;
+mod limping;
 mod map;
 mod members;
 mod mend;
 mod moves;
 mod numbers;
+pub mod own;
 mod partitions;
 mod place;
 mod rebuild;
@@ -35,6 +38,7 @@ mod writers;
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+pub use limping::Probe;
 pub use members::Sign;
 pub use moves::{Arrangement, Role};
 pub use remote::{ComponentDrive, RemoteComponents};

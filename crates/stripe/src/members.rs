@@ -14,6 +14,7 @@ use nasd_protocol::drive::{self as wire, ComponentRole, ComponentStatus, MAP_LEA
 use nasd_types::{DriveId, PartitionId, Timestamp};
 
 use crate::components::{Ask, ComponentError, ComponentPartition, Told};
+use crate::limping::Probe;
 use crate::moves::{Role, Share};
 use crate::rebuild::RebuildProgress;
 use crate::state::{Absence, FIRST_EPOCH, PartitionRecord, State};
@@ -103,20 +104,27 @@ impl VirtualDrive {
         }
     }
 
+    /// Something was heard of a small durable write to a component drive, of which there is to be one every second or so.
+    pub fn probed(&self, drive: DriveId, probe: Probe, now: Timestamp) {
+        self.limping.heard(drive, probe, now);
+    }
+
     /// Does what follows from what was heard of the drives: takes those out that are away, and those back that
     /// have returned. To be called some times a second, by one thread.
     pub fn watch(&self, now: Timestamp) {
         self.is_now(now);
         self.forget_drives();
         self.change_old_keys();
-        let lost = self.lost(now);
+        let limping = self.limping.watch(now);
+        let lost = self.lost(&limping, now);
         if !lost.is_empty() {
             self.take_out(&lost);
         }
         if self.has_lost_what_it_was_given() {
             self.give_again();
         }
-        for drive in self.returned(now) {
+        let returned = self.returned(now).into_iter();
+        for drive in returned.filter(|drive| !limping.contains(drive)) {
             if let Err(error) = self.take_back(drive) {
                 tracing::warn!(%drive, %error, "a component drive can't be taken back yet");
             }
@@ -158,6 +166,7 @@ impl VirtualDrive {
                 places_coming: share.coming as u32,
                 places_going: share.going as u32,
                 width: share.width.into(),
+                complaint: self.limping.complaint(drive),
             }
         };
         self.components.drives().into_iter().map(status).collect()
@@ -181,6 +190,7 @@ impl VirtualDrive {
     fn forget_drives(&self) {
         let known = self.components.drives();
         self.health.lock().retain(|drive, _| known.contains(drive));
+        self.limping.keep(&known);
         let is_gone = |drive: &DriveId| !known.contains(drive);
         if self.state().absent.keys().any(is_gone) {
             let kept = self.change_state(|state| {
@@ -201,9 +211,9 @@ impl VirtualDrive {
         turns::read(&self.changing, &*self.components)
     }
 
-    /// Drives that have been silent for too long, and whose columns others have. Where others are silent too that have
+    /// Drives that limp or have been silent for too long, and whose columns others have. Where others are silent too that have
     /// the last copy of something, and at the start, it takes longer: they may all be about to come.
-    fn lost(&self, now: Timestamp) -> BTreeSet<DriveId> {
+    fn lost(&self, limping: &BTreeSet<DriveId>, now: Timestamp) -> BTreeSet<DriveId> {
         let state = self.state();
         let health = self.health.lock();
         let is_out = |drive: &DriveId| state.absent.get(drive).is_some_and(|it| !it.is_joining);
@@ -216,7 +226,8 @@ impl VirtualDrive {
             copied.flat_map(|record| record.groups.all_members()).any(|member| member == drive)
         };
         let is_candidate = |(drive, heard): &(&DriveId, &Heard)| {
-            silent_for(heard, 0) && !is_out(drive) && has_any(drive)
+            let may_be = silent_for(heard, 0) || limping.contains(drive);
+            may_be && !is_out(drive) && has_any(drive)
         };
         let silent = health.iter().filter(is_candidate);
         let all: BTreeSet<DriveId> = silent.clone().map(|(drive, _)| *drive).collect();
@@ -225,7 +236,7 @@ impl VirtualDrive {
             let is_soon = are_others_well && heard.started.is_some();
             silent_for(heard, if is_soon { SILENT_NS } else { LONG_SILENT_NS })
         };
-        let silent = silent.filter(|(_, heard)| is_lost(heard));
+        let silent = silent.filter(|(drive, heard)| limping.contains(drive) || is_lost(heard));
         let mut silent: Vec<_> = silent.map(|(drive, heard)| (heard.last, *drive)).collect();
         // Whoever has been away for longer goes first.
         silent.sort_unstable();
@@ -246,9 +257,11 @@ impl VirtualDrive {
             lost.iter().map(|drive| (*drive, last(drive))).collect()
         };
         for drive in lost {
-            tracing::error!(%drive, "a component drive does not answer: its copies are not used any more");
+            let complaint = self.limping.complaint(*drive);
+            tracing::error!(%drive, ?complaint, "a component drive is out: its copies are not used any more");
             // Whoever waits for it should not any more.
             self.components.give_up(*drive);
+            self.keeper.give_up(*drive);
         }
         let changed = self.change_members(Change::Less, |state| {
             for (drive, since) in &since {
@@ -303,6 +316,7 @@ impl VirtualDrive {
     /// From now on the drive is written; it is read when it has been given what it lacks.
     fn take_back(&self, drive: DriveId) -> Result<(), ComponentError> {
         self.components.call_again(drive);
+        self.keeper.call_again(drive);
         let partitions: Vec<PartitionId> = self.state().partitions.keys().copied().collect();
         for partition in partitions {
             let partition = component_partition(partition);

@@ -9,6 +9,7 @@ use nasd_protocol::drive::{
 use nasd_store::{PartitionSpace, Space};
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
+use crate::append::is_journal;
 use crate::attributes::setattr;
 use crate::components::{Ask, ComponentPartition, Told};
 use crate::members::first_epoch;
@@ -119,6 +120,7 @@ impl VirtualDrive {
             removed.map_err(|error| error.status())?;
         }
         self.versions.forget_all();
+        self.journals.forget_all();
         self.change_state(|state| {
             state.partitions.remove(&partition);
             Ok(())
@@ -162,6 +164,7 @@ impl VirtualDrive {
         if !others.is_empty() || first.attributes.logical_size > 0 || first.version.is_spread() {
             return Err(Status::NotPermitted);
         }
+        self.remove_journals(partition)?;
         self.change_state(|state| {
             let present = state.partitions.get_mut(&partition).ok_or(Status::NoSuchPartition)?;
             let epoch = present.epoch;
@@ -305,7 +308,7 @@ impl VirtualDrive {
             for object in objects {
                 let is_known = until.is_none_or(|until| object <= until);
                 let name = ObjectName { partition, object };
-                if is_known && self.place(name)?.home() == *drive {
+                if is_known && !is_journal(object) && self.place(name)?.home() == *drive {
                     found.push(object);
                 }
             }

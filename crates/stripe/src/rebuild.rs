@@ -6,6 +6,7 @@
 //! need no lock: what a client writes meanwhile comes either before the copying at all copies, or after it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -384,6 +385,10 @@ impl VirtualDrive {
     }
 
     fn end_pass(&self, pass: &Pass) {
+        if pass.drives.keys().any(|drive| self.keeper.is_about_to_use(*drive)) {
+            // Whoever is told that a drive has all may lose another one.
+            return self.components.pause(Duration::from_millis(20));
+        }
         let partitions = {
             let state = self.state();
             let guarded = state.partitions.iter().filter(|(_, record)| record.is_guarded());
@@ -691,21 +696,23 @@ impl VirtualDrive {
         for ((_, strips), copy) in columns.iter().zip(copies) {
             let differing = match write {
                 // Nothing is there but what clients have written since, which comes later by its order.
-                Write::Data => differing(strips, &copy, &vec![0; copy.len()]),
+                Write::Data => differing(strips, |place| is_zeros(&copy[place])),
                 Write::Differing => match self.read_strips(name, drive, strips) {
-                    Ok(there) => differing(strips, &copy, &there),
-                    Err(status) if is_damage(status) => all_runs(strips, &copy),
+                    Ok(there) => {
+                        differing(strips, |place| copy[place.clone()] == there[place.clone()])
+                    }
+                    Err(status) if is_damage(status) => differing(strips, |_| false),
                     Err(status) => return Err(status),
                 },
-                Write::All => all_runs(strips, &copy),
+                Write::All => differing(strips, |_| false),
             };
-            bytes += self.write_runs(name, drive, order, &differing)?;
+            bytes += self.write_runs(name, drive, order, (&differing, copy))?;
         }
         Ok(bytes)
     }
 
     /// What columns hold by those of their copies that decide, all asked at once.
-    fn read_columns(
+    pub(crate) fn read_columns(
         &self,
         name: ObjectName,
         place: &Place,
@@ -734,19 +741,30 @@ impl VirtualDrive {
         padded(self.components.ask_one(drive, ask), length)
     }
 
+    /// Writes runs of a copy, each with its place there.
     fn write_runs(
         &self,
         name: ObjectName,
         drive: DriveId,
         order: Option<WriteOrder>,
-        differing: &[(u64, &[u8])],
+        (differing, mut copy): (&[(u64, Range<usize>)], Vec<u8>),
     ) -> Result<u64, Status> {
         let mut bytes = 0;
         for some in differing.chunks(MAX_REGIONS) {
-            let region = |(offset, data): &(u64, &[u8])| Region::single(*offset, data.len() as u64);
+            let region =
+                |(offset, place): &(u64, Range<usize>)| Region::single(*offset, place.len() as u64);
             let regions = some.iter().map(region).collect();
-            let data: Vec<u8> = some.iter().flat_map(|(_, data)| *data).copied().collect();
-            bytes += data.len() as u64;
+            let length: usize = some.iter().map(|(_, place)| place.len()).sum();
+            let data = match length == copy.len() {
+                // All of it, in order: nothing has to be put together.
+                true => std::mem::take(&mut copy),
+                false => {
+                    let mut data = Vec::with_capacity(length);
+                    some.iter().for_each(|(_, place)| data.extend_from_slice(&copy[place.clone()]));
+                    data
+                }
+            };
+            bytes += length as u64;
             let name = component(name);
             let ask = Ask::Write { name, order, regions, data, durable: false };
             match self.ask(drive, ask)? {
@@ -769,20 +787,13 @@ fn padded(answer: Answer, length: usize) -> Result<Vec<u8>, Status> {
     }
 }
 
-/// Each run of some strips, with what a copy has there.
-fn all_runs<'a>(strips: &[Strip], copy: &'a [u8]) -> Vec<(u64, &'a [u8])> {
-    let mut rest = copy;
-    let with_bytes = |run: ByteRange| {
-        let (now, later) = rest.split_at(rest.len().min(run.length as usize));
-        rest = later;
-        (run.offset, now)
-    };
-    runs(strips).map(with_bytes).collect()
-}
-
-/// The runs of blocks of some strips in which two copies differ, with what the first has there.
-fn differing<'a>(strips: &[Strip], copy: &'a [u8], there: &[u8]) -> Vec<(u64, &'a [u8])> {
-    let mut found: Vec<(u64, &[u8])> = Vec::new();
+/// The runs of blocks of some strips that are not the same at two copies, each with its place in what was read of a
+/// copy; `is_same` tells whether a place of that is.
+fn differing(
+    strips: &[Strip],
+    mut is_same: impl FnMut(Range<usize>) -> bool,
+) -> Vec<(u64, Range<usize>)> {
+    let mut found: Vec<(u64, Range<usize>)> = Vec::new();
     let mut at = 0;
     for run in runs(strips) {
         let mut begin: Option<usize> = None;
@@ -790,12 +801,11 @@ fn differing<'a>(strips: &[Strip], copy: &'a [u8], there: &[u8]) -> Vec<(u64, &'
         while done < run.length as usize {
             let block = (BLOCK_BYTES - (run.offset as usize + done) % BLOCK_BYTES)
                 .min(run.length as usize - done);
-            let (from, to) = (at + done, at + done + block);
-            let is_same = copy[from..to] == there[from..to];
-            match (begin, is_same) {
+            let from = at + done;
+            match (begin, is_same(from..from + block)) {
                 (None, false) => begin = Some(done),
                 (Some(first), true) => {
-                    found.push((run.offset + first as u64, &copy[at + first..from]));
+                    found.push((run.offset + first as u64, at + first..from));
                     begin = None;
                 }
                 _ => {}
@@ -803,11 +813,17 @@ fn differing<'a>(strips: &[Strip], copy: &'a [u8], there: &[u8]) -> Vec<(u64, &'
             done += block;
         }
         if let Some(first) = begin {
-            found.push((run.offset + first as u64, &copy[at + first..at + done]));
+            found.push((run.offset + first as u64, at + first..at + done));
         }
         at += done;
     }
     found
+}
+
+/// Whether bytes of at most a block are all zero.
+fn is_zeros(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+    bytes == &ZEROS[..bytes.len()]
 }
 
 #[cfg(test)]
@@ -819,16 +835,17 @@ mod tests {
         let strip = Strip { offset: 6000, length: 10_000, stride: 40_000, count: 2 };
         let copy = vec![1; 20_000];
         let mut there = copy.clone();
-        assert!(differing(&[strip], &copy, &there).is_empty());
+        let lengths = |there: &[u8]| {
+            let found = differing(&[strip], |place| copy[place.clone()] == there[place]);
+            found.into_iter().map(|(at, place)| (at, place.len())).collect::<Vec<_>>()
+        };
+        assert!(lengths(&there).is_empty());
         there[0] = 2;
         there[9_999] = 2;
         there[10_000] = 2;
-        let lengths = |found: Vec<(u64, &[u8])>| {
-            found.into_iter().map(|(at, data)| (at, data.len())).collect::<Vec<_>>()
-        };
-        let found = lengths(differing(&[strip], &copy, &there));
-        assert_eq!(found, [(6000, 2192), (12_288, 3712), (46_000, 3152)]);
-        let found = lengths(differing(&[strip], &copy, &[0; 20_000]));
-        assert_eq!(found, [(6000, 10_000), (46_000, 10_000)]);
+        assert_eq!(lengths(&there), [(6000, 2192), (12_288, 3712), (46_000, 3152)]);
+        assert_eq!(lengths(&[0; 20_000]), [(6000, 10_000), (46_000, 10_000)]);
+        assert_eq!(differing(&[strip], |place| is_zeros(&copy[place])).len(), 2);
+        assert!(differing(&[strip], |place| is_zeros(&[0; 20_000][place])).is_empty());
     }
 }

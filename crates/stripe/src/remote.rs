@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use nasd_capability::{SecretKey, derive};
 use nasd_client::{Authority, ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
-use nasd_protocol::Status;
 use nasd_protocol::drive as wire;
-use nasd_types::{DriveId, ObjectId, PartitionId, Protection, Timestamp};
+use nasd_protocol::{Region, Status};
+use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, Protection, Timestamp};
 
 use crate::components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+use crate::limping::Probe;
 use crate::members::Sign;
 use crate::state::FIRST_EPOCH;
 
@@ -28,6 +29,19 @@ const IMPATIENT: RetryPolicy = RetryPolicy {
     first_backoff: Duration::from_millis(10),
     longest_backoff: Duration::from_secs(1),
 };
+
+/// The same of small durable writes, which may take as long as that.
+const PATIENT: RetryPolicy = RetryPolicy { call_timeout: Duration::from_secs(10), ..IMPATIENT };
+
+/// How often, and how many times, connections are broken off again to a drive that is given up.
+const BREAK_EVERY: Duration = Duration::from_millis(50);
+const BREAKS: u32 = 60;
+
+/// The partition of each component drive that such writes go to: into its First Object.
+const PROBES: PartitionId = PartitionId(1 << 31);
+
+/// Bytes that it may have.
+const PROBES_BYTES: u64 = 1 << 20;
 
 /// One component drive.
 #[derive(Clone, Debug)]
@@ -56,6 +70,10 @@ struct Remote {
     client: DriveClient,
     /// For questions whether it is there.
     watcher: DriveClient,
+    /// For small durable writes.
+    prober: DriveClient,
+    /// Whether it has a partition for them.
+    is_probed: AtomicBool,
     by_drive_key: Authority,
     is_given_up: AtomicBool,
     /// The authorities of working keys, made as they are needed.
@@ -66,14 +84,36 @@ impl Remote {
     fn new(component: ComponentDrive, protection: Protection, connect: &ConnectOptions) -> Remote {
         let ComponentDrive { drive, address, drive_key } = component;
         let watched = ConnectOptions { connections: 1, retry: IMPATIENT, ..connect.clone() };
+        let probed = ConnectOptions { retry: PATIENT, ..watched.clone() };
         Remote {
             client: DriveClient::tcp(&address, Some(drive), connect),
             watcher: DriveClient::tcp(&address, Some(drive), &watched),
+            prober: DriveClient::tcp(&address, Some(drive), &probed),
+            is_probed: AtomicBool::new(false),
             by_drive_key: Authority::drive_key(drive_key, protection),
             is_given_up: AtomicBool::new(false),
             by_working_key: RwLock::default(),
             address,
         }
+    }
+
+    /// Breaks off what may have been begun after all, for a while.
+    fn break_off_again(&self) {
+        for _ in 0..BREAKS {
+            std::thread::sleep(BREAK_EVERY);
+            if !self.is_given_up.load(Ordering::Acquire) {
+                return;
+            }
+            self.client.break_off();
+        }
+    }
+
+    fn may_be_called(&self) -> Result<(), ComponentError> {
+        if self.is_given_up.load(Ordering::Acquire) {
+            let reason = "it is not waited for any more".to_owned();
+            return Err(ComponentError::Away { reason, maybe_done: false });
+        }
+        Ok(())
     }
 }
 
@@ -106,6 +146,66 @@ impl RemoteComponents {
         })
     }
 
+    /// Has a drive write something, and waits until it is durable; tells `heard` when it is sent, and what became of it.
+    pub fn probe(&self, drive: DriveId, mut heard: impl FnMut(Probe)) {
+        let Some(remote) = self.known(drive) else { return };
+        let Ok(control) = remote.prober.drive_control(&remote.by_drive_key, PartitionId(0)) else {
+            return;
+        };
+        if let Err(error) = self.prepare_to_probe(&remote, drive) {
+            tracing::debug!(%drive, %error, "a component drive can't be probed yet");
+            return;
+        }
+        let written = control.capability_bytes_written.saturating_add(control.key_bytes_written);
+        heard(Probe::Begun { written });
+        let data = [0; 512];
+        let arguments = wire::WriteArguments {
+            name: ObjectName { partition: PROBES, object: ObjectId::FIRST_OBJECT },
+            durable: true,
+            order: None,
+            regions: vec![Region::single(0, data.len() as u64)],
+            data_length: data.len(),
+        };
+        let authority = self.authority(&remote, drive, PROBES);
+        let slices = [std::io::IoSlice::new(&data)];
+        let told = remote.prober.begin_write(&authority, arguments, &slices).wait();
+        heard(match told {
+            Ok(_) => Probe::Done,
+            Err(ClientError::Drive(Status::MediumError | Status::DriveFault | Status::Corrupt)) => {
+                Probe::Refused
+            }
+            Err(ClientError::Drive(_) | ClientError::Refused(_)) => {
+                // It may be another one by now.
+                remote.is_probed.store(false, Ordering::Release);
+                Probe::Unknown
+            }
+            Err(_) => Probe::Unknown,
+        });
+    }
+
+    /// Makes the partition for probes, unless there is one.
+    fn prepare_to_probe(&self, remote: &Remote, drive: DriveId) -> Result<(), ClientError> {
+        if remote.is_probed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (client, by_drive) = (&remote.prober, &remote.by_drive_key);
+        match client.create_partition(by_drive, PROBES) {
+            Ok(()) | Err(ClientError::Drive(Status::PartitionExists)) => {}
+            Err(error) => return Err(error),
+        }
+        client.resize_partition(by_drive, PROBES, PROBES_BYTES)?;
+        let of_partition = self.key(drive, PROBES, 0);
+        client.set_partition_key(by_drive, PROBES, &of_partition)?;
+        let by_partition = Authority::partition_key(PROBES, of_partition, self.protection);
+        let working = self.key(drive, PROBES, FIRST_EPOCH);
+        match client.set_working_key(&by_partition, PROBES, FIRST_EPOCH, &working) {
+            Ok(()) | Err(ClientError::Drive(Status::StaleEpoch)) => {}
+            Err(error) => return Err(error),
+        }
+        remote.is_probed.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// From now on these are the component drives.
     pub fn set_drives(&self, drives: Vec<ComponentDrive>) {
         let mut known = self.drives.write().unwrap_or_else(PoisonError::into_inner);
@@ -128,10 +228,7 @@ impl RemoteComponents {
     fn remote(&self, drive: DriveId) -> Result<Arc<Remote>, ComponentError> {
         let unknown = || ComponentError::Refused(format!("{drive} is no component drive"));
         let remote = self.known(drive).ok_or_else(unknown)?;
-        if remote.is_given_up.load(Ordering::Acquire) {
-            let reason = "it is not waited for any more".to_owned();
-            return Err(ComponentError::Away { reason, maybe_done: false });
-        }
+        remote.may_be_called()?;
         Ok(remote)
     }
 
@@ -209,7 +306,7 @@ impl Components for RemoteComponents {
             .iter()
             .zip(&authorities)
             .map(|((_, ask), found)| match found {
-                Ok((remote, authority)) => Ok(begin(&remote.client, authority, ask)),
+                Ok((remote, authority)) => Ok(begin(remote, authority, ask)),
                 Err(error) => Err(error.clone()),
             })
             .collect();
@@ -279,9 +376,16 @@ impl Components for RemoteComponents {
     }
 
     fn give_up(&self, drive: DriveId) {
-        if let Some(remote) = self.known(drive) {
-            remote.is_given_up.store(true, Ordering::Release);
+        if let Some(remote) = self.known(drive)
+            && !remote.is_given_up.swap(true, Ordering::AcqRel)
+        {
             remote.client.break_off();
+            // A drive that limps takes new connections, by which a call that was about to be sent, or is made again as its
+            // connection was broken off, would wait for as long as any.
+            let run = move || remote.break_off_again();
+            if let Err(error) = std::thread::Builder::new().name("nasd-give-up".into()).spawn(run) {
+                tracing::warn!(%drive, %error, "calls of a drive that is given up may take long");
+            }
         }
     }
 
@@ -309,7 +413,7 @@ impl RemoteComponents {
     fn ask_now(&self, drive: DriveId, ask: Ask) -> Answer {
         let remote = self.remote(drive)?;
         let authority = self.authority(&remote, drive, partition_of(&ask));
-        begin(&remote.client, &authority, &ask).wait()
+        begin(&remote, &authority, &ask).wait()
     }
 }
 
@@ -323,7 +427,8 @@ impl Begun<'_> {
 }
 
 /// Sends a question, where the client can send first and wait later.
-fn begin<'a>(client: &'a DriveClient, authority: &'a Authority, ask: &'a Ask) -> Begun<'a> {
+fn begin<'a>(remote: &'a Remote, authority: &'a Authority, ask: &'a Ask) -> Begun<'a> {
+    let client = &remote.client;
     macro_rules! pending {
         ($operation:ty, $arguments:expr, $told:expr) => {{
             let pending = client.begin_call::<$operation>(authority, $arguments);
@@ -362,7 +467,11 @@ fn begin<'a>(client: &'a DriveClient, authority: &'a Authority, ask: &'a Ask) ->
                 Ok(Told::Read(ReadComponent { data, logical_size, fs_data_modify_time }))
             }))
         }
-        other => Begun(Box::new(move || run(client, authority, other))),
+        other => Begun(Box::new(move || {
+            // While others were waited for it may have been given up.
+            remote.may_be_called()?;
+            run(client, authority, other)
+        })),
     }
 }
 
@@ -381,9 +490,6 @@ fn run(client: &DriveClient, authority: &Authority, ask: &Ask) -> Answer {
                 data_length: data.len(),
             };
             client.begin_write(authority, arguments, &slices).wait().map(Told::Written)
-        }
-        Ask::Append { name, token, age, data } => {
-            client.append(authority, *name, (*token, *age), data).map(Told::Appended)
         }
         Ask::List { partition, from, most } => {
             let objects = client.objects_from(authority, *partition, *from).take(*most);
@@ -413,9 +519,7 @@ fn partition_of(ask: &Ask) -> PartitionId {
         Ask::Punch(arguments) => arguments.name.partition,
         Ask::Seek(arguments) => arguments.name.partition,
         Ask::Copyrange(copy) => copy.name.partition,
-        Ask::Read { name, .. } | Ask::Write { name, .. } | Ask::Append { name, .. } => {
-            name.partition
-        }
+        Ask::Read { name, .. } | Ask::Write { name, .. } => name.partition,
         Ask::Flush { partition, .. }
         | Ask::List { partition, .. }
         | Ask::PartitionControl(partition) => *partition,

@@ -266,6 +266,18 @@ pub trait Keeper: Send + Sync {
     ///
     /// Why it may not be durable.
     fn save(&self, bytes: &[u8]) -> Result<(), String>;
+
+    /// Nothing is to be waited for that is kept on this component drive.
+    fn give_up(&self, _drive: DriveId) {}
+
+    /// The component drive is back.
+    fn call_again(&self, _drive: DriveId) {}
+
+    /// Whether something is about to be kept on a component drive that is back: before it is, others that keep it
+    /// can't be lost.
+    fn is_about_to_use(&self, _drive: DriveId) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments};
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
 
-use crate::append::Appends;
+use crate::append::{Journals, is_journal};
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::join::Joined;
+use crate::limping::Limping;
 use crate::members::Health;
 use crate::mend::Suspects;
 use crate::moves::{Arrangement, Impossible};
@@ -31,6 +32,9 @@ const COMPONENT_PARTITIONS: u32 = 1 << 30;
 
 /// Locks of objects, each of which stands for many.
 const LOCKS: usize = 1024;
+
+/// The same of journals of appends, which are written by those who have an object's lock: they come behind all others.
+const JOURNAL_LOCKS: usize = 64;
 
 /// How the striping manager is set.
 #[derive(Clone, Debug)]
@@ -79,13 +83,14 @@ pub struct VirtualDrive {
     pub(crate) versions: Versions,
     pub(crate) numbers: Numbers,
     pub(crate) instances: Instances,
-    pub(crate) appends: Appends,
+    pub(crate) journals: Journals,
     pub(crate) writers: Writers,
     /// In nanoseconds, as timestamps are.
     clock: AtomicU64,
     pub(crate) orders: OrderSource,
     locks: Vec<Mutex<()>>,
     pub(crate) health: Health,
+    pub(crate) limping: Limping,
     /// Read while something is done to objects, written while it changes who has what.
     pub(crate) changing: RwLock<()>,
     pub(crate) joined: Joined,
@@ -128,12 +133,13 @@ impl VirtualDrive {
             state: RwLock::new(state),
             versions: Versions::default(),
             instances: Instances::new(random),
-            appends: Appends::default(),
+            journals: Journals::default(),
             writers: Writers::default(),
             clock: AtomicU64::new(0),
             orders: OrderSource::new(),
-            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            locks: (0..LOCKS + JOURNAL_LOCKS).map(|_| Mutex::new(())).collect(),
             health: Health::default(),
+            limping: Limping::default(),
             changing: RwLock::new(()),
             joined: Joined::default(),
             arrangement: RwLock::default(),
@@ -343,7 +349,8 @@ pub(crate) fn batches(
 
 fn lock_of(name: ObjectName) -> usize {
     let mixed = name.object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(name.partition.0);
-    (mixed >> 32) as usize % LOCKS
+    let mixed = (mixed >> 32) as usize;
+    if is_journal(name.object) { LOCKS + mixed % JOURNAL_LOCKS } else { mixed % LOCKS }
 }
 
 /// The partition of component drives that has the components of a partition's objects.

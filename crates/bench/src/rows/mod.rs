@@ -2,6 +2,8 @@
 
 mod bulk;
 mod crowded;
+mod links;
+mod lost;
 mod objects;
 mod protection;
 mod scale;
@@ -43,6 +45,14 @@ const ROWS: &[(&str, Measure)] = &[
     ("stripe-write-4", striped::write),
     ("mirror-write", striped::mirror_write),
     ("open-2m", objects::open_many),
+    ("links-read-4", links::measure),
+    ("links-write-4", links::measure),
+    ("links-mirror-read-4", links::measure),
+    ("links-mirror-write-4", links::measure),
+    ("lost-drive-stall", lost::stall),
+    ("rebuild", lost::speed),
+    ("rebuild-written", lost::written),
+    ("rebuild-foreground", lost::foreground),
     ("scale-read-1", scale::measure),
     ("scale-read-2", scale::measure),
     ("scale-read-4", scale::measure),
@@ -70,7 +80,9 @@ const ROWS: &[(&str, Measure)] = &[
 /// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
 /// they are named.
 fn is_when_named(name: &str) -> bool {
-    name == "open-2m" || name.starts_with("scale-") || name.starts_with("many-clients-")
+    ["open-2m", "lost-", "rebuild", "scale-", "many-clients-"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
 }
 
 /// The rows of this version, in the order in which they are measured.

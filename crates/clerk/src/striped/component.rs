@@ -8,6 +8,7 @@ use std::time::Duration;
 use nasd_client::{ClientError, ConnectOptions, DriveClient, Host, RetryPolicy};
 use nasd_types::DriveId;
 
+use super::pace::Pace;
 use super::spare::Spare;
 use crate::wire::Status;
 
@@ -17,15 +18,15 @@ const DEADLINE: Duration = Duration::from_millis(300);
 /// How long one without is, before it is asked who has what it had: that may be another one by now.
 const LONE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// How long it may take to answer; each time that it takes longer, twice as long the next time, as it may have
-/// much to do.
-const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long it may take to answer; each time that it takes longer, but for the first, twice as long the next time, as it
+/// may have much to do. When the second call ends the striping manager knows whether it limps.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long one that hangs may take to say who it is.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often that is doubled.
-const MOST_DOUBLINGS: u32 = 3;
+const MOST_DOUBLINGS: u32 = 4;
 
 /// How long other copies are read, if they may be, after one has failed.
 const SUSPECTED: Duration = Duration::from_secs(2);
@@ -36,6 +37,8 @@ pub(crate) struct ComponentDrive {
     retry: RetryPolicy,
     /// Bytes that this clerk waits for, of whatever object.
     pub(super) load: AtomicU64,
+    /// How quick it answers reads.
+    pub(super) pace: Pace,
     /// How often in a row it has not answered in time.
     late: AtomicU32,
     /// Since when it has failed, by the host's clock.
@@ -46,7 +49,8 @@ pub(crate) struct ComponentDrive {
 impl ComponentDrive {
     /// How long it is waited for where there are other copies.
     pub(super) fn patience(&self) -> RetryPolicy {
-        let doublings = self.late.load(Ordering::Relaxed).min(MOST_DOUBLINGS);
+        let late = self.late.load(Ordering::Relaxed);
+        let doublings = late.saturating_sub(1).min(MOST_DOUBLINGS);
         RetryPolicy {
             deadline: DEADLINE,
             call_timeout: CALL_TIMEOUT * (1 << doublings),
@@ -61,6 +65,11 @@ impl ComponentDrive {
         RetryPolicy { deadline: retry.deadline.min(LONE_DEADLINE), ..retry }
     }
 
+    /// Time since some fixed instant.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.host.elapsed()
+    }
+
     /// How a call of it ended.
     pub(super) fn note<T>(&self, outcome: Result<T, ClientError>) -> Result<T, ClientError> {
         match &outcome {
@@ -70,13 +79,18 @@ impl ComponentDrive {
                 }
             }
             Err(error) if is_of_the_drive(error) => {
+                let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+                // Those who were waiting at the same time count as one.
+                let now = self.host.elapsed();
+                let is_another =
+                    failed.is_none_or(|then| now.saturating_sub(then) >= CALL_TIMEOUT / 2);
                 if let ClientError::Unreachable { taken, .. } = error
                     && *taken >= CALL_TIMEOUT
+                    && is_another
                 {
                     self.late.fetch_add(1, Ordering::Relaxed);
                 }
-                let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-                *failed = Some(self.host.elapsed());
+                *failed = Some(now);
             }
             Err(_) => {}
         }
@@ -137,6 +151,7 @@ impl ComponentDrives {
             client: DriveClient::tcp(address, Some(drive), &self.connect),
             retry: self.connect.retry,
             load: AtomicU64::new(0),
+            pace: Pace::default(),
             late: AtomicU32::new(0),
             failed: Mutex::new(None),
             host: Arc::clone(&self.host),

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use nasd_client::{Authority, ClientError};
 use nasd_layout::{Column, MemberState, Strip};
@@ -25,17 +26,20 @@ impl ObjectPlace {
     }
 
     /// The member that bytes of a column are read from: the first, if copies may differ; else the one of
-    /// which least is wanted now, each in its turn if that is alike.
+    /// which least is wanted now, each in its turn if that is alike, but none that is far slower than another.
     fn reader(&self, column: Column, offset: u64) -> Result<&Member, ClientError> {
         let degraded = self.degraded();
         let first = if self.is_even {
             let turn = (offset / self.shape.unit() / u64::from(self.shape.width())) as usize;
             let count = degraded.readable(column).count().max(1);
+            let paces = degraded.readable(column).map(|at| self.members[at].known.pace.mean_ns());
+            let quickest = paces.min().unwrap_or(0);
             let places = degraded.readable(column).enumerate();
             let least = places.min_by_key(|(at, member)| {
                 let known = &self.members[*member].known;
-                let load = known.load.load(Ordering::Relaxed) >> 18;
-                (known.is_suspected(), load, (at + turn) % count)
+                let load = known.load.load(Ordering::Relaxed);
+                let is_slow = known.pace.is_slow(quickest, known.elapsed());
+                (known.is_suspected(), is_slow, load >> 18, (at + turn) % count)
             });
             least.map(|(_, member)| member)
         } else {
@@ -71,8 +75,9 @@ impl ObjectPlace {
             [(column, _)] => {
                 let member = self.reader(*column, offset)?;
                 let (authority, name) = self.usable(member)?;
-                let _load = Load::of(member, into.len());
+                let load = Load::of(member, into.len());
                 let read = member.client.read(authority, name, offset, into);
+                load.end();
                 let outcome = member.known.note(read)?;
                 member.length.store(outcome.logical_size, Ordering::Relaxed);
                 outcome
@@ -136,14 +141,18 @@ impl ObjectPlace {
             let (offset, length) = (strips[0].offset, strips[0].length as usize);
             let at = (offset - range.offset) as usize;
             let place = &mut into[at..at + length];
-            let _load = Load::of(member, length);
+            let load = Load::of(member, length);
             let read = member.client.read(authority, name, offset, place);
+            load.end();
             let outcome = member.known.note(read)?;
             place[outcome.length..].fill(0);
             note(member, outcome, length);
         }
-        for (member, strips, length, read, _load) in begun {
+        for (member, strips, length, read, load) in begun {
+            // How long others were waited for says nothing of this one.
+            let load = load.waited_for();
             let (outcome, data) = read.wait();
+            load.end();
             let outcome = member.known.note(outcome)?;
             let mut rest = &data[..outcome.length];
             for run in runs(strips) {
@@ -276,13 +285,25 @@ impl ObjectPlace {
     }
 }
 
-/// Bytes that a drive is waited for, for as long as this lives.
-struct Load<'a>(&'a Member, u64);
+/// Bytes that a drive is waited for, for as long as this lives, and since when.
+struct Load<'a>(&'a Member, u64, Duration);
 
 impl Load<'_> {
     fn of(member: &Member, bytes: usize) -> Load<'_> {
         member.known.load.fetch_add(bytes as u64, Ordering::Relaxed);
-        Load(member, bytes as u64)
+        Load(member, bytes as u64, member.known.elapsed())
+    }
+
+    /// It is waited for from now on.
+    fn waited_for(mut self) -> Self {
+        self.2 = self.0.known.elapsed();
+        self
+    }
+
+    /// It has answered.
+    fn end(self) {
+        let waited = self.0.known.elapsed().saturating_sub(self.2);
+        self.0.known.pace.note(waited, self.1 as usize);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The component drives of a cell's virtual drive, as `cell.toml` names them: those who serve the cell follow it.
 
-use super::config::{CellConfig, DriveConfig, StripeConfig};
+use super::config::{CellConfig, DriveConfig, StateCopies, StripeConfig};
 use super::create::update_config;
 use super::keyring::Keyring;
 use super::{Cell, CellError, keyring_path};
@@ -56,11 +56,35 @@ pub(super) fn stripe_mut(config: &mut CellConfig) -> Result<&mut StripeConfig, C
     found.ok_or_else(|| CellError::Component("the cell has no virtual drive".to_owned()))
 }
 
+/// Says that other component drives have the striping manager's own state, if what was said of it before is of that
+/// epoch; `false` if it is of another.
+///
+/// # Errors
+/// `Component` for a virtual drive that there is not; `Damaged` or `Io`.
+pub fn replace_state_copies(
+    cell: &Cell,
+    index: u32,
+    before: u32,
+    with: &StateCopies,
+) -> Result<bool, CellError> {
+    update_config(cell.directory(), |config| {
+        let found = config.drives.iter_mut().find(|drive| drive.index == index);
+        let unknown = || CellError::Component(format!("the cell has no virtual drive {index}"));
+        let stripe = found.and_then(|drive| drive.stripe.as_mut()).ok_or_else(unknown)?;
+        let is_as_thought = stripe.state.epoch == before;
+        if is_as_thought {
+            stripe.state = with.clone();
+        }
+        Ok(is_as_thought)
+    })
+}
+
 /// A drive of which nothing is needed any more is none of the cell's from now on. The spares in `used` have taken
 /// the places of others, and keep these.
 ///
 /// # Errors
-/// `Component` for one that is no component drive, or that a volume has a part on; `Damaged` or `Io`.
+/// `Component` for one that is no component drive, or that a volume has a part on, or the striping manager its own
+/// state; `Damaged` or `Io`.
 pub fn forget_component(cell: &Cell, index: u32, used: &[u32]) -> Result<DriveConfig, CellError> {
     let forgotten = update_config(cell.directory(), |config| {
         let drive = component(config, index)?.clone();
@@ -72,6 +96,10 @@ pub fn forget_component(cell: &Cell, index: u32, used: &[u32]) -> Result<DriveCo
             return Err(CellError::Component(text));
         }
         let stripe = stripe_mut(config)?;
+        if stripe.state.copies.contains(&index) {
+            let text = format!("the striping manager has a copy of its own state on drive {index}");
+            return Err(CellError::Component(text));
+        }
         stripe.over.retain(|other| *other != index);
         stripe.leaving.retain(|other| *other != index);
         stripe.spares.retain(|other| *other != index && !used.contains(other));

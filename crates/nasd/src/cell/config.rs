@@ -198,6 +198,27 @@ pub struct StripeConfig {
     /// Bytes a second that are looked at, at most, to give drives what they lack; 0 for as many as can be.
     #[serde(default, skip_serializing_if = "is_zero_bytes")]
     pub rebuild_limit: u64,
+    /// Which of them have the striping manager's own state.
+    #[serde(default, skip_serializing_if = "is_nowhere")]
+    pub state: StateCopies,
+}
+
+/// Which component drives have current copies of the striping manager's own state. Changed by that alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateCopies {
+    /// Rises with each change, and with each start of a striping manager.
+    pub epoch: u32,
+    /// The indices of the drives; none as long as it is in files of this directory.
+    #[serde(default)]
+    pub copies: Vec<u32>,
+}
+
+/// Epochs are far below.
+const EPOCH_END: u32 = 1 << 30;
+
+fn is_nowhere(state: &StateCopies) -> bool {
+    *state == StateCopies::default()
 }
 
 impl StripeConfig {
@@ -212,6 +233,7 @@ impl StripeConfig {
             leaving: Vec::new(),
             replace_after: ten_minutes(),
             rebuild_limit: 0,
+            state: StateCopies::default(),
         }
     }
 
@@ -229,7 +251,10 @@ impl StripeConfig {
 
     fn check(&self) -> Result<(), String> {
         parse_interval(&self.replace_after)?;
-        let named = self.spares.iter().chain(&self.leaving);
+        if self.state.epoch >= EPOCH_END {
+            return Err(format!("{} is no epoch", self.state.epoch));
+        }
+        let named = self.spares.iter().chain(&self.leaving).chain(&self.state.copies);
         match named.into_iter().find(|index| !self.over.contains(index)) {
             Some(index) => Err(format!("drive {index} is no component drive")),
             None => Ok(()),

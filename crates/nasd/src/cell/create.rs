@@ -177,11 +177,25 @@ pub enum Added {
 /// # Errors
 /// `NoRoom` or `Format` if the device can't be used; `Io` if the files can't be written.
 pub fn add_drive(cell: &Cell, added: &AddedDrive) -> Result<DriveConfig, CellError> {
-    // What has just been read may be old: somebody else may be adding a drive.
-    update_config(cell.directory(), |config| add_to(cell, config, added))
+    let directory = cell.directory();
+    // Making a device may take long, and whoever serves the cell may have to change its file meanwhile; two drives
+    // that are added at once take turns.
+    let _alone = lock_file(&directory.join("adding.lock"))?;
+    let mut config = CellConfig::load(&directory.join("cell.toml"))?;
+    let drive = make_drive(cell, &mut config, added)?;
+    update_config(directory, |config| {
+        if added.role != Added::Volume {
+            let stripe = stripe_mut(config)?;
+            stripe.over.push(drive.index);
+            stripe.spares.extend((added.role == Added::Spare).then_some(drive.index));
+        }
+        config.drives.push(drive.clone());
+        Ok(drive)
+    })
 }
 
-fn add_to(
+/// Formats the device of a drive that is to be one of the cell's, and keeps its keys.
+fn make_drive(
     cell: &Cell,
     config: &mut CellConfig,
     added: &AddedDrive,
@@ -219,13 +233,7 @@ fn add_to(
         keyring.insert(drive.drive_id(), &keys);
         Ok(())
     })?;
-    if added.role != Added::Volume {
-        drive.in_first_volume = false;
-        let stripe = stripe_mut(config)?;
-        stripe.over.push(index);
-        stripe.spares.extend((added.role == Added::Spare).then_some(index));
-    }
-    config.drives.push(drive.clone());
+    drive.in_first_volume = added.role == Added::Volume;
     Ok(drive)
 }
 
@@ -264,16 +272,21 @@ pub(super) fn update_config<T>(
     change: impl FnOnce(&mut CellConfig) -> Result<T, CellError>,
 ) -> Result<T, CellError> {
     // Not the directory itself: the change may need its lock, which is the keyring's.
-    let path = directory.join("cell.lock");
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true).mode(0o600);
-    let lock = options.open(&path).map_err(CellError::io("open", &path))?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-        .map_err(|errno| CellError::io("lock", path)(errno.into()))?;
+    let _alone = lock_file(&directory.join("cell.lock"))?;
     let mut config = CellConfig::load(&directory.join("cell.toml"))?;
     let told = change(&mut config)?;
     save_config(directory, &config)?;
     Ok(told)
+}
+
+/// Waits until nobody else has the lock of that file; held until it is dropped.
+fn lock_file(path: &Path) -> Result<std::fs::File, CellError> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let lock = options.open(path).map_err(CellError::io("open", path))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|errno| CellError::io("lock", path)(errno.into()))?;
+    Ok(lock)
 }
 
 fn save_config(directory: &Path, config: &CellConfig) -> Result<(), CellError> {
@@ -325,7 +338,8 @@ fn new_drives(new: &NewCell) -> Result<Vec<DriveConfig>, CellError> {
         .collect()
 }
 
-/// A virtual drive over all others, on which the volume is in their place.
+/// A virtual drive over all others, on which the volume is in their place. Its device is made in a file; the first start of
+/// its striping manager moves it to the others.
 fn virtual_drive(
     drives: &mut [DriveConfig],
     stripe: &StripeConfig,

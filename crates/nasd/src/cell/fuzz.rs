@@ -43,6 +43,24 @@ address = \"127.0.0.1:7301\"
 device = \"drives/drive-1.img\"
 partition = 1
 cache_bytes = 268435456
+
+[[drive]]
+index = 2
+id = \"00000000000000d2\"
+address = \"127.0.0.1:7302\"
+device = \"drives/striping-2.img\"
+partition = 1
+cache_bytes = 67108864
+
+[drive.stripe]
+over = [1]
+unit = 524288
+width = 0
+copies = 1
+
+[drive.stripe.state]
+epoch = 3
+copies = [1]
 ";
 
 /// An outcome by the kind of error, as text without what was in the file.

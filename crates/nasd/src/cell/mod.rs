@@ -7,7 +7,7 @@
 //! DIR/tls/             the cell's authority, the certificates made with it, and the ledger of members
 //! DIR/members/         what is to be handed to people and machines, a directory each
 //! DIR/drives/          device files, where the cell was not given real devices
-//! DIR/cell.lock        held while cell.toml is changed
+//! DIR/cell.lock        held while cell.toml is changed; DIR/adding.lock while a drive is made
 //! DIR/log/  DIR/run/   logs; the lock and process numbers of a running cell
 //! ```
 //!
@@ -41,8 +41,10 @@ mod volumes;
 mod watched;
 
 pub use authority::{Authority, CertificateFiles, MANAGER_NAME, Usage, VALIDITY};
-pub use components::{change_stripe, component, forget_component, virtual_drive};
-pub use config::{CellConfig, DriveConfig, Personality, StripeConfig, VolumeConfig};
+pub use components::{
+    change_stripe, component, forget_component, replace_state_copies, virtual_drive,
+};
+pub use config::{CellConfig, DriveConfig, Personality, StateCopies, StripeConfig, VolumeConfig};
 pub use create::{
     Added, AddedDrive, NewCell, add_drive, complete_cell, create_cell, renumber_partition,
 };

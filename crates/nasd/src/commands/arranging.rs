@@ -2,6 +2,7 @@
 
 use crate::cell::{Cell, CellError, StripeConfig, WatchedCell};
 use nasd_capability::SecretKey;
+use nasd_stripe::own::RemoteHolders;
 use nasd_stripe::{Arrangement, ComponentDrive, RemoteComponents, Role, VirtualDrive};
 
 /// The drives that the virtual drive is over.
@@ -51,17 +52,18 @@ pub struct Following<'a> {
     index: u32,
     virtual_drive: &'a VirtualDrive,
     components: &'a RemoteComponents,
+    holders: &'a RemoteHolders,
 }
 
 impl<'a> Following<'a> {
-    /// Of the virtual drive with that index.
+    /// Of the virtual drive with that index. What has its objects, and what has its own state, is told.
     pub fn new(
         cell: &Cell,
         index: u32,
         virtual_drive: &'a VirtualDrive,
-        components: &'a RemoteComponents,
+        (components, holders): (&'a RemoteComponents, &'a RemoteHolders),
     ) -> Self {
-        Following { watched: WatchedCell::new(cell), index, virtual_drive, components }
+        Following { watched: WatchedCell::new(cell), index, virtual_drive, components, holders }
     }
 
     /// Does what it says now, if that has changed.
@@ -78,6 +80,7 @@ impl<'a> Following<'a> {
         let drives = component_drives(&cell, stripe)?;
         // No drive gets anything before it is known what it is for.
         self.virtual_drive.set_arrangement(arrangement(&cell, stripe));
+        self.holders.set_drives(drives.clone());
         self.components.set_drives(drives);
         Ok(())
     }

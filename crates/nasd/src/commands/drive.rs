@@ -6,6 +6,8 @@ mod overlay;
 mod resize;
 mod superblock;
 
+pub use components::list;
+
 use super::{Outcome, announce_end, announce_ready};
 use crate::arguments::{DriveArguments, DriveCommand, DriveServeArguments};
 use crate::cell::{
@@ -15,7 +17,7 @@ use crate::drive_session::DriveSession;
 use crate::memory::default_cache_bytes;
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
-use nasd_device::{DeviceError, FileDevice, FileOptions};
+use nasd_device::{BlockDevice, DeviceError, FileDevice, FileOptions, LimpingDevice};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
 use nasd_store::{Identity, OpenError, OpenOptions, Store};
 use nasd_types::{CellId, DriveId};
@@ -59,6 +61,14 @@ pub fn run(cell: &Path, command: DriveCommand, json: bool) -> Outcome {
         DriveCommand::Inspect { device } => inspect::inspect(&device, json),
         DriveCommand::Resize { device, size, yes } => resize::resize(&device, size, yes, json),
     }
+}
+
+/// The device that a drive serves. In a program that is built for tests it may be made slow while it is used.
+fn that_may_limp(device: FileDevice, path: &Path) -> Arc<dyn BlockDevice> {
+    if cfg!(debug_assertions) && std::env::var_os("NASD_TEST_LIMP").is_some() {
+        return Arc::new(LimpingDevice::new(device, path.with_extension("limp")));
+    }
+    Arc::new(device)
 }
 
 /// Opens the device of a drive that is not being served.
@@ -195,8 +205,8 @@ fn serve(arguments: &DriveServeArguments) -> Outcome {
         .transpose()?;
     let cache_bytes = usize::try_from(arguments.cache)?;
     let store_options = OpenOptions { cache_bytes, ..OpenOptions::default() };
-    let store =
-        Store::open(Arc::new(device), &store_options).map_err(|error| open_failed(path, &error))?;
+    let store = Store::open(that_may_limp(device, path), &store_options)
+        .map_err(|error| open_failed(path, &error))?;
     let drive = Drive::new(store, options, Environment::system())?;
     let server = DriveServer::start(drive, listener)?;
     serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);

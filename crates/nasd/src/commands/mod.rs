@@ -19,6 +19,7 @@ pub mod manual;
 pub mod member;
 pub mod mount;
 pub mod object;
+mod own_state;
 pub mod partition;
 pub mod renew;
 pub mod status;
@@ -77,6 +78,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Manager(ManagerCommand::Serve { metrics }) => manager::serve(&open()?, metrics),
         Command::Striping(StripingCommand::Serve(serve)) => striping::serve(&open()?, &serve),
         Command::Striping(StripingCommand::Set(set)) => striping::set(&open()?, &set),
+        Command::Striping(StripingCommand::Export { file }) => own_state::export(&open()?, &file),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::man(&command, dir.as_deref()),
         Command::Bench(bench) => bench::bench(&bench, json),

@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// The epoch of a new partition's working key.
 const FIRST_EPOCH: u32 = 1;
 
+/// From here on partitions have components of virtual drives, and the own state of striping managers.
+const STRIPING_MANAGERS: u32 = 1 << 30;
+
 /// Runs a partition command.
 ///
 /// # Errors
@@ -178,6 +181,12 @@ fn create(
             .into());
         }
     };
+    if partition.0 >= STRIPING_MANAGERS {
+        let text = format!(
+            "partitions from {STRIPING_MANAGERS} on are made by striping managers alone: choose a lower number"
+        );
+        return Err(text.into());
+    }
     let keys = PartitionKeys::generate()?;
     let (client, authority) = (&session.client, &session.authority);
     let made = client.create_partition(authority, partition);

@@ -1,16 +1,18 @@
 //! `nasd status`: one screen of the cell's truth.
 
 use super::Outcome;
-use crate::cell::{Cell, CellLock, now, times_of};
+use crate::cell::{Cell, CellLock, DriveConfig, now, times_of};
 use crate::health::{
-    self, ComponentFacts, DriveFacts, Facts, Finding, KeyFacts, State, VolumeFacts,
+    self, ComponentFacts, DriveFacts, Facts, Finding, KeyFacts, OwnStateFacts, State, VolumeFacts,
 };
 use crate::output::{self, say};
 use crate::session::{COMMAND_DEADLINE, STOPPED_PATIENCE, manager_within};
 use crate::time::spoken;
 use nasd_client::{Caller, ClientError, ManagerClient};
 use nasd_manager::keys::KeptKeys;
-use nasd_protocol::drive::{ComponentRole, ComponentStatus, DriveControl, MemberState, NO_QUOTA};
+use nasd_protocol::drive::{
+    ComponentComplaint, ComponentRole, ComponentStatus, DriveControl, MemberState, NO_QUOTA,
+};
 use nasd_protocol::manager::{CellStatus, DriveStatus, VolumeSummary};
 use serde::Serialize;
 use std::error::Error;
@@ -77,6 +79,8 @@ struct Drive {
     bad_blocks: u64,
     /// Of a virtual drive, the drives that have its objects.
     components: Vec<Component>,
+    /// And those that have the striping manager's own state, as far as that is known here.
+    state_on: Vec<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -103,6 +107,10 @@ struct Component {
     places: u32,
     places_coming: u32,
     places_going: u32,
+    /// Whether it has a copy of the striping manager's own state.
+    has_state: bool,
+    /// `slow`, what it is to make durable takes far longer than at others; `refuses`, its medium does not take it; or empty.
+    complaint: &'static str,
 }
 
 /// File data by the way it took, since the drives' and the manager's processes started.
@@ -236,7 +244,7 @@ fn drive(cell: &Cell, told: &DriveStatus) -> Drive {
         index: known.map_or(0, |known| known.index),
         id: format!("{:016x}", told.drive.0),
         address: told.address.clone(),
-        device: known.map_or_else(String::new, |known| known.device.display().to_string()),
+        device: known.map_or_else(String::new, device),
         reachable: told.reachable,
         capacity_bytes: number(|control| control.capacity_bytes),
         used_bytes: number(|control| control.used_bytes),
@@ -248,15 +256,31 @@ fn drive(cell: &Cell, told: &DriveStatus) -> Drive {
         clock_offset_ns: control.map_or(0, |control| control.clock_offset),
         read_only: control.is_some_and(|control| control.read_only),
         bad_blocks: number(|control| control.bad_blocks),
-        components: control.map_or_else(Vec::new, |control| components(cell, control)),
+        components: control.map_or_else(Vec::new, |control| components(cell, known, control)),
+        state_on: known.map_or(&[][..], state_on).to_vec(),
     }
 }
 
-fn components(cell: &Cell, control: &DriveControl) -> Vec<Component> {
+/// Where a drive has its device: on others, if it is a virtual one.
+fn device(drive: &DriveConfig) -> String {
+    match state_on(drive) {
+        [] => drive.device.display().to_string(),
+        drives => super::drive::list(drives),
+    }
+}
+
+/// The drives that have the own state of a virtual one.
+fn state_on(drive: &DriveConfig) -> &[u32] {
+    drive.stripe.as_ref().map_or(&[], |stripe| &stripe.state.copies)
+}
+
+fn components(cell: &Cell, whole: Option<&DriveConfig>, control: &DriveControl) -> Vec<Component> {
     let component = |told: &ComponentStatus| {
         let known = cell.config.drives.iter().find(|known| known.drive_id() == told.drive);
+        let index = known.map_or(0, |known| known.index);
         Component {
-            index: known.map_or(0, |known| known.index),
+            index,
+            has_state: whole.is_some_and(|whole| state_on(whole).contains(&index)),
             id: format!("{:016x}", told.drive.0),
             address: told.address.clone(),
             reachable: told.reachable,
@@ -280,6 +304,11 @@ fn components(cell: &Cell, control: &DriveControl) -> Vec<Component> {
             places: told.places,
             places_coming: told.places_coming,
             places_going: told.places_going,
+            complaint: match told.complaint {
+                ComponentComplaint::None => "",
+                ComponentComplaint::Slow => "slow",
+                ComponentComplaint::Refuses => "refuses",
+            },
         }
     };
     let mut components: Vec<_> = control.components.iter().map(component).collect();
@@ -307,6 +336,13 @@ impl Component {
             _ if self.places_coming > 0 => {
                 remarks.push(format!("is given its share: {}", self.progress()));
             }
+            _ => {}
+        }
+        match self.complaint {
+            "slow" => {
+                remarks.push("slow: its writes take far longer than those of others".to_owned())
+            }
+            "refuses" => remarks.push("its medium refuses writes".to_owned()),
             _ => {}
         }
         if remarks.is_empty() { String::new() } else { format!("  {}", remarks.join("; ")) }
@@ -362,11 +398,24 @@ fn facts(
             .flat_map(|drive| &drive.components)
             .map(component_facts)
             .collect(),
+        own_states: cell.config.drives.iter().filter_map(own_state_facts).collect(),
         volumes: volumes.to_vec(),
         unfinished: unfinished.map(|volume| volume.name.clone()).collect(),
         certificates: certificates(cell),
         keys: keys(cell),
     }
+}
+
+fn own_state_facts(drive: &DriveConfig) -> Option<OwnStateFacts> {
+    let stripe = drive.stripe.as_ref()?;
+    let copies = &stripe.state.copies;
+    let staying = stripe.over.iter().filter(|index| !stripe.leaving.contains(index)).count();
+    Some(OwnStateFacts {
+        name: drive.member(),
+        on: super::drive::list(copies),
+        copies: copies.len(),
+        drives: staying,
+    })
 }
 
 fn component_facts(component: &Component) -> ComponentFacts {
@@ -376,6 +425,7 @@ fn component_facts(component: &Component) -> ComponentFacts {
         reachable: component.reachable,
         state: component.state,
         remark: component.remark().trim().to_owned(),
+        complaint: component.complaint,
     }
 }
 
@@ -463,6 +513,10 @@ fn screen(status: &Status) -> Result<String, std::fmt::Error> {
             let (used, capacity) = (size(component.used_bytes), size(component.capacity_bytes));
             let (index, address) = (format!("  {}", component.index), &component.address);
             writeln!(out, "{index:<6}{address:<22}{used:>10}{capacity:>10}{}", component.remark())?;
+        }
+        if !drive.state_on.is_empty() {
+            let drives = super::drive::list(&drive.state_on);
+            writeln!(out, "  the striping manager's own state is on {drives}")?;
         }
     }
     writeln!(out, "\ndata direct between clients and drives: {} bytes", status.bytes.direct)?;

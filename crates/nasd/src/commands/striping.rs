@@ -1,20 +1,21 @@
 //! `nasd striping serve`: a virtual drive of the cell, over others of it.
 
 use super::arranging::{Following, arrangement, component_drives};
-use super::drive::{Expected, GRACE, bound_heap, open_failed, serve_until_stopped};
+use super::drive::{GRACE, bound_heap, open_failed, serve_until_stopped};
+use super::own_state::{self, OfDrive, expected};
 use super::tending::Tending;
 use super::{Outcome, announce_end};
 use crate::arguments::{StripingServeArguments, StripingSetArguments};
-use crate::cell::{Cell, DriveConfig, StripeConfig, change_stripe, read_private, write_private};
+use crate::cell::{Cell, change_stripe};
 use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_capability::SecretKey;
 use nasd_client::{ConnectOptions, RetryPolicy};
-use nasd_device::{FileDevice, FileOptions};
 use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment};
 use nasd_protocol::Status;
 use nasd_store::{OpenOptions, Store};
-use nasd_stripe::{Components, Keeper, RemoteComponents, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::own::{MirroredDevice, OwnState};
+use nasd_stripe::{Components, RemoteComponents, VirtualDrive, VirtualDriveOptions};
 use nasd_transport::ClientOptions;
 use nasd_types::PartitionId;
 use std::net::TcpListener;
@@ -50,22 +51,18 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
     let stripe = config.stripe.as_ref().ok_or_else(|| {
         format!("drive {} is no virtual one: `nasd drive serve` serves it", arguments.index)
     })?;
-    let path = cell.device_path(config);
-    let device = FileDevice::open(&path, FileOptions::default())?;
-    let identity = Store::read_identity(&device).map_err(|error| open_failed(&path, &error))?;
-    let expected = Expected { cell: Some(cell.config.cell_id()), drive: Some(config.drive_id()) };
-    expected.check(identity, &path)?;
     let cant_listen = |address| move |error| format!("can't listen on {address}: {error}");
     let listener = TcpListener::bind(config.address).map_err(cant_listen(config.address))?;
     let metrics = arguments.metrics;
     let metrics = metrics
         .map(|address| MetricsListener::bind(address).map_err(cant_listen(address)))
         .transpose()?;
-    let options =
-        OpenOptions { cache_bytes: usize::try_from(config.cache_bytes)?, ..OpenOptions::default() };
-    let store =
-        Store::open(Arc::new(device), &options).map_err(|error| open_failed(&path, &error))?;
-    let (virtual_drive, components) = open_virtual(cell, config, stripe)?;
+    // Nobody else can write it from here on.
+    let of = OfDrive { cell, config, stripe };
+    let holders = Arc::new(own_state::holders(of)?);
+    let own = Arc::new(own_state::open(of, &holders)?);
+    let store = open_store(of, &own)?;
+    let (virtual_drive, components) = open_virtual(of, Arc::clone(&own))?;
     let virtual_drive = Arc::new(virtual_drive);
     let options = DriveOptions {
         minimum_protection: cell.config.protection(),
@@ -83,14 +80,19 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
     let stopping = AtomicBool::new(false);
     let now = || server.drive().now();
     std::thread::scope(|scope| {
-        let following = Following::new(cell, config.index, &virtual_drive, &components);
-        Tending { virtual_drive: &virtual_drive, components: &components, now: &now }
+        let following = Following::new(cell, config.index, &virtual_drive, (&components, &holders));
+        Tending { virtual_drive: &virtual_drive, components: &components, own: &own, now: &now }
             .begin(scope, &stopping, following);
         serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
         stopping.store(true, Ordering::Release);
+        stop_waiting_soon(&own);
     });
     announce_end();
-    server.shut_down(GRACE)?;
+    let stopped = server.shut_down(GRACE);
+    if let Some(why) = own.ended() {
+        return Err(why.into());
+    }
+    stopped?;
     Ok(())
 }
 
@@ -109,11 +111,21 @@ pub fn set(cell: &Cell, arguments: &StripingSetArguments) -> Outcome {
     Ok(())
 }
 
+/// The virtual drive's own store.
+fn open_store(of: OfDrive<'_>, own: &Arc<OwnState>) -> Result<Store, Box<dyn std::error::Error>> {
+    let device = MirroredDevice::new(Arc::clone(own));
+    let path = PathBuf::from(of.config.member());
+    let identity = Store::read_identity(&device).map_err(|error| open_failed(&path, &error))?;
+    expected(of).check(identity, &path)?;
+    let cache_bytes = usize::try_from(of.config.cache_bytes)?;
+    let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    Ok(Store::open(Arc::new(device), &options).map_err(|error| open_failed(&path, &error))?)
+}
+
 /// The virtual drive over those that its configuration names.
 fn open_virtual(
-    cell: &Cell,
-    config: &DriveConfig,
-    stripe: &StripeConfig,
+    OfDrive { cell, stripe, .. }: OfDrive<'_>,
+    keeper: Arc<OwnState>,
 ) -> Result<(VirtualDrive, Arc<RemoteComponents>), Box<dyn std::error::Error>> {
     let components = component_drives(cell, stripe)?;
     let transport = ClientOptions { connect_timeout: CONNECT_TIMEOUT, ..ClientOptions::default() };
@@ -125,8 +137,6 @@ fn open_virtual(
         copies: stripe.copies,
         ..VirtualDriveOptions::default()
     };
-    let path = cell.directory().join("drives").join(format!("striping-{}.state", config.index));
-    let keeper = Arc::new(FileKeeper { path });
     let mut remote = None;
     let components = |secret: SecretKey| -> Arc<dyn Components> {
         let made = Arc::new(RemoteComponents::new(components, secret, protection, &connect));
@@ -140,6 +150,15 @@ fn open_virtual(
         VirtualDrive::start(components, keeper, options, (random, SecretKey::new(secret)))?;
     started.set_arrangement(arrangement(cell, stripe));
     Ok((started, remote.ok_or("the striping manager has not asked for its drives")?))
+}
+
+/// Has nothing wait any more for the last drive with a copy, some time after this is to end.
+fn stop_waiting_soon(own: &Arc<OwnState>) {
+    let own = Arc::clone(own);
+    std::thread::spawn(move || {
+        std::thread::sleep(GRACE);
+        own.stop_waiting();
+    });
 }
 
 /// Makes a partition on the component drives, which may be about to be started.
@@ -158,31 +177,5 @@ fn adopt(
             }
             Ok(()) => return Ok(()),
         }
-    }
-}
-
-/// The striping manager's state in a file that its owner alone may read.
-struct FileKeeper {
-    path: PathBuf,
-}
-
-impl Keeper for FileKeeper {
-    fn load(&self) -> Result<Option<Vec<u8>>, String> {
-        if !self.path.exists() {
-            return Ok(None);
-        }
-        let text = read_private(&self.path).map_err(|error| error.to_string())?;
-        let digits = text.trim().as_bytes();
-        let byte = |pair: &[u8]| {
-            let text = std::str::from_utf8(pair).ok()?;
-            u8::from_str_radix(text, 16).ok()
-        };
-        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-        bytes.map(Some).ok_or_else(|| format!("{} is damaged", self.path.display()))
-    }
-
-    fn save(&self, bytes: &[u8]) -> Result<(), String> {
-        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        write_private(&self.path, text.as_bytes()).map_err(|error| error.to_string())
     }
 }

@@ -1,7 +1,9 @@
 //! What a striping manager does by itself: looking at its component drives, and after objects that nobody writes.
 
 use super::arranging::Following;
-use nasd_stripe::{Components, RemoteComponents, VirtualDrive};
+use nasd_protocol::drive::{ComponentRole, MemberState};
+use nasd_stripe::own::{Candidate, OwnState};
+use nasd_stripe::{Components, RemoteComponents, Role, VirtualDrive};
 use nasd_types::{DriveId, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +16,27 @@ const TEND_EVERY: Duration = Duration::from_millis(500);
 /// How often each component drive is asked how it is.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
+/// How long after one small durable write to each of them the next one comes.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+
 /// How often it is decided what follows from that.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 
 /// How often it is tried to remove what drives have kept of what is elsewhere now.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
-/// Threads that give drives what they lack.
-const REBUILDERS: usize = 3;
+/// How often it is looked whether as many drives as should have the striping manager's own state.
+const OWN_EVERY: Duration = Duration::from_millis(500);
+
+/// Threads that give drives what they lack: one of them waits for a copy to be read while others have theirs written.
+const REBUILDERS: usize = 4;
 
 /// What they need.
 #[derive(Clone, Copy)]
 pub struct Tending<'a> {
     pub virtual_drive: &'a VirtualDrive,
     pub components: &'a RemoteComponents,
+    pub own: &'a OwnState,
     pub now: &'a (dyn Fn() -> Timestamp + Sync),
 }
 
@@ -61,6 +70,7 @@ impl<'a> Tending<'a> {
                 let present: BTreeSet<DriveId> = self.components.drives().into_iter().collect();
                 for drive in &present - &looked_at {
                     scope.spawn(move || self.look_at(drive, stopping));
+                    scope.spawn(move || self.probe(drive, stopping));
                 }
                 looked_at = present;
                 following.follow();
@@ -75,6 +85,17 @@ impl<'a> Tending<'a> {
                 }
             }
         });
+        scope.spawn(move || {
+            while is_going_on() {
+                if let Err(error) = self.own.tend(&self.candidates()) {
+                    tracing::error!(%error, "nothing can be kept any more: this ends");
+                    let this = rustix::process::getpid();
+                    let _ = rustix::process::kill_process(this, rustix::process::Signal::TERM);
+                    return;
+                }
+                std::thread::park_timeout(OWN_EVERY);
+            }
+        });
         for _ in 0..REBUILDERS {
             scope.spawn(move || {
                 while is_going_on() {
@@ -83,6 +104,31 @@ impl<'a> Tending<'a> {
                     }
                 }
             });
+        }
+    }
+
+    /// The drives that may have copies of the striping manager's own state.
+    fn candidates(self) -> Vec<Candidate> {
+        let statuses = self.virtual_drive.component_status().into_iter();
+        let candidate = statuses.map(|status| Candidate {
+            drive: status.drive,
+            role: match status.role {
+                ComponentRole::Member => Role::Member,
+                ComponentRole::Spare => Role::Spare,
+                ComponentRole::Leaving => Role::Leaving,
+            },
+            // One that is out is not called.
+            is_reachable: status.reachable && status.state != MemberState::Out,
+        });
+        candidate.collect()
+    }
+
+    /// Has a drive make something durable now and then, as long as it is one of the component drives.
+    fn probe(self, drive: DriveId, stopping: &AtomicBool) {
+        while !stopping.load(Ordering::Acquire) && self.components.drives().contains(&drive) {
+            let heard = |probe| self.virtual_drive.probed(drive, probe, (self.now)());
+            self.components.probe(drive, heard);
+            std::thread::park_timeout(PROBE_EVERY);
         }
     }
 

@@ -91,6 +91,13 @@ codes! {
     "`nasd status`, and `nasd volume show NAME` for what takes the room."
     "Remove files, let the drive use more of its device (`nasd drive resize`), or add a drive \
      (`nasd drive format`)."
+    DRIVE_LIMPS Warning
+    "A drive answers, but takes seconds to make something durable that takes others milliseconds, or its medium refuses \
+     it. Where there are copies it is out, and programs go on with the others; else they wait for it."
+    "`nasd status`, which says which; the drive's log, the kernel's messages about its device, and the device's own \
+     health (smartctl)."
+    "Replace the device, or find out what slows it down. When it has been quick for a while, it is used again by \
+     itself; later each time that it was slow before."
     DRIVE_NEARLY_FULL Warning
     "A drive is more than 90 % full. When it is full, files on it can't grow."
     "`nasd status`, and `nasd volume show NAME` for what takes the room."
@@ -120,6 +127,12 @@ codes! {
      them get an I/O error."
     "`nasd audit` and the drive's log name the objects; `nasd check` of the stopped drive names the files' blocks."
     "Restore the files from a copy. Look at the device's own health (smartctl) and replace it if there is more."
+    STATE_ON_ONE_DRIVE Warning
+    "What the striping manager has to know is on one drive alone, although there are several. If that drive is lost too, \
+     nobody can tell any more where the parts of files are."
+    "`nasd status`, which tells the drive; whether the others answer, and have room; the striping manager's log \
+     (log/striping-N.log), which tells why none of them can be given a copy."
+    "Bring the others back. One that answers is given a copy within seconds, by itself."
     VOLUME_FILES_NEARLY_FULL Warning
     "A volume has more than 90 % of the files that its drives have room for, whatever room there is for data. How many that are was decided when the drives were formatted."
     "`df -i` on a mount; `nasd volume show NAME`, which shows on what drives they are."

@@ -26,6 +26,8 @@ pub struct Facts {
     pub drives: Vec<DriveFacts>,
     /// The drives that have the objects of virtual ones.
     pub components: Vec<ComponentFacts>,
+    /// The own states of striping managers.
+    pub own_states: Vec<OwnStateFacts>,
     /// The volumes that are served, or should be.
     pub volumes: Vec<VolumeFacts>,
     /// Volumes that were begun to be made or removed.
@@ -70,6 +72,21 @@ pub struct ComponentFacts {
     pub state: &'static str,
     /// What there is to be said of that.
     pub remark: String,
+    /// `slow` or `refuses`, if there is something to be said against it though it answers.
+    pub complaint: &'static str,
+}
+
+/// What a striping manager keeps for itself.
+#[derive(Debug, Default, Clone)]
+pub struct OwnStateFacts {
+    /// How it is called: `striping-3`.
+    pub name: String,
+    /// Where current copies are: `drives 1, 2`.
+    pub on: String,
+    /// How many there are; none before the striping manager was started first.
+    pub copies: usize,
+    /// Component drives that could have one.
+    pub drives: usize,
 }
 
 /// One volume.
@@ -177,6 +194,10 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     }
     facts.drives.iter().for_each(|drive| judge_drive(drive, &mut add));
     facts.components.iter().for_each(|component| judge_component(component, &mut add));
+    for own in facts.own_states.iter().filter(|own| own.copies == 1 && own.drives > 1) {
+        let text = format!("has its own state on {} alone", own.on);
+        add(codes::STATE_ON_ONE_DRIVE, &own.name, text);
+    }
     facts.volumes.iter().for_each(|volume| judge_volume(volume, &mut add));
     for name in &facts.unfinished {
         let text = "was being made or removed; `nasd volume remove` clears it away".to_owned();
@@ -200,6 +221,13 @@ type Add<'a> = &'a mut dyn FnMut(&'static Code, &str, String);
 
 fn judge_component(component: &ComponentFacts, add: Add<'_>) {
     let name = component.name.as_str();
+    if !component.complaint.is_empty() {
+        let what = match component.complaint {
+            "slow" => "takes far longer than others to make something durable",
+            _ => "can't make anything durable",
+        };
+        add(codes::DRIVE_LIMPS, name, format!("at {} answers, but {what}", component.address));
+    }
     match component.state {
         "joining" => add(codes::COPIES_LACKING, name, component.remark.clone()),
         "out" => {
@@ -335,9 +363,20 @@ mod tests {
             reachable: true,
             state: "current",
             remark: String::new(),
+            complaint: "",
         };
         change(&mut component);
         Facts { components: vec![component], ..facts() }
+    }
+
+    fn with_own_state(copies: usize, drives: usize) -> Facts {
+        let own = OwnStateFacts {
+            name: "striping-3".to_owned(),
+            copies,
+            drives,
+            ..OwnStateFacts::default()
+        };
+        Facts { own_states: vec![own], ..facts() }
     }
 
     /// A change of healthy facts that brings about one code and no other.
@@ -364,6 +403,9 @@ mod tests {
             (codes::DRIVE_AWAY, with_component(|component| component.reachable = false)),
             (codes::COPIES_LACKING, with_component(|component| component.state = "out")),
             (codes::COPIES_LACKING, with_component(|component| component.state = "joining")),
+            (codes::STATE_ON_ONE_DRIVE, with_own_state(1, 2)),
+            (codes::DRIVE_LIMPS, with_component(|component| component.complaint = "slow")),
+            (codes::DRIVE_LIMPS, with_component(|component| component.complaint = "refuses")),
             (codes::DRIVE_FULL, with_drive(|drive| drive.used_bytes = drive.capacity_bytes)),
             (codes::DRIVE_NEARLY_FULL, with_drive(|drive| drive.used_bytes = 91 << 30)),
             (codes::DRIVE_READ_ONLY, with_drive(|drive| drive.read_only = true)),
@@ -409,6 +451,9 @@ mod tests {
         facts.keys[0].age = Some(2 * 86_400);
         facts.certificates[0].1 = facts.now + 14 * 86_400;
         assert_eq!(judge(&facts), []);
+        for (copies, drives) in [(0, 4), (1, 1), (2, 4), (3, 4)] {
+            assert_eq!(judge(&with_own_state(copies, drives)), []);
+        }
         facts.keys[0] = KeyFacts { age: Some(u64::MAX), interval: None, ..KeyFacts::default() };
         assert_eq!(judge(&facts), []);
     }

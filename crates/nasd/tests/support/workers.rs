@@ -20,12 +20,19 @@ pub struct Worker {
     path: std::path::PathBuf,
     seed: u64,
     written: Vec<u64>,
+    /// How long its slowest operation took.
+    pub longest: Duration,
 }
 
 impl Worker {
     pub fn new(cell: &TestCell, number: u64) -> Worker {
         let path = cell.path(&format!("worker-{number}"));
-        Worker { path, seed: number * 1_000_003, written: vec![0; BLOCKS as usize] }
+        Worker {
+            path,
+            seed: number * 1_000_003,
+            written: vec![0; BLOCKS as usize],
+            longest: Duration::ZERO,
+        }
     }
 
     fn data(version: u64, block: u64) -> Vec<u8> {
@@ -52,6 +59,7 @@ impl Worker {
             } else {
                 self.check(&file, block);
             }
+            self.longest = self.longest.max(begun.elapsed());
             assert!(begun.elapsed() < STALL, "an operation took {:?}", begun.elapsed());
         }
         file.sync_all().unwrap();

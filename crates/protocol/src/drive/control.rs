@@ -134,7 +134,23 @@ pub struct ComponentStatus {
     pub places_going: u32,
     /// How many drives the widest of these groups has; 0 if it is in none.
     pub width: u32,
+    /// What there is to be said against it though it answers.
+    pub complaint: ComponentComplaint,
 }
+
+xdr_enum! {
+    /// What there is to be said against a component drive that answers (`nasd_component_complaint`).
+    pub enum ComponentComplaint {
+        /// Nothing.
+        None = 0,
+        /// What it is to make durable takes far longer than at others.
+        Slow = 1,
+        /// Its medium refuses what it is to make durable.
+        Refuses = 2,
+    }
+}
+
+field_by_xdr!(ComponentComplaint);
 
 xdr_enum! {
     /// What a component drive is for (`nasd_component_role`).
@@ -168,6 +184,7 @@ impl Field for ComponentStatus {
         out.u32(self.places_coming);
         out.u32(self.places_going);
         out.u32(self.width);
+        self.complaint.put(out);
     }
 
     fn take(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
@@ -188,6 +205,7 @@ impl Field for ComponentStatus {
             places_coming: input.u32()?,
             places_going: input.u32()?,
             width: input.u32()?,
+            complaint: Field::take(input)?,
         })
     }
 }

@@ -43,8 +43,8 @@ pub use batch::{
 };
 pub use blocksrequired::{BlocksRequired, Blocksrequired, BlocksrequiredArguments};
 pub use control::{
-    ComponentRole, ComponentStatus, DriveControl, Extension, Medium, PartitionControl,
-    PartitionState, PartitionSummary,
+    ComponentComplaint, ComponentRole, ComponentStatus, DriveControl, Extension, Medium,
+    PartitionControl, PartitionState, PartitionSummary,
 };
 pub use copyrange::{Copied, Copyrange, CopyrangeArguments, RangeToCopy};
 pub use create::{Create, CreateArguments, Created};

@@ -8,8 +8,8 @@ use nasd_capability::{
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
 use nasd_protocol::drive::{
-    AuditKind, BatchKind, ComponentRole, MAX_SEALED_BYTES, Medium, MemberState, NO_QUOTA,
-    PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
+    AuditKind, BatchKind, ComponentComplaint, ComponentRole, MAX_SEALED_BYTES, Medium, MemberState,
+    NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
 };
 use nasd_protocol::manager::{
     Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, RepairAction, XattrFlags,
@@ -156,6 +156,10 @@ fn other_enumerations_are_those_of_the_specification() {
         ("nasd_batch_kind", numbered("NASD_BATCH", BatchKind::ALL, u32::from)),
         ("nasd_audit_kind", numbered("NASD_AUDIT", AuditKind::ALL, u32::from)),
         ("nasd_partition_state", numbered("NASD_PARTITION", PartitionState::ALL, u32::from)),
+        (
+            "nasd_component_complaint",
+            numbered("NASD_COMPLAINT", ComponentComplaint::ALL, u32::from),
+        ),
         ("nasd_component_role", numbered("NASD_COMPONENT", ComponentRole::ALL, u32::from)),
         ("nasd_member_state", numbered("NASD_MEMBER", MemberState::ALL, u32::from)),
     ] {
@@ -188,7 +192,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 20, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 21, "one is not checked");
 }
 
 #[test]

@@ -8,15 +8,15 @@ use nasd_capability::{
 use nasd_protocol::drive::{
     AppendArguments, Appended, AttributesReply, AuditArguments, AuditKind, AuditPage, AuditRecord,
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
-    Component, ComponentRole, ComponentStatus, Copied, CopyrangeArguments, CreateArguments,
-    Created, CreatepartitionArguments, DriveControl, DriveInformation, EndwritesArguments,
-    Extension, FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments,
-    GetattrArguments, InitializeArguments, MapArguments, Medium, MemberState, ObjectMap,
-    PartitionControl, PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy,
-    ReadArguments, ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments,
-    Sealed, SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
-    SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments,
-    Written,
+    Component, ComponentComplaint, ComponentRole, ComponentStatus, Copied, CopyrangeArguments,
+    CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation,
+    EndwritesArguments, Extension, FastcopyArguments, FlushArguments, Flushed,
+    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
+    MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
+    PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
+    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
+    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
+    SetstripingArguments, Sought, WriteArguments, Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -468,6 +468,7 @@ fn drive_control() -> DriveControl {
             places_coming: n32("places_coming"),
             places_going: n32("places_going"),
             width: n32("width"),
+            complaint: ComponentComplaint::Refuses,
         }],
     }
 }

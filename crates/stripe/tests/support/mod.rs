@@ -13,7 +13,7 @@ use std::time::Duration;
 use nasd_capability::SecretKey;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
-    Appended, BatchDone, BatchOperation, BatchOutcome, Batched, BlocksRequired, Copied, Created,
+    BatchDone, BatchOperation, BatchOutcome, Batched, BlocksRequired, Copied, Created,
     DriveControl, NO_QUOTA, PartitionControl, PartitionState, PartitionSummary, RangeToCopy,
     ReadArguments, WriteArguments, Written,
 };
@@ -67,6 +67,9 @@ struct Inner {
     random: Random,
     /// One call of so many fails; 0 is none.
     fail_one_in: u64,
+    /// Calls that are done before the striping manager dies, if it does: the next one is done or not, and not heard of;
+    /// later ones are never sent.
+    dies_after: Option<(u64, bool)>,
     failed: u64,
     calls: u64,
     /// Those that the striping manager uses.
@@ -82,6 +85,7 @@ impl MemoryDrives {
                 now: Timestamp(1_000_000_000_000),
                 random: Random(seed),
                 fail_one_in: 0,
+                dies_after: None,
                 failed: 0,
                 calls: 0,
                 epochs: BTreeMap::new(),
@@ -105,6 +109,16 @@ impl MemoryDrives {
     /// What it was before.
     pub fn fail_one_in(&self, calls: u64) -> u64 {
         std::mem::replace(&mut self.lock().fail_one_in, calls)
+    }
+
+    /// The striping manager dies when it has made so many calls, while the next one is done, or is not; or it does not.
+    pub fn die_after(&self, death: Option<(u64, bool)>) {
+        self.lock().dies_after = death;
+    }
+
+    /// Whether it has died.
+    pub fn has_died(&self) -> bool {
+        self.lock().dies_after.is_some_and(|(calls, _)| calls == u64::MAX)
     }
 
     /// How many calls failed.
@@ -196,6 +210,15 @@ enum Fault {
 
 impl Inner {
     fn fault(&mut self) -> Option<Fault> {
+        if let Some((calls, is_done)) = self.dies_after {
+            let (left, fault) = match calls {
+                u64::MAX => (calls, Some(Fault::Before)),
+                0 => (u64::MAX, Some(if is_done { Fault::After } else { Fault::Before })),
+                _ => (calls - 1, None),
+            };
+            self.dies_after = Some((left, is_done));
+            return fault;
+        }
         if self.fail_one_in == 0 || self.random.below(self.fail_one_in) > 0 {
             return None;
         }
@@ -335,23 +358,6 @@ impl Drive {
                     data_length: data.len(),
                 };
                 self.write(&arguments, data, now)
-            }
-            Ask::Append { name, token, age: _, data } => {
-                let object = self.object(*name)?;
-                let offset = match object.appends.get(token) {
-                    Some((offset, length)) if *length == data.len() => *offset,
-                    Some(_) => return Err(Status::TooLarge),
-                    None => {
-                        let offset = object.size();
-                        object.is_writable(ByteRange::new(offset, data.len() as u64))?;
-                        object.write(offset, data, now);
-                        object.appends.insert(*token, (offset, data.len()));
-                        offset
-                    }
-                };
-                let attributes = object.attributes();
-                self.make_durable(*name);
-                Ok(Told::Appended(Appended { offset, attributes }))
             }
             other => unreachable!("{other:?} is not about data"),
         }

@@ -1,13 +1,13 @@
 //! An object of a drive in memory, with what a drive's store does to one (`nasd_store`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nasd_protocol::Status;
 use nasd_types::limits::{BLOCK_BYTES, MAX_OBJECT_BYTES};
 use nasd_types::{
-    AppendToken, Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, SeekTarget, SetAttributes,
-    Timestamp, WriteOrder,
+    Attributes, ByteRange, FS_SPECIFIC_BYTES, ObjectId, SeekTarget, SetAttributes, Timestamp,
+    WriteOrder,
 };
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -19,7 +19,6 @@ pub struct Object {
     blocks: BTreeMap<u64, Arc<[u8; BLOCK_BYTES]>>,
     /// Blocks that can't be read.
     bad: BTreeSet<u64>,
-    pub appends: HashMap<AppendToken, (u64, usize)>,
     /// The latest order of each range, since the drive was started.
     pub orders: Vec<(ByteRange, WriteOrder)>,
 }
@@ -45,13 +44,7 @@ impl Object {
                 .clone()
                 .unwrap_or_else(|| Box::new([0; FS_SPECIFIC_BYTES])),
         };
-        Ok(Object {
-            attributes,
-            blocks: BTreeMap::new(),
-            bad: BTreeSet::new(),
-            appends: HashMap::new(),
-            orders: Vec::new(),
-        })
+        Ok(Object { attributes, blocks: BTreeMap::new(), bad: BTreeSet::new(), orders: Vec::new() })
     }
 
     /// A copy of it that was made now.
@@ -65,7 +58,7 @@ impl Object {
             ..self.attributes.clone()
         };
         let (blocks, bad) = (self.blocks.clone(), self.bad.clone());
-        Object { attributes, blocks, bad, appends: HashMap::new(), orders: Vec::new() }
+        Object { attributes, blocks, bad, orders: Vec::new() }
     }
 
     pub fn attributes(&self) -> Attributes {

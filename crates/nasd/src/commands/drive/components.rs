@@ -21,8 +21,14 @@ const DEFAULT_SIZE_BYTES: u64 = 8 << 30;
 /// For how long nothing may move before it is said that it does not.
 const STALLED: Duration = Duration::from_secs(60);
 
+/// How long another drive may take to get the copy of the striping manager's own state that one has which is removed.
+const STATE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// How often `--wait` looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// For how long the striping manager is asked again that does not answer in time.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often it says how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(5);
@@ -170,10 +176,33 @@ pub fn remove(cell: &Cell, index: u32) -> Outcome {
         status.is_some_and(|status| status.places > 0)
     };
     let used: Vec<u32> = stripe.spares.iter().copied().filter(has_places).collect();
+    await_no_state(cell, index)?;
     let forgotten = forget_component(cell, index, &used)?;
     println!("drive {index} is none of the cell's any more");
     let device = cell.device_path(&forgotten);
     println!("its device is as it was: {}", device.display());
+    Ok(())
+}
+
+/// Whether the striping manager has a copy of its own state on a drive.
+fn has_state(cell: &Cell, index: u32) -> Result<bool, Box<dyn Error>> {
+    let now = Cell::open(cell.directory())?;
+    Ok(virtual_drive(&now.config)?.1.state.copies.contains(&index))
+}
+
+/// Waits until another drive has the copy that one has of the striping manager's own state.
+fn await_no_state(cell: &Cell, index: u32) -> Outcome {
+    let until = Instant::now() + STATE_PATIENCE;
+    while has_state(cell, index)? {
+        if Instant::now() > until {
+            let text = format!(
+                "drive {index} has a copy of the striping manager's own state, and no other drive has taken its place: \
+                 the striping manager's log tells why"
+            );
+            return Err(text.into());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
     Ok(())
 }
 
@@ -184,11 +213,16 @@ fn components(cell: &Cell) -> Result<Vec<ComponentStatus>, Box<dyn Error>> {
         return Err("the cell does not run here: `nasd up` starts it".into());
     }
     let (client, caller) = manager_within(cell, COMMAND_DEADLINE)?;
-    let told = client.status(&caller)?;
-    let found = told.drives.into_iter().find(|told| told.drive == config.drive_id());
-    match found.and_then(|told| told.control) {
-        Some(control) => Ok(control.components),
-        None => Err(format!("{} does not answer the manager", config.member()).into()),
+    let begun = Instant::now();
+    loop {
+        let told = client.status(&caller)?;
+        let found = told.drives.into_iter().find(|told| told.drive == config.drive_id());
+        match found.and_then(|told| told.control) {
+            Some(control) => return Ok(control.components),
+            // The manager gives it a second. While who has what changes it takes longer.
+            None if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK_EVERY),
+            None => return Err(format!("{} does not answer the manager", config.member()).into()),
+        }
     }
 }
 
@@ -208,7 +242,9 @@ fn wait_until_moved(cell: &Cell, drive: DriveId) -> Outcome {
             }
         }
         let Some(status) = statuses.iter().find(|status| status.drive == drive) else { continue };
-        let has_to_go = status.role == ComponentRole::Leaving && status.places > 0;
+        let is_leaving = status.role == ComponentRole::Leaving;
+        let has_to_go =
+            is_leaving && (status.places > 0 || has_state(cell, index_of(cell, drive))?);
         if moved.elapsed() > QUIET && !has_to_go {
             println!("nothing is left to be moved");
             return Ok(());
@@ -229,7 +265,14 @@ fn wait_until_moved(cell: &Cell, drive: DriveId) -> Outcome {
     }
 }
 
-fn list(indices: &[u32]) -> String {
+/// The index of a drive of the cell; 0 for any other.
+fn index_of(cell: &Cell, drive: DriveId) -> u32 {
+    let found = cell.config.drives.iter().find(|known| known.drive_id() == drive);
+    found.map_or(0, |known| known.index)
+}
+
+/// Drives by their indices.
+pub fn list(indices: &[u32]) -> String {
     let named: Vec<String> = indices.iter().map(u32::to_string).collect();
     let word = if named.len() == 1 { "drive" } else { "drives" };
     format!("{word} {}", named.join(", "))
