@@ -101,6 +101,8 @@ pub struct Checker {
     crashes: Vec<u64>,
     /// How many drives have each byte.
     copies: u16,
+    /// When all copies were the same last.
+    made_even: u64,
 }
 
 /// The byte that a write has at an offset.
@@ -393,6 +395,27 @@ impl Checker {
         }
     }
 
+    /// All copies are the same, and nobody writes.
+    pub fn make_even(&mut self) {
+        self.made_even = self.tick();
+    }
+
+    /// Of what a byte may be, where some of it was read: what it may be from then on. A copy that was read may have lost
+    /// in a crash what another one has, by which it is decided when the first one is out; until they are made even.
+    fn after_read(&self, state: &State, mut read: Vec<WriteId>) -> Vec<WriteId> {
+        let last_crash = self.crashes.last().copied().unwrap_or(0);
+        if self.copies == 1 || last_crash <= self.made_even {
+            return read;
+        }
+        let may_be_lost = |write: &WriteId| self.writes[write.0 as usize].begun < last_crash;
+        if read.iter().any(may_be_lost) {
+            let others = state.now.iter().filter(|write| state.before.contains(write));
+            let others: Vec<_> = others.copied().filter(may_be_lost).collect();
+            others.into_iter().for_each(|write| insert(&mut read, write));
+        }
+        read
+    }
+
     /// Somebody reads.
     pub fn begin_read(&mut self, object: Object, range: Range<u64>) -> ReadId {
         self.reads += 1;
@@ -446,7 +469,8 @@ impl Checker {
                 let next = match narrowed.get(&key) {
                     Some(next) => *next,
                     None => {
-                        let state = State { now: key.1.clone(), ..state.clone() };
+                        let now = self.after_read(state, key.1.clone());
+                        let state = State { now, ..state.clone() };
                         let next = self.objects[object].state(state);
                         narrowed.insert(key.clone(), next);
                         next
@@ -574,6 +598,26 @@ mod tests {
         assert!(read(&mut other, object, Some(first)).is_err(), "it was there after the crash");
         read(&mut checker, object, Some(first)).unwrap();
         assert!(read(&mut checker, object, Some(second)).is_err(), "it was lost");
+    }
+
+    #[test]
+    fn what_a_copy_has_lost_may_come_back_until_copies_are_the_same() {
+        let mut checker = Checker::new(2);
+        let object = checker.create();
+        let first = written(&mut checker, object);
+        let flush = checker.begin_flush(object);
+        checker.end_flush(object, 1, flush, 7);
+        let second = written(&mut checker, object);
+        checker.crash();
+        read(&mut checker, object, Some(first)).unwrap();
+        read(&mut checker, object, Some(second)).unwrap();
+        assert!(read(&mut checker, object, None).is_err(), "it was flushed");
+        checker.make_even();
+        read(&mut checker, object, Some(first)).unwrap();
+        assert!(read(&mut checker, object, Some(second)).is_err(), "all copies were the same");
+        let third = written(&mut checker, object);
+        assert!(read(&mut checker, object, Some(first)).is_err(), "all copies have the third");
+        read(&mut checker, object, Some(third)).unwrap();
     }
 
     #[test]

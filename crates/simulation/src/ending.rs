@@ -67,7 +67,10 @@ pub(crate) fn settle(cell: &mut Cell) {
     let mut why = String::new();
     while cell.time.now() < until && cell.time.failure().is_none() {
         match is_settled(cell) {
-            Ok(()) => return,
+            Ok(()) => {
+                lock(&cell.shared).checker.make_even();
+                return;
+            }
             Err(what) => why = what,
         }
         cell.time.sleep(Duration::from_secs(2));

@@ -70,7 +70,7 @@ impl VirtualDrive {
         let mut changes = self.component_changes(version, changes)?;
         let version = self.before_resize(name, &place, version, &mut changes)?;
         if !version.is_spread() {
-            return self.setattr_homes(name, &place, version, &changes, durable);
+            return self.setattr_homes(name, &place, &changes, durable);
         }
         let before = self.whole(name)?;
         let (home, others) = split_changes(&changes);
@@ -97,7 +97,7 @@ impl VirtualDrive {
             .collect();
         self.ask_all(name, &place, questions, changes.access_control_version.is_some())?;
         if let Some(version) = changes.access_control_version {
-            self.versions.put(name, ComponentVersion(version));
+            self.versions.put_everywhere(name, ComponentVersion(version));
         }
         self.getattr_whole(name)
     }
@@ -129,7 +129,6 @@ impl VirtualDrive {
         &self,
         name: ObjectName,
         place: &Place,
-        version: ComponentVersion,
         changes: &SetAttributes,
         durable: bool,
     ) -> Result<Attributes, Status> {
@@ -137,8 +136,9 @@ impl VirtualDrive {
         let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), durable)));
         let is_raised = changes.access_control_version.is_some();
         let told = self.ask_all(name, place, questions.collect(), is_raised)?;
-        let version = changes.access_control_version.map_or(version, ComponentVersion);
-        self.versions.put(name, version);
+        if let Some(version) = changes.access_control_version {
+            self.versions.put_everywhere(name, ComponentVersion(version));
+        }
         // What those that are joining hold says nothing yet. The one that decides comes first, and is none of them.
         let told = place.homes().iter().zip(told);
         let (current, joining): (Vec<_>, Vec<_>) =

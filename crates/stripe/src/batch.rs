@@ -217,7 +217,10 @@ impl VirtualDrive {
             return if none { Err(Status::NoSuchObject) } else { Ok(done) };
         }
         if let Some(version) = simple.version {
-            self.versions.put(name, version);
+            match simple.operation {
+                BatchOperation::Create(..) => self.versions.put_everywhere(name, version),
+                _ => self.versions.put(name, version),
+            }
         }
         let place = self.place(name)?;
         let attributes = match parts.is_empty() {

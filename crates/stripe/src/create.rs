@@ -48,7 +48,7 @@ impl VirtualDrive {
         let answers = self.components.ask(questions);
         let made: Result<Vec<_>, _> = answers.into_iter().map(created).collect();
         let made = made.map_err(|error| self.give_up(name, &place, &error))?;
-        self.versions.put(name, version);
+        self.versions.put_everywhere(name, version);
         self.note_writing(name, &place);
         let told = made.into_iter().map(|created| created.attributes).collect();
         Ok(Created { object: name.object, attributes: merged(told, &place, false) })
@@ -143,7 +143,7 @@ impl VirtualDrive {
             self.versions.doubt(name);
             return Err(raise_failed(&error, true));
         }
-        self.versions.put(name, new);
+        self.versions.put_everywhere(name, new);
         Ok(())
     }
 
@@ -229,7 +229,7 @@ impl VirtualDrive {
                 })?;
             }
         }
-        self.versions.put(name, new);
+        self.versions.put_everywhere(name, new);
         // What the source had of copies that differ, the copy has.
         if has_writers && version.has_writers() {
             self.may_differ(name);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use nasd_protocol::Status;
-use nasd_protocol::drive::BatchOperation;
+use nasd_protocol::drive::{BatchOperation, GetattrArguments};
 use nasd_types::{
-    ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp, WriteOrder,
+    Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Timestamp,
+    WriteOrder,
 };
 
 use crate::attributes::{raise_failed, setattr};
@@ -14,7 +15,7 @@ use crate::data::{columns_of, regions_of};
 use crate::mend::Lock;
 use crate::place::Place;
 use crate::version::ComponentVersion;
-use crate::virtual_drive::{VirtualDrive, batches, component, component_partition};
+use crate::virtual_drive::{VirtualDrive, attributes, batches, component, component_partition};
 use crate::writers::Ended;
 
 /// Objects that are said to be even at a time.
@@ -70,7 +71,7 @@ impl VirtualDrive {
             self.versions.doubt(name);
             return Err(raise_failed(&error, true));
         }
-        self.versions.put(name, version);
+        self.versions.put_everywhere(name, version);
         Ok(version)
     }
 
@@ -87,6 +88,48 @@ impl VirtualDrive {
         let others = others?;
         let home: Result<Vec<Told>, _> = self.components.ask(home).into_iter().collect();
         Ok(home?.into_iter().chain(others).collect())
+    }
+
+    /// The version that all components of an object have; that of the home component, where they can't be made to
+    /// have the same now. What a striping manager that died has raised at some components, and not at the home
+    /// component, nobody remembers: so what was not set since the start is looked at once, before capabilities are
+    /// given out that are good at those alone that have this version.
+    pub(crate) fn version_everywhere(
+        &self,
+        name: ObjectName,
+        place: &Place,
+    ) -> Result<ComponentVersion, Status> {
+        let version = self.known_version(name)?;
+        let holders = place.holders(version.is_spread());
+        if holders.len() == 1 || self.versions.is_everywhere(name) {
+            return Ok(version);
+        }
+        // Nobody is about to change it.
+        let _alone = self.lock(name);
+        if !self.versions.is_everywhere(name) {
+            self.look_at_versions(name, place);
+        }
+        // Where they differ they are made level now.
+        self.known_version(name)
+    }
+
+    /// Finds out whether all components of an object have the same version, if all can tell.
+    fn look_at_versions(&self, name: ObjectName, place: &Place) {
+        let Ok(known) = self.known_version(name) else { return };
+        let ask = Ask::Getattr(GetattrArguments { name: component(name) });
+        let holders = place.holders(known.is_spread()).iter();
+        let holders = holders.filter(|drive| !self.may_lack(name, place, **drive));
+        let answers = self.components.ask(holders.map(|drive| (*drive, ask.clone())).collect());
+        let version = |told: Attributes| ComponentVersion(told.access_control_version);
+        let versions = answers.into_iter().map(|answer| attributes(answer).map(version));
+        match versions.collect::<Result<Vec<_>, _>>() {
+            Ok(versions) if versions.iter().all(|version| *version == known) => {
+                self.versions.put_everywhere(name, known);
+            }
+            Ok(_) => self.versions.doubt(name),
+            // The next one who asks for a map looks again.
+            Err(_) => {}
+        }
     }
 
     /// Gives all components of an object the highest version that any has, after an attempt to raise it at all
@@ -189,7 +232,7 @@ impl VirtualDrive {
                 self.versions.doubt(name);
                 continue;
             }
-            self.versions.put(name, version);
+            self.versions.put_everywhere(name, version);
             self.writers.forget(name);
         }
     }

@@ -37,7 +37,7 @@ impl VirtualDrive {
         self.is_now(shown.now);
         let writes = arguments.write && shown.capability.rights.contains(Rights::WRITE);
         let place = self.place(name)?;
-        let mut version = self.known_version(name)?;
+        let mut version = self.version_everywhere(name, &place)?;
         // No further than the capability allows to write.
         let end = arguments.end.min(shown.capability.region.end());
         if writes && end > place.shape.unit() && !version.is_spread() {

@@ -93,17 +93,25 @@ impl ComponentVersion {
 /// Most objects whose version is remembered.
 const MOST: usize = 1 << 18;
 
-/// Versions of objects, as this striping manager has set or read them: nobody else sets them.
+/// Versions of objects, as this striping manager has set or read them: nobody else sets them, but one of before.
 #[derive(Debug, Default)]
 pub(crate) struct Versions(Mutex<Generations>);
 
 /// What was used lately, and what was used before.
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<ObjectName, ComponentVersion>,
-    old: HashMap<ObjectName, ComponentVersion>,
+    young: HashMap<ObjectName, Known>,
+    old: HashMap<ObjectName, Known>,
     /// Objects some of whose components may have another version than others: as few as there are failures.
     doubtful: HashSet<ObjectName>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    version: ComponentVersion,
+    /// Whether all components have it, as far as is known: one that was read says nothing of others, some of which a
+    /// striping manager that died may have given a later one.
+    is_everywhere: bool,
 }
 
 impl Versions {
@@ -113,22 +121,22 @@ impl Versions {
     }
 
     pub(crate) fn get(&self, name: ObjectName) -> Option<ComponentVersion> {
-        let mut known = self.lock();
-        if let Some(version) = known.young.get(&name) {
-            return Some(*version);
-        }
-        let version = known.old.remove(&name)?;
-        known.put(name, version);
-        Some(version)
+        self.lock().find(name).map(|known| known.version)
     }
 
-    /// A version that was set, or read. None falls: who has read long ago says nothing new.
+    /// Whether it is known that all components have the version that is.
+    pub(crate) fn is_everywhere(&self, name: ObjectName) -> bool {
+        self.lock().find(name).is_some_and(|known| known.is_everywhere)
+    }
+
+    /// A version that was read. None falls: who has read long ago says nothing new.
     pub(crate) fn put(&self, name: ObjectName, version: ComponentVersion) {
-        let mut known = self.lock();
-        let old = known.old.remove(&name);
-        let present = known.young.get(&name).copied().or(old);
-        let version = present.map_or(version, |present| present.max(version));
-        known.put(name, version);
+        self.lock().raise(name, Known { version, is_everywhere: false });
+    }
+
+    /// A version that all components were given, or have told.
+    pub(crate) fn put_everywhere(&self, name: ObjectName, version: ComponentVersion) {
+        self.lock().raise(name, Known { version, is_everywhere: true });
     }
 
     /// The object is no more, or what became of it is not known.
@@ -162,11 +170,31 @@ impl Versions {
 }
 
 impl Generations {
-    fn put(&mut self, name: ObjectName, version: ComponentVersion) {
+    fn find(&mut self, name: ObjectName) -> Option<Known> {
+        if let Some(known) = self.young.get(&name) {
+            return Some(*known);
+        }
+        let known = self.old.remove(&name)?;
+        self.put(name, known);
+        Some(known)
+    }
+
+    fn raise(&mut self, name: ObjectName, told: Known) {
+        let known = match self.find(name) {
+            Some(present) if present.version > told.version => present,
+            Some(present) if present.version == told.version => {
+                Known { is_everywhere: present.is_everywhere || told.is_everywhere, ..told }
+            }
+            _ => told,
+        };
+        self.put(name, known);
+    }
+
+    fn put(&mut self, name: ObjectName, known: Known) {
         if self.young.len() >= MOST / 2 {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(name, version);
+        self.young.insert(name, known);
     }
 }
 
@@ -209,6 +237,12 @@ mod tests {
         versions.put(name(0), second);
         versions.put(name(0), first);
         assert_eq!(versions.get(name(0)), Some(second), "it does not fall");
+        assert!(!versions.is_everywhere(name(0)), "others may have another one");
+        versions.put_everywhere(name(0), first);
+        assert!(!versions.is_everywhere(name(0)), "that is long ago");
+        versions.put_everywhere(name(0), second);
+        versions.put(name(0), second);
+        assert!(versions.is_everywhere(name(0)));
         for number in 1..2 * MOST as u64 {
             versions.put(name(number), first);
             if number % 1000 == 0 {

@@ -13,7 +13,7 @@ use nasd_protocol::drive::{
     CreateArguments, MapArguments, ObjectMap, PunchArguments, SetattrArguments,
     SetstripingArguments, WriteArguments,
 };
-use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{Components, Keeper, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
     SetAttributes, Timestamp,
@@ -29,8 +29,26 @@ const ALL: Rights = Rights::all();
 
 struct Cell {
     drives: Arc<MemoryDrives>,
+    keeper: Arc<MemoryKeeper>,
+    options: VirtualDriveOptions,
     whole: VirtualDrive,
     object: ObjectId,
+}
+
+fn start(
+    drives: &Arc<MemoryDrives>,
+    keeper: &Arc<MemoryKeeper>,
+    options: &VirtualDriveOptions,
+    random: u64,
+) -> VirtualDrive {
+    let components = Arc::clone(drives);
+    let whole = VirtualDrive::start(
+        move |_| components as Arc<dyn Components>,
+        Arc::clone(keeper) as Arc<dyn Keeper>,
+        options.clone(),
+        (random, SecretKey::new([1; 32])),
+    );
+    whole.unwrap()
 }
 
 impl Cell {
@@ -39,19 +57,18 @@ impl Cell {
         let options =
             VirtualDriveOptions { unit: UNIT, width, copies, ..VirtualDriveOptions::default() };
         let keeper = Arc::new(MemoryKeeper::default());
-        let components = Arc::clone(&drives);
-        let whole = VirtualDrive::start(
-            move |_| components as Arc<dyn Components>,
-            keeper,
-            options,
-            (1, SecretKey::new([1; 32])),
-        );
-        let whole = whole.unwrap();
+        let whole = start(&drives, &keeper, &options, 1);
         whole.create_partition(PARTITION).unwrap();
         let initial = SetAttributes::default();
         let create = CreateArguments { partition: PARTITION, object: None, durable: true, initial };
         let object = whole.create(&create).unwrap().object;
-        Cell { drives, whole, object }
+        Cell { drives, keeper, options, whole, object }
+    }
+
+    /// After the striping manager has died.
+    fn another_life(self) -> Cell {
+        let whole = start(&self.drives, &self.keeper, &self.options, 2);
+        Cell { whole, ..self }
     }
 
     fn name(&self) -> ObjectName {
@@ -139,6 +156,40 @@ fn component_capabilities_allow_no_more_than_was_shown() {
             }
         }
     }
+}
+
+/// It dies at each of the calls that setting a length or a version takes, while that one is done or is not.
+#[test]
+fn what_a_striping_manager_that_died_has_raised_at_some_components_only_locks_nobody_out() {
+    let length = SetAttributes { logical_size: Some(3 * UNIT), ..SetAttributes::default() };
+    let version = SetAttributes { access_control_version: Some(2), ..SetAttributes::default() };
+    let mut differed = 0;
+    for (width, copies) in [(3, 1), (2, 2), (4, 2)] {
+        for (changes, is_spread) in [(&length, true), (&version, true), (&version, false)] {
+            for (calls, is_done) in (0..).flat_map(|calls| [(calls, false), (calls, true)]) {
+                let cell = Cell::new(width, copies);
+                let length = if is_spread { 5 * UNIT } else { UNIT };
+                cell.write(cell.object, 0, &vec![7; length as usize]);
+                let shown = cell.shown(ALL);
+                cell.drives.die_after(Some((calls, is_done)));
+                let told = cell.setattr(changes.clone());
+                let has_died = cell.drives.has_died();
+                cell.drives.die_after(None);
+                if !has_died {
+                    told.unwrap();
+                    break;
+                }
+                let drives = (1..=5).map(DriveId);
+                let versions: Vec<_> =
+                    drives.filter_map(|drive| cell.component_version(drive)).collect();
+                differed += usize::from(versions.iter().any(|version| *version != versions[0]));
+                let cell = cell.another_life();
+                let map = cell.map_of(&shown, false, 0);
+                assert!(cell.is_good(&map), "{width}, {copies}, {changes:?}, {calls}, {is_done}");
+            }
+        }
+    }
+    assert!(differed > 5, "of {differed} components had different versions");
 }
 
 #[test]

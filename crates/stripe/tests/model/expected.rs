@@ -98,7 +98,7 @@ impl Expected {
             self.lost_size.0 = self.lost_size.0.min(low);
         }
         self.size = (if certain { low.max(end) } else { low }, high.max(end));
-        self.note_late_size(certain);
+        self.note_late_size(certain.then_some(end));
     }
 
     /// A byte may come to be this, or may not come to be anything else.
@@ -109,12 +109,13 @@ impl Expected {
         self.late[at] = value.map_or(0, |value| self.late[at] | value);
     }
 
-    fn note_late_size(&mut self, certain: bool) {
+    /// All copies reach up to there, if that is certain; what was seen besides may be of one of them alone.
+    fn note_late_size(&mut self, certain: Option<u64>) {
         let (low, high) = self.late_size;
         let (least, largest) = self.size;
         self.late_size = match certain {
-            true => (low.max(least), high.max(largest)),
-            false => (low.min(least), high.max(largest)),
+            Some(end) => (low.max(end), high.max(largest)),
+            None => (low.min(least), high.max(largest)),
         };
     }
 
@@ -196,7 +197,7 @@ impl Expected {
                 let both = self.cells[at as usize] | ZERO;
                 self.note_late(at as usize, Some(both));
             }
-            self.note_late_size(false);
+            self.note_late_size(None);
         }
     }
 
