@@ -82,7 +82,7 @@ pub(crate) fn settle(cell: &mut Cell) {
 
 /// Whether drives lack nothing, and copies are said to be the same.
 fn is_settled(cell: &mut Cell) -> Result<(), String> {
-    for status in cell.manager.status().ok_or("the striping manager is away")? {
+    for status in cell.manager.status().ok_or("the striping manager tells nothing")? {
         let is_moving = status.places_coming > 0 || status.places_going > 0;
         if status.state != MemberState::Current || is_moving {
             return Err(format!("drive {} lacks something: {status:?}", status.drive));
@@ -194,6 +194,9 @@ fn compare_copies(
     id: ObjectId,
     map: &ObjectMap,
 ) -> Result<(), String> {
+    if !map.stand_ins.is_empty() {
+        return Err(format!("members of {id} move, though it was quiet"));
+    }
     let width = map.components.len() as u64;
     let mut components = Vec::new();
     for component in &map.components {

@@ -70,8 +70,8 @@ struct Inner {
     arrangement: Arrangement,
     process: Option<ProcessId>,
     running: Option<Running>,
-    /// What it told of its drives last.
-    status: Option<Vec<ComponentStatus>>,
+    /// What it told of its drives last, and when.
+    status: Option<(Duration, Vec<ComponentStatus>)>,
     random: Random,
 }
 
@@ -117,9 +117,11 @@ impl StripingManager {
         lock(&self.inner).running.as_ref().map(|running| Arc::clone(&running.virtual_drive))
     }
 
-    /// What it told of its drives last, if it runs.
+    /// What it tells of its drives, if it runs. What it told long ago says nothing.
     pub fn status(&self) -> Option<Vec<ComponentStatus>> {
-        lock(&self.inner).status.clone()
+        let now = self.time().now();
+        let told = lock(&self.inner).status.clone();
+        told.filter(|(then, _)| now < *then + 2 * TEND_EVERY).map(|(_, status)| status)
     }
 
     /// Starts it, unless it runs.
@@ -265,7 +267,7 @@ impl StripingManager {
             TEND_EVERY,
             Box::new(move |running| {
                 let status = running.virtual_drive.component_status();
-                lock(&own.inner).status = Some(status);
+                lock(&own.inner).status = Some((own.time().now(), status));
                 false
             }),
         );

@@ -521,6 +521,7 @@ struct SimulatedChannel {
 impl SimulatedChannel {
     fn send(&self, call: &OutgoingCall<'_>) -> Result<u64, ChannelError> {
         let cables = &self.host.cables;
+        cables.time.expect_own_thread();
         let is_alive = cables.time.is_alive(self.host.process) && !std::thread::panicking();
         if !is_alive || !self.is_open() {
             return Err(broken(self.line.to, Execution::Never));
@@ -558,6 +559,7 @@ impl Channel for SimulatedChannel {
     }
 
     fn close(&self) {
+        self.host.cables.time.expect_own_thread();
         self.host.cables.break_off(&self.line);
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use corosensei::stack::DefaultStack;
@@ -47,6 +48,7 @@ struct Killed;
 pub struct Time {
     inner: Mutex<Inner>,
     now_ns: AtomicU64,
+    thread: ThreadId,
 }
 
 type Action = Box<dyn FnOnce(&Arc<Time>) + Send>;
@@ -112,7 +114,8 @@ impl Time {
     /// So many of the last events are kept as text.
     pub fn begin(most_told: usize) -> Arc<Time> {
         let inner = Inner { most_told, ..Inner::default() };
-        let time = Arc::new(Time { inner: Mutex::new(inner), now_ns: AtomicU64::new(0) });
+        let (inner, now_ns) = (Mutex::new(inner), AtomicU64::new(0));
+        let time = Arc::new(Time { inner, now_ns, thread: std::thread::current().id() });
         let outside = time.process();
         debug_assert_eq!(outside, ProcessId::OUTSIDE);
         lock(&time.inner).tasks.push(Task { process: outside, generation: 0, work: None });
@@ -304,6 +307,15 @@ impl Time {
         self.wake(TaskId::OUTSIDE);
     }
 
+    /// Fails where another thread than that of the tasks does something: it comes in between when it will, so that no run
+    /// would be the same as another one.
+    pub fn expect_own_thread(&self) {
+        let current = std::thread::current();
+        if current.id() != self.thread {
+            self.fail(format!("the thread {:?} is no task", current.name()));
+        }
+    }
+
     /// What is not as it must be, if anything.
     pub fn failure(&self) -> Option<String> {
         lock(&self.inner).failure.clone()
@@ -411,6 +423,19 @@ mod tests {
         time.sleep(Duration::from_secs(10));
         assert_eq!(*said.lock().unwrap(), [(1, 1), (2, 2), (1, 2), (3, 3), (1, 3)]);
         assert_eq!(time.now(), Duration::from_millis(13_500));
+        time.end();
+    }
+
+    #[test]
+    fn a_thread_that_is_no_task_is_found() {
+        let time = Time::begin(0);
+        time.expect_own_thread();
+        let own = Arc::clone(&time);
+        time.spawn(time.process(), move || own.expect_own_thread());
+        time.sleep(Duration::from_secs(1));
+        assert_eq!(time.failure(), None);
+        std::thread::scope(|scope| drop(scope.spawn(|| time.expect_own_thread())));
+        assert!(time.failure().unwrap().contains("is no task"));
         time.end();
     }
 

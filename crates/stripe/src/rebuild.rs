@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nasd_layout::{Column, Strip};
@@ -21,11 +21,10 @@ use nasd_types::{
 };
 
 use crate::attributes::{Whole, setattr};
-use crate::components::{Answer, Ask, ComponentError, Components, Told};
+use crate::components::{Answer, Ask, ComponentError, Told};
 use crate::data::{regions_of, runs};
 use crate::mend::{Lock, columns_held, is_damage};
 use crate::place::Place;
-use crate::turns;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// Objects that are looked up at a time.
@@ -41,17 +40,21 @@ const MARGIN_NS: u64 = 120_000_000_000;
 /// How often a copy is made that comes behind what others write.
 const MOST_ATTEMPTS: u32 = 64;
 
-/// What is being given to drives that were out.
-pub(crate) struct Rebuild {
-    passes: Mutex<Passes>,
-    /// Which are asked while the lock is held.
-    components: Arc<dyn Components>,
-}
+/// How long it is waited for who is looking for what is next.
+const LOOKING: Duration = Duration::from_millis(2);
+
+/// What is being given to drives that were out. No drive is asked while it is locked: whoever wants to know how far it
+/// has come, or to stop it, does not wait for one that does not answer.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuild(Mutex<Passes>);
 
 #[derive(Debug, Default)]
 struct Passes {
     begun: u64,
     present: Option<Pass>,
+    /// How often somebody has looked for what is next, and which of these times is not over.
+    looks: u64,
+    looking: Option<u64>,
 }
 
 /// One way through all objects, for some drives.
@@ -133,8 +136,20 @@ pub(crate) enum Write {
     All,
 }
 
+/// What drives are asked, to know what there is to do.
+enum Look {
+    /// Which drives lack something.
+    Pass,
+    /// Objects of a partition from one on.
+    Page(PartitionId, ObjectId),
+}
+
 /// What is next to be done.
 enum Next {
+    /// To find out what there is, by the look of this number.
+    Look(u64, Look),
+    /// Another one is finding that out.
+    Looking,
     /// In the pass of this number.
     Object(u64, ObjectName, u64),
     /// Others are at the last ones.
@@ -143,19 +158,51 @@ enum Next {
     End(Pass),
 }
 
-impl Rebuild {
-    pub(crate) fn new(components: Arc<dyn Components>) -> Rebuild {
-        Rebuild { passes: Mutex::default(), components }
+impl Passes {
+    /// What is next, as far as it is known.
+    fn next(&mut self) -> Next {
+        let look = match &mut self.present {
+            None => Look::Pass,
+            Some(pass) => {
+                if let Some((name, parts)) = pass.waiting.pop_front() {
+                    pass.under_way += 1;
+                    return Next::Object(pass.number, name, parts);
+                }
+                match pass.partitions.front() {
+                    Some(partition) => Look::Page(*partition, pass.from),
+                    None if pass.under_way > 0 || pass.is_ending => return Next::Wait,
+                    None => {
+                        pass.is_ending = true;
+                        return Next::End(pass.clone());
+                    }
+                }
+            }
+        };
+        if self.looking.is_some() {
+            return Next::Looking;
+        }
+        self.looks += 1;
+        self.looking = Some(self.looks);
+        Next::Look(self.looks, look)
     }
 
+    /// Whether what was found is still of use: it was not stopped meanwhile.
+    fn end_looking(&mut self, look: u64) -> bool {
+        self.looking.take_if(|looking| *looking == look).is_some()
+    }
+}
+
+impl Rebuild {
     fn lock(&self) -> MutexGuard<'_, Passes> {
         // Every change leaves it whole.
-        turns::lock(&self.passes, &*self.components)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whoever joins now begins from the start.
     pub(crate) fn stop(&self) {
-        self.lock().present = None;
+        let mut passes = self.lock();
+        passes.present = None;
+        passes.looking = None;
     }
 
     /// An object was made of another one, or of parts of it, by drives that may lack what these have: it is looked
@@ -194,19 +241,32 @@ impl VirtualDrive {
     /// Looks at one object of those that drives which are joining may lack. How many bytes were written for that;
     /// none if there is nothing to do now. Any number of threads may do so at a time.
     pub fn rebuild(&self) -> Option<u64> {
-        match self.next_to_rebuild() {
-            Ok(Some(Next::Object(pass, name, parts))) => Some(self.rebuild_one(pass, name, parts)),
-            Ok(Some(Next::End(pass))) => {
-                self.end_pass(&pass);
-                if let Some(present) = &mut self.rebuild.lock().present {
-                    present.is_ending = false;
+        loop {
+            let next = self.rebuild.lock().next();
+            match next {
+                Next::Look(number, look) => match self.look(number, look) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(status) => {
+                        tracing::debug!(%status, "what drives lack can't be told yet");
+                        return None;
+                    }
+                },
+                Next::Looking => {
+                    self.components.pause(LOOKING);
+                    return Some(0);
                 }
-                None
-            }
-            Ok(Some(Next::Wait) | None) => None,
-            Err(status) => {
-                tracing::debug!(%status, "what drives lack can't be told yet");
-                None
+                Next::Object(pass, name, parts) => {
+                    return Some(self.rebuild_one(pass, name, parts));
+                }
+                Next::Wait => return None,
+                Next::End(pass) => {
+                    self.end_pass(&pass);
+                    if let Some(present) = &mut self.rebuild.lock().present {
+                        present.is_ending = false;
+                    }
+                    return None;
+                }
             }
         }
     }
@@ -219,37 +279,42 @@ impl VirtualDrive {
         Some((pass.drives.keys().copied().collect(), pass.progress.after(seconds)))
     }
 
-    fn next_to_rebuild(&self) -> Result<Option<Next>, Status> {
-        let mut passes = self.rebuild.lock();
-        if passes.present.is_none() {
-            let number = passes.begun + 1;
-            passes.present = self.begin_pass(number)?;
-            passes.begun = number;
-        }
-        let Some(pass) = passes.present.as_mut() else { return Ok(None) };
-        loop {
-            if let Some((name, parts)) = pass.waiting.pop_front() {
-                pass.under_way += 1;
-                return Ok(Some(Next::Object(pass.number, name, parts)));
+    /// Finds out what there is to do; whether there may be something.
+    fn look(&self, look: u64, what: Look) -> Result<bool, Status> {
+        match what {
+            Look::Pass => {
+                let begun = self.begin_pass();
+                let mut passes = self.rebuild.lock();
+                if !passes.end_looking(look) {
+                    return Ok(true);
+                }
+                let Some(pass) = begun? else { return Ok(false) };
+                passes.begun += 1;
+                passes.present = Some(Pass { number: passes.begun, ..pass });
             }
-            let Some(partition) = pass.partitions.front().copied() else { break };
-            let Page { objects, next } = self.page(partition, pass.from)?;
-            pass.waiting.extend(objects);
-            match next {
-                Some(next) => pass.from = next,
-                None => {
-                    pass.partitions.pop_front();
-                    pass.from = ObjectId::FIRST_OBJECT;
+            Look::Page(partition, from) => {
+                let page = self.page(partition, from);
+                let mut passes = self.rebuild.lock();
+                if !passes.end_looking(look) {
+                    return Ok(true);
+                }
+                let Page { objects, next } = page?;
+                let Some(pass) = &mut passes.present else { return Ok(true) };
+                pass.waiting.extend(objects);
+                match next {
+                    Some(next) => pass.from = next,
+                    None => {
+                        pass.partitions.pop_front();
+                        pass.from = ObjectId::FIRST_OBJECT;
+                    }
                 }
             }
         }
-        if pass.under_way > 0 || std::mem::replace(&mut pass.is_ending, true) {
-            return Ok(Some(Next::Wait));
-        }
-        Ok(Some(Next::End(pass.clone())))
+        Ok(true)
     }
 
-    fn begin_pass(&self, number: u64) -> Result<Option<Pass>, Status> {
+    /// A way through all objects, which has no number yet, if there is a drive that lacks something.
+    fn begin_pass(&self) -> Result<Option<Pass>, Status> {
         let (drives, partitions) = {
             let state = self.state();
             let joining = state.absent.iter().filter(|(_, absence)| absence.is_joining);
@@ -267,7 +332,7 @@ impl VirtualDrive {
         }
         let progress = self.foresee(&partitions)?;
         Ok(Some(Pass {
-            number,
+            number: 0,
             begun: self.now(),
             instances: self.flushed_instances(&drives, &partitions)?,
             drives,

@@ -144,6 +144,10 @@ impl RemoteComponents {
     /// Asks a drive how it is, without patience; none if it does not answer, or takes no changes.
     pub fn look(&self, drive: DriveId) -> Option<Sign> {
         let remote = self.known(drive)?;
+        if self.host.takes_turns() && remote.is_given_up.load(Ordering::Acquire) {
+            // Where nobody begins a thread for that.
+            remote.client.break_off();
+        }
         // Object 1 of every partition is the drive's.
         let told = remote.watcher.drive_control(&remote.by_drive_key, PartitionId(0));
         let control = told.ok().filter(|control| !control.read_only)?;
@@ -390,6 +394,9 @@ impl Components for RemoteComponents {
             && !remote.is_given_up.swap(true, Ordering::AcqRel)
         {
             remote.client.break_off();
+            if self.host.takes_turns() {
+                return;
+            }
             // A drive that limps takes new connections, by which a call that was about to be sent, or is made again as its
             // connection was broken off, would wait for as long as any.
             let run = move || remote.break_off_again();

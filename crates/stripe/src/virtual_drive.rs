@@ -125,7 +125,7 @@ impl VirtualDrive {
         };
         let components = components(SecretKey::new(state.secret.0));
         let whole = VirtualDrive {
-            rebuild: Rebuild::new(Arc::clone(&components)),
+            rebuild: Rebuild::default(),
             components,
             options,
             keeper,

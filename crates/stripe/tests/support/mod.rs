@@ -6,8 +6,8 @@ mod object;
 #[path = "../../../types/tests/random/mod.rs"]
 mod random;
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nasd_capability::SecretKey;
@@ -58,6 +58,15 @@ struct Drive {
 #[derive(Debug)]
 pub struct MemoryDrives {
     inner: Mutex<Inner>,
+    silence: Mutex<Silence>,
+    changed: Condvar,
+}
+
+/// Drives that don't answer, and how many wait for them.
+#[derive(Debug, Default)]
+struct Silence {
+    drives: BTreeSet<DriveId>,
+    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -90,6 +99,8 @@ impl MemoryDrives {
                 calls: 0,
                 epochs: BTreeMap::new(),
             }),
+            silence: Mutex::default(),
+            changed: Condvar::new(),
         }
     }
 
@@ -132,6 +143,36 @@ impl MemoryDrives {
 
     pub fn set_away(&self, drive: DriveId, is_away: bool) {
         self.lock().drives.get_mut(&drive).unwrap().is_away = is_away;
+    }
+
+    /// A drive answers nothing until it is to again: whoever asks it for something waits.
+    pub fn set_silent(&self, drive: DriveId, is_silent: bool) {
+        let mut silence = self.silence.lock().unwrap();
+        match is_silent {
+            true => silence.drives.insert(drive),
+            false => silence.drives.remove(&drive),
+        };
+        self.changed.notify_all();
+    }
+
+    /// Waits until somebody waits for a drive that is silent.
+    pub fn wait_until_somebody_waits(&self) {
+        let silence = self.silence.lock().unwrap();
+        drop(self.changed.wait_while(silence, |silence| silence.waiting == 0).unwrap());
+    }
+
+    /// Waits while one of these is silent.
+    fn wait_for_silent(&self, questions: &[(DriveId, Ask)]) {
+        let mut silence = self.silence.lock().unwrap();
+        let is_silent = |silence: &mut Silence| {
+            questions.iter().any(|(drive, _)| silence.drives.contains(drive))
+        };
+        if is_silent(&mut silence) {
+            silence.waiting += 1;
+            self.changed.notify_all();
+            silence = self.changed.wait_while(silence, is_silent).unwrap();
+            silence.waiting -= 1;
+        }
     }
 
     /// Starts a drive anew: what was not made durable is lost, or not, object by object.
@@ -594,6 +635,7 @@ impl Components for MemoryDrives {
     }
 
     fn ask(&self, questions: Vec<(DriveId, Ask)>) -> Vec<Answer> {
+        self.wait_for_silent(&questions);
         let mut inner = self.lock();
         // Nobody may count on an order.
         let mut order: Vec<usize> = (0..questions.len()).collect();
