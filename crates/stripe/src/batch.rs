@@ -97,7 +97,7 @@ impl VirtualDrive {
             return Ok(Some(simple(name.object, place.homes(), create, Some(version))));
         };
         let name = ObjectName { partition, object };
-        let version = self.known_version(name)?;
+        let version = self.levelled_version(name)?.ok_or(Status::NoSuchObject)?;
         let place = self.place(name)?;
         if version.is_spread() {
             let BatchOperation::Getattr(_) = operation else {

@@ -41,11 +41,11 @@ impl VirtualDrive {
         range: ByteRange,
     ) -> Result<ReadElsewhere, Status> {
         let place = self.place(name)?;
-        let version = self.known_version(name)?;
+        let version = self.seen_version(name)?.ok_or(Status::NoSuchObject)?;
         if !place.is_striped(version.is_spread()) {
             let read = self.read_component(place.home(), name, range)?;
             // It may have been spread meanwhile.
-            if self.known_version(name)? == version {
+            if self.seen_version(name)? == Some(version) {
                 let ReadComponent { data, logical_size, fs_data_modify_time } = read;
                 return Ok(ReadElsewhere { data, logical_size, fs_data_modify_time });
             }
@@ -215,7 +215,7 @@ impl VirtualDrive {
         }
         for object in objects {
             let name = ObjectName { partition, object: *object };
-            let version = self.known_version(name)?;
+            let version = self.seen_version(name)?.ok_or(Status::NoSuchObject)?;
             let place = self.place(name)?;
             for drive in place.holders(version.is_spread()) {
                 if !self.may_lack(name, &place, *drive) {

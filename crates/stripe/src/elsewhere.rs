@@ -17,7 +17,7 @@ use crate::mend::Lock;
 impl Elsewhere for VirtualDrive {
     fn version(&self, name: ObjectName) -> Result<Option<u64>, Status> {
         let _steady = self.steady();
-        match self.component_version(name) {
+        match self.levelled_version(name) {
             Ok(version) => Ok(version.map(|version| version.virtual_version())),
             Err(Status::NoSuchPartition) => Ok(None),
             Err(status) => Err(status),

@@ -99,7 +99,7 @@ impl VirtualDrive {
         name: ObjectName,
         place: &Place,
     ) -> Result<ComponentVersion, Status> {
-        let version = self.known_version(name)?;
+        let version = self.levelled_version(name)?.ok_or(Status::NoSuchObject)?;
         let holders = place.holders(version.is_spread());
         if holders.len() == 1 || self.versions.is_everywhere(name) {
             return Ok(version);
@@ -133,7 +133,8 @@ impl VirtualDrive {
     }
 
     /// Gives all components of an object the highest version that any has, after an attempt to raise it at all
-    /// that came to nothing at some. If that can't be done now it is tried again later.
+    /// that came to nothing at some, for who has the object's lock: what is asked one drive after the other is not
+    /// changed meanwhile. If that can't be done now it is tried again later.
     pub(crate) fn level_versions(&self, name: ObjectName, place: &Place) {
         let Ok(home) = self.getattr_at(place.home(), name) else { return };
         let known = ComponentVersion(home.access_control_version);

@@ -176,7 +176,7 @@ impl VirtualDrive {
         range: ByteRange,
     ) -> Result<bool, Status> {
         let place = self.place(name)?;
-        let version = self.known_version(name)?;
+        let version = self.seen_version(name)?.ok_or(Status::NoSuchObject)?;
         for (_, strips) in columns_held(&place, version.is_spread(), drive, range) {
             let (regions, length) = regions_of(&strips);
             let ask = Ask::Read { name: component(name), order: None, regions, length };

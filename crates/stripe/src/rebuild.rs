@@ -720,7 +720,7 @@ impl VirtualDrive {
                 }
                 Err(Status::NoSuchObject) => {
                     // It was removed just now; if not, the drive has lost it, and is given it once more.
-                    let is_there = self.component_version(name)?.is_some();
+                    let is_there = self.seen_version(name)?.is_some();
                     return if is_there { Err(Status::Busy) } else { Ok(0) };
                 }
                 told => return told,

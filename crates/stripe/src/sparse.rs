@@ -91,7 +91,8 @@ impl VirtualDrive {
         pieces: &mut dyn Iterator<Item = ByteRange>,
     ) -> Result<BlocksRequired, Status> {
         let place = self.place(name)?;
-        let is_spread = self.known_version(name)?.is_spread();
+        let version = self.seen_version(name)?.ok_or(Status::NoSuchObject)?;
+        let is_spread = version.is_spread();
         let mut sum = BlocksRequired { estimated: 0, maximum: 0 };
         for range in pieces.flat_map(|range| askable_at_once(&place, range)) {
             let mut questions = Vec::new();

@@ -257,7 +257,7 @@ impl VirtualDrive {
         locks.into_iter().map(lock).collect()
     }
 
-    /// The version of an object's components; `None` if there is no such object.
+    /// The version of an object's components, for who has the object's lock; `None` if there is no such object.
     pub(crate) fn component_version(
         &self,
         name: ObjectName,
@@ -265,6 +265,26 @@ impl VirtualDrive {
         if self.versions.is_doubtful(name) {
             self.level_versions(name, &self.place(name)?);
         }
+        self.seen_version(name)
+    }
+
+    /// The same for who has not, nor that of any other object.
+    pub(crate) fn levelled_version(
+        &self,
+        name: ObjectName,
+    ) -> Result<Option<ComponentVersion>, Status> {
+        if self.versions.is_doubtful(name) {
+            let _alone = self.lock(name);
+            return self.component_version(name);
+        }
+        self.seen_version(name)
+    }
+
+    /// The same as it is known, or the home component tells, though others may have another one.
+    pub(crate) fn seen_version(
+        &self,
+        name: ObjectName,
+    ) -> Result<Option<ComponentVersion>, Status> {
         if let Some(version) = self.versions.get(name) {
             return Ok(Some(version));
         }
@@ -281,7 +301,7 @@ impl VirtualDrive {
         }
     }
 
-    /// The same of one that there must be.
+    /// The version of an object that there must be, for who has its lock.
     pub(crate) fn known_version(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
         self.component_version(name)?.ok_or(Status::NoSuchObject)
     }
