@@ -182,6 +182,6 @@ fn agrees_with_the_model_on_a_drive_that_is_always_full() {
 
 #[test]
 fn agrees_with_the_model_when_metadata_runs_out() {
-    let refused = run(CROWDED, 2000, 1, 9000, Duration::from_secs(8));
+    let refused = run(CROWDED, 2000, 3, 9000, Duration::from_secs(8));
     assert!(refused[2] > 10, "{refused:?}");
 }
