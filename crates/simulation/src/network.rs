@@ -170,6 +170,20 @@ impl Cables {
         old.iter().for_each(|line| self.break_off(line));
     }
 
+    /// The run is over: nobody answers any more, and nothing is held that would come through. Whoever is served holds
+    /// on to the network, too, and would never go.
+    pub fn take_down(&self) {
+        let mut inner = lock(&self.inner);
+        let servings: Vec<Serving> = inner
+            .nodes
+            .iter_mut()
+            .map(|node| std::mem::replace(&mut node.serving, Serving::Refuses))
+            .collect();
+        let held = std::mem::take(&mut inner.held);
+        drop(inner);
+        drop((servings, held));
+    }
+
     /// Everything that a node answers takes so much longer.
     pub fn set_delay(&self, node: NodeId, delay: Duration) {
         lock(&self.inner).nodes[node.0].delay = delay;

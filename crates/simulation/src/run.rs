@@ -110,6 +110,12 @@ fn run_plan(plan: &Plan, random: Random, told: usize) -> (Result<Report, String>
     (told, time.told())
 }
 
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.cables.take_down();
+    }
+}
+
 impl Cell {
     fn new(time: &Arc<Time>, plan: Plan, mut random: Random) -> Cell {
         let cables = Cables::new(time, random.fork());
