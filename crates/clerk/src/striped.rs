@@ -257,7 +257,7 @@ impl StripedDrive {
         let authority = Authority::capability(&grant.issued, protection);
         let asked = self.now();
         let map = self.manager.map(&authority, &arguments)?;
-        self.maps.lease.renew(asked, map.generation);
+        self.maps.heard(asked, map.generation);
         let is_same = map.generation == place.generation
             && map.is_spread == place.is_spread
             && map.is_even == place.is_even;
@@ -284,7 +284,7 @@ impl StripedDrive {
         let authority = Authority::capability(&grant.issued, protection);
         let asked = self.now();
         let map = self.manager.map(&authority, &arguments)?;
-        self.maps.lease.renew(asked, map.generation);
+        self.maps.heard(asked, map.generation);
         let writing = self.maps.writing(name, self.now());
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);
         let place = Arc::new(place.map_err(|error| match is_of_an_old_map(&error) {

@@ -397,6 +397,7 @@ impl VirtualDrive {
             }
             Ok(())
         })?;
+        self.instances.are_others();
         Ok(true)
     }
 
@@ -417,6 +418,7 @@ impl VirtualDrive {
             }
             Ok(())
         })?;
+        self.instances.are_others();
         self.joined.clear();
         self.components.set_epochs(&self.epochs());
         for drive in self.present_drives() {

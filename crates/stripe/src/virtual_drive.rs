@@ -423,6 +423,12 @@ impl Instances {
         self.lock().own
     }
 
+    /// Others have become members: those before may have been started anew, and nobody has seen that.
+    pub(crate) fn are_others(&self) {
+        let mut seen = self.lock();
+        seen.own = seen.own.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    }
+
     /// A drive has answered as this instance; whether it was another one before.
     fn saw(&self, drive: DriveId, instance: u64) -> bool {
         let mut seen = self.lock();

@@ -197,6 +197,13 @@ struct Known {
 }
 
 impl Maps {
+    /// The striping manager was asked then, and has answered by a table of this generation.
+    pub(super) fn heard(&self, asked: Duration, generation: u64) {
+        if self.lease.renew(asked, generation) {
+            self.instances.are_others();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known> {
         // Every change leaves it whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -264,13 +271,16 @@ impl Lease {
     }
 
     /// The striping manager was asked then, by the host's clock, and has answered by a table of this generation.
-    pub(super) fn renew(&self, asked: Duration, generation: u64) {
+    /// Whether another one was known before.
+    fn renew(&self, asked: Duration, generation: u64) -> bool {
         let mut known = self.lock();
-        *known = match *known {
-            Some((_, later)) if later > generation => return,
-            Some((then, same)) if same == generation => Some((then.max(asked), generation)),
-            _ => Some((asked, generation)),
+        let (now, is_later) = match *known {
+            Some((_, later)) if later > generation => return false,
+            Some((then, same)) if same == generation => ((then.max(asked), generation), false),
+            earlier => ((asked, generation), earlier.is_some()),
         };
+        *known = Some(now);
+        is_later
     }
 
     /// The latest generation that was told; 0 before.
@@ -286,8 +296,8 @@ impl Lease {
 }
 
 /// Which instance of each component drive was seen last; and a number that is another one after any of them was
-/// started anew. A write tells the number of before it was sent, a flush the one of when all have answered: so
-/// they differ if something that was written may have been lost.
+/// started anew, or others have become members. A write tells the number of before it was sent, a flush the one of
+/// when all have answered: so they differ if something that was written may have been lost.
 #[derive(Default)]
 pub(super) struct Instances(Mutex<(u64, HashMap<DriveId, u64>)>);
 
@@ -298,6 +308,12 @@ impl Instances {
 
     pub(super) fn own(&self) -> u64 {
         self.lock().0
+    }
+
+    /// Who is asked now may be others than those who were written, and were started anew before they were members no
+    /// more: nobody has seen that.
+    fn are_others(&self) {
+        self.lock().0 += 1;
     }
 
     /// A drive has answered as this instance.
