@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nasd_drive::Drive;
+use nasd_protocol::drive::{Procedure, SetattrArguments, WriteArguments};
 use nasd_transport::{
     Answer, Arriving, Attempt, Call, CallHead, Identity, OpaqueAuth, OutgoingCall, Payload, Peer,
     Receive, Service, Standing, Waits,
 };
+use nasd_xdr::{Decoder, XdrDecode};
 
 /// A flavor of authentication, and its body.
 pub type Proof = (u32, Vec<u8>);
@@ -72,13 +74,34 @@ impl Request {
 
     /// Which procedure is called, for who reads what has happened.
     pub fn procedure(&self) -> String {
-        let procedure = match nasd_protocol::drive::Procedure::try_from(self.procedure) {
+        let procedure = match Procedure::try_from(self.procedure) {
             Ok(procedure) => format!("{procedure:?}").to_lowercase(),
             Err(_) => format!("procedure {}", self.procedure),
         };
         match self.name() {
-            Some((_, object)) if procedure != "private" => format!("{procedure} of {object:x}"),
+            Some((_, object)) if procedure != "private" => {
+                format!("{procedure} of {object:x}{}", self.particulars())
+            }
             _ => procedure,
+        }
+    }
+
+    /// What of its arguments says how lengths and versions come about.
+    fn particulars(&self) -> String {
+        let mut input = Decoder::new(&self.body);
+        match Procedure::try_from(self.procedure) {
+            Ok(Procedure::Setattr) => match SetattrArguments::decode(&mut input) {
+                Ok(SetattrArguments { changes, .. }) => {
+                    let (size, version) = (changes.logical_size, changes.access_control_version);
+                    format!(" (length {size:?}, version {version:x?})")
+                }
+                Err(_) => String::new(),
+            },
+            Ok(Procedure::Write) => match WriteArguments::decode(&mut input) {
+                Ok(WriteArguments { regions, .. }) => format!(" ({regions:?})"),
+                Err(_) => String::new(),
+            },
+            _ => String::new(),
         }
     }
 }

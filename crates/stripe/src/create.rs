@@ -35,6 +35,8 @@ impl VirtualDrive {
             return Err(Status::NotPermitted);
         }
         let name = self.new_name(arguments.partition)?;
+        // Else who looks for what drives lack might find it at those alone, and take that for what is left of an object.
+        let _alone = self.lock(name);
         let place = self.place(name)?;
         let (initial, version) = initial_of(&arguments.initial, &place)?;
         let create = CreateArguments {
@@ -195,9 +197,6 @@ impl VirtualDrive {
     /// An object that shares the blocks of another, component by component, in the same group.
     pub(crate) fn fastcopy_whole(&self, arguments: &FastcopyArguments) -> Result<Created, Status> {
         let source = arguments.name;
-        let _alone = self.lock(source);
-        let place = self.place_to_change(source)?;
-        let version = self.known_version(source)?;
         let (group, groups) = {
             let state = self.state();
             let record = state.partitions.get(&source.partition).ok_or(Status::NoSuchPartition)?;
@@ -205,6 +204,10 @@ impl VirtualDrive {
         };
         let object = self.numbers.draw(group, groups, |limit| self.keep_limit(limit))?;
         let name = ObjectName { object, ..source };
+        // The copy too: it is made at one drive after the other.
+        let _alone = self.lock_both(source, name);
+        let place = self.place_to_change(source)?;
+        let version = self.known_version(source)?;
         let copy = FastcopyArguments { name: component(source), copy: Some(object) };
         let has_writers = place.has_copies();
         // Drives copy the version too, and none falls.

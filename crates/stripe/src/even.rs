@@ -297,6 +297,15 @@ impl VirtualDrive {
             self.writers.forget(name);
             return Ok(());
         };
+        if !place.has_copies() {
+            // They have become one, as a move was given up: who writes that is not noted, and what is written
+            // meanwhile must not be cut off.
+            if version.has_writers() {
+                self.set_version(name, &place, version.without_writers())?;
+            }
+            self.writers.forget(name);
+            return Ok(());
+        }
         // Whoever still has a capability can't use it any more.
         let version = self.set_version(name, &place, version.revoked())?;
         let own = self.instances.own();

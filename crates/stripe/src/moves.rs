@@ -253,9 +253,10 @@ impl VirtualDrive {
     /// Removes something that drives have kept of what is elsewhere now. Whether there was anything to do. To be
     /// called now and then, by one thread.
     pub fn sweep(&self) -> bool {
-        let drives: Vec<DriveId> = {
+        let (drives, generation): (Vec<DriveId>, u64) = {
             let state = self.state();
-            state.strays.iter().copied().filter(|drive| !state.absent.contains_key(drive)).collect()
+            let is_present = |drive: &DriveId| !state.absent.contains_key(drive);
+            (state.strays.iter().copied().filter(is_present).collect(), state.generation)
         };
         let known = self.components.drives();
         let Some(drive) = drives.into_iter().find(|drive| !self.is_silent(*drive)) else {
@@ -271,7 +272,10 @@ impl VirtualDrive {
             return false;
         }
         let changed = self.change_state(|state| {
-            state.strays.remove(&drive);
+            // What was looked at may be elsewhere since.
+            if state.generation == generation {
+                state.strays.remove(&drive);
+            }
             Ok(())
         });
         changed.is_ok()

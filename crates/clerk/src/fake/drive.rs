@@ -171,7 +171,9 @@ impl FakeDrive {
 
     /// Reads and writes wait until `count` of them are under way together, once.
     pub fn gather(&self, count: u64) {
-        self.counters.most_under_way.store(0, Ordering::Relaxed);
+        // Those that are under way already count: they may be all that come, and wait.
+        let now = self.counters.under_way.load(Ordering::Relaxed);
+        self.counters.most_under_way.store(now, Ordering::Relaxed);
         self.lock().gather = count;
     }
 

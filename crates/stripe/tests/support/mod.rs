@@ -66,7 +66,28 @@ pub struct MemoryDrives {
 #[derive(Debug, Default)]
 struct Silence {
     drives: BTreeSet<DriveId>,
+    /// The call that is to be held up, when it comes, and whether it is.
+    hold: Option<Hold>,
+    holds: bool,
     waiting: usize,
+}
+
+/// One call that is held up on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub drive: DriveId,
+    pub when: When,
+    /// Which of those that the drive is asked for.
+    pub which: fn(&Ask) -> bool,
+}
+
+/// When a call is held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before it is done.
+    Before,
+    /// When it is done, before that is heard.
+    After,
 }
 
 #[derive(Debug)]
@@ -155,7 +176,37 @@ impl MemoryDrives {
         self.changed.notify_all();
     }
 
-    /// Waits until somebody waits for a drive that is silent.
+    /// The next such call is held up until it is let go; others that are asked together with it are not.
+    pub fn hold(&self, hold: Hold) {
+        let mut silence = self.silence.lock().unwrap();
+        (silence.hold, silence.holds) = (Some(hold), true);
+    }
+
+    /// Lets it go.
+    pub fn let_go(&self) {
+        let mut silence = self.silence.lock().unwrap();
+        (silence.hold, silence.holds) = (None, false);
+        self.changed.notify_all();
+    }
+
+    /// Which of these is held up, if one is.
+    fn to_be_held(&self, questions: &[(DriveId, Ask)]) -> Option<(usize, When)> {
+        let mut silence = self.silence.lock().unwrap();
+        let Hold { drive, when, which } = silence.hold?;
+        let at = questions.iter().position(|(asked, ask)| *asked == drive && which(ask))?;
+        silence.hold = None;
+        Some((at, when))
+    }
+
+    fn wait_until_let_go(&self) {
+        let mut silence = self.silence.lock().unwrap();
+        silence.waiting += 1;
+        self.changed.notify_all();
+        silence = self.changed.wait_while(silence, |silence| silence.holds).unwrap();
+        silence.waiting -= 1;
+    }
+
+    /// Waits until somebody waits for a drive that is silent, or for what is held up.
     pub fn wait_until_somebody_waits(&self) {
         let silence = self.silence.lock().unwrap();
         drop(self.changed.wait_while(silence, |silence| silence.waiting == 0).unwrap());
@@ -636,6 +687,7 @@ impl Components for MemoryDrives {
 
     fn ask(&self, questions: Vec<(DriveId, Ask)>) -> Vec<Answer> {
         self.wait_for_silent(&questions);
+        let held = self.to_be_held(&questions);
         let mut inner = self.lock();
         // Nobody may count on an order.
         let mut order: Vec<usize> = (0..questions.len()).collect();
@@ -644,9 +696,21 @@ impl Components for MemoryDrives {
             order.swap(at, other);
         }
         let mut answers: Vec<Option<Answer>> = questions.iter().map(|_| None).collect();
+        order.retain(|at| held.is_none_or(|(last, _)| *at != last));
         for at in order {
             let (drive, ask) = &questions[at];
             answers[at] = Some(inner.answer(*drive, ask));
+        }
+        drop(inner);
+        if let Some((at, when)) = held {
+            let (drive, ask) = &questions[at];
+            if when == When::Before {
+                self.wait_until_let_go();
+            }
+            answers[at] = Some(self.lock().answer(*drive, ask));
+            if when == When::After {
+                self.wait_until_let_go();
+            }
         }
         answers.into_iter().flatten().collect()
     }

@@ -1,0 +1,295 @@
+//! Objects that move from drive to drive, beside whatever else is done at the time.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, mpsc::RecvTimeoutError};
+use std::time::Duration;
+
+use nasd_capability::{Capability, SecretKey};
+use nasd_drive::{Elsewhere, Shown};
+use nasd_protocol::drive::{CreateArguments, FastcopyArguments, MapArguments};
+use nasd_protocol::{Region, Status};
+use nasd_stripe::{Arrangement, Ask, Components, Role, VirtualDrive, VirtualDriveOptions};
+use nasd_types::{
+    AuditId, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
+    SetAttributes,
+};
+
+use support::{Hold, MemoryDrives, MemoryKeeper, When};
+
+const PARTITION: PartitionId = PartitionId(3);
+const COMPONENTS: PartitionId = PartitionId(3 + (1 << 30));
+/// Another one, without objects.
+const LAST: PartitionId = PartitionId(4);
+const COMPONENTS_OF_LAST: PartitionId = PartitionId(4 + (1 << 30));
+const UNIT: u64 = 4096;
+const SECOND: u64 = 1_000_000_000;
+
+/// Whoever takes longer waits for the drive.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Whoever is not to be done before something has been let go gets so long for it.
+const SHORT: Duration = Duration::from_millis(200);
+
+struct Cell {
+    drives: Arc<MemoryDrives>,
+    whole: VirtualDrive,
+}
+
+impl Cell {
+    /// Three drives, each object on two of them, without copies.
+    fn new() -> Cell {
+        let drives = Arc::new(MemoryDrives::new(3, 1));
+        let options = VirtualDriveOptions {
+            unit: UNIT,
+            width: 2,
+            copies: 1,
+            ..VirtualDriveOptions::default()
+        };
+        let components = Arc::clone(&drives);
+        let whole = VirtualDrive::start(
+            move |_| components as Arc<dyn Components>,
+            Arc::new(MemoryKeeper::default()),
+            options,
+            (1, SecretKey::new([1; 32])),
+        );
+        let whole = whole.unwrap();
+        whole.create_partition(PARTITION).unwrap();
+        let cell = Cell { drives, whole };
+        for _ in 0..10 {
+            cell.create().unwrap();
+        }
+        cell
+    }
+
+    fn create(&self) -> Result<ObjectName, Status> {
+        let initial = SetAttributes::default();
+        let create = CreateArguments { partition: PARTITION, object: None, durable: true, initial };
+        let created = self.whole.create(&create)?;
+        Ok(ObjectName { partition: PARTITION, object: created.object })
+    }
+
+    /// Looks at the drives, and does what follows from that, with one of them drained.
+    fn drain(&self, drive: DriveId) {
+        self.arrange(BTreeMap::from([(drive, Role::Leaving)]));
+    }
+
+    /// The same with these roles.
+    fn arrange(&self, roles: BTreeMap<DriveId, Role>) {
+        self.whole.set_arrangement(Arrangement { roles, ..Arrangement::default() });
+        for known in self.drives.drives() {
+            self.whole.heard(known, self.drives.sign(known), self.drives.now());
+        }
+        self.whole.watch(self.drives.now());
+        self.whole.arrange(self.drives.now());
+    }
+
+    fn move_all(&self) {
+        while self.whole.rebuild().is_some() {}
+    }
+
+    fn sweep_all(&self) {
+        while self.whole.sweep() {}
+    }
+
+    /// The drives that have a component of an object.
+    fn holders(&self, object: ObjectId) -> Vec<DriveId> {
+        let name = ObjectName { partition: COMPONENTS, object };
+        let has = |drive: &DriveId| self.drives.component(*drive, name).is_some();
+        self.drives.drives().into_iter().filter(has).collect()
+    }
+
+    fn capability(&self, object: ObjectId) -> Capability {
+        Capability {
+            drive: DriveId(99),
+            partition: PARTITION,
+            object,
+            region: ByteRange::new(0, 1 << 20),
+            rights: Rights::all(),
+            expires: self.drives.now().plus_ns(3600 * SECOND),
+            audit_id: AuditId(77),
+            minimum_protection: Protection::empty(),
+            key_epoch: 9,
+        }
+    }
+
+    /// The drives that a client may write components on, of those of an object up to an end.
+    fn map(&self, object: ObjectId, end: u64) -> Vec<DriveId> {
+        let capability = self.capability(object);
+        let shown = Shown { capability: &capability, sealed: true, now: self.drives.now() };
+        let name = ObjectName { partition: PARTITION, object };
+        let arguments = MapArguments { name, write: true, end, client: 4 };
+        let map = self.whole.map(&arguments, &shown).unwrap();
+        map.components.iter().map(|component| component.drive).collect()
+    }
+
+    /// Writes of a client to a component.
+    fn write_component(&self, drive: DriveId, object: ObjectId, offset: u64, data: Vec<u8>) {
+        let name = ObjectName { partition: COMPONENTS, object };
+        let regions = vec![Region::single(offset, data.len() as u64)];
+        let write = Ask::Write { name, order: None, regions, data, durable: false };
+        self.drives.ask_one(drive, write).unwrap();
+    }
+
+    /// Places that a drive has, and that it is about to have.
+    fn places(&self, drive: DriveId) -> (u32, u32) {
+        let status = self.whole.component_status();
+        let its = status.into_iter().find(|status| status.drive == drive).unwrap();
+        (its.places, its.places_coming)
+    }
+}
+
+fn hears<T>(from: &Receiver<T>) -> T {
+    match from.recv_timeout(LONG) {
+        Ok(told) => told,
+        Err(RecvTimeoutError::Timeout) => panic!("it waits for the drive"),
+        Err(RecvTimeoutError::Disconnected) => panic!("it has failed"),
+    }
+}
+
+#[test]
+fn who_asks_how_far_moves_are_or_gives_them_up_waits_for_no_drive() {
+    let (from, other) = (DriveId(1), DriveId(2));
+    let cell = Cell::new();
+    cell.drain(from);
+    assert!(cell.places(other).1 > 0, "there is nothing to move");
+    cell.drives.set_silent(from, true);
+    std::thread::scope(|scope| {
+        let (told, heard) = channel();
+        scope.spawn(|| cell.whole.rebuild());
+        cell.drives.wait_until_somebody_waits();
+        scope.spawn(|| {
+            let before = cell.places(other);
+            // What was on its way there is given up.
+            cell.drain(other);
+            told.send((before, cell.places(other))).unwrap();
+            drop(told);
+        });
+        let outcome = std::panic::catch_unwind(|| hears(&heard));
+        cell.drives.set_silent(from, false);
+        let (before, after) = outcome.unwrap();
+        assert!(before.1 > 0 && after.1 == 0, "{before:?} {after:?}");
+    });
+    // What was found out for the moves that were given up is not used for others.
+    for _ in 0..4 {
+        cell.drain(from);
+        cell.move_all();
+    }
+    assert_eq!(cell.places(from), (0, 0));
+}
+
+/// An object that is made where a drive stands in for another one may be there before it is where it belongs.
+#[test]
+fn what_is_just_being_made_is_not_taken_for_something_left() {
+    let from = DriveId(1);
+    for by_copying in [false, true] {
+        let cell = Cell::new();
+        let mut others = std::iter::repeat_with(|| cell.create().unwrap());
+        let source = others.find(|name| cell.holders(name.object) == [from]).unwrap();
+        cell.drain(from);
+        let which: fn(&Ask) -> bool = match by_copying {
+            true => |ask| matches!(ask, Ask::Fastcopy(_)),
+            false => |ask| matches!(ask, Ask::Create(_)),
+        };
+        cell.drives.hold(Hold { drive: from, when: When::Before, which });
+        let make = || match by_copying {
+            true => {
+                let copy = FastcopyArguments { name: source, copy: None };
+                cell.whole.fastcopy(&copy).unwrap().object
+            }
+            // Until one belongs there.
+            false => std::iter::repeat_with(|| cell.create().unwrap().object)
+                .find(|object| cell.holders(*object).contains(&from))
+                .unwrap(),
+        };
+        let object = std::thread::scope(|scope| {
+            let making = scope.spawn(make);
+            cell.drives.wait_until_somebody_waits();
+            let (told, heard) = channel();
+            let cell = &cell;
+            scope.spawn(move || {
+                cell.move_all();
+                // The one who would hear it may have gone on.
+                told.send(()).ok();
+            });
+            // It waits for what is being made, which is not so if it is done before.
+            let is_done = heard.recv_timeout(SHORT).is_ok();
+            cell.drives.let_go();
+            assert!(!is_done, "it does not wait");
+            making.join().unwrap()
+        });
+        cell.move_all();
+        cell.sweep_all();
+        assert_eq!(cell.holders(object).len(), 1);
+        cell.whole.getattr(ObjectName { partition: PARTITION, object }).unwrap();
+    }
+}
+
+/// What was written while a drive stood in may differ there, and is looked at when nobody writes it any more. If
+/// there is one copy of it again by then, clients write that as they like.
+#[test]
+fn nothing_is_cut_off_of_an_object_whose_move_was_given_up() {
+    let (from, end) = (DriveId(1), 4 * UNIT);
+    let cell = Cell::new();
+    let mut others = std::iter::repeat_with(|| cell.create().unwrap());
+    let name = others.find(|name| cell.holders(name.object) == [from]).unwrap();
+    cell.drain(from);
+    let drives = cell.map(name.object, end);
+    cell.write_component(drives[0], name.object, 0, vec![1; UNIT as usize]);
+    // The move is given up, and that client is not heard of any more.
+    cell.arrange(cell.drives.drives().into_iter().map(|drive| (drive, Role::Leaving)).collect());
+    assert_eq!(cell.places(DriveId(2)).1 + cell.places(DriveId(3)).1, 0);
+    cell.drives.pass(600 * SECOND);
+    let is_length =
+        |ask: &Ask| matches!(ask, Ask::Setattr(setattr) if setattr.changes.logical_size.is_some());
+    cell.drives.hold(Hold { drive: drives[0], when: When::Before, which: is_length });
+    std::thread::scope(|scope| {
+        let (told, heard) = channel();
+        let cell = &cell;
+        scope.spawn(move || {
+            let has_tended = cell.whole.tend(cell.drives.now());
+            told.send(has_tended).ok();
+        });
+        let _ = heard.recv_timeout(SHORT).map(|has_tended| assert!(has_tended));
+        assert_eq!(cell.map(name.object, end)[0], drives[0]);
+        cell.write_component(drives[0], name.object, 2 * UNIT, vec![2; UNIT as usize]);
+        cell.drives.let_go();
+    });
+    assert_eq!(cell.whole.getattr(name).unwrap().logical_size, 3 * UNIT);
+}
+
+/// A drive that gives what it has away once more, while it is looked through for what it has left the last time.
+#[test]
+fn what_is_left_of_a_move_is_removed_though_it_ends_while_others_are_looked_for() {
+    let from = DriveId(1);
+    let cell = Cell::new();
+    cell.whole.create_partition(LAST).unwrap();
+    cell.drain(from);
+    cell.move_all();
+    cell.arrange(BTreeMap::new());
+    cell.move_all();
+    assert!(cell.places(from).0 > 0);
+    let made: Vec<ObjectName> = (0..20).map(|_| cell.create().unwrap()).collect();
+    assert!(made.iter().any(|name| cell.holders(name.object) == [from]));
+    cell.drain(from);
+    cell.drives.hold(Hold {
+        drive: from,
+        when: When::After,
+        // The others have been looked through then.
+        which: |ask| matches!(ask, Ask::List { partition: COMPONENTS_OF_LAST, .. }),
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.whole.sweep());
+        cell.drives.wait_until_somebody_waits();
+        // All is where it belongs as far as that one knows.
+        cell.move_all();
+        assert_eq!(cell.places(from), (0, 0));
+        cell.drives.let_go();
+    });
+    cell.sweep_all();
+    let left = cell.drives.objects(from, COMPONENTS);
+    assert!(left.iter().all(|object| *object == ObjectId::FIRST_OBJECT), "{left:?}");
+}
