@@ -213,7 +213,7 @@ pub trait Names: Send + Sync + 'static {
 pub trait Objects: Send + Sync + 'static {
     /// Reads into the start of `into`; shorter only at the end of the object.
     fn read(&self, grant: &Grant, offset: u64, into: &mut [u8]) -> Result<ReadOutcome, ClerkError>;
-    /// Writes all of `data`, at most 1 MiB.
+    /// Writes all of `data`, at most 1 MiB; with `durable`, as though a flush had followed.
     fn write(
         &self,
         grant: &Grant,

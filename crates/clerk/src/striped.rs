@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use nasd_client::{Authority, ClientError, DriveClient, OrderSource, interrupt};
 use nasd_protocol::drive::{EndwritesArguments, MapArguments};
-use nasd_types::{Attributes, Protection, WriteOrder};
+use nasd_types::{Attributes, ByteRange, Protection, WriteOrder};
 
 use crate::backend::Grant;
 use crate::wire::{ReadOutcome, Status, Written};
@@ -90,7 +90,7 @@ impl StripedDrive {
         })
     }
 
-    /// Writes all of `data`.
+    /// Writes all of `data`; with `durable`, as though a flush had followed.
     pub(crate) fn write(
         &self,
         grant: &Grant,
@@ -98,8 +98,33 @@ impl StripedDrive {
         data: &[u8],
         durable: bool,
     ) -> Result<Written, ClientError> {
-        let own = self.maps.instances.own();
-        let end = offset.saturating_add(data.len() as u64);
+        loop {
+            let own = self.maps.instances.own();
+            let (written, is_durable) = self.write_once(grant, offset, data, durable)?;
+            let instance = match durable {
+                false => own,
+                // Of what was acknowledged before a drive was started anew this says nothing.
+                true if is_durable => self.maps.instances.own(),
+                true => self.flush(grant)?,
+            };
+            // Else a drive may have lost it before it was to flush it.
+            if is_durable || instance == own {
+                return Ok(Written { instance, ..written });
+            }
+        }
+    }
+
+    /// Writes all of `data`, and whether that has made all durable that was written before: drives that have other
+    /// writes, which are not, still have to be flushed.
+    fn write_once(
+        &self,
+        grant: &Grant,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<(Written, bool), ClientError> {
+        let range = ByteRange::new(offset, data.len() as u64);
+        let end = offset.saturating_add(range.length);
         // What a try that failed may have written at some copies only is made good by one that did not.
         let mut failed: Option<Arc<Writing>> = None;
         let mut refusals = 0;
@@ -110,6 +135,7 @@ impl StripedDrive {
                 // It has ended just now.
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
+            let durable = durable && place.has_all_others_durable(range);
             let written = match place.write(&self.maps.instances, order, offset, (data, durable)) {
                 Err(error) if place.has_copies() && is_lost(&error) => {
                     let name = grant.handle.name();
@@ -129,9 +155,9 @@ impl StripedDrive {
                 (Ok(_), Some(before)) => before.make_good(),
                 _ => {}
             }
-            written
+            written.map(|written| (written, durable))
         };
-        Ok(Written { instance: own, ..self.with_place(grant, Some(end), write)? })
+        self.with_place(grant, Some(end), write)
     }
 
     /// Makes what was written before durable. Returns a number that is another one when any of the drives was

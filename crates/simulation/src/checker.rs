@@ -27,6 +27,8 @@ pub struct ReadId(u64);
 pub struct FlushId {
     begun: u64,
     changes: u64,
+    /// Whether it is for what others wrote too.
+    of_all: bool,
 }
 
 /// Which object, for the checker.
@@ -329,7 +331,12 @@ impl Checker {
 
     /// Somebody begins to make an object durable.
     pub fn begin_flush(&mut self, object: Object) -> FlushId {
-        FlushId { begun: self.tick(), changes: self.objects[object].changes }
+        FlushId { begun: self.tick(), changes: self.objects[object].changes, of_all: true }
+    }
+
+    /// A durable write begins, which makes durable what the same client wrote before.
+    pub fn begin_durable_write(&mut self, object: Object) -> FlushId {
+        FlushId { of_all: false, ..self.begin_flush(object) }
     }
 
     /// It is durable, whatever was acknowledged before; of what this client wrote, that of which the drives have told
@@ -341,7 +348,9 @@ impl Checker {
             let Write { client: of, begun, ended, instance: told, .. } =
                 self.writes[write.0 as usize];
             let was_there = ended.is_some_and(|ended| ended < flush.begun);
-            was_there && (last_crash < begun || (of == client && told == instance))
+            let is_own = of == client;
+            let is_of_it = is_own || flush.of_all;
+            was_there && is_of_it && (last_crash < begun || (is_own && told == instance))
         };
         let durable: Vec<WriteId> = contents.unflushed.iter().filter(is_durable).copied().collect();
         for write in durable {
@@ -371,7 +380,7 @@ impl Checker {
             }
         }
         let contents = &mut self.objects[object];
-        let is_alone = self.copies == 1;
+        let is_alone = flush.of_all && self.copies == 1;
         if is_alone && contents.changes == flush.changes && last_crash < flush.begun {
             // Whatever it is, it stays that. (Where there are others, one of them may have what this copy has lost.)
             contents.change(0..REACH, |state| state.before.clone_from(&state.now));

@@ -233,24 +233,39 @@ impl Client {
         let number = self.number;
         self.time.tell(|| format!("client {number}: {write:?} {object} {offset}..{end} {durable}"));
         let data = bytes_of(write, offset..end);
+        // A durable one makes durable what was written before.
+        let mark = self.unflushed(object);
+        let flush = durable.then(|| lock(&self.shared).checker.begin_durable_write(object));
         let told = self.granted(id, |grant| self.drives.write(grant, offset, &data, durable));
         let told = self.note("write", told);
         let mut shared = lock(&self.shared);
         shared.under_way.remove(&self.number);
         match told {
             Ok(written) => {
-                shared.checker.acknowledge(object, write, written.instance, durable);
+                let instance = written.instance;
+                shared.checker.acknowledge(object, write, instance, durable);
+                if let Some(flush) = flush {
+                    shared.checker.end_flush(object, self.number, flush, instance);
+                }
                 drop(shared);
-                self.time
-                    .tell(|| format!("client {number}: {write:?} is done, {}", written.instance));
-                if !durable {
-                    let mut unflushed = lock(&self.unflushed);
-                    let own = unflushed.entry(object).or_default();
-                    own.push((write, range, written.instance));
+                self.time.tell(|| format!("client {number}: {write:?} is done, {instance}"));
+                let mut unflushed = lock(&self.unflushed);
+                let own = unflushed.entry(object).or_default();
+                match durable {
+                    true => {
+                        own.retain(|(write, _, told)| *told != instance || !mark.contains(write))
+                    }
+                    false => own.push((write, range, instance)),
                 }
             }
             Err(_) => self.fail_later(write),
         }
+    }
+
+    /// The writes of an object that were acknowledged, and are not known to be durable.
+    fn unflushed(&self, object: Object) -> Vec<WriteId> {
+        let unflushed = lock(&self.unflushed);
+        unflushed.get(&object).into_iter().flatten().map(|(write, ..)| *write).collect()
     }
 
     /// What failed may be done yet, by those who have been asked for it.
@@ -289,10 +304,7 @@ impl Client {
     pub fn flush(&self, object: Object) {
         let Some(id) = self.object(object) else { return };
         for _ in 0..20 {
-            let mark: Vec<WriteId> = {
-                let unflushed = lock(&self.unflushed);
-                unflushed.get(&object).into_iter().flatten().map(|(write, ..)| *write).collect()
-            };
+            let mark = self.unflushed(object);
             let flush = lock(&self.shared).checker.begin_flush(object);
             let told = self.granted(id, |grant| self.drives.flush(grant));
             let Ok(instance) = self.note("flush", told) else { return };

@@ -1,5 +1,6 @@
 //! Data to and from all components at once.
 
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use nasd_protocol::Region;
 use nasd_protocol::drive::{
     Flush, FlushArguments, Flushed, Getattr, GetattrArguments, WriteArguments,
 };
-use nasd_types::{Attributes, ByteRange, ObjectName, WriteOrder};
+use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, WriteOrder};
 
 use super::map::{Instances, Member, ObjectPlace};
 use crate::wire::{ReadOutcome, Status, Written};
@@ -171,6 +172,17 @@ impl ObjectPlace {
         Ok(ReadOutcome { length, ..whole })
     }
 
+    /// Whether the drives that a range is written to are all that may have writes which are not durable.
+    pub(super) fn has_all_others_durable(&self, range: ByteRange) -> bool {
+        let columns = self.columns(range);
+        let degraded = self.degraded();
+        let written = columns.iter().flat_map(|(column, _)| degraded.writable(*column));
+        let written: BTreeSet<DriveId> = written.map(|at| self.members[at].drive).collect();
+        let mut others = self.present().map(|(member, _)| member.drive);
+        others.all(|drive| written.contains(&drive) || self.writing.is_durable_at(drive))
+    }
+
+    /// Writes to several members at once; with `durable`, those have all that they were given durable.
     pub(super) fn write(
         &self,
         instances: &Instances,
@@ -205,10 +217,16 @@ impl ObjectPlace {
                 let (authority, name) = self.usable(member)?;
                 let (regions, data_length) = regions_of(strips);
                 let arguments = WriteArguments { name, durable, order, regions, data_length };
-                begun.push((member, member.client.begin_write(authority, arguments, slices)));
+                let before = self.writing.written_to(member.drive);
+                let write = member.client.begin_write(authority, arguments, slices);
+                begun.push((member, before, write));
             }
-            for (member, write) in begun {
+            for (member, before, write) in begun {
                 let written = member.known.note(write.wait())?;
+                match durable {
+                    true => self.writing.durable_at(member.drive, before),
+                    false => self.writing.wrote_to(member.drive),
+                }
                 instances.saw(member.drive, written.instance);
                 member.length.fetch_max(written.logical_size, Ordering::Relaxed);
                 let latest = told.map_or(written.fs_data_modify_time, |told| {
@@ -229,11 +247,16 @@ impl ObjectPlace {
             let (authority, name) = self.usable(member)?;
             let objects = vec![name.object];
             let arguments = FlushArguments { partition: name.partition, objects };
-            begun.push((member, state, member.client.begin_call::<Flush>(authority, arguments)));
+            let before = self.writing.written_to(member.drive);
+            let flush = member.client.begin_call::<Flush>(authority, arguments);
+            begun.push((member, state, before, flush));
         }
-        for (member, state, flush) in begun {
+        for (member, state, before, flush) in begun {
             match member.known.note(flush.wait()) {
-                Ok(Flushed { instance }) => instances.saw(member.drive, instance),
+                Ok(Flushed { instance }) => {
+                    instances.saw(member.drive, instance);
+                    self.writing.durable_at(member.drive, before);
+                }
                 // One that is joining has no component before somebody writes there.
                 Err(ClientError::Drive(Status::NoSuchObject)) if state == MemberState::Joining => {}
                 Err(error) => return Err(error),

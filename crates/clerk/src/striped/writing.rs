@@ -3,6 +3,7 @@
 //! As long as somebody may write copies, readers take the first of each; so a clerk that has written, and
 //! whose writes are durable on all copies, says so soon, and asks for a new map before it writes again.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use nasd_client::{Authority, DriveClient, Host};
 use nasd_protocol::drive::{Endwrites, EndwritesArguments};
+use nasd_types::DriveId;
 
 /// How often it is looked who has ended.
 const EVERY: Duration = Duration::from_millis(500);
@@ -36,6 +38,17 @@ pub(super) struct Writing {
     /// When one began last, by the host's clock.
     last: Mutex<Duration>,
     is_listed: AtomicBool,
+    /// What each component drive was given.
+    given: Mutex<HashMap<DriveId, Given>>,
+}
+
+/// How many writes a drive has acknowledged, and how many of these are known to be durable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    written: u64,
+    durable: u64,
+    /// Whether those of before are: they may have been forgotten with the map that they were made by.
+    is_known: bool,
 }
 
 /// A write that is under way.
@@ -50,7 +63,37 @@ impl Writing {
             failed: AtomicU32::new(0),
             last: Mutex::new(now),
             is_listed: AtomicBool::new(false),
+            given: Mutex::default(),
         }
+    }
+
+    fn given(&self) -> MutexGuard<'_, HashMap<DriveId, Given>> {
+        // Every change leaves it whole.
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A drive has acknowledged a write, which is not durable.
+    pub(super) fn wrote_to(&self, drive: DriveId) {
+        self.given().entry(drive).or_default().written += 1;
+    }
+
+    /// How many a drive has acknowledged: what it makes durable from now on are these at least.
+    pub(super) fn written_to(&self, drive: DriveId) -> u64 {
+        self.given().get(&drive).map_or(0, |given| given.written)
+    }
+
+    /// So many of them are durable, and all of before.
+    pub(super) fn durable_at(&self, drive: DriveId, count: u64) {
+        let mut known = self.given();
+        let given = known.entry(drive).or_default();
+        given.durable = given.durable.max(count);
+        given.is_known = true;
+    }
+
+    /// Whether all that a drive has acknowledged is durable.
+    pub(super) fn is_durable_at(&self, drive: DriveId) -> bool {
+        let given = self.given().get(&drive).copied();
+        given.is_some_and(|given| given.is_known && given.durable >= given.written)
     }
 
     /// Begins a write; `None` where the striping manager was told that there are no more.
@@ -258,6 +301,19 @@ mod tests {
         assert!(writing.end(Duration::ZERO, Duration::ZERO) && writing.has_ended());
         assert!(writing.begin(Duration::ZERO).is_none() && writing.begin(Duration::ZERO).is_none());
         assert!(!writing.end(Duration::ZERO, Duration::ZERO), "once");
+    }
+
+    #[test]
+    fn a_drive_has_all_durable_when_it_was_told_so_after_the_last_write() {
+        let (writing, drive) = (Writing::new(Duration::ZERO), DriveId(7));
+        assert!(!writing.is_durable_at(drive), "of before nothing is known");
+        let before = writing.written_to(drive);
+        writing.wrote_to(drive);
+        writing.durable_at(drive, before);
+        assert!(!writing.is_durable_at(drive), "one came after the flush was sent");
+        writing.durable_at(drive, writing.written_to(drive));
+        writing.durable_at(drive, before);
+        assert!(writing.is_durable_at(drive) && !writing.is_durable_at(DriveId(8)));
     }
 
     #[test]
