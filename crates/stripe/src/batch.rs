@@ -200,6 +200,10 @@ impl VirtualDrive {
                 Ok(done) => parts.extend(done.attributes),
                 // Of several copies one may have been removed by an attempt before.
                 Err(Status::NoSuchObject) if is_removal => missing += 1,
+                Err(status) if matches!(simple.operation, BatchOperation::Create(..)) => {
+                    self.give_up(name, &simple.drives);
+                    return Err(status);
+                }
                 Err(status) => {
                     self.versions.doubt(name);
                     if simple.drives.len() > 1 {

@@ -49,7 +49,10 @@ impl VirtualDrive {
         let questions = homes.map(|drive| (*drive, Ask::Create(create.clone()))).collect();
         let answers = self.components.ask(questions);
         let made: Result<Vec<_>, _> = answers.into_iter().map(created).collect();
-        let made = made.map_err(|error| self.give_up(name, &place, &error))?;
+        let made = made.map_err(|error| {
+            self.give_up(name, place.homes());
+            error.status()
+        })?;
         self.versions.put_everywhere(name, version);
         self.note_writing(name, &place);
         let told = made.into_iter().map(|created| created.attributes).collect();
@@ -83,15 +86,15 @@ impl VirtualDrive {
         Ok(())
     }
 
-    /// Removes what there is of an object that could not be made; nobody knows its number.
-    fn give_up(&self, name: ObjectName, place: &Place, error: &ComponentError) -> Status {
-        if place.homes().len() > 1 {
+    /// Removes what there is of an object that could not be made, as far as that can be done now; nobody knows its
+    /// number.
+    pub(crate) fn give_up(&self, name: ObjectName, homes: &[DriveId]) {
+        if homes.len() > 1 {
             let remove =
                 nasd_protocol::drive::RemoveArguments { name: component(name), durable: false };
-            let questions = place.homes().iter().map(|drive| (*drive, Ask::Remove(remove)));
+            let questions = homes.iter().map(|drive| (*drive, Ask::Remove(remove)));
             self.components.ask(questions.collect());
         }
-        error.status()
     }
 
     /// Makes components for all columns of an object, unless there are, and has nobody write behind them who
@@ -151,7 +154,7 @@ impl VirtualDrive {
 
     /// Makes empty components, durably; those that there are, from an attempt that came to nothing, get the
     /// version.
-    fn make_components(
+    pub(crate) fn make_components(
         &self,
         name: ObjectName,
         place: &Place,

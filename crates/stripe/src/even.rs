@@ -153,7 +153,10 @@ impl VirtualDrive {
         }
         let is_spread = highest.is_spread() && !known.is_spread();
         let levelled = match is_spread {
-            true => self.say_spread(name, place, highest),
+            // What that attempt made may have been removed since, as no object has it.
+            true => self
+                .make_components(name, place, highest)
+                .and_then(|()| self.say_spread(name, place, highest)),
             false => self.set_version(name, place, highest).map(drop),
         };
         if levelled.is_ok() {

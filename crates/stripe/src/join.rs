@@ -205,8 +205,26 @@ impl VirtualDrive {
             false => had.above(has_writers),
         };
         let above = if has_writers { above.with_writers() } else { above };
-        self.set_version(name, place, above)?;
+        match self.set_version(name, place, above) {
+            Err(Status::NoSuchObject) => self.complete(name, place, whole)?,
+            raised => drop(raised?),
+        }
         Err(Status::Busy)
+    }
+
+    /// Makes components that an object should have and has not: nobody has ever used it, as it could not be made at
+    /// all copies, nor what was made be removed.
+    fn complete(&self, name: ObjectName, place: &Place, whole: &Whole) -> Result<(), Status> {
+        self.may_differ(name);
+        for drive in place.holders(whole.version.is_spread()) {
+            match self.getattr_at(*drive, name) {
+                Err(error) if error.is_missing() => {
+                    self.join_component(name, place, whole, *drive)?;
+                }
+                told => drop(told.map_err(|error| error.status())?),
+            }
+        }
+        Ok(())
     }
 
     /// The attributes of a component, from those of the whole.

@@ -347,6 +347,11 @@ impl Inner {
         let (now, random) = (self.now, &mut self.random);
         let drive = self.drives.get_mut(&drive).unwrap();
         let done = drive.perform(ask, now, random).map_err(ComponentError::Answered);
+        if std::env::var_os("NASD_MODEL_TRACE").is_some() {
+            let what: String = format!("{ask:?}").chars().take(240).collect();
+            let how: String = format!("{done:?}").chars().take(160).collect();
+            eprintln!("{:?} {what} = {how} {}", drive.instance >> 8, fault.is_some());
+        }
         if fault.is_some() { Err(away(true)) } else { done }
     }
 }
