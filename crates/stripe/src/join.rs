@@ -199,12 +199,16 @@ impl VirtualDrive {
         had: &Attributes,
     ) -> Result<(), Status> {
         let had = ComponentVersion(had.access_control_version);
-        let has_writers = whole.version.has_writers();
-        let above = match whole.version.is_spread() {
-            true => had.spread().revoked(),
-            false => had.above(has_writers),
-        };
-        let above = if has_writers { above.with_writers() } else { above };
+        let had = if whole.version.has_writers() { had.with_writers() } else { had };
+        if had.is_spread() && !whole.version.is_spread() {
+            // It is spread now, as it was to be: a version that is higher and not spread would be another one of the
+            // virtual object.
+            self.make_components(name, place, had)?;
+            self.say_spread(name, place, had)?;
+            return Err(Status::Busy);
+        }
+        let had = if whole.version.is_spread() { had.spread() } else { had };
+        let above = had.revoked();
         match self.set_version(name, place, above) {
             Err(Status::NoSuchObject) => self.complete(name, place, whole)?,
             raised => drop(raised?),

@@ -465,6 +465,9 @@ impl VirtualDrive {
             Ok(_) => return self.give_again(),
             Err(_) => return,
         }
+        if let Err(status) = self.hear_of_givers(&pass.drives) {
+            return tracing::debug!(%status, "drives that give their places away do not answer");
+        }
         if let Some(present) = &mut self.rebuild.lock().present
             && present.number == pass.number
         {
@@ -480,6 +483,30 @@ impl VirtualDrive {
             Ok(false) => {}
             Err(status) => tracing::debug!(%status, "drives that have all can't be read yet"),
         }
+    }
+
+    /// One that gives its place away may have been started anew, and have given what it had left: nobody will ask it
+    /// any more, so it is asked now which instance it is.
+    fn hear_of_givers(&self, takers: &BTreeMap<DriveId, Timestamp>) -> Result<(), Status> {
+        let givers: BTreeMap<DriveId, PartitionId> = {
+            let state = self.state();
+            let records = state.partitions.iter();
+            let moves = records.flat_map(|(partition, record)| {
+                record.moves.iter().map(move |step| (step, *partition))
+            });
+            let taken = moves.filter(|(step, _)| takers.contains_key(&step.to));
+            let givers = taken.map(|(step, partition)| (step.from, partition));
+            givers.filter(|(drive, _)| !state.absent.contains_key(drive)).collect()
+        };
+        for (drive, partition) in givers {
+            let partition = component_partition(partition);
+            let flush = Ask::Flush { partition, objects: vec![ObjectId::FIRST_OBJECT] };
+            match self.ask(drive, flush)? {
+                Told::Flushed(instance) => self.saw(drive, instance),
+                other => return Err(unexpected(&other).status()),
+            }
+        }
+        Ok(())
     }
 
     /// Gives drives what they lack of one object. Who has what may change between two steps.
