@@ -38,6 +38,15 @@ const MEDIUM_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a write is made that comes behind those of others.
 const MANY_ATTEMPTS: usize = 64;
 
+/// What drives have to lack to be asked to make it durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lacking {
+    /// It may be others who wrote it.
+    Anything,
+    /// What was written here.
+    OwnWrites,
+}
+
 /// One virtual drive.
 pub(crate) struct StripedDrive {
     manager: DriveClient,
@@ -105,7 +114,7 @@ impl StripedDrive {
                 false => own,
                 // Of what was acknowledged before a drive was started anew this says nothing.
                 true if is_durable => self.maps.instances.own(),
-                true => self.flush(grant)?,
+                true => self.flush_some(grant, Lacking::OwnWrites)?,
             };
             // Else a drive may have lost it before it was to flush it.
             if is_durable || instance == own {
@@ -135,7 +144,8 @@ impl StripedDrive {
                 // It has ended just now.
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
-            let durable = durable && place.has_all_others_durable(range);
+            // Copies are written one after the other, and made durable side by side.
+            let durable = durable && !place.has_copies() && place.has_all_others_durable(range);
             let written = match place.write(&self.maps.instances, order, offset, (data, durable)) {
                 Err(error) if place.has_copies() && is_lost(&error) => {
                     let name = grant.handle.name();
@@ -163,10 +173,14 @@ impl StripedDrive {
     /// Makes what was written before durable. Returns a number that is another one when any of the drives was
     /// started anew.
     pub(crate) fn flush(&self, grant: &Grant) -> Result<u64, ClientError> {
+        self.flush_some(grant, Lacking::Anything)
+    }
+
+    fn flush_some(&self, grant: &Grant, lacking: Lacking) -> Result<u64, ClientError> {
         self.with_place(grant, None, |place| {
             let count = place.writing.so_far();
             let before = self.maps.instances.own();
-            place.flush(&self.maps.instances)?;
+            place.flush(&self.maps.instances, lacking)?;
             // Where a drive was started anew, something that was written may be lost.
             if self.maps.instances.own() == before {
                 place.writing.flushed(count);

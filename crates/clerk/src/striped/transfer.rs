@@ -13,6 +13,7 @@ use nasd_protocol::drive::{
 };
 use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, WriteOrder};
 
+use super::Lacking;
 use super::map::{Instances, Member, ObjectPlace};
 use crate::wire::{ReadOutcome, Status, Written};
 
@@ -240,10 +241,13 @@ impl ObjectPlace {
         Ok(Written { length: range.length, logical_size: self.known_length(), ..told })
     }
 
-    /// Makes all components durable.
-    pub(super) fn flush(&self, instances: &Instances) -> Result<(), ClientError> {
+    /// Makes all components durable that may lack something.
+    pub(super) fn flush(&self, instances: &Instances, lacking: Lacking) -> Result<(), ClientError> {
         let mut begun = Vec::with_capacity(self.members.len());
-        for (member, state) in self.present() {
+        let lacks = |member: &Member| {
+            lacking == Lacking::Anything || !self.writing.is_durable_at(member.drive)
+        };
+        for (member, state) in self.present().filter(|(member, _)| lacks(member)) {
             let (authority, name) = self.usable(member)?;
             let objects = vec![name.object];
             let arguments = FlushArguments { partition: name.partition, objects };
