@@ -80,11 +80,12 @@ impl VirtualDrive {
     }
 
     /// Begins what is to be moved, if anything is, and gives up what can't be. To be called every second or so, by the
-    /// thread that calls [`VirtualDrive::watch`].
-    pub fn arrange(&self, now: Timestamp) {
+    /// thread that calls [`VirtualDrive::watch`]. Whether drives lack something that they are to be given
+    /// ([`VirtualDrive::rebuild`]).
+    pub fn arrange(&self, now: Timestamp) -> bool {
         self.is_now(now);
         if self.give_up_moves() {
-            return;
+            return false;
         }
         let is_under_way = {
             let state = self.state();
@@ -92,13 +93,19 @@ impl VirtualDrive {
             moving || state.absent.values().any(|absence| absence.is_joining)
         };
         if is_under_way {
-            return;
+            return true;
         }
-        let Some(weights) = self.weights(now) else { return };
+        let Some(weights) = self.weights(now) else { return false };
         match self.begin_moves(&weights) {
-            Ok(0) => {}
-            Ok(moves) => tracing::info!(moves, "members of groups begin to move"),
-            Err(status) => tracing::warn!(%status, "members of groups can't move yet"),
+            Ok(0) => false,
+            Ok(moves) => {
+                tracing::info!(moves, "members of groups begin to move");
+                true
+            }
+            Err(status) => {
+                tracing::warn!(%status, "members of groups can't move yet");
+                false
+            }
         }
     }
 

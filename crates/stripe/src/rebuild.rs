@@ -784,7 +784,7 @@ impl VirtualDrive {
         let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
         let columns = columns_held(&place, version.is_spread(), drive, range);
         let copies = self.read_columns(name, &place, &columns, order)?;
-        let mut bytes = 0;
+        let mut writes = Vec::new();
         for ((_, strips), copy) in columns.iter().zip(copies) {
             let differing = match write {
                 // Nothing is there but what clients have written since, which comes later by its order.
@@ -798,7 +798,23 @@ impl VirtualDrive {
                 },
                 Write::All => differing(strips, |_| false),
             };
-            bytes += self.write_runs(name, drive, order, (&differing, copy))?;
+            writes.extend(writes_of(name, order, &differing, copy));
+        }
+        self.write_all(drive, writes)
+    }
+
+    /// Makes writes of one drive, side by side. How many bytes these are.
+    fn write_all(&self, drive: DriveId, writes: Vec<Ask>) -> Result<u64, Status> {
+        let questions = writes.into_iter().map(|write| (drive, write)).collect();
+        let mut bytes = 0;
+        for answer in self.components.ask(questions) {
+            match answer.map_err(|error| error.status())? {
+                Told::Written(written) => {
+                    self.saw(drive, written.instance);
+                    bytes += written.length;
+                }
+                other => return Err(unexpected(&other).status()),
+            }
         }
         Ok(bytes)
     }
@@ -832,40 +848,34 @@ impl VirtualDrive {
         let ask = Ask::Read { name: component(name), order: None, regions, length };
         padded(self.components.ask_one(drive, ask), length)
     }
+}
 
-    /// Writes runs of a copy, each with its place there.
-    fn write_runs(
-        &self,
-        name: ObjectName,
-        drive: DriveId,
-        order: Option<WriteOrder>,
-        (differing, mut copy): (&[(u64, Range<usize>)], Vec<u8>),
-    ) -> Result<u64, Status> {
-        let mut bytes = 0;
-        for some in differing.chunks(MAX_REGIONS) {
-            let region =
-                |(offset, place): &(u64, Range<usize>)| Region::single(*offset, place.len() as u64);
-            let regions = some.iter().map(region).collect();
-            let length: usize = some.iter().map(|(_, place)| place.len()).sum();
-            let data = match length == copy.len() {
-                // All of it, in order: nothing has to be put together.
-                true => std::mem::take(&mut copy),
-                false => {
-                    let mut data = Vec::with_capacity(length);
-                    some.iter().for_each(|(_, place)| data.extend_from_slice(&copy[place.clone()]));
-                    data
-                }
-            };
-            bytes += length as u64;
-            let name = component(name);
-            let ask = Ask::Write { name, order, regions, data, durable: false };
-            match self.ask(drive, ask)? {
-                Told::Written(written) => self.saw(drive, written.instance),
-                other => return Err(unexpected(&other).status()),
+/// Writes of runs of a copy, each with its place there.
+fn writes_of(
+    name: ObjectName,
+    order: Option<WriteOrder>,
+    differing: &[(u64, Range<usize>)],
+    mut copy: Vec<u8>,
+) -> Vec<Ask> {
+    let mut writes = Vec::new();
+    for some in differing.chunks(MAX_REGIONS) {
+        let region =
+            |(offset, place): &(u64, Range<usize>)| Region::single(*offset, place.len() as u64);
+        let regions = some.iter().map(region).collect();
+        let length: usize = some.iter().map(|(_, place)| place.len()).sum();
+        let data = match length == copy.len() {
+            // All of it, in order: nothing has to be put together.
+            true => std::mem::take(&mut copy),
+            false => {
+                let mut data = Vec::with_capacity(length);
+                some.iter().for_each(|(_, place)| data.extend_from_slice(&copy[place.clone()]));
+                data
             }
-        }
-        Ok(bytes)
+        };
+        let name = component(name);
+        writes.push(Ask::Write { name, order, regions, data, durable: false });
     }
+    writes
 }
 
 /// What was read, with zeros where the component has ended before.

@@ -7,7 +7,7 @@ use nasd_stripe::{Components, RemoteComponents, Role, VirtualDrive};
 use nasd_types::{DriveId, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Scope;
+use std::thread::{Scope, Thread};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whose writes have ended.
@@ -57,10 +57,21 @@ impl<'a> Tending<'a> {
                 std::thread::park_timeout(TEND_EVERY);
             }
         });
+        let rebuild = move || {
+            while is_going_on() {
+                if self.virtual_drive.rebuild().is_none() {
+                    std::thread::park_timeout(TEND_EVERY);
+                }
+            }
+        };
+        let rebuilders: Vec<Thread> =
+            (0..REBUILDERS).map(|_| scope.spawn(rebuild).thread().clone()).collect();
         scope.spawn(move || {
             while is_going_on() {
                 self.virtual_drive.watch((self.now)());
-                self.virtual_drive.arrange((self.now)());
+                if self.virtual_drive.arrange((self.now)()) {
+                    rebuilders.iter().for_each(Thread::unpark);
+                }
                 std::thread::park_timeout(WATCH_EVERY);
             }
         });
@@ -96,15 +107,6 @@ impl<'a> Tending<'a> {
                 std::thread::park_timeout(OWN_EVERY);
             }
         });
-        for _ in 0..REBUILDERS {
-            scope.spawn(move || {
-                while is_going_on() {
-                    if self.virtual_drive.rebuild().is_none() {
-                        std::thread::park_timeout(TEND_EVERY);
-                    }
-                }
-            });
-        }
     }
 
     /// The drives that may have copies of the striping manager's own state.
