@@ -145,13 +145,16 @@ impl StripedDrive {
                 return Err(ClientError::Refused(Status::RefusedExpired));
             };
             // Copies are written one after the other, and made durable side by side.
-            let durable = durable && !place.has_copies() && place.has_all_others_durable(range);
-            let written = match place.write(&self.maps.instances, order, offset, (data, durable)) {
+            let at_once = durable && !place.has_copies() && place.has_all_others_durable(range);
+            let written = match place.write(&self.maps.instances, order, offset, (data, at_once)) {
                 Err(error) if place.has_copies() && is_lost(&error) => {
                     let name = grant.handle.name();
-                    self.manager.write(&grant.authority, name, offset, data, durable)
+                    let written = self.manager.write(&grant.authority, name, offset, data, durable);
+                    // Where that has gone is not known here.
+                    place.members.iter().for_each(|member| place.writing.wrote_to(member.drive));
+                    written.map(|written| (written, durable))
                 }
-                written => written,
+                written => written.map(|written| (written, at_once)),
             };
             if let Err(ClientError::Drive(Status::OutOfOrder)) = &written {
                 self.orders.leap(before, refusals);
@@ -165,7 +168,7 @@ impl StripedDrive {
                 (Ok(_), Some(before)) => before.make_good(),
                 _ => {}
             }
-            written.map(|written| (written, durable))
+            written
         };
         self.with_place(grant, Some(end), write)
     }
