@@ -6,6 +6,7 @@ use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes, Time
 
 use crate::attributes::{merged, raise_failed, setattr};
 use crate::components::{Answer, Ask, ComponentError, Told};
+use crate::mend::Lock;
 use crate::place::Place;
 use crate::version::{ComponentVersion, MAX_VIRTUAL};
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
@@ -106,6 +107,10 @@ impl VirtualDrive {
 
     /// The same for who has the object's lock.
     pub(crate) fn spread_locked(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
+        self.mending(name, None, Lock::Held, || self.spread_now(name))
+    }
+
+    fn spread_now(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
         let version = self.known_version(name)?;
         let place = self.place_to_change(name)?;
         if version.is_spread() || place.is_full() {

@@ -10,8 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nasd_layout::{Column, Strip};
 use nasd_protocol::Status;
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId};
+use nasd_types::{
+    Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes,
+};
 
+use crate::attributes::setattr;
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
 use crate::place::Place;
@@ -157,7 +160,7 @@ impl VirtualDrive {
         let mut bytes = 0;
         for block in steps(piece, BLOCK_BYTES as u64) {
             if !self.is_readable(name, drive, block)? {
-                match self.give_range(name, drive, Write::All, block, lock) {
+                match self.give_block(name, drive, block, lock) {
                     Err(status) if is_damage(status) => {
                         tracing::error!(%name, %drive, ?block, "no drive can read this");
                     }
@@ -166,6 +169,48 @@ impl VirtualDrive {
             }
         }
         Ok(bytes)
+    }
+
+    /// Writes one block anew, or what of it the whole has.
+    fn give_block(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        block: ByteRange,
+        lock: Lock,
+    ) -> Result<u64, Status> {
+        match self.give_range(name, drive, Write::All, block, lock) {
+            Err(status) if is_damage(status) => match self.cut_before(name, drive, block, lock)? {
+                true => self.give_range(name, drive, Write::All, block, lock),
+                false => Err(status),
+            },
+            given => given,
+        }
+    }
+
+    /// A component that a write which failed elsewhere has left longer than the whole has more in its last block than
+    /// is given to it, and can't write a part of what it can't read: it ends before that block then. Nobody reads
+    /// copies that may differ but those that decide, of which it is none. Whether it was so.
+    fn cut_before(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        block: ByteRange,
+        lock: Lock,
+    ) -> Result<bool, Status> {
+        let _alone = (lock == Lock::Free).then(|| self.lock(name));
+        let whole = self.whole(name)?;
+        let had = self.getattr_at(drive, name).map_err(|error| error.status())?;
+        let end = whole.attributes.logical_size;
+        let is_last = block.offset < end && end <= block.end();
+        let decides = self.place(name)?.home() == drive;
+        if !is_last || decides || had.logical_size <= end || !whole.version.has_writers() {
+            return Ok(false);
+        }
+        let changes =
+            SetAttributes { logical_size: Some(block.offset), ..SetAttributes::default() };
+        let told = self.components.ask_one(drive, setattr(name, changes, false));
+        told.map(|_| true).map_err(|error| error.status())
     }
 
     /// Whether a drive can read what it has of a range.

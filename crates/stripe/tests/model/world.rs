@@ -155,7 +155,9 @@ impl World {
             if self.random.below(2) == 0 {
                 self.drives.fail_one_in(0);
                 // An attempt that finds a later version at a drive which is joining leaves the rest to the next one.
-                let attempts = 1 + self.absent().count();
+                let coming = self.whole.component_status();
+                let coming = coming.iter().filter(|status| status.places_coming > 0).count();
+                let attempts = 1 + self.absent().count() + coming;
                 let is_done = (0..attempts).any(|_| self.one(kind, object, seed));
                 assert!(is_done, "{kind} again, without trouble, {attempts} times");
                 self.drives.fail_one_in(self.trouble.fail_one_in);
@@ -733,10 +735,7 @@ impl World {
         let append =
             Append { bytes: &data, token, since: None, within: ByteRange::new(0, u64::MAX) };
         // Where it ends is to be known before.
-        let troubled = self.drives.fail_one_in(0);
-        let size = self.whole.getattr(named(object)).unwrap().logical_size;
-        self.drives.fail_one_in(troubled);
-        self.expect(object).saw_size(size).unwrap();
+        let mut ends = vec![self.look_at_end(object)];
         let begun = self.drives.now();
         let mut asked = 0;
         loop {
@@ -748,8 +747,8 @@ impl World {
             match told {
                 Ok(appended) => {
                     // Nobody else has asked, nor waits for an answer.
-                    assert_eq!(appended.offset, size);
-                    self.expect(object).write(size, &values, true);
+                    assert!(ends.contains(&appended.offset), "{appended:?} {ends:?}");
+                    self.expect(object).write(appended.offset, &values, true);
                     self.saw_attributes(object, &appended.attributes);
                     if self.random.below(3) > 0 {
                         break;
@@ -758,7 +757,9 @@ impl World {
                 // One that was begun before is waited for, for a while, by a striping manager that knows no more.
                 Err(Status::Busy) if self.trouble.fail_one_in > 0 || self.lives > 1 => {
                     self.drives.pass(500_000_000);
-                    self.expect(object).write(size, &values, false);
+                    for end in &ends {
+                        self.expect(object).write(*end, &values, false);
+                    }
                 }
                 told => panic!("{told:?}"),
             }
@@ -767,9 +768,21 @@ impl World {
                 self.restart();
             }
             self.trouble_between();
+            // A drive may be gone that alone had what was behind it, of a write that failed.
+            ends.push(self.look_at_end(object));
         }
         self.drives.fail_one_in(self.trouble.fail_one_in);
         true
+    }
+
+    /// Where an object ends now.
+    fn look_at_end(&mut self, object: ObjectId) -> u64 {
+        let troubled = self.drives.fail_one_in(0);
+        let told = self.whole.getattr(named(object));
+        self.drives.fail_one_in(troubled);
+        let size = told.unwrap().logical_size;
+        self.expect(object).saw_size(size).unwrap();
+        size
     }
 
     /// What may happen before something is asked for again.
