@@ -17,6 +17,11 @@ use crate::turns::lock;
 /// How long it may take until all copies are the same.
 const TO_SETTLE: Duration = Duration::from_secs(240);
 
+/// How often it is looked whether all is quiet, and how often more it has to be: what drives have left of moves is
+/// removed every two seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOKS: u32 = 2;
+
 /// How long one task of this may take.
 const TO_LOOK: Duration = Duration::from_secs(60);
 
@@ -64,16 +69,17 @@ pub(crate) fn settle(cell: &mut Cell) {
     let until = cell.time.now() + TO_SETTLE;
     // What the dead have sent has come by then.
     cell.time.sleep(crate::director::ECHO);
-    let mut why = String::new();
+    let (mut why, mut quiet) = (String::new(), 0);
     while cell.time.now() < until && cell.time.failure().is_none() {
         match is_settled(cell) {
-            Ok(()) => {
+            Ok(()) if quiet == LOOKS => {
                 lock(&cell.shared).checker.make_even();
                 return;
             }
-            Err(what) => why = what,
+            Ok(()) => quiet += 1,
+            Err(what) => (why, quiet) = (what, 0),
         }
-        cell.time.sleep(Duration::from_secs(2));
+        cell.time.sleep(LOOK_EVERY);
     }
     if cell.time.failure().is_none() {
         cell.time.fail(format!("it does not become quiet: {why}"));

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nasd_layout::{Column, Strip};
+use nasd_layout::{Column, Move, Strip};
 use nasd_protocol::drive::{RemoveArguments, SeekArguments};
 use nasd_protocol::limits::MAX_REGIONS;
 use nasd_protocol::{Region, Status};
@@ -25,6 +25,7 @@ use crate::components::{Answer, Ask, ComponentError, Told};
 use crate::data::{regions_of, runs};
 use crate::mend::{Lock, columns_held, is_damage};
 use crate::place::Place;
+use crate::state::State;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// Objects that are looked up at a time.
@@ -65,6 +66,8 @@ struct Pass {
     begun: Timestamp,
     /// Since when each lacks what was written; of places that are another drive's yet, ever.
     drives: BTreeMap<DriveId, Timestamp>,
+    /// What that follows from.
+    lacked: Lacked,
     /// Which instance each was at the beginning.
     instances: BTreeMap<DriveId, u64>,
     /// Partitions that are not done, the present one first, and from which object on that is not.
@@ -79,6 +82,25 @@ struct Pass {
     looked_at: u64,
     durable: Option<u64>,
     progress: RebuildProgress,
+}
+
+/// The drives that are joining, with since when each was out, and the places that are to become another drive's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lacked {
+    joining: BTreeMap<DriveId, Timestamp>,
+    moves: Vec<(PartitionId, Move)>,
+}
+
+impl Lacked {
+    fn of(state: &State) -> Lacked {
+        let joining = state.absent.iter().filter(|(_, absence)| absence.is_joining);
+        let joining = joining.map(|(drive, absence)| (*drive, absence.since)).collect();
+        let moves = state
+            .partitions
+            .iter()
+            .flat_map(|(partition, record)| record.moves.iter().map(|step| (*partition, *step)));
+        Lacked { joining, moves: moves.collect() }
+    }
 }
 
 /// How far the giving has come.
@@ -155,7 +177,7 @@ enum Next {
     /// Others are at the last ones.
     Wait,
     /// All were looked at.
-    End(Pass),
+    End(Box<Pass>),
 }
 
 impl Passes {
@@ -173,7 +195,7 @@ impl Passes {
                     None if pass.under_way > 0 || pass.is_ending => return Next::Wait,
                     None => {
                         pass.is_ending = true;
-                        return Next::End(pass.clone());
+                        return Next::End(Box::new(pass.clone()));
                     }
                 }
             }
@@ -315,18 +337,16 @@ impl VirtualDrive {
 
     /// A way through all objects, which has no number yet, if there is a drive that lacks something.
     fn begin_pass(&self) -> Result<Option<Pass>, Status> {
-        let (drives, partitions) = {
+        let (lacked, partitions) = {
             let state = self.state();
-            let joining = state.absent.iter().filter(|(_, absence)| absence.is_joining);
-            let mut drives: BTreeMap<_, _> =
-                joining.map(|(drive, absence)| (*drive, absence.since)).collect();
-            let moves = state.partitions.values().flat_map(|record| &record.moves);
-            for step in moves {
-                drives.entry(step.to).or_default();
-            }
             let guarded = state.partitions.iter().filter(|(_, record)| record.is_guarded());
-            (drives, guarded.map(|(partition, _)| *partition).collect::<VecDeque<_>>())
+            let guarded = guarded.map(|(partition, _)| *partition).collect::<VecDeque<_>>();
+            (Lacked::of(&state), guarded)
         };
+        let mut drives = lacked.joining.clone();
+        for (_, step) in &lacked.moves {
+            drives.entry(step.to).or_default();
+        }
         if drives.is_empty() {
             return Ok(None);
         }
@@ -336,6 +356,7 @@ impl VirtualDrive {
             begun: self.now(),
             instances: self.flushed_instances(&drives, &partitions)?,
             drives,
+            lacked,
             partitions,
             from: ObjectId::FIRST_OBJECT,
             waiting: VecDeque::new(),
@@ -475,7 +496,9 @@ impl VirtualDrive {
         }
         // With nothing else going on, so that nothing is left to be looked at.
         let drives: BTreeSet<DriveId> = pass.drives.keys().copied().collect();
-        match self.replace_members(&drives, || self.rebuild.end(pass.number)) {
+        // Others may have begun to move meanwhile, or to join, which were not given anything.
+        let is_over = || Lacked::of(&self.state()) == pass.lacked && self.rebuild.end(pass.number);
+        match self.replace_members(&drives, is_over) {
             Ok(true) => {
                 let RebuildProgress { objects_done, bytes, .. } = pass.progress;
                 tracing::info!(?drives, objects_done, bytes, "component drives have all again");
