@@ -101,6 +101,12 @@ impl Lacked {
             .flat_map(|(partition, record)| record.moves.iter().map(|step| (*partition, *step)));
         Lacked { joining, moves: moves.collect() }
     }
+
+    /// Whether the other one has all of this.
+    fn is_within(&self, other: &Lacked) -> bool {
+        self.joining.iter().all(|(drive, since)| other.joining.get(drive) == Some(since))
+            && self.moves.iter().all(|step| other.moves.contains(step))
+    }
 }
 
 /// How far the giving has come.
@@ -496,8 +502,14 @@ impl VirtualDrive {
         }
         // With nothing else going on, so that nothing is left to be looked at.
         let drives: BTreeSet<DriveId> = pass.drives.keys().copied().collect();
-        // Others may have begun to move meanwhile, or to join, which were not given anything.
-        let is_over = || Lacked::of(&self.state()) == pass.lacked && self.rebuild.end(pass.number);
+        let is_over = || {
+            // Others may have begun to move meanwhile, or to join, which were not given anything.
+            let is_all = Lacked::of(&self.state()).is_within(&pass.lacked);
+            if !is_all {
+                self.rebuild.stop();
+            }
+            is_all && self.rebuild.end(pass.number)
+        };
         match self.replace_members(&drives, is_over) {
             Ok(true) => {
                 let RebuildProgress { objects_done, bytes, .. } = pass.progress;
