@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nasd_protocol::drive::{MemberState, ObjectMap};
+use nasd_protocol::drive::{ComponentRole, MemberState, ObjectMap};
 use nasd_store::StoreError;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId};
 
@@ -88,8 +88,14 @@ pub(crate) fn settle(cell: &mut Cell) {
 
 /// Whether drives lack nothing, and copies are said to be the same.
 fn is_settled(cell: &mut Cell) -> Result<(), String> {
-    for status in cell.manager.status().ok_or("the striping manager tells nothing")? {
-        let is_moving = status.places_coming > 0 || status.places_going > 0;
+    let all = cell.manager.status().ok_or("the striping manager tells nothing")?;
+    let others = all.iter().filter(|status| status.role != ComponentRole::Leaving).count();
+    for status in all {
+        // It may not have begun yet to give what it has to others, if those are enough.
+        let is_to_give = status.role == ComponentRole::Leaving
+            && status.places > 0
+            && others >= usize::from(cell.plan.width);
+        let is_moving = status.places_coming > 0 || status.places_going > 0 || is_to_give;
         if status.state != MemberState::Current || is_moving {
             return Err(format!("drive {} lacks something: {status:?}", status.drive));
         }

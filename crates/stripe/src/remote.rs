@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -314,11 +315,17 @@ impl Components for RemoteComponents {
                 })
             })
             .collect();
+        let slices: Vec<_> = questions.iter().map(|(_, ask)| written(ask)).collect();
         let begun: Vec<_> = questions
             .iter()
             .zip(&authorities)
-            .map(|((_, ask), found)| match found {
-                Ok((remote, authority)) => Ok(begin(remote, authority, ask, &self.spare)),
+            .zip(&slices)
+            .map(|(((_, ask), found), slices)| match found {
+                Ok((remote, authority)) => {
+                    // While others were sent it may have been given up.
+                    remote.may_be_called()?;
+                    Ok(begin(remote, authority, (ask, slices), &self.spare))
+                }
                 Err(error) => Err(error.clone()),
             })
             .collect();
@@ -430,7 +437,7 @@ impl RemoteComponents {
     fn ask_now(&self, drive: DriveId, ask: Ask) -> Answer {
         let remote = self.remote(drive)?;
         let authority = self.authority(&remote, drive, partition_of(&ask));
-        let answer = begin(&remote, &authority, &ask, &self.spare).wait();
+        let answer = begin(&remote, &authority, (&ask, &written(&ask)), &self.spare).wait();
         self.reuse(ask);
         answer
     }
@@ -454,17 +461,25 @@ impl Begun<'_> {
     }
 }
 
+/// What a question has to be written, if anything.
+fn written(ask: &Ask) -> [IoSlice<'_>; 1] {
+    match ask {
+        Ask::Write { data, .. } => [IoSlice::new(data)],
+        _ => [IoSlice::new(&[])],
+    }
+}
+
 /// Sends a question, where the client can send first and wait later.
 fn begin<'a>(
     remote: &'a Remote,
     authority: &'a Authority,
-    ask: &'a Ask,
+    (ask, slices): (&'a Ask, &'a [IoSlice<'a>; 1]),
     spare: &Spare,
 ) -> Begun<'a> {
     let client = &remote.client;
     macro_rules! pending {
         ($operation:ty, $arguments:expr, $told:expr) => {{
-            let pending = client.begin_call::<$operation>(authority, $arguments);
+            let pending = client.begin_call::<$operation>(authority, $arguments).send();
             Begun(Box::new(move || pending.wait().map($told).map_err(failed)))
         }};
     }
@@ -491,7 +506,8 @@ fn begin<'a>(
         Ask::Read { name, order, regions, length } => {
             let arguments =
                 wire::ReadArguments { name: *name, order: *order, regions: regions.clone() };
-            let pending = client.begin_read_arguments(authority, arguments, spare.take(*length));
+            let into = spare.take(*length);
+            let pending = client.begin_read_arguments(authority, arguments, into).send();
             Begun(Box::new(move || {
                 let (outcome, mut data) = pending.wait();
                 let outcome = outcome.map_err(failed)?;
@@ -499,6 +515,17 @@ fn begin<'a>(
                 let nasd_client::ReadOutcome { logical_size, fs_data_modify_time, .. } = outcome;
                 Ok(Told::Read(ReadComponent { data, logical_size, fs_data_modify_time }))
             }))
+        }
+        Ask::Write { name, order, regions, data, durable } => {
+            let arguments = wire::WriteArguments {
+                name: *name,
+                durable: *durable,
+                order: *order,
+                regions: regions.clone(),
+                data_length: data.len(),
+            };
+            let pending = client.begin_write(authority, arguments, slices);
+            Begun(Box::new(move || pending.wait().map(Told::Written).map_err(failed)))
         }
         other => Begun(Box::new(move || {
             // While others were waited for it may have been given up.
@@ -513,17 +540,6 @@ fn run(client: &DriveClient, authority: &Authority, ask: &Ask) -> Answer {
     match ask {
         Ask::Batch(arguments) => client.batch(authority, arguments).map(Told::Batched),
         Ask::Copyrange(copy) => client.copy_range(authority, authority, copy).map(Told::Copied),
-        Ask::Write { name, order, regions, data, durable } => {
-            let slices = [std::io::IoSlice::new(data)];
-            let arguments = wire::WriteArguments {
-                name: *name,
-                durable: *durable,
-                order: *order,
-                regions: regions.clone(),
-                data_length: data.len(),
-            };
-            client.begin_write(authority, arguments, &slices).wait().map(Told::Written)
-        }
         Ask::List { partition, from, most } => {
             let objects = client.objects_from(authority, *partition, *from).take(*most);
             objects.collect::<Result<Vec<ObjectId>, _>>().map(Told::Objects)

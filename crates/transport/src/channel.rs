@@ -121,6 +121,10 @@ pub trait Channel: Send + Sync {
         }
     }
 
+    /// Sends the calls that were begun, as far as they are not yet: for who has begun some at several channels, and
+    /// waits for one after the other. What fails is told to those who wait.
+    fn send_begun(&self, _timeout: Duration) {}
+
     /// Whether new calls may be made. A channel closes when the connection fails and when a call
     /// times out: its late reply would otherwise block the connection with nobody to receive it.
     fn is_open(&self) -> bool;

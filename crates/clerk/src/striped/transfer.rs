@@ -124,7 +124,7 @@ impl ObjectPlace {
             let (authority, name) = self.usable(member)?;
             let (regions, length) = regions_of(strips);
             let buffer = self.spare.take(length);
-            let read = member.client.begin_read_regions(authority, name, &regions, buffer);
+            let read = member.client.begin_read_regions(authority, name, &regions, buffer).send();
             begun.push((member, strips, length, read, Load::of(member, length)));
         }
         let mut whole: Option<ReadOutcome> = None;
@@ -252,7 +252,7 @@ impl ObjectPlace {
             let objects = vec![name.object];
             let arguments = FlushArguments { partition: name.partition, objects };
             let before = self.writing.written_to(member.drive);
-            let flush = member.client.begin_call::<Flush>(authority, arguments);
+            let flush = member.client.begin_call::<Flush>(authority, arguments).send();
             begun.push((member, state, before, flush));
         }
         for (member, state, before, flush) in begun {
@@ -281,7 +281,7 @@ impl ObjectPlace {
         for member in asked.into_iter().take(all) {
             let (authority, name) = self.usable(member)?;
             let arguments = GetattrArguments { name };
-            begun.push((member, member.client.begin_call::<Getattr>(authority, arguments)));
+            begun.push((member, member.client.begin_call::<Getattr>(authority, arguments).send()));
         }
         let mut whole: Option<Attributes> = None;
         for (member, getattr) in begun {

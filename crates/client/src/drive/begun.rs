@@ -90,6 +90,15 @@ impl PendingCreate<'_> {
 }
 
 impl<Op: Operation> PendingCall<'_, Op> {
+    /// Sends it now, and what else was begun: for who begins calls to several drives, all of which are to work on
+    /// theirs while the first is waited for.
+    pub fn send(self) -> Self {
+        if let Ok(begun) = &self.0.begun {
+            begun.send(self.0.client.retry.call_timeout);
+        }
+        self
+    }
+
     /// Waits for the answer. Where the connection broke, or the drive wanted another nonce, the call is made
     /// again: of what has an effect each time, an earlier try may have had it.
     ///

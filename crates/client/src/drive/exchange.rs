@@ -513,6 +513,11 @@ pub(super) struct Begun<'a> {
 }
 
 impl Begun<'_> {
+    /// Sends it, if it was not.
+    pub(super) fn send(&self, timeout: Duration) {
+        self.lease.connection.channel.send_begun(timeout);
+    }
+
     pub(super) fn call(&mut self) -> &mut InFlight {
         &mut self.call
     }

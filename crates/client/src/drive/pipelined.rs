@@ -137,6 +137,15 @@ impl PendingWrite<'_> {
 }
 
 impl PendingRead<'_> {
+    /// Sends it now, and what else was begun: for who begins reads of several drives, all of which are to work on
+    /// theirs while the first is waited for.
+    pub fn send(self) -> Self {
+        if let State::Begun(begun) = &self.state {
+            begun.send(self.client.retry.call_timeout);
+        }
+        self
+    }
+
     /// Whether [`wait`](Self::wait) will not wait, unless it has to make the read again. Nothing is
     /// received by asking.
     pub fn is_done(&mut self) -> bool {

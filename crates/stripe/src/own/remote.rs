@@ -334,7 +334,7 @@ impl Holders for RemoteHolders {
             .map(|found| {
                 let (holder, authority) = found.as_ref().map_err(HolderError::clone)?;
                 let arguments = GetattrArguments { name: self.name(Part::Device) };
-                Ok(holder.client.begin_call::<Getattr>(authority, arguments))
+                Ok(holder.client.begin_call::<Getattr>(authority, arguments).send())
             })
             .collect();
         begun.into_iter().map(|begun| begun?.wait().map(|_| ()).map_err(failed)).collect()

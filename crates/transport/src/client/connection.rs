@@ -412,6 +412,12 @@ impl Channel for Connection {
         }
     }
 
+    fn send_begun(&self, timeout: Duration) {
+        if let Err(error) = self.flush(&Patience::from_now(timeout)) {
+            self.send_failed(error);
+        }
+    }
+
     fn is_open(&self) -> bool {
         self.pending.is_open()
     }
