@@ -30,6 +30,7 @@ impl VirtualDrive {
                 self.spread_locked(target)?;
             }
             if lies_alike(copy, &from, &to) && self.known_version(source)?.is_spread() {
+                self.hold_writers(source, &from)?;
                 let version = self.known_version(target)?;
                 self.expect_writers(target, &to, version)?;
                 self.note_writing(target, &to);

@@ -215,7 +215,7 @@ impl VirtualDrive {
         // The copy too: it is made at one drive after the other.
         let _alone = self.lock_both(source, name);
         let place = self.place_to_change(source)?;
-        let version = self.known_version(source)?;
+        let version = self.hold_writers(source, &place)?;
         let copy = FastcopyArguments { name: component(source), copy: Some(object) };
         let has_writers = place.has_copies();
         // Drives copy the version too, and none falls.

@@ -54,6 +54,20 @@ impl VirtualDrive {
         self.set_version(name, place, version.with_writers())
     }
 
+    /// What is done to an object's copies one after the other is done to the same bytes: nobody goes on with a capability
+    /// of before, by whose writes the one that decides might have what another one lacks. For who has the object's lock.
+    pub(crate) fn hold_writers(
+        &self,
+        name: ObjectName,
+        place: &Place,
+    ) -> Result<ComponentVersion, Status> {
+        let version = self.known_version(name)?;
+        match place.has_copies() && version.has_writers() {
+            true => self.set_version(name, place, version.revoked()),
+            false => Ok(version),
+        }
+    }
+
     /// Sets the version of all components of an object, durably.
     pub(crate) fn set_version(
         &self,

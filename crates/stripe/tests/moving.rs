@@ -42,13 +42,14 @@ struct Cell {
 impl Cell {
     /// Three drives, each object on two of them, without copies.
     fn new() -> Cell {
+        Cell::with_copies(1)
+    }
+
+    /// The same with so many copies.
+    fn with_copies(copies: u16) -> Cell {
         let drives = Arc::new(MemoryDrives::new(3, 1));
-        let options = VirtualDriveOptions {
-            unit: UNIT,
-            width: 2,
-            copies: 1,
-            ..VirtualDriveOptions::default()
-        };
+        let options =
+            VirtualDriveOptions { unit: UNIT, width: 2, copies, ..VirtualDriveOptions::default() };
         let components = Arc::clone(&drives);
         let whole = VirtualDrive::start(
             move |_| components as Arc<dyn Components>,
@@ -179,6 +180,38 @@ fn who_asks_how_far_moves_are_or_gives_them_up_waits_for_no_drive() {
         cell.move_all();
     }
     assert_eq!(cell.places(from), (0, 0));
+}
+
+/// A fast copy is made at one drive after the other: who could write the source meanwhile would have the one that decides
+/// copy what another one has not.
+#[test]
+fn nobody_goes_on_writing_what_is_being_copied() {
+    let cell = Cell::with_copies(2);
+    let source = cell.create().unwrap();
+    let members = cell.map(source.object, UNIT);
+    let component = ObjectName { partition: COMPONENTS, object: source.object };
+    let version = |drive: &DriveId| cell.drives.component(*drive, component).unwrap().version();
+    let before: Vec<u64> = members.iter().map(version).collect();
+    cell.drives.hold(Hold {
+        drive: members[0],
+        when: When::Before,
+        which: |ask| matches!(ask, Ask::Fastcopy(_)),
+    });
+    std::thread::scope(|scope| {
+        let (told, heard) = channel();
+        scope.spawn(|| {
+            let copy = FastcopyArguments { name: source, copy: None };
+            told.send(cell.whole.fastcopy(&copy)).unwrap();
+            drop(told);
+        });
+        cell.drives.wait_until_somebody_waits();
+        // Capabilities of before are good for no version but that of before.
+        let since: Vec<u64> = members.iter().map(version).collect();
+        cell.drives.let_go();
+        hears(&heard).unwrap();
+        let are_revoked = before.iter().zip(&since).all(|(before, since)| before < since);
+        assert!(are_revoked, "{before:?} {since:?}");
+    });
 }
 
 /// An object that is made where a drive stands in for another one may be there before it is where it belongs.
