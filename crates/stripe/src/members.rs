@@ -118,7 +118,7 @@ impl VirtualDrive {
         let limping = self.limping.watch(now);
         let lost = self.lost(&limping, now);
         if !lost.is_empty() {
-            self.take_out(&lost);
+            self.take_out(&lost, &limping);
         }
         if self.has_lost_what_it_was_given() {
             self.give_again();
@@ -250,7 +250,7 @@ impl VirtualDrive {
         lost
     }
 
-    fn take_out(&self, lost: &BTreeSet<DriveId>) {
+    fn take_out(&self, lost: &BTreeSet<DriveId>, limping: &BTreeSet<DriveId>) {
         let since: BTreeMap<DriveId, Timestamp> = {
             let health = self.health.lock();
             let last = |drive: &DriveId| health.get(drive).map_or(Timestamp(0), |heard| heard.last);
@@ -264,7 +264,13 @@ impl VirtualDrive {
             self.keeper.give_up(*drive);
         }
         let changed = self.change_members(Change::Less, |state| {
-            for (drive, since) in &since {
+            let health = self.health.lock();
+            // It may have taken long until nothing else went on, and another one may be lost since.
+            let is_well = |drive: &DriveId| {
+                let heard = health.get(drive).is_some_and(|heard| heard.silent_since.is_none());
+                heard && !limping.contains(drive)
+            };
+            for (drive, since) in since.iter().filter(|(drive, _)| !is_well(drive)) {
                 // One that was being given what it lacked lacks that yet.
                 let absent = Absence { since: *since, is_joining: false };
                 state.absent.entry(*drive).or_insert(absent).is_joining = false;
@@ -273,6 +279,13 @@ impl VirtualDrive {
         self.rebuild.stop();
         if let Err(status) = changed {
             tracing::error!(%status, "that a component drive is out can't be kept");
+        }
+        let absent = self.state().absent.clone();
+        let is_out = |drive: &DriveId| absent.get(drive).is_some_and(|it| !it.is_joining);
+        for drive in lost.iter().filter(|drive| !is_out(drive)) {
+            tracing::warn!(%drive, "a component drive is not out after all");
+            self.components.call_again(*drive);
+            self.keeper.call_again(*drive);
         }
     }
 

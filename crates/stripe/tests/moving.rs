@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nasd_capability::{Capability, SecretKey};
 use nasd_drive::{Elsewhere, Shown};
-use nasd_protocol::drive::{CreateArguments, FastcopyArguments, MapArguments};
+use nasd_protocol::drive::{CreateArguments, FastcopyArguments, MapArguments, MemberState};
 use nasd_protocol::{Region, Status};
 use nasd_stripe::{Arrangement, Ask, Components, Role, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
@@ -180,6 +180,46 @@ fn who_asks_how_far_moves_are_or_gives_them_up_waits_for_no_drive() {
         cell.move_all();
     }
     assert_eq!(cell.places(from), (0, 0));
+}
+
+/// Who takes a drive out waits for what goes on, and another drive may be lost meanwhile whose last copies it has.
+#[test]
+fn a_drive_that_is_well_again_before_it_could_be_taken_out_stays() {
+    let cell = Cell::with_copies(2);
+    let source = cell.create().unwrap();
+    let members = cell.map(source.object, UNIT);
+    let hear = |silent: Option<DriveId>| {
+        for drive in cell.drives.drives() {
+            let sign = cell.drives.sign(drive).filter(|_| Some(drive) != silent);
+            cell.whole.heard(drive, sign, cell.drives.now());
+        }
+    };
+    hear(None);
+    // Keys of before are changed first.
+    cell.whole.watch(cell.drives.now());
+    cell.drives.pass(3 * SECOND);
+    hear(Some(members[1]));
+    cell.drives.hold(Hold {
+        drive: members[0],
+        when: When::Before,
+        which: |ask| matches!(ask, Ask::Fastcopy(_)),
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let copy = FastcopyArguments { name: source, copy: None };
+            // Whether it is made is another matter.
+            let _ = cell.whole.fastcopy(&copy);
+        });
+        cell.drives.wait_until_somebody_waits();
+        let watching = scope.spawn(|| cell.whole.watch(cell.drives.now()));
+        std::thread::sleep(SHORT);
+        assert!(!watching.is_finished(), "nothing was to be waited for");
+        hear(None);
+        cell.drives.let_go();
+    });
+    let status = cell.whole.component_status();
+    let states: Vec<_> = status.iter().map(|status| status.state).collect();
+    assert_eq!(states, [MemberState::Current; 3]);
 }
 
 /// A fast copy is made at one drive after the other: who could write the source meanwhile would have the one that decides
