@@ -906,8 +906,15 @@ fn one_that_is_back_is_used_at_once_and_waited_for() {
     process.world().set_away(|_| false);
     // It has just been left out, and would be held back.
     assert!(!own.is_about_to_use(DriveId(2)));
+    let mut before = process.candidates();
+    before[1].is_reachable = false;
     own.call_again(DriveId(2));
     assert!(own.is_about_to_use(DriveId(2)));
+    own.tend(&before).unwrap();
+    assert!(
+        own.is_about_to_use(DriveId(2)),
+        "it was looked who is there before it was called again"
+    );
     own.tend(&process.candidates()).unwrap();
     assert!(!own.is_about_to_use(DriveId(2)));
     assert_eq!(own.membership().copies.len(), 2);

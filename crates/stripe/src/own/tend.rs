@@ -80,7 +80,12 @@ impl OwnState {
             tended.is_held_back(drive, now, is_alone)
         }) {
             None => {
-                self.returned().clear();
+                // Of one that was not to be called yet when it was looked who is there, this says nothing.
+                let is_unknown = |drive: &DriveId| {
+                    let found = drives.iter().find(|candidate| candidate.drive == *drive);
+                    found.is_some_and(|candidate| !candidate.is_reachable)
+                };
+                self.returned().retain(|drive, _| is_unknown(drive));
                 return Ok(());
             }
             Some(Step::LetGo(drive)) => self.let_go(drive),
