@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nasd_layout::{Column, Move, Strip};
+use nasd_layout::{Column, Strip};
 use nasd_protocol::drive::{RemoveArguments, SeekArguments};
 use nasd_protocol::limits::MAX_REGIONS;
 use nasd_protocol::{Region, Status};
@@ -85,27 +85,28 @@ struct Pass {
 }
 
 /// The drives that are joining, with since when each was out, and the places that are to become another drive's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Lacked {
     joining: BTreeMap<DriveId, Timestamp>,
-    moves: Vec<(PartitionId, Move)>,
+    /// By which place it is, and from which drive it moves to which.
+    moves: BTreeSet<(PartitionId, u16, usize, DriveId, DriveId)>,
 }
 
 impl Lacked {
     fn of(state: &State) -> Lacked {
         let joining = state.absent.iter().filter(|(_, absence)| absence.is_joining);
         let joining = joining.map(|(drive, absence)| (*drive, absence.since)).collect();
-        let moves = state
-            .partitions
-            .iter()
-            .flat_map(|(partition, record)| record.moves.iter().map(|step| (*partition, *step)));
+        let moves = state.partitions.iter().flat_map(|(partition, record)| {
+            let moves = record.moves.iter();
+            moves.map(|step| (*partition, step.group.0, step.member, step.from, step.to))
+        });
         Lacked { joining, moves: moves.collect() }
     }
 
     /// Whether the other one has all of this.
     fn is_within(&self, other: &Lacked) -> bool {
         self.joining.iter().all(|(drive, since)| other.joining.get(drive) == Some(since))
-            && self.moves.iter().all(|step| other.moves.contains(step))
+            && self.moves.is_subset(&other.moves)
     }
 }
 
@@ -350,8 +351,8 @@ impl VirtualDrive {
             (Lacked::of(&state), guarded)
         };
         let mut drives = lacked.joining.clone();
-        for (_, step) in &lacked.moves {
-            drives.entry(step.to).or_default();
+        for (.., to) in &lacked.moves {
+            drives.entry(*to).or_default();
         }
         if drives.is_empty() {
             return Ok(None);
@@ -505,7 +506,7 @@ impl VirtualDrive {
         let is_over = || {
             // Others may have begun to move meanwhile, or to join, which were not given anything.
             let is_all = Lacked::of(&self.state()).is_within(&pass.lacked);
-            if !is_all {
+            if !is_all && self.rebuild.is_present(pass.number) {
                 self.rebuild.stop();
             }
             is_all && self.rebuild.end(pass.number)
