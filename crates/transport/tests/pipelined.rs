@@ -366,3 +366,20 @@ fn a_lost_connection_fails_what_was_begun() {
     assert!(!channel.is_open());
     server.join().unwrap();
 }
+
+/// Whoever begins calls at several channels is not to have each wait for the one before.
+#[test]
+fn what_was_begun_is_sent_before_somebody_waits_if_that_is_asked_for() {
+    let (told, heard) = std::sync::mpsc::channel();
+    let (address, server) = fake_server(move |mut socket| {
+        let taken = std::io::Read::read(&mut socket, &mut [0; 100]);
+        // The one who would hear it may have gone on.
+        told.send(taken.unwrap_or(0)).ok();
+    });
+    let channel = Arc::new(Connection::tcp(address, &ClientOptions::default()).unwrap());
+    let call = begin_echo(&channel, b"text");
+    channel.send_begun(Duration::from_secs(10));
+    assert!(heard.recv_timeout(Duration::from_secs(10)).unwrap() > 0);
+    drop(call);
+    server.join().unwrap();
+}
