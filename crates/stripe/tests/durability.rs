@@ -5,13 +5,12 @@ mod support;
 
 use std::sync::Arc;
 
-use nasd_capability::SecretKey;
 use nasd_drive::Elsewhere;
 use nasd_protocol::drive::{CreateArguments, ReadArguments, WriteArguments};
-use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{Components, VirtualDriveOptions};
 use nasd_types::{ObjectName, PartitionId, SetAttributes};
 
-use support::{MemoryDrives, MemoryKeeper};
+use support::{MemoryDrives, MemoryKeeper, start};
 
 const PARTITION: PartitionId = PartitionId(3);
 const UNIT: usize = 4096;
@@ -27,14 +26,7 @@ fn a_durable_write_makes_durable_what_was_written_before_on_other_drives() {
             copies,
             ..VirtualDriveOptions::default()
         };
-        let components = Arc::clone(&drives);
-        let whole = VirtualDrive::start(
-            move |_| components as Arc<dyn Components>,
-            Arc::new(MemoryKeeper::default()),
-            options,
-            (1, SecretKey::new([1; 32])),
-        );
-        let whole = whole.unwrap();
+        let whole = start(&drives, &Arc::new(MemoryKeeper::default()), &options, 1);
         whole.create_partition(PARTITION).unwrap();
         let initial = SetAttributes::default();
         let create = CreateArguments { partition: PARTITION, object: None, durable: true, initial };

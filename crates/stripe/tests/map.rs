@@ -6,20 +6,20 @@ mod support;
 
 use std::sync::Arc;
 
-use nasd_capability::{Capability, SecretKey, capability_key};
+use nasd_capability::{Capability, capability_key};
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::Status;
 use nasd_protocol::drive::{
     CreateArguments, MapArguments, ObjectMap, PunchArguments, SetattrArguments,
     SetstripingArguments, WriteArguments,
 };
-use nasd_stripe::{Components, Keeper, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
     SetAttributes, Timestamp,
 };
 
-use support::{MemoryDrives, MemoryKeeper};
+use support::{MemoryDrives, MemoryKeeper, start};
 
 const PARTITION: PartitionId = PartitionId(3);
 const COMPONENTS: PartitionId = PartitionId(3 + (1 << 30));
@@ -33,22 +33,6 @@ struct Cell {
     options: VirtualDriveOptions,
     whole: VirtualDrive,
     object: ObjectId,
-}
-
-fn start(
-    drives: &Arc<MemoryDrives>,
-    keeper: &Arc<MemoryKeeper>,
-    options: &VirtualDriveOptions,
-    random: u64,
-) -> VirtualDrive {
-    let components = Arc::clone(drives);
-    let whole = VirtualDrive::start(
-        move |_| components as Arc<dyn Components>,
-        Arc::clone(keeper) as Arc<dyn Keeper>,
-        options.clone(),
-        (random, SecretKey::new([1; 32])),
-    );
-    whole.unwrap()
 }
 
 impl Cell {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, mpsc::RecvTimeoutError};
 use std::time::Duration;
 
-use nasd_capability::{Capability, SecretKey};
+use nasd_capability::Capability;
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::drive::{CreateArguments, FastcopyArguments, MapArguments, MemberState};
 use nasd_protocol::{Region, Status};
@@ -18,7 +18,7 @@ use nasd_types::{
     SetAttributes,
 };
 
-use support::{Hold, MemoryDrives, MemoryKeeper, When};
+use support::{Hold, MemoryDrives, MemoryKeeper, When, start};
 
 const PARTITION: PartitionId = PartitionId(3);
 const COMPONENTS: PartitionId = PartitionId(3 + (1 << 30));
@@ -50,14 +50,7 @@ impl Cell {
         let drives = Arc::new(MemoryDrives::new(3, 1));
         let options =
             VirtualDriveOptions { unit: UNIT, width: 2, copies, ..VirtualDriveOptions::default() };
-        let components = Arc::clone(&drives);
-        let whole = VirtualDrive::start(
-            move |_| components as Arc<dyn Components>,
-            Arc::new(MemoryKeeper::default()),
-            options,
-            (1, SecretKey::new([1; 32])),
-        );
-        let whole = whole.unwrap();
+        let whole = start(&drives, &Arc::new(MemoryKeeper::default()), &options, 1);
         whole.create_partition(PARTITION).unwrap();
         let cell = Cell { drives, whole };
         for _ in 0..10 {

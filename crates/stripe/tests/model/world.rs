@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use nasd_capability::{Capability, SecretKey};
+use nasd_capability::Capability;
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::drive::{
     BatchArguments, BatchOperation, ComponentStatus, CreateArguments, FastcopyArguments,
@@ -12,14 +12,14 @@ use nasd_protocol::drive::{
 };
 use nasd_protocol::{Region, Status};
 use nasd_store::Append;
-use nasd_stripe::{Arrangement, Components, Role, VirtualDrive, VirtualDriveOptions};
+use nasd_stripe::{Arrangement, Role, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AppendToken, Attributes, AuditId, ByteRange, DriveId, FS_SPECIFIC_BYTES, ObjectId, ObjectName,
     PartitionId, Protection, Rights, SeekTarget, SetAttributes, Timestamp,
 };
 
 use crate::expected::{Expected, VALUES};
-use crate::support::{BLOCK, MemoryDrives, MemoryKeeper, Random};
+use crate::support::{BLOCK, MemoryDrives, MemoryKeeper, Random, start};
 
 pub const UNIT: u64 = 4096;
 pub const PARTITION: PartitionId = PartitionId(7);
@@ -71,18 +71,6 @@ fn is_out(status: &ComponentStatus) -> bool {
 
 fn named(object: ObjectId) -> ObjectName {
     ObjectName { partition: PARTITION, object }
-}
-
-fn start(
-    drives: &Arc<MemoryDrives>,
-    keeper: &Arc<MemoryKeeper>,
-    options: &VirtualDriveOptions,
-    random: u64,
-) -> VirtualDrive {
-    let components = Arc::clone(drives);
-    let made = move |_| components as Arc<dyn Components>;
-    let secret = SecretKey::new([9; 32]);
-    VirtualDrive::start(made, keeper.clone(), options.clone(), (random, secret)).unwrap()
 }
 
 impl World {

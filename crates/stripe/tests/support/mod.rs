@@ -7,7 +7,7 @@ mod object;
 mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nasd_capability::SecretKey;
@@ -19,6 +19,7 @@ use nasd_protocol::drive::{
 };
 use nasd_stripe::{
     Answer, Ask, ComponentError, ComponentPartition, Components, Keeper, ReadComponent, Sign, Told,
+    VirtualDrive, VirtualDriveOptions,
 };
 use nasd_types::{
     Attributes, ByteRange, Compression, DriveId, ObjectId, ObjectName, PartitionId, Protection,
@@ -27,6 +28,23 @@ use nasd_types::{
 
 pub use object::{BLOCK, Object};
 pub use random::Random;
+
+/// A virtual drive over these.
+pub fn start(
+    drives: &Arc<MemoryDrives>,
+    keeper: &Arc<MemoryKeeper>,
+    options: &VirtualDriveOptions,
+    random: u64,
+) -> VirtualDrive {
+    let components = Arc::clone(drives);
+    let whole = VirtualDrive::start(
+        move |_| components as Arc<dyn Components>,
+        Arc::clone(keeper) as Arc<dyn Keeper>,
+        options.clone(),
+        (random, SecretKey::new([1; 32])),
+    );
+    whole.unwrap()
+}
 
 /// What a drive without end tells as free, in bytes.
 const ROOM: u64 = 1 << 40;
