@@ -50,8 +50,13 @@ impl VirtualDrive {
         let components = place.members.iter().enumerate().map(|(at, drive)| {
             let state = told_state(place.state_of(*drive));
             let is_home = place.column_of(at) < usize::from(place.shape.copies());
-            let is_there = version.is_spread() || is_home;
-            let capability = (is_there && state != MemberState::Out)
+            let is_there = match state {
+                MemberState::Current => true,
+                // Where nobody can have written, the rebuild makes the component when its turn comes.
+                MemberState::Joining => version.has_writers() || self.has_joined(name),
+                MemberState::Out => false,
+            };
+            let capability = (is_there && (version.is_spread() || is_home))
                 .then(|| self.component_capability(name, *drive, version, shown, writes));
             Component { drive: *drive, address: self.components.address(*drive), state, capability }
         });
@@ -81,6 +86,7 @@ impl VirtualDrive {
         if !writes {
             if version.has_writers() {
                 self.writers.find(name, shown.now, until);
+                self.let_writers_flush(name, place);
             }
             return Ok(version);
         }
@@ -93,6 +99,19 @@ impl VirtualDrive {
         let version = self.expect_writers(name, place, version)?;
         self.writers.add(name, arguments.client, shown.now, until);
         Ok(version)
+    }
+
+    /// Makes sure that drives which are joining have components of an object that was written: who wrote it has all of
+    /// them flushed, which a drive refuses that knows no such object.
+    fn let_writers_flush(&self, name: ObjectName, place: &Place) {
+        if place.joining().next().is_none() || self.has_joined(name) {
+            return;
+        }
+        let _alone = self.lock(name);
+        // Who reads needs none of these drives.
+        if let Err(status) = self.place_to_change(name) {
+            tracing::debug!(%name, ?status, "a drive that is joining got no component");
+        }
     }
 
     /// What of a shown capability is good for a component: the same bytes, no more rights, no longer.

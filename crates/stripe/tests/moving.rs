@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use nasd_capability::Capability;
 use nasd_drive::{Elsewhere, Shown};
-use nasd_protocol::drive::{CreateArguments, FastcopyArguments, MapArguments, MemberState};
+use nasd_protocol::drive::{
+    Component, CreateArguments, FastcopyArguments, MapArguments, MemberState,
+};
 use nasd_protocol::{Region, Status};
 use nasd_stripe::{Arrangement, Ask, Components, Role, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
@@ -112,12 +114,18 @@ impl Cell {
 
     /// The drives that a client may write components on, of those of an object up to an end.
     fn map(&self, object: ObjectId, end: u64) -> Vec<DriveId> {
+        let components = self.components(object, Some(end));
+        components.iter().map(|component| component.drive).collect()
+    }
+
+    /// What a map says of the components of an object, for who writes up to an end, or else reads.
+    fn components(&self, object: ObjectId, end: Option<u64>) -> Vec<Component> {
         let capability = self.capability(object);
         let shown = Shown { capability: &capability, sealed: true, now: self.drives.now() };
         let name = ObjectName { partition: PARTITION, object };
-        let arguments = MapArguments { name, write: true, end, client: 4 };
-        let map = self.whole.map(&arguments, &shown).unwrap();
-        map.components.iter().map(|component| component.drive).collect()
+        let end = (end.is_some(), end.unwrap_or(0));
+        let arguments = MapArguments { name, write: end.0, end: end.1, client: 4 };
+        self.whole.map(&arguments, &shown).unwrap().components
     }
 
     /// Writes of a client to a component.
@@ -358,4 +366,33 @@ fn what_is_left_of_a_move_is_removed_though_it_ends_while_others_are_looked_for(
     cell.sweep_all();
     let left = cell.drives.objects(from, COMPONENTS);
     assert!(left.iter().all(|object| *object == ObjectId::FIRST_OBJECT), "{left:?}");
+}
+
+/// Who has written an object has it flushed at all its drives, and a drive refuses that of objects it does not know: it
+/// would be tried again until the drive has been given all that it is to have.
+#[test]
+fn who_flushes_is_given_capabilities_for_components_that_there_are() {
+    let from = DriveId(1);
+    let cell = Cell::with_copies(2);
+    let mut others = std::iter::repeat_with(|| cell.create().unwrap());
+    let mut new = || others.find(|name| cell.holders(name.object).contains(&from)).unwrap();
+    let (written, quiet) = (new(), new());
+    cell.map(written.object, UNIT);
+    // Whoever has made the other one does not write it any more.
+    cell.drives.pass(600 * SECOND);
+    cell.map(written.object, UNIT);
+    while cell.whole.tend(cell.drives.now()) {}
+    cell.drain(from);
+    for (name, is_joined) in [(written, true), (quiet, false)] {
+        let joining: Vec<Component> = cell
+            .components(name.object, None)
+            .into_iter()
+            .filter(|component| component.state == MemberState::Joining)
+            .collect();
+        assert!(!joining.is_empty(), "nothing moves");
+        for component in joining {
+            let is_there = cell.holders(name.object).contains(&component.drive);
+            assert_eq!((component.capability.is_some(), is_there), (is_joined, is_joined));
+        }
+    }
 }

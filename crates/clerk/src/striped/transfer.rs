@@ -248,23 +248,21 @@ impl ObjectPlace {
             lacking == Lacking::Anything || !self.writing.is_durable_at(member.drive)
         };
         for (member, state) in self.present().filter(|(member, _)| lacks(member)) {
-            let (authority, name) = self.usable(member)?;
+            let (authority, name) = match self.usable(member) {
+                // One that is joining has no component before somebody writes there.
+                Err(_) if state == MemberState::Joining => continue,
+                usable => usable?,
+            };
             let objects = vec![name.object];
             let arguments = FlushArguments { partition: name.partition, objects };
             let before = self.writing.written_to(member.drive);
             let flush = member.client.begin_call::<Flush>(authority, arguments).send();
-            begun.push((member, state, before, flush));
+            begun.push((member, before, flush));
         }
-        for (member, state, before, flush) in begun {
-            match member.known.note(flush.wait()) {
-                Ok(Flushed { instance }) => {
-                    instances.saw(member.drive, instance);
-                    self.writing.durable_at(member.drive, before);
-                }
-                // One that is joining has no component before somebody writes there.
-                Err(ClientError::Drive(Status::NoSuchObject)) if state == MemberState::Joining => {}
-                Err(error) => return Err(error),
-            }
+        for (member, before, flush) in begun {
+            let Flushed { instance } = member.known.note(flush.wait())?;
+            instances.saw(member.drive, instance);
+            self.writing.durable_at(member.drive, before);
         }
         Ok(())
     }
