@@ -20,6 +20,7 @@ use crate::data::{columns_of, runs};
 use crate::journal::{BYTES, Entry, Journal, Outcome};
 use crate::mend::Lock;
 use crate::place::Place;
+use crate::turns;
 use crate::virtual_drive::VirtualDrive;
 
 /// The highest numbers that objects may have are those of journals.
@@ -92,7 +93,7 @@ impl VirtualDrive {
         let journal = self.journal_of(name)?;
         let (known, most) = self.journals.get(journal);
         let found = {
-            let mut known = lock(&known);
+            let mut known = self.lock_journal(&known);
             let kept = self.read_journal(journal, &mut known)?;
             let end = attributes.logical_size;
             let found = match find(kept, (name, append), end, now) {
@@ -120,7 +121,7 @@ impl VirtualDrive {
             Err(status) if status.is_transient() => Outcome::Begun,
             Err(_) => Outcome::Failed,
         };
-        if let Some(kept) = &mut lock(&known).journal {
+        if let Some(kept) = &mut self.lock_journal(&known).journal {
             kept.end((name.object, append.token), outcome, now);
         }
         told?;
@@ -144,9 +145,14 @@ impl VirtualDrive {
         Ok(())
     }
 
+    /// A journal is read and written by who has it, while others wait.
+    fn lock_journal<'a>(&self, known: &'a Mutex<Known>) -> MutexGuard<'a, Known> {
+        turns::lock(known, &*self.components)
+    }
+
     /// No place is used before it is kept.
     fn keep_begun(&self, journal: ObjectName, known: &Mutex<Known>) -> Result<(), Status> {
-        let mut known = lock(known);
+        let mut known = self.lock_journal(known);
         match &known.journal {
             Some(kept) if kept.is_written() => Ok(()),
             _ => self.write_journal(journal, &mut known),
@@ -206,7 +212,7 @@ impl VirtualDrive {
     pub(crate) fn close_appends(&self, name: ObjectName) -> Result<(), Status> {
         let journal = self.journal_of(name)?;
         let (known, _) = self.journals.get(journal);
-        let mut known = lock(&known);
+        let mut known = self.lock_journal(&known);
         if self.read_journal(journal, &mut known)?.close(name.object) {
             self.write_journal(journal, &mut known)?;
         }
@@ -335,9 +341,4 @@ fn find(
         true => Ok(Found::New(at)),
         false => Err(Status::RefusedRegion),
     }
-}
-
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    // Every change leaves it whole.
-    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
