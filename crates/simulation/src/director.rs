@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nasd_stripe::{Arrangement, Role};
-
 use crate::client::Client;
+use crate::members::{self, Death};
 use crate::network::Weather;
 use crate::run::Cell;
 use crate::turns::lock;
@@ -39,13 +38,19 @@ enum Ends {
 pub(crate) struct Director {
     workers: BTreeMap<usize, Worker>,
     ends: Vec<(Duration, Ends)>,
+    death: Death,
     pub(crate) faults: u64,
 }
 
 impl Director {
     /// Has all clients begin.
     pub(crate) fn new(cell: &mut Cell) -> Director {
-        let mut director = Director { workers: BTreeMap::new(), ends: Vec::new(), faults: 0 };
+        let mut director = Director {
+            workers: BTreeMap::new(),
+            ends: Vec::new(),
+            death: Death::default(),
+            faults: 0,
+        };
         cell.cables.set_weather(cell.plan.faults.weather);
         for place in 0..cell.plan.clients {
             let operations = cell.plan.operations;
@@ -86,26 +91,25 @@ impl Director {
             if cell.random.one_in(2) {
                 self.make_trouble(cell);
             }
-            if cell.plan.moves && cell.random.one_in(4) {
-                Director::arrange(cell);
-            }
+            self.have_others(cell);
         }
     }
 
-    /// A drive is drained, or gets its share again.
-    fn arrange(cell: &mut Cell) {
-        let drive = cell.drives[cell.random.index(cell.drives.len())].drive;
-        let leaving = cell.leaving.len();
-        if !cell.leaving.remove(&drive)
-            && cell.drives.len() - leaving > usize::from(cell.plan.width)
-        {
-            cell.leaving.insert(drive);
+    /// Other drives have a share, or what others have.
+    fn have_others(&mut self, cell: &mut Cell) {
+        if cell.plan.moves && cell.random.one_in(4) {
+            members::drain(cell);
         }
-        let leaving = cell.leaving.clone();
-        cell.time.tell(|| format!("drives {leaving:?} are drained"));
-        let roles = leaving.into_iter().map(|drive| (drive, Role::Leaving)).collect();
-        let arrangement = Arrangement { roles, ..Arrangement::default() };
-        cell.manager.arrange(arrangement);
+        if cell.plan.added > 0 && cell.random.one_in(6) {
+            members::add(cell);
+        }
+        if let Some(drive) = self.death.comes(cell, self.ends.is_empty()) {
+            cell.time.tell(|| format!("drive {drive} dies for good"));
+            self.stop(cell, drive);
+        }
+        if cell.plan.faults.deaths && cell.random.one_in(8) {
+            members::bury(cell);
+        }
     }
 
     fn later(&mut self, cell: &mut Cell, least: u64, most: u64, ends: Ends) {
@@ -143,6 +147,9 @@ impl Director {
     }
 
     fn make_trouble(&mut self, cell: &mut Cell) {
+        if self.death.is_near(cell) {
+            return;
+        }
         let faults = cell.plan.faults;
         let kinds: Vec<fn(&mut Director, &mut Cell)> = [
             (faults.crashes, Director::crash as fn(&mut Director, &mut Cell)),
@@ -151,6 +158,7 @@ impl Director {
             (faults.manager, Director::kill_manager),
             (faults.clients, Director::kill_client),
             (faults.cuts, Director::cut),
+            (faults.deaths, |director, cell| director.death.want(cell)),
         ]
         .into_iter()
         .filter(|(is_on, _)| *is_on)
@@ -183,8 +191,7 @@ impl Director {
     /// A drive is away for long.
     fn take_away(&mut self, cell: &mut Cell) {
         let most = usize::from(cell.plan.copies).saturating_sub(1).max(1);
-        let away = cell.drives.iter().filter(|drive| !drive.is_running()).count();
-        if away + Director::lacking(cell) >= most {
+        if members::away(cell) + Director::lacking(cell) >= most {
             return;
         }
         let drive = cell.random.index(cell.drives.len());
@@ -265,10 +272,13 @@ impl Director {
             Director::end(cell, &ends);
         }
         cell.cables.set_weather(Weather::default());
-        cell.drives.iter().for_each(|drive| drive.start());
+        let living = cell.drives.iter().filter(|drive| !cell.members.is_dead(drive.drive));
+        living.for_each(|drive| drive.start());
         cell.manager.start();
         let until = cell.time.now() + TO_END;
-        while !self.are_all_done() && cell.time.failure().is_none() {
+        // Whoever has lost a drive is not well before that is known.
+        let is_over = |cell: &Cell| self.are_all_done() && !members::is_dying(cell);
+        while !is_over(cell) && cell.time.failure().is_none() {
             cell.time.sleep(Duration::from_millis(100));
             if cell.time.now() > until {
                 cell.time.fail("clients have not ended though all is well".to_owned());

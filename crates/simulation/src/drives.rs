@@ -17,9 +17,6 @@ use crate::sabotage::Forgetful;
 use crate::serving::ServedDrive;
 use crate::turns::{Time, lock};
 
-/// Which drive forgets writes.
-const FORGETFUL: DriveId = DriveId(1);
-
 /// Bytes of a device.
 const DEVICE_BYTES: u64 = 24 << 20;
 
@@ -163,7 +160,7 @@ impl ComponentDrive {
                 let drive = Arc::new(drive);
                 inner.running = Some(Arc::clone(&drive));
                 let served = match self.sabotage {
-                    Sabotage::ForgetsWrites if self.drive == FORGETFUL => Forgetful::serving(drive),
+                    Sabotage::ForgetsWrites => Forgetful::serving(drive),
                     _ => ServedDrive::serving(drive),
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nasd_protocol::drive::{ComponentRole, MemberState, ObjectMap};
+use nasd_protocol::drive::ObjectMap;
 use nasd_store::StoreError;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId};
 
@@ -89,17 +89,7 @@ pub(crate) fn settle(cell: &mut Cell) {
 /// Whether drives lack nothing, and copies are said to be the same.
 fn is_settled(cell: &mut Cell) -> Result<(), String> {
     let all = cell.manager.status().ok_or("the striping manager tells nothing")?;
-    let others = all.iter().filter(|status| status.role != ComponentRole::Leaving).count();
-    for status in all {
-        // It may not have begun yet to give what it has to others, if those are enough.
-        let is_to_give = status.role == ComponentRole::Leaving
-            && status.places > 0
-            && others >= usize::from(cell.plan.width);
-        let is_moving = status.places_coming > 0 || status.places_going > 0 || is_to_give;
-        if status.state != MemberState::Current || is_moving {
-            return Err(format!("drive {} lacks something: {status:?}", status.drive));
-        }
-    }
+    cell.members.check_shares(&all)?;
     if cell.plan.copies == 1 {
         return Ok(());
     }
@@ -162,7 +152,8 @@ fn compare(cell: &Cell, maps: &[(Object, ObjectId, ObjectMap)]) -> Result<(), St
     let removed = lock(&cell.shared).removed.clone();
     // What was tried in vain may leave something behind, which nobody sees, but which takes room.
     let is_calm = cell.plan.faults.is_calm();
-    for drive in &cell.drives {
+    let living = cell.drives.iter().filter(|drive| !cell.members.is_dead(drive.drive));
+    for drive in living {
         for object in listed(drive)? {
             if is_calm && removed.contains(&object) {
                 return Err(format!("drive {} has {object}, which was removed", drive.drive));

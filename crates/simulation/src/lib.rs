@@ -10,6 +10,7 @@ mod director;
 mod drives;
 mod ending;
 mod manager;
+mod members;
 mod network;
 mod plan;
 mod random;

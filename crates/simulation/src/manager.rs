@@ -169,6 +169,18 @@ impl StripingManager {
         }
     }
 
+    /// From now on these are its drives.
+    pub fn set_drives(&self, drives: Vec<Arc<ComponentDrive>>) {
+        let mut inner = lock(&self.inner);
+        let all = known(&drives);
+        inner.drives = drives;
+        let running = inner.running.clone();
+        drop(inner);
+        if let Some(running) = running {
+            running.components.set_drives(all);
+        }
+    }
+
     /// As the command does it.
     fn serve(self: &Arc<Self>, process: ProcessId) -> Result<(), String> {
         let mut inner = lock(&self.inner);
@@ -209,7 +221,12 @@ impl StripingManager {
         virtual_drive.tend(drive.now());
         let running = Running { virtual_drive, components };
         self.begin_tending(process, &running, &drive);
-        lock(&self.inner).running = Some(running);
+        let mut inner = lock(&self.inner);
+        // What was said while it began.
+        running.components.set_drives(known(&inner.drives));
+        running.virtual_drive.set_arrangement(inner.arrangement.clone());
+        inner.running = Some(running);
+        drop(inner);
         let served = ServedDrive::serving(drive);
         self.cables.set_serving(self.node, Serving::InTasks(process, served));
         Ok(())

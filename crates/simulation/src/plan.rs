@@ -1,5 +1,7 @@
 //! What a run is like: how many of what there are, and what goes wrong.
 
+use std::time::Duration;
+
 use crate::network::Weather;
 use crate::random::Random;
 
@@ -18,6 +20,8 @@ pub struct Faults {
     pub clients: bool,
     /// Cables are pulled.
     pub cuts: bool,
+    /// Drives die for good, one after the other, as many as there are spares.
+    pub deaths: bool,
     /// Messages.
     pub weather: Weather,
 }
@@ -32,6 +36,8 @@ pub enum Sabotage {
     ForgetsWrites,
     /// When a component drive crashes, it loses what was durable too.
     LosesWhatIsDurable,
+    /// Spares forget some of the writes that they acknowledge.
+    SpareForgetsWrites,
 }
 
 /// See the module.
@@ -59,6 +65,12 @@ pub struct Plan {
     pub skew: u64,
     /// Whether drives are drained and get their share again.
     pub moves: bool,
+    /// Drives more that have nothing until another one is out for so long.
+    pub spares: usize,
+    /// How long that is.
+    pub replace_after: Duration,
+    /// Drives more that join the cell later.
+    pub added: usize,
 }
 
 /// One seed of so many has hundreds of drives and clients.
@@ -76,7 +88,7 @@ impl Plan {
         }
         let (width, copies) = SHAPES[random.index(SHAPES.len())];
         let drives = usize::from(width) + random.index(2);
-        Plan {
+        let mut plan = Plan {
             drives,
             unit: 4096 << random.index(3),
             width,
@@ -88,6 +100,23 @@ impl Plan {
             sabotage: Sabotage::None,
             skew: if random.one_in(3) { 3_000_000_000 } else { 0 },
             moves: random.one_in(4),
+            spares: 0,
+            replace_after: Duration::from_secs(600),
+            added: 0,
+        };
+        plan.have_other_drives(random);
+        plan
+    }
+
+    /// Spares, drives that die for good, and drives that are added.
+    fn have_other_drives(&mut self, random: &mut Random) {
+        if self.copies > 1 && random.one_in(3) {
+            self.spares = 1 + random.index(2);
+            self.replace_after = random.between(Duration::from_secs(1), Duration::from_secs(8));
+            self.faults.deaths = random.one_in(2);
+        }
+        if random.one_in(6) {
+            self.added = 1 + random.index(2);
         }
     }
 }
@@ -108,6 +137,9 @@ impl Plan {
             sabotage: Sabotage::None,
             skew: 0,
             moves: false,
+            spares: 0,
+            replace_after: Duration::from_secs(600),
+            added: 0,
         }
     }
 }
@@ -121,8 +153,8 @@ impl Faults {
     /// Whether whoever is asked for something does it at the first time.
     pub fn is_calm(&self) -> bool {
         let Weather { lost_requests, lost_replies, late, .. } = self.weather;
-        let troubles =
-            [self.crashes, self.outages, self.slow, self.manager, self.clients, self.cuts];
+        let Faults { crashes, outages, slow, manager, clients, cuts, deaths, .. } = *self;
+        let troubles = [crashes, outages, slow, manager, clients, cuts, deaths];
         !troubles.contains(&true) && lost_requests + lost_replies + late == 0
     }
 
@@ -142,6 +174,7 @@ impl Faults {
             manager: has(3),
             clients: has(4),
             cuts: has(5),
+            deaths: false,
             weather: if has(6) { weather } else { Weather::default() },
         }
     }

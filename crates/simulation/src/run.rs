@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nasd_stripe::VirtualDriveOptions;
-use nasd_types::DriveId;
 
 use crate::checker::Checker;
 use crate::client::{Client, Shared};
@@ -14,6 +13,7 @@ use crate::director::Director;
 use crate::drives::ComponentDrive;
 use crate::ending;
 use crate::manager::StripingManager;
+use crate::members::{Members, new_drive};
 use crate::network::{Cables, NodeId};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -51,8 +51,8 @@ pub(crate) struct Cell {
     /// Where clients are.
     pub(crate) places: Vec<NodeId>,
     pub(crate) random: Random,
-    /// Drives that are drained.
-    pub(crate) leaving: BTreeSet<DriveId>,
+    /// What each drive is for.
+    pub(crate) members: Members,
     clients: usize,
 }
 
@@ -119,12 +119,8 @@ impl Drop for Cell {
 impl Cell {
     fn new(time: &Arc<Time>, plan: Plan, mut random: Random) -> Cell {
         let cables = Cables::new(time, random.fork());
-        let drive = |number: usize| {
-            let skew = random.below(plan.skew + 1);
-            let drive = DriveId(1 + number as u64);
-            Arc::new(ComponentDrive::new(&cables, drive, (skew, plan.sabotage), random.fork()))
-        };
-        let drives: Vec<_> = (0..plan.drives).map(drive).collect();
+        let drive = |number: usize| new_drive(&cables, &plan, &mut random, number);
+        let drives: Vec<_> = (0..plan.drives + plan.spares).map(drive).collect();
         let options = VirtualDriveOptions {
             unit: plan.unit,
             width: plan.width,
@@ -133,6 +129,8 @@ impl Cell {
             writing_ns: 4_000_000_000,
         };
         let manager = StripingManager::new(&cables, options, drives.clone(), random.fork());
+        let members = Members::of(&plan);
+        manager.arrange(members.arrangement(&plan));
         let shared = Shared {
             checker: Checker::new(plan.copies),
             objects: BTreeMap::new(),
@@ -152,7 +150,7 @@ impl Cell {
             manager,
             places,
             random,
-            leaving: BTreeSet::new(),
+            members,
             clients: 0,
         }
     }

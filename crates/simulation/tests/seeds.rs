@@ -86,6 +86,7 @@ fn writes_that_one_drive_forgets_are_found() {
             (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
             (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
             (plan.faults, plan.moves) = (Faults::none(), false);
+            (plan.spares, plan.added) = (0, 0);
             plan.sabotage = Sabotage::ForgetsWrites;
         });
         // In the others it is written again, or cut off, before anybody looks.
@@ -99,9 +100,23 @@ fn a_drive_that_loses_what_was_durable_is_found() {
         (plan.drives, plan.width, plan.copies) = (2, 2, 1);
         (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
         plan.faults = Faults { crashes: true, ..Faults::none() };
+        (plan.spares, plan.added) = (0, 0);
         (plan.moves, plan.sabotage) = (false, Sabotage::LosesWhatIsDurable);
     });
     assert!(found >= 6, "{found} of 8");
+}
+
+#[test]
+fn a_spare_that_forgets_what_it_is_given_is_found() {
+    let found = found(1..17, |plan| {
+        (plan.drives, plan.width, plan.copies) = (2, 2, 2);
+        (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
+        plan.faults = Faults { deaths: true, ..Faults::none() };
+        (plan.spares, plan.added, plan.moves) = (1, 0, false);
+        plan.replace_after = Duration::from_secs(1);
+        plan.sabotage = Sabotage::SpareForgetsWrites;
+    });
+    assert!(found >= 6, "{found} of 16");
 }
 
 /// What else would a seed be good for.
