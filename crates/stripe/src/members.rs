@@ -18,7 +18,6 @@ use crate::limping::Probe;
 use crate::moves::{Role, Share};
 use crate::rebuild::RebuildProgress;
 use crate::state::{Absence, FIRST_EPOCH, PartitionRecord, State};
-use crate::turns;
 use crate::virtual_drive::{VirtualDrive, component_partition};
 
 /// A drive that has not answered for so long is out, if others have what it has.
@@ -208,7 +207,7 @@ impl VirtualDrive {
 
     /// Held while anything is done to objects: who has what does not change meanwhile.
     pub(crate) fn steady(&self) -> RwLockReadGuard<'_, ()> {
-        turns::read(&self.changing, &*self.components)
+        self.changing.shared(&*self.components)
     }
 
     /// Drives that limp or have been silent for too long, and whose columns others have. Where others are silent too that have
@@ -364,7 +363,7 @@ impl VirtualDrive {
         kind: Change,
         change: impl FnOnce(&mut State),
     ) -> Result<(), Status> {
-        let _alone = turns::write(&self.changing, &*self.components);
+        let _alone = self.changing.alone(&*self.components);
         self.renew_keys(change)?;
         if kind == Change::Less {
             self.components.pause(MAP_LEASE);
@@ -380,7 +379,7 @@ impl VirtualDrive {
         takers: &BTreeSet<DriveId>,
         end: impl FnOnce() -> bool,
     ) -> Result<bool, Status> {
-        let _alone = turns::write(&self.changing, &*self.components);
+        let _alone = self.changing.alone(&*self.components);
         self.renew_keys(|_| {})?;
         let is_taken = |step: &&Move| takers.contains(&step.to);
         let givers: BTreeSet<DriveId> = {
@@ -477,7 +476,7 @@ impl VirtualDrive {
             those.map(|(drive, _)| *drive).collect()
         };
         for drive in drives {
-            let _alone = turns::write(&self.changing, &*self.components);
+            let _alone = self.changing.alone(&*self.components);
             self.change_keys(drive);
         }
     }

@@ -3,6 +3,7 @@
 //! Where threads take turns, as in a simulation, whoever finds one of them taken lets others run until it is free;
 //! elsewhere he waits for it as for any lock.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
@@ -19,22 +20,34 @@ pub(crate) fn lock<'a, T>(mutex: &'a Mutex<T>, components: &dyn Components) -> M
     taken(|| mutex.try_lock(), wait, components)
 }
 
-/// The same for who changes nothing.
-pub(crate) fn read<'a, T>(
-    lock: &'a RwLock<T>,
-    components: &dyn Components,
-) -> RwLockReadGuard<'a, T> {
-    let wait = || lock.read().unwrap_or_else(PoisonError::into_inner);
-    taken(|| lock.try_read(), wait, components)
+/// A lock that many may have who change nothing, or one alone. Who waits to be alone comes before those who ask later, as
+/// with threads: there are always some who change nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    lock: RwLock<()>,
+    /// How many wait to be alone, where turns are taken.
+    waiting: AtomicUsize,
 }
 
-/// The same for who changes something.
-pub(crate) fn write<'a, T>(
-    lock: &'a RwLock<T>,
-    components: &dyn Components,
-) -> RwLockWriteGuard<'a, T> {
-    let wait = || lock.write().unwrap_or_else(PoisonError::into_inner);
-    taken(|| lock.try_write(), wait, components)
+impl Common {
+    /// Has it with others.
+    pub(crate) fn shared(&self, components: &dyn Components) -> RwLockReadGuard<'_, ()> {
+        let attempt = || match self.waiting.load(Ordering::Relaxed) {
+            0 => self.lock.try_read(),
+            _ => Err(TryLockError::WouldBlock),
+        };
+        let wait = || self.lock.read().unwrap_or_else(PoisonError::into_inner);
+        taken(attempt, wait, components)
+    }
+
+    /// Has it alone.
+    pub(crate) fn alone(&self, components: &dyn Components) -> RwLockWriteGuard<'_, ()> {
+        let wait = || self.lock.write().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = taken(|| self.lock.try_write(), wait, components);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
 }
 
 fn taken<G>(

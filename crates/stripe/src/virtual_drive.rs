@@ -92,7 +92,7 @@ pub struct VirtualDrive {
     pub(crate) health: Health,
     pub(crate) limping: Limping,
     /// Read while something is done to objects, written while it changes who has what.
-    pub(crate) changing: RwLock<()>,
+    pub(crate) changing: turns::Common,
     pub(crate) joined: Joined,
     pub(crate) rebuild: Rebuild,
     pub(crate) arrangement: RwLock<Arrangement>,
@@ -140,7 +140,7 @@ impl VirtualDrive {
             locks: (0..LOCKS + JOURNAL_LOCKS).map(|_| Mutex::new(())).collect(),
             health: Health::default(),
             limping: Limping::default(),
-            changing: RwLock::new(()),
+            changing: turns::Common::default(),
             joined: Joined::default(),
             arrangement: RwLock::default(),
             impossible: Impossible::default(),
