@@ -11,8 +11,9 @@ use crate::network::Weather;
 use crate::run::Cell;
 use crate::turns::lock;
 
-/// For how long what a client was doing when it died may come yet.
-pub(crate) const ECHO: Duration = Duration::from_secs(20);
+/// For how long what a client was doing when it died may come yet: messages come up to 15 s late, and the striping manager
+/// waits for a drive that was cut off from it for up to 30 s before it asks once more.
+pub(crate) const ECHO: Duration = Duration::from_secs(50);
 
 /// How long there is trouble at most.
 const TROUBLED: Duration = Duration::from_secs(40);
