@@ -50,6 +50,8 @@ struct Write {
     acknowledged: bool,
     /// What the drives told, to be compared with what a flush tells.
     instance: u64,
+    /// Whose bytes it has: its own, but for what a copy has of another object.
+    bytes_of: WriteId,
 }
 
 /// What a byte may be of.
@@ -201,6 +203,7 @@ impl Checker {
             ended: Some(0),
             acknowledged: true,
             instance: 0,
+            bytes_of: NOTHING,
         };
         Checker { writes: vec![nothing], copies, ..Checker::default() }
     }
@@ -214,6 +217,85 @@ impl Checker {
     pub fn create(&mut self) -> Object {
         self.objects.push(Contents::new());
         self.objects.len() - 1
+    }
+
+    /// Somebody begins to copy an object.
+    pub fn begin_copy(&mut self, source: Object) -> ReadId {
+        self.begin_read(source, 0..REACH)
+    }
+
+    /// There is a copy, durable, of what the source was in between, or of what was under way or lost meanwhile.
+    pub fn end_copy(&mut self, source: Object, id: ReadId) -> Object {
+        let copy = self.create();
+        let Some(read) = self.objects[source].reads.remove(&id) else { return copy };
+        self.tick();
+        let mut own: HashMap<WriteId, WriteId> = HashMap::new();
+        let mut done: HashMap<(u32, Vec<WriteId>), u32> = HashMap::new();
+        for (at, number) in read.states.iter().enumerate() {
+            let meanwhile =
+                |write: &&WriteId| self.writes[write.0 as usize].range.contains(&(at as u64));
+            let besides: Vec<WriteId> = read.besides.iter().filter(meanwhile).copied().collect();
+            let key = (*number, besides);
+            let state = match done.get(&key) {
+                Some(known) => *known,
+                None => {
+                    let source = self.objects[source].states[*number as usize].clone();
+                    let state = self.copied(copy, &mut own, &source, (&key.1, read.crashed));
+                    let made = self.objects[copy].state(state);
+                    done.insert(key, made);
+                    made
+                }
+            };
+            self.objects[copy].bytes[at] = state;
+        }
+        let contents = &mut self.objects[copy];
+        (contents.least, contents.most) = (read.least, read.most);
+        contents.least_durable = read.least;
+        copy
+    }
+
+    /// What a byte of a copy may be of, by what it was in the source when that began to be copied.
+    fn copied(
+        &mut self,
+        copy: Object,
+        own: &mut HashMap<WriteId, WriteId>,
+        source: &State,
+        (besides, crashed): (&[WriteId], bool),
+    ) -> State {
+        let lost: &[WriteId] = if crashed { &source.before } else { &[] };
+        let unsure = source.pending.iter().chain(besides).chain(lost);
+        let (mut now, mut pending) = (Vec::new(), Vec::new());
+        for write in source.now.iter().chain(unsure.clone()) {
+            insert(&mut now, self.own_write(copy, own, *write));
+        }
+        // Of several copies one may have got it, and another one not, by which it is decided later.
+        if self.copies > 1 {
+            unsure.for_each(|write| insert(&mut pending, own[write]));
+        }
+        State { before: now.clone(), now, pending }
+    }
+
+    /// The same bytes, written by the copying.
+    fn own_write(
+        &mut self,
+        copy: Object,
+        own: &mut HashMap<WriteId, WriteId>,
+        write: WriteId,
+    ) -> WriteId {
+        if let Some(known) = own.get(&write) {
+            return *known;
+        }
+        let made = WriteId(self.writes.len() as u32);
+        let original = self.writes[write.0 as usize].clone();
+        self.writes.push(Write {
+            object: copy,
+            client: usize::MAX,
+            ended: Some(self.clock),
+            acknowledged: true,
+            ..original
+        });
+        own.insert(write, made);
+        made
     }
 
     /// Whether the first had ended before the second began.
@@ -234,6 +316,7 @@ impl Checker {
             ended: None,
             acknowledged: false,
             instance: 0,
+            bytes_of: write,
         });
         let contents = &mut self.objects[object];
         contents.change(range.clone(), |state| insert(&mut state.pending, write));
@@ -521,7 +604,7 @@ impl Checker {
     fn value(&self, write: WriteId, offset: u64) -> u8 {
         match self.writes[write.0 as usize].cuts {
             true => 0,
-            false => byte_of(write, offset),
+            false => byte_of(self.writes[write.0 as usize].bytes_of, offset),
         }
     }
 
@@ -678,6 +761,48 @@ mod tests {
         let third = written(&mut checker, object);
         assert!(read(&mut checker, object, Some(other)).is_err());
         read(&mut checker, object, Some(third)).unwrap();
+    }
+
+    #[test]
+    fn a_copy_is_what_its_source_was_and_durable_and_is_written_by_itself() {
+        for copies in [1, 2] {
+            let mut checker = Checker::new(copies);
+            let source = checker.create();
+            let first = written(&mut checker, source);
+            let copying = checker.begin_copy(source);
+            let copy = checker.end_copy(source, copying);
+            let second = written(&mut checker, source);
+            read(&mut checker, copy, Some(first)).unwrap();
+            assert!(
+                read(&mut checker, copy, Some(second)).is_err(),
+                "it was written to the source"
+            );
+            assert!(read(&mut checker, copy, None).is_err(), "it was there before");
+            checker.crash();
+            read(&mut checker, copy, Some(first)).unwrap();
+            assert!(read(&mut checker, copy, None).is_err(), "a copy is durable");
+            checker.check_size(copy, 10).unwrap();
+            let third = written(&mut checker, copy);
+            assert!(read(&mut checker, copy, Some(first)).is_err(), "it was written since");
+            read(&mut checker, copy, Some(third)).unwrap();
+            assert!(read(&mut checker, source, Some(third)).is_err(), "it is another object");
+        }
+    }
+
+    #[test]
+    fn what_was_written_to_the_source_meanwhile_may_be_in_a_copy() {
+        let mut checker = Checker::new(1);
+        let source = checker.create();
+        let first = written(&mut checker, source);
+        let copying = checker.begin_copy(source);
+        let second = written(&mut checker, source);
+        let copy = checker.end_copy(source, copying);
+        assert!(read(&mut checker, copy, None).is_err());
+        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new(1) };
+        other.writes = checker.writes.clone();
+        read(&mut other, copy, Some(first)).unwrap();
+        read(&mut checker, copy, Some(second)).unwrap();
+        assert!(read(&mut checker, copy, Some(first)).is_err(), "it was not there");
     }
 
     #[test]

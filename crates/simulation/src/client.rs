@@ -16,6 +16,7 @@ use crate::director::ECHO;
 use crate::drives::{PARTITION, WORKING_KEY};
 use crate::manager::VIRTUAL_DRIVE;
 use crate::network::{Cables, NodeId, SimulatedNetwork};
+use crate::plan::Habits;
 use crate::random::Random;
 use crate::turns::{ProcessId, Time, lock};
 
@@ -24,6 +25,9 @@ const END_EVERY: Duration = Duration::from_millis(500);
 
 /// How often a new right is asked for in one operation.
 const GRANTS: usize = 4;
+
+/// Most objects that there are while some are copied.
+const MOST_OBJECTS: usize = 10;
 
 /// How long an operation may take when all is well but what others have.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -191,20 +195,21 @@ impl Client {
     }
 
     /// Does so many operations, drawn at random.
-    pub fn work(&self, operations: usize, random: &mut Random) {
+    pub fn work(&self, operations: usize, habits: Habits, random: &mut Random) {
         for _ in 0..operations {
             let objects: Vec<Object> = lock(&self.shared).objects.keys().copied().collect();
             if objects.is_empty() {
                 return;
             }
             let object = objects[random.index(objects.len())];
-            match random.index(21) {
+            match random.index(22) {
                 0..=7 => self.write(object, random),
                 8..=13 => self.read(object, some_range(random)),
                 14..=16 => self.flush(object),
                 17 => self.cut(object, random.below(REACH)),
                 18 => self.look(object),
                 19 if random.one_in(4) => self.replace(object),
+                20 if habits.copies => self.copy(object),
                 _ => self.time.sleep(random.between(Duration::ZERO, Duration::from_secs(2))),
             }
             if random.one_in(3) {
@@ -366,6 +371,31 @@ impl Client {
         }
         // Where it failed there may be one that nobody knows of.
         let _ = self.create();
+    }
+
+    /// Makes an object that shares the blocks of another, as a file manager does.
+    fn copy(&self, object: Object) {
+        let Some(id) = self.object(object) else { return };
+        let mut shared = lock(&self.shared);
+        if shared.objects.len() >= MOST_OBJECTS {
+            return;
+        }
+        let copying = shared.checker.begin_copy(object);
+        drop(shared);
+        let number = self.number;
+        self.time.tell(|| format!("client {number}: {object} is copied"));
+        let told = self.manager.fastcopy(&self.by_key, Client::name(id));
+        let told = self.note("fastcopy", told.map_err(ClerkError::from));
+        let mut shared = lock(&self.shared);
+        match told {
+            Ok(made) => {
+                let copy = shared.checker.end_copy(object, copying);
+                shared.objects.insert(copy, made.object);
+                drop(shared);
+                self.time.tell(|| format!("object {copy} is {:x}, of {object}", made.object.0));
+            }
+            Err(_) => shared.checker.give_up_read(object, copying),
+        }
     }
 
     /// Asks for the attributes.

@@ -64,9 +64,10 @@ impl Director {
         let client = cell.client(place);
         let is_done = Arc::new(AtomicBool::new(false));
         let mut random = cell.random.fork();
+        let habits = cell.plan.habits;
         let (own, done) = (Arc::clone(&client), Arc::clone(&is_done));
         cell.time.spawn(client.process, move || {
-            own.work(operations, &mut random);
+            own.work(operations, habits, &mut random);
             done.store(true, Ordering::Relaxed);
         });
         self.workers.insert(place, Worker { client, is_done });

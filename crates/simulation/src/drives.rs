@@ -13,7 +13,7 @@ use nasd_types::{CellId, DriveId, PartitionId};
 use crate::network::{Cables, EPOCH, NodeId, Serving};
 use crate::plan::Sabotage;
 use crate::random::Random;
-use crate::sabotage::Forgetful;
+use crate::sabotage::{BadCopier, Forgetful};
 use crate::serving::ServedDrive;
 use crate::turns::{Time, lock};
 
@@ -161,6 +161,7 @@ impl ComponentDrive {
                 inner.running = Some(Arc::clone(&drive));
                 let served = match self.sabotage {
                     Sabotage::ForgetsWrites => Forgetful::serving(drive),
+                    Sabotage::MakesEmptyCopies => BadCopier::serving(drive),
                     _ => ServedDrive::serving(drive),
                 };
                 self.cables.set_serving(self.node, Serving::AtOnce(served));

@@ -19,5 +19,5 @@ mod sabotage;
 mod serving;
 mod turns;
 
-pub use plan::{Faults, Plan, Sabotage};
+pub use plan::{Faults, Habits, Plan, Sabotage};
 pub use run::{Report, run, trace};

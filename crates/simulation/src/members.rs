@@ -41,7 +41,7 @@ pub(crate) fn new_drive(
     let is_spare = (plan.drives..plan.drives + plan.spares).contains(&number);
     let sabotage = match plan.sabotage {
         Sabotage::SpareForgetsWrites if is_spare => Sabotage::ForgetsWrites,
-        Sabotage::ForgetsWrites if number > 0 => Sabotage::None,
+        Sabotage::ForgetsWrites | Sabotage::MakesEmptyCopies if number > 0 => Sabotage::None,
         other => other,
     };
     let drive = DriveId(1 + number as u64);

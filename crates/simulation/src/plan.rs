@@ -26,6 +26,13 @@ pub struct Faults {
     pub weather: Weather,
 }
 
+/// What clients do besides reading, writing, cutting, and so on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Habits {
+    /// They make fast copies of objects.
+    pub copies: bool,
+}
+
 /// Something that is broken on purpose, to see whether it is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
@@ -38,6 +45,8 @@ pub enum Sabotage {
     LosesWhatIsDurable,
     /// Spares forget some of the writes that they acknowledge.
     SpareForgetsWrites,
+    /// Copies that one of the component drives makes are all zeros there.
+    MakesEmptyCopies,
 }
 
 /// See the module.
@@ -71,6 +80,8 @@ pub struct Plan {
     pub replace_after: Duration,
     /// Drives more that join the cell later.
     pub added: usize,
+    /// What clients do besides.
+    pub habits: Habits,
 }
 
 /// One seed of so many has hundreds of drives and clients.
@@ -103,8 +114,10 @@ impl Plan {
             spares: 0,
             replace_after: Duration::from_secs(600),
             added: 0,
+            habits: Habits::default(),
         };
         plan.have_other_drives(random);
+        plan.habits.copies = random.one_in(2);
         plan
     }
 
@@ -140,6 +153,7 @@ impl Plan {
             spares: 0,
             replace_after: Duration::from_secs(600),
             added: 0,
+            habits: Habits::default(),
         }
     }
 }

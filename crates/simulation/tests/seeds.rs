@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nasd_simulation::{Faults, Plan, Sabotage, run, trace};
+use nasd_simulation::{Faults, Habits, Plan, Sabotage, run, trace};
 
 /// The seeds that are always run.
 const LEAST: u64 = 20;
@@ -117,6 +117,21 @@ fn a_spare_that_forgets_what_it_is_given_is_found() {
         plan.sabotage = Sabotage::SpareForgetsWrites;
     });
     assert!(found >= 6, "{found} of 16");
+}
+
+#[test]
+fn a_drive_that_makes_empty_copies_is_found() {
+    for (width, copies) in [(2, 1), (2, 2)] {
+        let found = found(1..17, |plan| {
+            (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
+            (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
+            (plan.faults, plan.moves) = (Faults::none(), false);
+            (plan.spares, plan.added) = (0, 0);
+            plan.habits = Habits { copies: true };
+            plan.sabotage = Sabotage::MakesEmptyCopies;
+        });
+        assert!(found >= 8, "{found} of 16 with {copies} copies");
+    }
 }
 
 /// What else would a seed be good for.
