@@ -8,12 +8,14 @@ use nasd_capability::{Capability, SecretKey, capability_key};
 use nasd_clerk::{Caller, ClerkError, FileHandle, Grant, IssuedCapability, Objects, RemoteDrives};
 use nasd_client::{Authority, ConnectOptions, DriveClient, RetryPolicy};
 use nasd_types::{
-    AuditId, ByteRange, ObjectId, ObjectName, Protection, Rights, SetAttributes, Timestamp,
+    AppendToken, AuditId, ByteRange, ObjectId, ObjectName, Protection, Rights, SetAttributes,
+    Timestamp,
 };
 
 use crate::checker::{Checker, Object, REACH, WriteId, bytes_of};
 use crate::director::ECHO;
 use crate::drives::{PARTITION, WORKING_KEY};
+use crate::logs::{LEAST, Log, Logs, appended_bytes};
 use crate::manager::VIRTUAL_DRIVE;
 use crate::network::{Cables, NodeId, SimulatedNetwork};
 use crate::plan::Habits;
@@ -25,6 +27,9 @@ const END_EVERY: Duration = Duration::from_millis(500);
 
 /// How often a new right is asked for in one operation.
 const GRANTS: usize = 4;
+
+/// How often an append is asked for again that may have been made.
+const TRIES: usize = 3;
 
 /// Most objects that there are while some are copied.
 const MOST_OBJECTS: usize = 10;
@@ -39,6 +44,10 @@ pub struct Shared {
     pub checker: Checker,
     /// Objects that there are, by what the checker calls them.
     pub objects: BTreeMap<Object, ObjectId>,
+    /// The same of what is appended.
+    pub logs: Logs,
+    /// Which objects the logs are.
+    pub log_ids: Vec<ObjectId>,
     /// Objects that were removed.
     pub removed: BTreeSet<ObjectId>,
     /// Operations that ended well, and that did not.
@@ -165,14 +174,28 @@ impl Client {
 
     /// Makes an object.
     pub fn create(&self) -> Result<Object, ClerkError> {
-        let initial = SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
-        let made = self.manager.create(&self.by_key, PARTITION, &initial, true);
-        let made = self.note("create", made.map_err(ClerkError::from))?;
+        let made = self.create_object()?;
         let mut shared = lock(&self.shared);
         let object = shared.checker.create();
-        shared.objects.insert(object, made.object);
-        self.time.tell(|| format!("object {object} is {:x}", made.object.0));
+        shared.objects.insert(object, made);
+        self.time.tell(|| format!("object {object} is {:x}", made.0));
         Ok(object)
+    }
+
+    /// Makes an object to which is only appended.
+    pub fn create_log(&self) -> Result<(), ClerkError> {
+        let made = self.create_object()?;
+        let mut shared = lock(&self.shared);
+        let log = shared.logs.create();
+        shared.log_ids.push(made);
+        self.time.tell(|| format!("log {log} is {:x}", made.0));
+        Ok(())
+    }
+
+    fn create_object(&self) -> Result<ObjectId, ClerkError> {
+        let initial = SetAttributes { access_control_version: Some(1), ..SetAttributes::default() };
+        let made = self.manager.create(&self.by_key, PARTITION, &initial, true);
+        Ok(self.note("create", made.map_err(ClerkError::from))?.object)
     }
 
     /// What an operation came to.
@@ -197,9 +220,13 @@ impl Client {
     /// Does so many operations, drawn at random.
     pub fn work(&self, operations: usize, habits: Habits, random: &mut Random) {
         for _ in 0..operations {
+            if habits.logs > 0 && random.one_in(4) {
+                self.work_on_log(random.index(habits.logs), random);
+                continue;
+            }
             let objects: Vec<Object> = lock(&self.shared).objects.keys().copied().collect();
             if objects.is_empty() {
-                return;
+                continue;
             }
             let object = objects[random.index(objects.len())];
             match random.index(22) {
@@ -215,6 +242,60 @@ impl Client {
             if random.one_in(3) {
                 self.time.sleep(random.between(Duration::ZERO, Duration::from_millis(300)));
             }
+        }
+    }
+
+    /// Appends to a log, or reads it.
+    fn work_on_log(&self, log: Log, random: &mut Random) {
+        if random.one_in(3) {
+            return self.read_log(log);
+        }
+        let most = if random.one_in(4) { 9000 } else { 300 };
+        let length = LEAST + random.below(most);
+        let token = (u128::from(random.draw()) << 64) | u128::from(random.draw());
+        self.append(log, length, AppendToken(token.to_be_bytes()));
+    }
+
+    /// Appends, once, however often that has to be asked for.
+    fn append(&self, log: Log, length: u64, token: AppendToken) {
+        let id = lock(&self.shared).log_ids[log];
+        let Some(append) = lock(&self.shared).logs.begin(log, length) else { return };
+        let number = self.number;
+        self.time.tell(|| format!("client {number}: {append:?} of {length} to log {log}"));
+        let bytes = appended_bytes(append, length);
+        let first = self.time.now();
+        let ask = || {
+            self.granted(id, |grant| {
+                let age = self.time.now() - first;
+                self.drives.append(grant, (token, age), &bytes)
+            })
+        };
+        let mut told = ask();
+        for _ in 1..TRIES {
+            if told.is_err() {
+                told = ask();
+            }
+        }
+        if let Ok(appended) = self.note("append", told) {
+            let at = appended.offset;
+            self.time.tell(|| format!("client {number}: {append:?} is at {at}"));
+            let kept = lock(&self.shared).logs.acknowledge(append, at);
+            if let Err(violation) = kept {
+                self.time.fail(format!("client {number} appends: {violation}"));
+            }
+        }
+    }
+
+    /// Reads all of a log, and compares.
+    pub fn read_log(&self, log: Log) {
+        let id = lock(&self.shared).log_ids[log];
+        let there = lock(&self.shared).logs.begin_read(log);
+        let mut into = vec![0; REACH as usize];
+        let told = self.granted(id, |grant| self.drives.read(grant, 0, &mut into));
+        let Ok(outcome) = self.note("read", told) else { return };
+        let checked = lock(&self.shared).logs.end_read(log, &there, &into[..outcome.length]);
+        if let Err(violation) = checked {
+            self.time.fail(format!("client {} reads: {violation}", self.number));
         }
     }
 

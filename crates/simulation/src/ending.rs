@@ -1,5 +1,6 @@
 //! The end: all is well again, becomes quiet, and is looked at, through the cell and past it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -58,6 +59,11 @@ fn objects(cell: &Cell) -> Vec<(Object, ObjectId)> {
     lock(&cell.shared).objects.iter().map(|(object, id)| (*object, *id)).collect()
 }
 
+/// The objects to which is only appended.
+fn logs(cell: &Cell) -> Vec<ObjectId> {
+    lock(&cell.shared).log_ids.clone()
+}
+
 /// Makes all durable, and waits until all copies are said to be the same.
 pub(crate) fn settle(cell: &mut Cell) {
     lock(&cell.shared).may_fail = false;
@@ -89,27 +95,29 @@ pub(crate) fn settle(cell: &mut Cell) {
 /// Whether drives lack nothing, and copies are said to be the same.
 fn is_settled(cell: &mut Cell) -> Result<(), String> {
     let all = cell.manager.status().ok_or("the striping manager tells nothing")?;
-    cell.members.check_shares(&all)?;
+    cell.members.check_shares(&all, cell.plan.habits.copies)?;
     if cell.plan.copies == 1 {
         return Ok(());
     }
     let maps = maps(cell);
     let uneven: Vec<ObjectId> =
-        maps.iter().filter(|(_, _, map)| !map.is_even).map(|(_, id, _)| *id).collect();
+        maps.iter().filter(|(_, map)| !map.is_even).map(|(id, _)| *id).collect();
     match uneven.is_empty() {
         true => Ok(()),
         false => Err(format!("copies may differ of {uneven:?}")),
     }
 }
 
-fn maps(cell: &mut Cell) -> Vec<(Object, ObjectId, ObjectMap)> {
-    let all = objects(cell);
-    let found = Arc::new(std::sync::Mutex::new(Vec::new()));
+/// The maps of all objects, logs too.
+fn maps(cell: &mut Cell) -> BTreeMap<ObjectId, ObjectMap> {
+    let all: Vec<ObjectId> =
+        objects(cell).into_iter().map(|(_, id)| id).chain(logs(cell)).collect();
+    let found = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
     let told = Arc::clone(&found);
     as_client(cell, 0, "ask for maps", move |client| {
-        for (object, id) in all {
+        for id in all {
             let map = client.map(id).map_err(|error| format!("no map of {id}: {error}"))?;
-            lock(&told).push((object, id, map));
+            lock(&told).insert(id, map);
         }
         Ok(())
     });
@@ -121,10 +129,11 @@ pub(crate) fn look(cell: &mut Cell) {
     let all = objects(cell);
     // Twice, by others: what the first has seen, the second has to see.
     for place in [0, 1] {
-        let all = all.clone();
+        let (all, logs) = (all.clone(), logs(cell).len());
         let place = place % cell.places.len();
         as_client(cell, place, "read all", move |client| {
             all.iter().for_each(|(object, _)| client.read(*object, ByteRange::new(0, REACH)));
+            (0..logs).for_each(|log| client.read_log(log));
             Ok(())
         });
     }
@@ -145,9 +154,18 @@ pub(crate) fn look(cell: &mut Cell) {
 }
 
 /// All copies are the same, what they hold is what applications were promised, and nothing else is there.
-fn compare(cell: &Cell, maps: &[(Object, ObjectId, ObjectMap)]) -> Result<(), String> {
-    for (object, id, map) in maps {
-        compare_copies(cell, *object, *id, map)?;
+fn compare(cell: &Cell, maps: &BTreeMap<ObjectId, ObjectMap>) -> Result<(), String> {
+    let no_map = |id: &ObjectId| format!("{id} has no map");
+    for (object, id) in objects(cell) {
+        let bytes = compare_copies(cell, id, maps.get(&id).ok_or_else(|| no_map(&id))?)?;
+        let mut shared = lock(&cell.shared);
+        let read = shared.checker.begin_read(object, 0..REACH);
+        shared.checker.end_read(object, read, &bytes)?;
+    }
+    for (log, id) in logs(cell).into_iter().enumerate() {
+        let bytes = compare_copies(cell, id, maps.get(&id).ok_or_else(|| no_map(&id))?)?;
+        let shared = lock(&cell.shared);
+        shared.logs.end_read(log, &shared.logs.begin_read(log), &bytes)?;
     }
     let removed = lock(&cell.shared).removed.clone();
     // What was tried in vain may leave something behind, which nobody sees, but which takes room.
@@ -158,7 +176,7 @@ fn compare(cell: &Cell, maps: &[(Object, ObjectId, ObjectMap)]) -> Result<(), St
             if is_calm && removed.contains(&object) {
                 return Err(format!("drive {} has {object}, which was removed", drive.drive));
             }
-            let map = maps.iter().find(|(_, id, _)| *id == object).map(|(_, _, map)| map);
+            let map = maps.get(&object);
             let is_here = |map: &ObjectMap| map.components.iter().any(|it| it.drive == drive.drive);
             if map.is_some_and(|map| !is_here(map)) {
                 return Err(format!("drive {} has {object}, which is elsewhere", drive.drive));
@@ -191,12 +209,8 @@ fn bytes_at(drive: &ComponentDrive, object: ObjectId) -> Result<Option<Vec<u8>>,
     Ok(Some(bytes))
 }
 
-fn compare_copies(
-    cell: &Cell,
-    object: Object,
-    id: ObjectId,
-    map: &ObjectMap,
-) -> Result<(), String> {
+/// What there is of an object, if all copies are the same.
+fn compare_copies(cell: &Cell, id: ObjectId, map: &ObjectMap) -> Result<Vec<u8>, String> {
     if !map.stand_ins.is_empty() {
         return Err(format!("members of {id} move, though it was quiet"));
     }
@@ -224,16 +238,14 @@ fn compare_copies(
             };
             if let Some(at) = (from..to).find(|at| copy[*at] != first[*at]) {
                 return Err(format!(
-                    "copies of byte {at} of object {object} ({id}) differ: {:#04x} on drive {}, {:#04x} on drive {drive}",
+                    "copies of byte {at} of {id} differ: {:#04x} on drive {}, {:#04x} on drive {drive}",
                     first[at], copies[0].0, copy[at],
                 ));
             }
         }
     }
-    let mut shared = lock(&cell.shared);
-    let read = shared.checker.begin_read(object, 0..REACH);
-    let length = map_length(cell, id, map)?;
-    shared.checker.end_read(object, read, &whole[..length as usize])
+    whole.truncate(map_length(cell, id, map)? as usize);
+    Ok(whole)
 }
 
 /// The length of the longest component.

@@ -9,6 +9,7 @@ mod client;
 mod director;
 mod drives;
 mod ending;
+mod logs;
 mod manager;
 mod members;
 mod network;

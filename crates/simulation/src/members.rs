@@ -86,8 +86,13 @@ impl Members {
         drives.iter().filter(|drive| is_sharing(&drive.drive)).count()
     }
 
-    /// Whether all who are to have a share have one, no others have anything, and nothing is on its way.
-    pub(crate) fn check_shares(&self, all: &[ComponentStatus]) -> Result<(), String> {
+    /// Whether all who are to have a share have one, no others have anything, and nothing is on its way. Where objects have
+    /// blocks in common (`are_copies`), places may stay where they are that nobody else can have.
+    pub(crate) fn check_shares(
+        &self,
+        all: &[ComponentStatus],
+        are_copies: bool,
+    ) -> Result<(), String> {
         let is_replaced =
             |it: &&ComponentStatus| self.is_dead(it.drive) && self.role(it.drive) == Role::Member;
         // Spares are taken in the order of their numbers.
@@ -109,7 +114,8 @@ impl Members {
             if !is_whole || is_moving {
                 return Err(format!("drive {} lacks something: {status:?}", status.drive));
             }
-            if (status.places > 0) != is_to_share {
+            let may_stay = are_copies && !is_dead && status.places > 0;
+            if (status.places > 0) != is_to_share && !may_stay {
                 return Err(format!("a share is to be had ({is_to_share}) by {status:?}"));
             }
         }

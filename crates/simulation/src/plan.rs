@@ -31,6 +31,8 @@ pub struct Faults {
 pub struct Habits {
     /// They make fast copies of objects.
     pub copies: bool,
+    /// So many objects are such to which is only appended.
+    pub logs: usize,
 }
 
 /// Something that is broken on purpose, to see whether it is found.
@@ -118,6 +120,7 @@ impl Plan {
         };
         plan.have_other_drives(random);
         plan.habits.copies = random.one_in(2);
+        plan.habits.logs = random.index(3);
         plan
     }
 

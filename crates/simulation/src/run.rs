@@ -12,6 +12,7 @@ use crate::client::{Client, Shared};
 use crate::director::Director;
 use crate::drives::ComponentDrive;
 use crate::ending;
+use crate::logs::Logs;
 use crate::manager::StripingManager;
 use crate::members::{Members, new_drive};
 use crate::network::{Cables, NodeId};
@@ -134,6 +135,8 @@ impl Cell {
         let shared = Shared {
             checker: Checker::new(plan.copies),
             objects: BTreeMap::new(),
+            logs: Logs::default(),
+            log_ids: Vec::new(),
             removed: BTreeSet::new(),
             done: 0,
             failed: 0,
@@ -195,7 +198,7 @@ impl Cell {
             }
         }
         let client = self.client(self.plan.clients);
-        let count = self.plan.objects;
+        let (count, logs) = (self.plan.objects, self.plan.habits.logs);
         let time = Arc::clone(&self.time);
         let failure = Arc::clone(&self.time);
         let made = Arc::clone(&self.shared);
@@ -206,8 +209,17 @@ impl Cell {
                     failure.fail("an object can't be made at the beginning".to_owned());
                 }
             }
+            for _ in 0..logs {
+                if own.create_log().is_err() {
+                    failure.fail("a log can't be made at the beginning".to_owned());
+                }
+            }
         });
-        while lock(&made).objects.len() < count && self.time.failure().is_none() {
+        let are_made = || {
+            let made = lock(&made);
+            made.objects.len() >= count && made.log_ids.len() >= logs
+        };
+        while !are_made() && self.time.failure().is_none() {
             self.time.sleep(Duration::from_millis(20));
         }
         self.time.failure().is_none()

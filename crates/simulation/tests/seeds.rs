@@ -127,11 +127,25 @@ fn a_drive_that_makes_empty_copies_is_found() {
             (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
             (plan.faults, plan.moves) = (Faults::none(), false);
             (plan.spares, plan.added) = (0, 0);
-            plan.habits = Habits { copies: true };
+            plan.habits = Habits { copies: true, ..Habits::default() };
             plan.sabotage = Sabotage::MakesEmptyCopies;
         });
         assert!(found >= 8, "{found} of 16 with {copies} copies");
     }
+}
+
+#[test]
+fn appends_that_a_drive_loses_are_found() {
+    let found = found(1..9, |plan| {
+        (plan.drives, plan.width, plan.copies) = (2, 2, 1);
+        (plan.clients, plan.objects, plan.operations) = (2, 0, 100);
+        plan.faults = Faults { crashes: true, ..Faults::none() };
+        (plan.spares, plan.added) = (0, 0);
+        plan.habits = Habits { logs: 1, ..Habits::default() };
+        (plan.moves, plan.sabotage) = (false, Sabotage::LosesWhatIsDurable);
+    });
+    // In the others clients have ended before a drive crashes that has something of the log.
+    assert!(found >= 4, "{found} of 8");
 }
 
 /// What else would a seed be good for.
