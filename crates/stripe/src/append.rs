@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_layout::Groups;
-use nasd_protocol::Status;
 use nasd_protocol::drive::Appended;
+use nasd_protocol::{Blame, Status};
 use nasd_store::Append;
 use nasd_types::limits::MAX_OBJECT_BYTES;
 use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Timestamp, WriteOrder};
@@ -118,8 +118,8 @@ impl VirtualDrive {
             .and_then(|()| self.write_appended(name, append, at, is_new));
         let outcome = match &told {
             Ok(()) => Outcome::Made,
-            Err(status) if status.is_transient() => Outcome::Begun,
-            Err(_) => Outcome::Failed,
+            Err(status) if is_new && is_certain(*status) => Outcome::Failed,
+            Err(_) => Outcome::Begun,
         };
         if let Some(kept) = &mut self.lock_journal(&known).journal {
             kept.end((name.object, append.token), outcome, now);
@@ -310,6 +310,11 @@ impl VirtualDrive {
         self.journals.forget_all();
         Ok(())
     }
+}
+
+/// Whether a write that failed so has not made the append, nor will: neither drive nor medium have failed it midway.
+fn is_certain(status: Status) -> bool {
+    matches!(status.blame(), Blame::Request | Blame::Authority) || status == Status::NoSpace
 }
 
 /// What an append is to a journal, by which the object ends at `end` at the latest.

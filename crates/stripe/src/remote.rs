@@ -580,6 +580,10 @@ fn failed(error: ClientError) -> ComponentError {
     let maybe_done = error.may_have_run();
     match error {
         ClientError::Drive(status) => ComponentError::Answered(status),
+        // A drive that was away has the keys of before until it is given the present ones.
+        ClientError::Refused(status) if status.needs_new_capability() => {
+            ComponentError::Away { reason: status.to_string(), maybe_done }
+        }
         ClientError::Refused(status) => ComponentError::Refused(status.to_string()),
         error @ (ClientError::Unreachable { .. } | ClientError::Unsettled(_)) => {
             ComponentError::Away { reason: error.to_string(), maybe_done }

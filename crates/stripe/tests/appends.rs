@@ -17,6 +17,7 @@ use nasd_drive::Elsewhere;
 use nasd_protocol::drive::{ReadArguments, SetattrArguments, WriteArguments};
 use nasd_protocol::{Region, Status};
 use nasd_store::Append;
+use nasd_stripe::Components;
 use nasd_types::{AppendToken, ByteRange, DriveId, ObjectId, ObjectName, SetAttributes, Timestamp};
 use world::{PARTITION, Trouble, UNIT, World};
 
@@ -228,6 +229,30 @@ fn what_others_have_done_after_an_append_stays_when_it_is_asked_for_again() {
         assert_eq!(writer.insist(&world), 0);
         assert_eq!(read(&world), [1; 10], "{shape:?}");
         assert_eq!(other.ask(&world), Ok(10), "{shape:?}");
+    }
+}
+
+/// Who appends may not hear that it was done, and a drive may be unable to write when he asks again.
+#[test]
+fn an_append_that_may_have_been_made_gets_no_other_place_whatever_fails_when_it_is_asked_for_again()
+{
+    for shape in SHAPES {
+        for fault in [Status::DriveFault, Status::MediumError, Status::NoSpace] {
+            let mut world = World::new(shape, 3, Trouble::default());
+            let (mut writer, mut other) = (Writer::new(1, 200), Writer::new(2, 100));
+            writer.insist(&world);
+            world.restart();
+            let drives = world.drives.drives();
+            let set_fault = |fault| {
+                drives.iter().for_each(|drive| world.drives.set_write_fault(*drive, fault));
+            };
+            set_fault(Some(fault));
+            writer.ask(&world).unwrap_err();
+            set_fault(None);
+            assert_eq!(other.insist(&world), 200, "{shape:?} {fault:?}");
+            assert_eq!(writer.insist(&world), 0, "{shape:?} {fault:?}");
+            assert_eq!(read(&world), [vec![1; 200], vec![2; 100]].concat(), "{shape:?} {fault:?}");
+        }
     }
 }
 

@@ -120,6 +120,8 @@ struct Inner {
     dies_after: Option<(u64, bool)>,
     failed: u64,
     calls: u64,
+    /// What drives answer that can't write.
+    write_faults: BTreeMap<DriveId, Status>,
     /// Those that the striping manager uses.
     epochs: BTreeMap<PartitionId, u32>,
 }
@@ -136,6 +138,7 @@ impl MemoryDrives {
                 dies_after: None,
                 failed: 0,
                 calls: 0,
+                write_faults: BTreeMap::new(),
                 epochs: BTreeMap::new(),
             }),
             silence: Mutex::default(),
@@ -182,6 +185,15 @@ impl MemoryDrives {
 
     pub fn set_away(&self, drive: DriveId, is_away: bool) {
         self.lock().drives.get_mut(&drive).unwrap().is_away = is_away;
+    }
+
+    /// A drive can't write until it is to again, and says so.
+    pub fn set_write_fault(&self, drive: DriveId, fault: Option<Status>) {
+        let mut inner = self.lock();
+        match fault {
+            Some(fault) => inner.write_faults.insert(drive, fault),
+            None => inner.write_faults.remove(&drive),
+        };
     }
 
     /// A drive answers nothing until it is to again: whoever asks it for something waits.
@@ -361,6 +373,9 @@ impl Inner {
         let known = &self.drives[&drive].epochs;
         if known.iter().any(|(partition, epoch)| *epoch != self.epoch(*partition)) {
             return Err(ComponentError::Refused("another key".to_owned()));
+        }
+        if let (Ask::Write { .. }, Some(fault)) = (ask, self.write_faults.get(&drive)) {
+            return Err(ComponentError::Answered(*fault));
         }
         let (now, random) = (self.now, &mut self.random);
         let drive = self.drives.get_mut(&drive).unwrap();
