@@ -28,8 +28,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(2);
 /// How often it is looked whether as many drives as should have the striping manager's own state.
 const OWN_EVERY: Duration = Duration::from_millis(500);
 
-/// Threads that give drives what they lack: one of them waits for a copy to be read while others have theirs written.
-const REBUILDERS: usize = 4;
+/// Threads that give drives what they lack: some of them wait for copies to be read while others have theirs written.
+const REBUILDERS: usize = 8;
 
 /// What they need.
 #[derive(Clone, Copy)]
