@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nasd_layout::Groups;
+use nasd_protocol::Status;
 use nasd_protocol::drive::Appended;
-use nasd_protocol::{Blame, Status};
 use nasd_store::Append;
 use nasd_types::limits::MAX_OBJECT_BYTES;
-use nasd_types::{ByteRange, ObjectId, ObjectName, PartitionId, Timestamp, WriteOrder};
+use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Timestamp, WriteOrder};
 
 use crate::data::{columns_of, runs};
 use crate::journal::{BYTES, Entry, Journal, Outcome};
@@ -98,7 +98,7 @@ impl VirtualDrive {
             let end = attributes.logical_size;
             let found = match find(kept, (name, append), end, now) {
                 Err(Status::Busy) => {
-                    self.look_for_open(name, kept, now)?;
+                    self.look_for_open(name, kept, now);
                     find(kept, (name, append), end, now)?
                 }
                 found => found?,
@@ -117,32 +117,40 @@ impl VirtualDrive {
             .keep_begun(journal, &known)
             .and_then(|()| self.write_appended(name, append, at, is_new));
         let outcome = match &told {
-            Ok(()) => Outcome::Made,
-            Err(status) if is_new && is_certain(*status) => Outcome::Failed,
-            Err(_) => Outcome::Begun,
+            Ok(()) => Some(Outcome::Made),
+            Err(status) if status.is_transient() => Some(Outcome::Begun),
+            Err(_) if is_new && self.has_nothing_behind(name, at) => Some(Outcome::Failed),
+            // Who asks again and fails for good does not keep others waiting for longer.
+            Err(_) => None,
         };
-        if let Some(kept) = &mut self.lock_journal(&known).journal {
+        if let (Some(outcome), Some(kept)) = (outcome, &mut self.lock_journal(&known).journal) {
             kept.end((name.object, append.token), outcome, now);
         }
         told?;
         Ok(Appended { offset: at, attributes: self.getattr_whole(name)? })
     }
 
+    /// Whether no drive has a byte of an object from a place on, after all have answered who were to write there: its
+    /// place can be another one's then.
+    fn has_nothing_behind(&self, name: ObjectName, at: u64) -> bool {
+        let Ok(place) = self.place(name) else { return false };
+        let Ok(version) = self.known_version(name) else { return false };
+        let ends_before = |drive: &DriveId| {
+            self.getattr_at(*drive, name).is_ok_and(|told| told.logical_size <= at)
+        };
+        place.holders(version.is_spread()).iter().all(ends_before)
+    }
+
     /// Looks whether appends that others have begun were made. If not, those come back, if they live.
-    fn look_for_open(
-        &self,
-        name: ObjectName,
-        journal: &mut Journal,
-        now: Timestamp,
-    ) -> Result<(), Status> {
+    fn look_for_open(&self, name: ObjectName, journal: &mut Journal, now: Timestamp) {
         for Entry { token, range, sum, .. } in journal.open(name.object) {
             let read = || self.read_range(name, range);
-            let there = self.mending(name, Some(range), Lock::Held, read)?.data;
-            if there.len() as u64 == range.length && crc32c::crc32c(&there) == sum {
+            // What can't be read now may be there.
+            let Ok(read) = self.mending(name, Some(range), Lock::Held, read) else { continue };
+            if read.data.len() as u64 == range.length && crc32c::crc32c(&read.data) == sum {
                 journal.end((name.object, token), Outcome::Made, now);
             }
         }
-        Ok(())
     }
 
     /// A journal is read and written by who has it, while others wait.
@@ -310,11 +318,6 @@ impl VirtualDrive {
         self.journals.forget_all();
         Ok(())
     }
-}
-
-/// Whether a write that failed so has not made the append, nor will: neither drive nor medium have failed it midway.
-fn is_certain(status: Status) -> bool {
-    matches!(status.blame(), Blame::Request | Blame::Authority) || status == Status::NoSpace
 }
 
 /// What an append is to a journal, by which the object ends at `end` at the latest.

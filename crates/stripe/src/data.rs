@@ -9,7 +9,7 @@ use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrd
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::components::{Ask, ReadComponent, Told};
+use crate::components::{Answer, Ask, ComponentError, ReadComponent, Told};
 use crate::mend::Lock;
 use crate::place::{Place, Turn};
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
@@ -206,7 +206,13 @@ impl VirtualDrive {
         for turn in Turn::ALL {
             let questions = writes(place, what, turn);
             let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
-            for (drive, answer) in drives.iter().zip(self.components.ask(questions)) {
+            let answers = self.components.ask(questions);
+            // Who did not answer may write yet: whoever hears of another's failure instead counts on that nobody does.
+            let is_away = |answer: &&Answer| matches!(answer, Err(ComponentError::Away { .. }));
+            if let Some(Err(away)) = answers.iter().find(is_away) {
+                return Err(away.status());
+            }
+            for (drive, answer) in drives.iter().zip(answers) {
                 let written = match answer.map_err(|error| error.status())? {
                     Told::Written(written) => written,
                     other => return Err(unexpected(&other).status()),

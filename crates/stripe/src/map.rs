@@ -52,8 +52,9 @@ impl VirtualDrive {
             let is_home = place.column_of(at) < usize::from(place.shape.copies());
             let is_there = match state {
                 MemberState::Current => true,
-                // Where nobody can have written, the rebuild makes the component when its turn comes.
-                MemberState::Joining => version.has_writers() || self.has_joined(name),
+                // Else it may have no component yet, and would refuse to flush it. Nor has it to: what a drive was given,
+                // whoever by, is made durable before it counts as current.
+                MemberState::Joining => self.has_joined(name),
                 MemberState::Out => false,
             };
             let capability = (is_there && (version.is_spread() || is_home))
@@ -86,7 +87,6 @@ impl VirtualDrive {
         if !writes {
             if version.has_writers() {
                 self.writers.find(name, shown.now, until);
-                self.let_writers_flush(name, place);
             }
             return Ok(version);
         }
@@ -99,19 +99,6 @@ impl VirtualDrive {
         let version = self.expect_writers(name, place, version)?;
         self.writers.add(name, arguments.client, shown.now, until);
         Ok(version)
-    }
-
-    /// Makes sure that drives which are joining have components of an object that was written: who wrote it has all of
-    /// them flushed, which a drive refuses that knows no such object.
-    fn let_writers_flush(&self, name: ObjectName, place: &Place) {
-        if place.joining().next().is_none() || self.has_joined(name) {
-            return;
-        }
-        let _alone = self.lock(name);
-        // Who reads needs none of these drives.
-        if let Err(status) = self.place_to_change(name) {
-            tracing::debug!(%name, ?status, "a drive that is joining got no component");
-        }
     }
 
     /// What of a shown capability is good for a component: the same bytes, no more rights, no longer.

@@ -480,7 +480,7 @@ fn begin<'a>(
     macro_rules! pending {
         ($operation:ty, $arguments:expr, $told:expr) => {{
             let pending = client.begin_call::<$operation>(authority, $arguments).send();
-            Begun(Box::new(move || pending.wait().map($told).map_err(failed)))
+            Begun(Box::new(move || pending.wait().map($told).map_err(failed_by_working_key)))
         }};
     }
     match ask {
@@ -510,7 +510,7 @@ fn begin<'a>(
             let pending = client.begin_read_arguments(authority, arguments, into).send();
             Begun(Box::new(move || {
                 let (outcome, mut data) = pending.wait();
-                let outcome = outcome.map_err(failed)?;
+                let outcome = outcome.map_err(failed_by_working_key)?;
                 data.truncate(outcome.length);
                 let nasd_client::ReadOutcome { logical_size, fs_data_modify_time, .. } = outcome;
                 Ok(Told::Read(ReadComponent { data, logical_size, fs_data_modify_time }))
@@ -525,7 +525,9 @@ fn begin<'a>(
                 data_length: data.len(),
             };
             let pending = client.begin_write(authority, arguments, slices);
-            Begun(Box::new(move || pending.wait().map(Told::Written).map_err(failed)))
+            Begun(Box::new(move || {
+                pending.wait().map(Told::Written).map_err(failed_by_working_key)
+            }))
         }
         other => Begun(Box::new(move || {
             // While others were waited for it may have been given up.
@@ -549,7 +551,7 @@ fn run(client: &DriveClient, authority: &Authority, ask: &Ask) -> Answer {
         }
         _ => return Err(ComponentError::Refused("a question of another kind".to_owned())),
     }
-    .map_err(failed)
+    .map_err(failed_by_working_key)
 }
 
 fn told_attributes(reply: wire::AttributesReply) -> Told {
@@ -575,15 +577,21 @@ fn partition_of(ask: &Ask) -> PartitionId {
     }
 }
 
+/// What a call by a working key that failed says about its drive: one that was away has those of before until it is given the present ones.
+fn failed_by_working_key(error: ClientError) -> ComponentError {
+    match error {
+        ClientError::Refused(status @ (Status::RefusedDigest | Status::RefusedEpoch)) => {
+            ComponentError::Away { reason: status.to_string(), maybe_done: false }
+        }
+        error => failed(error),
+    }
+}
+
 /// What a failed call says about its drive.
 fn failed(error: ClientError) -> ComponentError {
     let maybe_done = error.may_have_run();
     match error {
         ClientError::Drive(status) => ComponentError::Answered(status),
-        // A drive that was away has the keys of before until it is given the present ones.
-        ClientError::Refused(status) if status.needs_new_capability() => {
-            ComponentError::Away { reason: status.to_string(), maybe_done }
-        }
         ClientError::Refused(status) => ComponentError::Refused(status.to_string()),
         error @ (ClientError::Unreachable { .. } | ClientError::Unsettled(_)) => {
             ComponentError::Away { reason: error.to_string(), maybe_done }

@@ -256,6 +256,35 @@ fn an_append_that_may_have_been_made_gets_no_other_place_whatever_fails_when_it_
     }
 }
 
+/// Where nothing of it is anywhere, its place is the next one's at once; else it stays its own.
+#[test]
+fn a_new_append_that_some_drives_can_not_write_is_there_once_when_it_is_asked_for_again() {
+    for shape in SHAPES {
+        for failing in 0..=u64::from(shape.0) + 1 {
+            let world = World::new(shape, 3, Trouble::default());
+            let mut late = Writer::new(1, 3 * UNIT as usize + 5);
+            let mut other = Writer::new(2, 100);
+            let all = world.drives.drives();
+            let set_fault = |fault| {
+                let fails = |drive: &&DriveId| failing == 0 || drive.0 == failing;
+                all.iter().filter(fails).for_each(|it| world.drives.set_write_fault(*it, fault));
+            };
+            set_fault(Some(Status::NoSpace));
+            let told = late.ask(&world);
+            set_fault(None);
+            let is_free = told.is_err() && read(&world).is_empty();
+            let first = other.ask(&world);
+            assert!(!is_free || first == Ok(0), "{shape:?} {failing}: {first:?}");
+            let (first, at) = (other.insist(&world), late.insist(&world));
+            let wanted = match first < at {
+                true => [&other.bytes[..], &late.bytes].concat(),
+                false => [&late.bytes[..], &other.bytes].concat(),
+            };
+            assert!(read(&world) == wanted, "{shape:?} {failing}: {first} {at}");
+        }
+    }
+}
+
 #[test]
 fn who_does_not_come_back_is_not_waited_for_for_ever() {
     let mut world = World::new((3, 2), 3, Trouble::default());
