@@ -664,6 +664,12 @@ mod tests {
         write
     }
 
+    /// Another one that knows the same, to see what else might have been read.
+    fn same_again(checker: &Checker) -> Checker {
+        let (objects, writes) = (checker.objects.clone(), checker.writes.clone());
+        Checker { objects, writes, ..Checker::new(checker.copies) }
+    }
+
     #[test]
     fn what_was_acknowledged_is_read_and_what_was_before_is_not() {
         let mut checker = Checker::new(1);
@@ -686,8 +692,7 @@ mod tests {
         let second = written(&mut checker, object);
         checker.crash();
         assert!(read(&mut checker, object, None).is_err(), "it was flushed");
-        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new(1) };
-        other.writes = checker.writes.clone();
+        let mut other = same_again(&checker);
         read(&mut other, object, Some(second)).unwrap();
         assert!(read(&mut other, object, Some(first)).is_err(), "it was there after the crash");
         read(&mut checker, object, Some(first)).unwrap();
@@ -798,8 +803,7 @@ mod tests {
         let second = written(&mut checker, source);
         let copy = checker.end_copy(source, copying);
         assert!(read(&mut checker, copy, None).is_err());
-        let mut other = Checker { objects: checker.objects.clone(), ..Checker::new(1) };
-        other.writes = checker.writes.clone();
+        let mut other = same_again(&checker);
         read(&mut other, copy, Some(first)).unwrap();
         read(&mut checker, copy, Some(second)).unwrap();
         assert!(read(&mut checker, copy, Some(first)).is_err(), "it was not there");

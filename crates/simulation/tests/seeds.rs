@@ -74,6 +74,14 @@ fn every_byte_is_right_whatever_fails() {
     assert!(failed.is_empty(), "seeds {failed:?}");
 }
 
+/// Makes a plan a small one without faults: two clients, one object, and drives as many as the width.
+fn make_small(plan: &mut Plan, (width, copies): (u16, u16)) {
+    (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
+    (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
+    (plan.faults, plan.moves) = (Faults::none(), false);
+    (plan.spares, plan.added) = (0, 0);
+}
+
 /// How many of these seeds find something that is broken on purpose.
 fn found(seeds: std::ops::Range<u64>, change: impl Fn(&mut Plan)) -> usize {
     seeds.filter(|seed| run(*seed, &change).is_err()).count()
@@ -83,10 +91,7 @@ fn found(seeds: std::ops::Range<u64>, change: impl Fn(&mut Plan)) -> usize {
 fn writes_that_one_drive_forgets_are_found() {
     for (width, copies) in [(2, 1), (2, 2), (4, 2)] {
         let found = found(1..25, |plan| {
-            (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
-            (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
-            (plan.faults, plan.moves) = (Faults::none(), false);
-            (plan.spares, plan.added) = (0, 0);
+            make_small(plan, (width, copies));
             plan.sabotage = Sabotage::ForgetsWrites;
         });
         // In the others it is written again, or cut off, before anybody looks.
@@ -97,11 +102,9 @@ fn writes_that_one_drive_forgets_are_found() {
 #[test]
 fn a_drive_that_loses_what_was_durable_is_found() {
     let found = found(1..9, |plan| {
-        (plan.drives, plan.width, plan.copies) = (2, 2, 1);
-        (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
-        plan.faults = Faults { crashes: true, ..Faults::none() };
-        (plan.spares, plan.added) = (0, 0);
-        (plan.moves, plan.sabotage) = (false, Sabotage::LosesWhatIsDurable);
+        make_small(plan, (2, 1));
+        plan.faults.crashes = true;
+        plan.sabotage = Sabotage::LosesWhatIsDurable;
     });
     assert!(found >= 6, "{found} of 8");
 }
@@ -109,10 +112,9 @@ fn a_drive_that_loses_what_was_durable_is_found() {
 #[test]
 fn a_spare_that_forgets_what_it_is_given_is_found() {
     let found = found(1..17, |plan| {
-        (plan.drives, plan.width, plan.copies) = (2, 2, 2);
-        (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
-        plan.faults = Faults { deaths: true, ..Faults::none() };
-        (plan.spares, plan.added, plan.moves) = (1, 0, false);
+        make_small(plan, (2, 2));
+        plan.faults.deaths = true;
+        plan.spares = 1;
         plan.replace_after = Duration::from_secs(1);
         plan.sabotage = Sabotage::SpareForgetsWrites;
     });
@@ -123,10 +125,7 @@ fn a_spare_that_forgets_what_it_is_given_is_found() {
 fn a_drive_that_makes_empty_copies_is_found() {
     for (width, copies) in [(2, 1), (2, 2)] {
         let found = found(1..17, |plan| {
-            (plan.drives, plan.width, plan.copies) = (usize::from(width), width, copies);
-            (plan.clients, plan.objects, plan.operations) = (2, 1, 40);
-            (plan.faults, plan.moves) = (Faults::none(), false);
-            (plan.spares, plan.added) = (0, 0);
+            make_small(plan, (width, copies));
             plan.habits = Habits { copies: true, ..Habits::default() };
             plan.sabotage = Sabotage::MakesEmptyCopies;
         });
@@ -137,12 +136,11 @@ fn a_drive_that_makes_empty_copies_is_found() {
 #[test]
 fn appends_that_a_drive_loses_are_found() {
     let found = found(1..9, |plan| {
-        (plan.drives, plan.width, plan.copies) = (2, 2, 1);
-        (plan.clients, plan.objects, plan.operations) = (2, 0, 100);
-        plan.faults = Faults { crashes: true, ..Faults::none() };
-        (plan.spares, plan.added) = (0, 0);
+        make_small(plan, (2, 1));
+        (plan.objects, plan.operations) = (0, 100);
+        plan.faults.crashes = true;
         plan.habits = Habits { logs: 1, ..Habits::default() };
-        (plan.moves, plan.sabotage) = (false, Sabotage::LosesWhatIsDurable);
+        plan.sabotage = Sabotage::LosesWhatIsDurable;
     });
     // In the others clients have ended before a drive crashes that has something of the log.
     assert!(found >= 4, "{found} of 8");
