@@ -577,7 +577,8 @@ fn partition_of(ask: &Ask) -> PartitionId {
     }
 }
 
-/// What a call by a working key that failed says about its drive: one that was away has those of before until it is given the present ones.
+/// What a call by a working key that failed says about its drive: one that was away has the keys of before until it is
+/// given the present ones.
 fn failed_by_working_key(error: ClientError) -> ComponentError {
     match error {
         ClientError::Refused(status @ (Status::RefusedDigest | Status::RefusedEpoch)) => {
@@ -597,5 +598,22 @@ fn failed(error: ClientError) -> ComponentError {
             ComponentError::Away { reason: error.to_string(), maybe_done }
         }
         error => ComponentError::Refused(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_keys_of_before_is_away_and_who_refuses_for_good_is_not() {
+        for status in Status::ALL.iter().copied().filter(|status| status.refusal().is_some()) {
+            let is_old = matches!(status, Status::RefusedDigest | Status::RefusedEpoch);
+            let told = failed_by_working_key(ClientError::Refused(status)).status();
+            let wanted = if is_old { Status::Busy } else { Status::DriveFault };
+            assert_eq!(told, wanted, "{status:?}");
+            // The keys of the drive and of its partitions are not changed like that.
+            assert_eq!(failed(ClientError::Refused(status)).status(), Status::DriveFault);
+        }
     }
 }

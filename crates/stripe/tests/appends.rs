@@ -285,6 +285,64 @@ fn a_new_append_that_some_drives_can_not_write_is_there_once_when_it_is_asked_fo
     }
 }
 
+/// What a striping manager which died had under way may come later than all that fails now.
+#[test]
+fn a_place_that_one_who_died_may_write_yet_stays_its_own_though_it_can_not_be_written_now() {
+    let mut deaths_in_between = 0;
+    for calls in 0..12 {
+        let mut world = World::new((2, 1), 3, Trouble::default());
+        let mut late = Writer::new(1, 200);
+        world.drives.die_after(Some((calls, false)));
+        let told = late.ask(&world);
+        world.drives.die_after(None);
+        world.restart();
+        let has_place = Writer::new(2, 100).ask(&world) == Err(Status::Busy);
+        if told.is_ok() || !has_place || !read(&world).is_empty() {
+            continue;
+        }
+        deaths_in_between += 1;
+        let all = world.drives.drives();
+        let set_fault =
+            |fault| all.iter().for_each(|drive| world.drives.set_write_fault(*drive, fault));
+        set_fault(Some(Status::NoSpace));
+        late.ask(&world).unwrap_err();
+        set_fault(None);
+        let other = Writer::new(3, 100).ask(&world);
+        assert_eq!(other, Err(Status::Busy), "it has the other's place, after {calls} calls");
+    }
+    assert!(deaths_in_between > 0, "it was to die between its two writes");
+}
+
+/// One that did not answer may write yet, which would be over what another one has written there by then.
+#[test]
+fn a_place_where_a_drive_may_write_yet_is_no_other_one_s_whoever_else_refuses() {
+    let world = World::new((2, 1), 3, Trouble::default());
+    assert_eq!(Writer::new(1, 2 * UNIT as usize).insist(&world), 0);
+    let bytes = vec![9; 2 * UNIT as usize];
+    let try_to_write = || {
+        let regions = vec![Region::single(0, bytes.len() as u64)];
+        let data_length = bytes.len();
+        let arguments =
+            WriteArguments { name: NAME, durable: false, order: None, regions, data_length };
+        world.whole.write(&arguments, &[&bytes]).map(drop)
+    };
+    let fails_without = |full: &DriveId| {
+        world.drives.set_write_fault(*full, Some(Status::NoSpace));
+        let told = try_to_write();
+        world.drives.set_write_fault(*full, None);
+        told == Err(Status::NoSpace)
+    };
+    let holders: Vec<DriveId> = world.drives.drives().into_iter().filter(fails_without).collect();
+    let [first, second] = holders[..] else { panic!("it is on {holders:?}") };
+    for (full, silent) in [(first, second), (second, first)] {
+        world.drives.set_write_fault(full, Some(Status::NoSpace));
+        world.drives.set_write_lost(Some(silent));
+        assert_eq!(try_to_write(), Err(Status::Busy), "{full} is full");
+        world.drives.set_write_lost(None);
+        world.drives.set_write_fault(full, None);
+    }
+}
+
 #[test]
 fn who_does_not_come_back_is_not_waited_for_for_ever() {
     let mut world = World::new((3, 2), 3, Trouble::default());

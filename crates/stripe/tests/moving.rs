@@ -123,8 +123,8 @@ impl Cell {
         let capability = self.capability(object);
         let shown = Shown { capability: &capability, sealed: true, now: self.drives.now() };
         let name = ObjectName { partition: PARTITION, object };
-        let end = (end.is_some(), end.unwrap_or(0));
-        let arguments = MapArguments { name, write: end.0, end: end.1, client: 4 };
+        let write = end.is_some();
+        let arguments = MapArguments { name, write, end: end.unwrap_or(0), client: 4 };
         self.whole.map(&arguments, &shown).unwrap().components
     }
 

@@ -122,6 +122,8 @@ struct Inner {
     calls: u64,
     /// What drives answer that can't write.
     write_faults: BTreeMap<DriveId, Status>,
+    /// Of which drive it is not heard that it has written.
+    write_lost: Option<DriveId>,
     /// Those that the striping manager uses.
     epochs: BTreeMap<PartitionId, u32>,
 }
@@ -139,6 +141,7 @@ impl MemoryDrives {
                 failed: 0,
                 calls: 0,
                 write_faults: BTreeMap::new(),
+                write_lost: None,
                 epochs: BTreeMap::new(),
             }),
             silence: Mutex::default(),
@@ -194,6 +197,11 @@ impl MemoryDrives {
             Some(fault) => inner.write_faults.insert(drive, fault),
             None => inner.write_faults.remove(&drive),
         };
+    }
+
+    /// It is not heard that this drive has written, until it is to be again.
+    pub fn set_write_lost(&self, drive: Option<DriveId>) {
+        self.lock().write_lost = drive;
     }
 
     /// A drive answers nothing until it is to again: whoever asks it for something waits.
@@ -377,6 +385,7 @@ impl Inner {
         if let (Ask::Write { .. }, Some(fault)) = (ask, self.write_faults.get(&drive)) {
             return Err(ComponentError::Answered(*fault));
         }
+        let is_lost = matches!(ask, Ask::Write { .. }) && self.write_lost == Some(drive);
         let (now, random) = (self.now, &mut self.random);
         let drive = self.drives.get_mut(&drive).unwrap();
         let done = drive.perform(ask, now, random).map_err(ComponentError::Answered);
@@ -385,7 +394,7 @@ impl Inner {
             let how: String = format!("{done:?}").chars().take(160).collect();
             eprintln!("{:?} {what} = {how} {}", drive.instance >> 8, fault.is_some());
         }
-        if fault.is_some() { Err(away(true)) } else { done }
+        if fault.is_some() || is_lost { Err(away(true)) } else { done }
     }
 }
 
