@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use nasd_client::{Authority, ClientError, DriveClient, OrderSource, interrupt};
+use nasd_client::{Authority, ClientError, DriveClient, OrderSource, RetryPolicy, interrupt};
 use nasd_protocol::drive::{EndwritesArguments, MapArguments};
 use nasd_types::{Attributes, ByteRange, Protection, WriteOrder};
 
@@ -31,6 +31,9 @@ const ATTEMPTS: usize = 4;
 
 /// The first wait for another map; up to eight times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
+
+/// How long the striping manager is waited for by who can go on without it.
+const RENEWAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long other copies are tried of what a drive can't read or write.
 const MEDIUM_PATIENCE: Duration = Duration::from_secs(5);
@@ -316,17 +319,51 @@ impl StripedDrive {
         if let Some(place) = known.as_ref().filter(|place| place.serves(end))
             && (self.is_believed(place) || self.renew(grant, place)?)
         {
-            return Ok(Arc::clone(place));
+            return Ok(self.in_time(grant, end, place));
         }
         // What was written once will be written again.
         let write = end.is_some() || known.is_some_and(|place| place.writes);
+        self.ask_where(&self.manager, grant, write, end)
+    }
+
+    /// A place that is known; another one in its stead, if its capabilities are about to expire. Who holds some that are
+    /// good goes on when the striping manager is away.
+    fn in_time(
+        &self,
+        grant: &Grant,
+        end: Option<u64>,
+        place: &Arc<ObjectPlace>,
+    ) -> Arc<ObjectPlace> {
+        if !place.is_due(self.now()) {
+            return Arc::clone(place);
+        }
+        // Who has not written by it has no need of those that allow writing.
+        let write = end.is_some() || (place.writes && place.writing.so_far() > 0);
+        let manager = self.manager.with_retry(RetryPolicy::within(RENEWAL_PATIENCE));
+        match self.ask_where(&manager, grant, write, end) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                tracing::debug!(%error, "component capabilities are not renewed yet");
+                Arc::clone(place)
+            }
+        }
+    }
+
+    /// Asks where the components are, and for capabilities for them.
+    fn ask_where(
+        &self,
+        manager: &DriveClient,
+        grant: &Grant,
+        write: bool,
+        end: Option<u64>,
+    ) -> Result<Arc<ObjectPlace>, ClientError> {
         let name = grant.handle.name();
         let end = end.unwrap_or_default();
         let arguments = MapArguments { name, write, end, client: self.client };
         let protection = grant.authority.protection() | Protection::PRIVACY_ARGS;
         let authority = Authority::capability(&grant.issued, protection);
         let asked = self.now();
-        let map = self.manager.map(&authority, &arguments)?;
+        let map = manager.map(&authority, &arguments)?;
         self.maps.heard(asked, map.generation);
         let writing = self.maps.writing(name, self.now());
         let place = ObjectPlace::new(map, write, &self.components, grant, &self.manager, writing);

@@ -18,6 +18,9 @@ pub struct CellPlan {
     pub link: Link,
 }
 
+/// Where spares listen.
+const SPARE_PORT: u16 = 7390;
+
 /// How a mount's data go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
@@ -89,11 +92,8 @@ impl HostedCell {
             manager_host,
             network,
         };
-        let real = described.iter().filter(|drive| !drive.is_virtual);
-        for ((name, arguments), host) in real.map(serving(directory)).zip(&cell.drive_hosts) {
-            let mut command = host.command(program);
-            command.args(arguments);
-            cell.drives.push(Process::start(&name, &cell.log(&name), command)?);
+        for (number, drive) in described.iter().filter(|drive| !drive.is_virtual).enumerate() {
+            cell.start_drive(drive, number)?;
         }
         for drive in described.iter().filter(|drive| drive.is_virtual) {
             let arguments = ["striping", "serve", &drive.index, "--cell"];
@@ -101,6 +101,16 @@ impl HostedCell {
         }
         cell.start_manager("manager", &["manager", "serve", "--cell"])?;
         Ok(cell)
+    }
+
+    /// Starts a drive on the host of this number.
+    fn start_drive(&mut self, drive: &Described, host: usize) -> Result<(), HostError> {
+        let name = format!("drive-{}", drive.index);
+        let mut command = self.drive_hosts[host].command(&self.program);
+        command.args(["drive", "serve"]).arg(self.directory.join(&drive.device));
+        command.args(["--listen", &drive.address, "--cache", &drive.cache]);
+        self.drives.push(Process::start(&name, &self.log(&name), command)?);
+        Ok(())
     }
 
     fn start_manager(&mut self, name: &str, arguments: &[&str]) -> Result<(), HostError> {
@@ -122,6 +132,29 @@ impl HostedCell {
     /// The host of the managers.
     pub fn manager_host(&self) -> &Host {
         &self.manager_host
+    }
+
+    /// A spare for the component drives of the cell, on a host of its own, with further options of `nasd drive add`.
+    /// Its number, the first drive's being 0.
+    ///
+    /// # Errors
+    /// What keeps the host or the drive from starting, or the cell from taking it.
+    pub fn add_spare(&mut self, options: &[&str]) -> Result<usize, HostError> {
+        let number = self.drive_hosts.len();
+        let host = self.network.host(&format!("drive{}", number + 1), self.link)?;
+        let address = SocketAddr::new(host.address(), SPARE_PORT).to_string();
+        let mut add = self.command(&self.manager_host, &["drive", "add", "--spare", "--yes"]);
+        add.args(["--address", &address]).args(options);
+        finish(add)?;
+        self.drive_hosts.push(host);
+        let file = self.directory.join("cell.toml");
+        let bad = |reason: String| HostError::Cell { path: file.clone(), reason };
+        let text = std::fs::read_to_string(&file).map_err(|error| bad(error.to_string()))?;
+        let described = described(&text).map_err(bad)?;
+        let spare = described.iter().find(|drive| drive.address == address);
+        let spare = spare.ok_or_else(|| bad(format!("has no drive at {address}")))?;
+        self.start_drive(spare, number)?;
+        Ok(number)
     }
 
     /// A host that is none of the cell's, for a client.
@@ -216,22 +249,8 @@ fn finish(mut command: Command) -> Result<(), HostError> {
     }
 }
 
-/// How a drive of the cell in that directory is started.
-fn serving(directory: &Path) -> impl Fn(&Described) -> (String, Vec<OsString>) {
-    |drive| {
-        let device = directory.join(&drive.device);
-        let arguments = vec![
-            "drive".into(),
-            "serve".into(),
-            device.into(),
-            "--listen".into(),
-            drive.address.clone().into(),
-            "--cache".into(),
-            drive.cache.clone().into(),
-        ];
-        (format!("drive-{}", drive.index), arguments)
-    }
-}
+/// What the part of `cell.toml` of each drive begins with.
+const DRIVE: &str = "[[drive]]";
 
 /// Writes into `cell.toml` where the members are now, and tells what drives there are.
 fn give_addresses(
@@ -253,34 +272,44 @@ fn moved(
     manager: IpAddr,
     drives: &[IpAddr],
 ) -> Result<(String, Vec<Described>), String> {
-    let parts: Vec<&str> = text.split("[[drive]]").collect();
-    let mut written = vec![with_host(parts[0], manager)?.0];
-    let mut described = Vec::new();
+    let mut parts = text.split(DRIVE);
+    let mut written = vec![with_host(parts.next().unwrap_or_default(), manager)?];
     let mut hosts = drives.iter();
-    for part in &parts[1..] {
-        let is_virtual = part.contains("[drive.stripe]");
-        let host = if is_virtual { Some(&manager) } else { hosts.next() };
-        let (part, address) = with_host(part, *host.ok_or("it has more drives than hosts")?)?;
-        described.push(Described {
-            index: value(&part, "index")?,
-            address,
-            device: value(&part, "device")?,
-            cache: value(&part, "cache_bytes")?,
-            is_virtual,
-        });
-        written.push(part);
+    for part in parts {
+        let host = if is_virtual(part) { Some(&manager) } else { hosts.next() };
+        written.push(with_host(part, *host.ok_or("it has more drives than hosts")?)?);
     }
-    Ok((written.join("[[drive]]"), described))
+    let text = written.join(DRIVE);
+    let described = described(&text)?;
+    Ok((text, described))
 }
 
-/// A part of the file with another host in its address, and that address.
-fn with_host(part: &str, host: IpAddr) -> Result<(String, String), String> {
+/// The drives that `cell.toml` describes.
+fn described(text: &str) -> Result<Vec<Described>, String> {
+    let describe = |part: &str| {
+        Ok(Described {
+            index: value(part, "index")?,
+            address: value(part, "address")?,
+            device: value(part, "device")?,
+            cache: value(part, "cache_bytes")?,
+            is_virtual: is_virtual(part),
+        })
+    };
+    text.split(DRIVE).skip(1).map(describe).collect()
+}
+
+fn is_virtual(part: &str) -> bool {
+    part.contains("[drive.stripe]")
+}
+
+/// A part of the file with another host in its address.
+fn with_host(part: &str, host: IpAddr) -> Result<String, String> {
     let before = value(part, "address")?;
     let parsed: SocketAddr =
         before.parse().map_err(|_| format!("`{before}` is no address of a member"))?;
     let after = SocketAddr::new(host, parsed.port()).to_string();
     let line = |address: &str| format!("address = \"{address}\"");
-    Ok((part.replace(&line(&before), &line(&after)), after))
+    Ok(part.replace(&line(&before), &line(&after)))
 }
 
 /// What a part of the file says of a key.

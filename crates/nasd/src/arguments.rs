@@ -243,12 +243,12 @@ pub struct UpArguments {
     /// With --stripe: drives that a large file lies on; all, if not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub stripe_width: Option<u16>,
-    /// With --stripe: how much of a file lies on one drive before it goes on at the next.
-    #[arg(long, value_name = "SIZE", default_value = "512K", value_parser = parse_size)]
-    pub stripe_unit: u64,
-    /// With --stripe raid1: how often each byte is kept.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=8))]
-    pub copies: u16,
+    /// With --stripe: how much of a file lies on one drive before it goes on at the next; 512K, if not given.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub stripe_unit: Option<u64>,
+    /// With --stripe raid1: how often each byte is kept; twice, if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=8))]
+    pub copies: Option<u16>,
     /// Mount the volume here too.
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,

@@ -1,13 +1,13 @@
-//! Drives of mirrored volumes that die, hang, and come back, while programs read and write: real processes, a
+//! Drives of striped volumes that die, hang, and come back, while programs read and write: real processes, a
 //! real mount.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
 mod support;
 
-use std::time::Duration;
-use support::workers::{Gone, Worker, wait_for_state, while_working};
-use support::{CellOptions, TestCell, make_tree, scratch, shell, signal};
+use std::time::{Duration, Instant};
+use support::workers::{Gone, Worker, component_of, wait_for_state, while_working};
+use support::{CellOptions, TestCell, make_tree, scratch, shell, signal, text, wait_until};
 
 #[test]
 fn each_drive_may_be_lost_in_turn_and_is_given_what_it_lacks() {
@@ -62,4 +62,22 @@ fn the_striping_manager_may_die_while_a_drive_is_out() {
     cell.kill_everything();
     cell.restart();
     workers.iter().for_each(Worker::check_all);
+}
+
+#[test]
+fn status_tells_which_drive_is_lost_where_there_are_no_copies() {
+    let cell = TestCell::start(&CellOptions::striped(3, "raid0"));
+    let gone = Gone::new(&cell, 2);
+    wait_until("status tells", || {
+        let begun = Instant::now();
+        let told = cell.nasd(&["status", "--json"]);
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        let others = [1, 3].map(|index| component_of(&told, index));
+        component_of(&told, 2)["reachable"] == false
+            && others.iter().all(|other| other["reachable"] == true && other["used_bytes"] != 0)
+            && begun.elapsed() < Duration::from_secs(3)
+    });
+    let said = text(&cell.nasd(&["status"]));
+    assert!(said.contains("DRIVE_AWAY: drive 2"), "{said}");
+    gone.come_back();
 }

@@ -128,8 +128,20 @@ fn the_striping_manager_may_die_while_something_moves() {
         wait_until("it has its share", || {
             component(&cell, added)["places_coming"] == 0 && places(&cell, added) > 0
         });
-        done(&cell.nasd(&["drive", "drain", &added.to_string(), "--wait"]));
-        done(&cell.nasd(&["drive", "remove", &added.to_string()]));
+        let number = added.to_string();
+        let drain = ["drive", "drain", &number];
+        // Who thinks better of it has it as it was.
+        let had = places(&cell, added);
+        done(&cell.nasd(&["striping", "set", "--rebuild-limit", "1M"]));
+        done(&cell.nasd(&drain));
+        wait_until("it gives", || component(&cell, added)["role"] == "leaving");
+        done(&cell.nasd(&["striping", "set", "--rebuild-limit", "0"]));
+        done(&cell.nasd(&[&drain[..], &["--cancel", "--wait"]].concat()));
+        wait_until("it has its share again", || {
+            component(&cell, added)["role"] == "member" && places(&cell, added) == had
+        });
+        done(&cell.nasd(&[&drain[..], &["--wait"]].concat()));
+        done(&cell.nasd(&["drive", "remove", &number]));
     });
 }
 

@@ -60,6 +60,9 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("clerk", "drive"),
     ("manager", "store"),
     ("manager", "drive"),
+    // A virtual drive is a drive to it.
+    ("manager", "stripe"),
+    ("manager", "layout"),
 ];
 
 const MAX_FUNCTION_LINES: usize = 70;

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use support::workers::{Gone, wait_for_state};
 use support::{CellOptions, TestCell, noise, text};
 
 fn cell() -> TestCell {
@@ -127,6 +128,61 @@ fn a_volume_is_made_used_and_removed_while_the_cell_runs() {
     assert!(done(&cell, "volume show scratch").contains("p3"));
     assert_eq!(done(&cell, "ls scratch:/"), "");
     cell.stop();
+}
+
+/// Bytes that the component drives of a striped cell have in use, all together.
+fn used(cell: &TestCell) -> u64 {
+    let told = facts(cell, "status");
+    let drives = told["drives"].as_array().unwrap();
+    let components = drives.iter().flat_map(|drive| drive["components"].as_array()).flatten();
+    components.map(|component| component["used_bytes"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn each_volume_may_be_spread_otherwise() {
+    const LENGTH: usize = 8 << 20;
+    let cell = TestCell::start(&CellOptions::striped(3, "raid0 --stripe-unit 64K"));
+    for (wrong, word) in [
+        ("--stripe raid1 --width 4", "only 3 drives"),
+        ("--stripe raid1 --copies 4", "at most as often"),
+        ("--stripe raid0 --unit 1000", "multiple"),
+        ("--stripe raid0 --copies 2", "raid0 keeps each byte once"),
+        ("--stripe none --width 2", "choose --stripe"),
+        ("--width 2", "--stripe"),
+    ] {
+        let said = refused(&cell, &format!("volume create wrong {wrong}"));
+        assert!(said.contains(word), "{wrong}: {said}");
+        assert!(!done(&cell, "volume list").contains("wrong"), "{wrong}: something was made");
+    }
+    done(&cell, "volume create safe --stripe raid1 --copies 3 --unit 16K --quota 32M");
+    done(&cell, "volume create fast --stripe raid0 --width 2 --unit 16K");
+    let (safe, fast) = (mounted(&cell, "safe"), mounted(&cell, "fast"));
+    for (at, copies) in [(&safe, 3), (&fast, 1)] {
+        let before = used(&cell);
+        write(at.join("file"), copies, LENGTH).unwrap();
+        let taken = (used(&cell) - before) as f64 / LENGTH as f64;
+        assert!((taken - copies as f64).abs() < 0.2, "{taken} for {copies} copies");
+    }
+    // What a volume holds does not depend on how often it is kept.
+    let of_safe = rustix::fs::statvfs(&safe.0).unwrap();
+    assert_eq!(of_safe.f_blocks * of_safe.f_frsize, 32 << 20);
+    write(safe.join("more"), 7, 20 << 20).unwrap();
+    unmounted(&cell, safe);
+    // Two of three drives may be away.
+    let gone = [1, 2].map(|index| Gone::new(&cell, index));
+    (1..3).for_each(|index| wait_for_state(&cell, index, "out"));
+    let safe = mounted(&cell, "safe");
+    assert!(fs::read(safe.join("file")).unwrap() == noise(3, LENGTH));
+    gone.into_iter().for_each(Gone::come_back);
+    assert!(fs::read(fast.join("file")).unwrap() == noise(1, LENGTH));
+}
+
+#[test]
+fn a_cell_without_a_striping_manager_spreads_nothing() {
+    let cell = cell();
+    let said = refused(&cell, "volume create striped --stripe raid0");
+    assert!(said.contains("nasd up DIR --stripe raid0"), "{said}");
+    assert!(!done(&cell, "volume list").contains("striped"));
 }
 
 #[test]

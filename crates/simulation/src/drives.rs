@@ -148,6 +148,14 @@ impl ComponentDrive {
         lock(&self.inner).running.clone()
     }
 
+    /// How many requests it has refused, since it was started last, as a capability had expired.
+    pub fn expired(&self) -> u64 {
+        const COUNTED: &str = "nasd_refusals_total{reason=\"expired\"} ";
+        let told = self.running().map(|drive| drive.metrics()).unwrap_or_default();
+        let count = told.lines().find_map(|line| line.strip_prefix(COUNTED));
+        count.and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
     /// Starts it, unless it runs.
     pub fn start(&self) {
         let mut inner = lock(&self.inner);

@@ -35,6 +35,8 @@ pub struct Report {
     pub failed: u64,
     /// Faults.
     pub faults: u64,
+    /// Requests that component drives have refused, since they were started last, as a capability had expired.
+    pub expired: u64,
     /// How long it took, by the time of the run.
     pub lasted: Duration,
     /// The same for each run of the seed.
@@ -100,7 +102,8 @@ fn run_plan(plan: &Plan, random: Random, told: usize) -> (Result<Report, String>
         let faults = cell.live();
         let shared = lock(&cell.shared);
         let (done, failed) = (shared.done, shared.failed);
-        Report { done, failed, faults, lasted: time.now(), digest: time.digest() }
+        let expired = cell.drives.iter().map(|drive| drive.expired()).sum();
+        Report { done, failed, faults, expired, lasted: time.now(), digest: time.digest() }
     }));
     time.end();
     let told = match (lived, time.failure()) {

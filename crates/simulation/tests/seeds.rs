@@ -146,6 +146,37 @@ fn appends_that_a_drive_loses_are_found() {
     assert!(found >= 4, "{found} of 8");
 }
 
+/// Clients have capabilities for components anew before they expire, which those that allow writing do after four
+/// seconds here.
+#[test]
+fn nobody_writes_by_what_has_expired() {
+    let calm = |operations: usize| {
+        move |plan: &mut Plan| {
+            make_small(plan, (2, 2));
+            (plan.operations, plan.skew) = (operations, 0);
+            plan.habits = Habits::default();
+        }
+    };
+    let reports: Vec<_> = (1..9).map(|seed| run(seed, calm(400)).unwrap()).collect();
+    println!("{reports:#?}");
+    let refused: u64 = reports.iter().map(|report| report.expired).sum();
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn hundreds_of_drives_and_clients_are_right_too() {
+    for seed in 1..3 {
+        let report = run(seed, |plan| {
+            (plan.drives, plan.width, plan.copies) = (150, 4, 2);
+            (plan.clients, plan.objects, plan.operations) = (120, 60, 3);
+            plan.faults.crashes = true;
+        });
+        let report = report.unwrap();
+        println!("{report:#?}");
+        assert!(report.done > 200 && report.faults > 0, "{report:?}");
+    }
+}
+
 /// What else would a seed be good for.
 #[test]
 fn the_same_seed_is_the_same_run() {

@@ -15,6 +15,7 @@ mod create;
 mod data;
 mod elsewhere;
 mod even;
+mod giving;
 mod join;
 mod journal;
 mod limping;

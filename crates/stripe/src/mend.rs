@@ -17,8 +17,8 @@ use nasd_types::{
 use crate::attributes::setattr;
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
+use crate::giving::Write;
 use crate::place::Place;
-use crate::rebuild::Write;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// What is written anew at a time, at multiples of it: a drive may have compressed so much together.
@@ -285,6 +285,23 @@ impl VirtualDrive {
 
     /// One object of those that a drive has a component of; what lies there wrongly is none.
     fn mend_object(&self, name: ObjectName, drive: DriveId) -> Result<u64, Status> {
+        let (mut at, mut bytes) = (0, 0);
+        while let Some(step) = self.mend_step(name, drive, at, &mut bytes)? {
+            // Who has what may change between two steps.
+            self.throttle(step.length);
+            at = step.end();
+        }
+        Ok(bytes)
+    }
+
+    /// What of it comes next from a position on, which is looked at, if there is any; `bytes` counts what was written.
+    fn mend_step(
+        &self,
+        name: ObjectName,
+        drive: DriveId,
+        at: u64,
+        bytes: &mut u64,
+    ) -> Result<Option<ByteRange>, Status> {
         let _steady = self.steady();
         let length = match self.whole(name) {
             Ok(whole)
@@ -292,21 +309,22 @@ impl VirtualDrive {
             {
                 whole.attributes.logical_size
             }
-            Ok(_) | Err(Status::NoSuchObject) => return Ok(0),
+            Ok(_) | Err(Status::NoSuchObject) => return Ok(None),
             Err(status) => return Err(status),
         };
-        match self.mend_at(name, drive, ByteRange::new(0, length), Lock::Free) {
-            Ok(bytes) => {
-                self.throttle(length);
-                Ok(bytes)
-            }
-            Err(Status::NoSuchObject) => Ok(0),
-            Err(status) if is_damage(status) => {
-                tracing::error!(%name, %drive, "a drive can't read what no other has");
-                Ok(0)
-            }
-            Err(status) => Err(status),
+        let step = ByteRange::new(at, STEP.min(length.saturating_sub(at)));
+        if step.is_empty() {
+            return Ok(None);
         }
+        match self.mend_at(name, drive, step, Lock::Free) {
+            Ok(written) => *bytes += written,
+            Err(Status::NoSuchObject) => return Ok(None),
+            Err(status) if is_damage(status) => {
+                tracing::error!(%name, %drive, ?step, "a drive can't read what no other has");
+            }
+            Err(status) => return Err(status),
+        }
+        Ok(Some(step))
     }
 }
 
@@ -336,7 +354,7 @@ fn pieces_around(range: ByteRange, length: u64) -> ByteRange {
 }
 
 /// Parts of a range that end at multiples of `size`.
-fn steps(range: ByteRange, size: u64) -> impl Iterator<Item = ByteRange> {
+pub(crate) fn steps(range: ByteRange, size: u64) -> impl Iterator<Item = ByteRange> {
     let mut at = range.offset;
     std::iter::from_fn(move || {
         let end = ((at / size + 1) * size).min(range.end());

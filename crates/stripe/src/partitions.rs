@@ -11,7 +11,7 @@ use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, SetAttributes};
 
 use crate::append::is_journal;
 use crate::attributes::setattr;
-use crate::components::{Ask, ComponentPartition, Told};
+use crate::components::{Answer, Ask, ComponentPartition, Told};
 use crate::members::first_epoch;
 use crate::moves::{Role, Share};
 use crate::state::PartitionRecord;
@@ -164,6 +164,9 @@ impl VirtualDrive {
         if !others.is_empty() || first.attributes.logical_size > 0 || first.version.is_spread() {
             return Err(Status::NotPermitted);
         }
+        // What one that is away would tell is a part of it.
+        self.controls(partition)?;
+        let quota = self.partition_space_whole(partition)?.quota_bytes;
         self.remove_journals(partition)?;
         self.change_state(|state| {
             let present = state.partitions.get_mut(&partition).ok_or(Status::NoSuchPartition)?;
@@ -172,6 +175,10 @@ impl VirtualDrive {
             state.generation += 1;
             Ok(())
         })?;
+        // There may be more copies of what it holds now, or fewer.
+        if quota != NO_QUOTA {
+            self.resize_partition_whole(partition, quota)?;
+        }
         self.prepare_first_object(partition)
     }
 
@@ -187,7 +194,7 @@ impl VirtualDrive {
         };
         let mut sum =
             PartitionSpace { partition, quota_bytes: 0, used_bytes: 0, free_bytes: 0, objects: 0 };
-        for control in self.controls(partition)? {
+        for control in self.told_controls(partition)? {
             let summary = &control.summary;
             sum.quota_bytes = sum.quota_bytes.saturating_add(summary.quota_bytes);
             sum.used_bytes = sum.used_bytes.saturating_add(summary.used_bytes);
@@ -206,18 +213,37 @@ impl VirtualDrive {
         })
     }
 
+    /// What each component drive tells about a partition.
     fn controls(&self, partition: PartitionId) -> Result<Vec<PartitionControl>, Status> {
-        let drives = self.drives_of(partition).into_iter();
-        let partition = component_partition(partition);
-        let answers = self
-            .components
-            .ask(drives.map(|drive| (drive, Ask::PartitionControl(partition))).collect());
-        let controls = answers.into_iter().map(|answer| match answer {
-            Ok(Told::Control(control)) => Ok(control),
-            Ok(other) => Err(unexpected(&other).status()),
-            Err(error) => Err(error.status()),
-        });
-        controls.collect()
+        self.ask_controls(partition, self.drives_of(partition)).into_iter().collect()
+    }
+
+    /// The same of those that answer, if any does: what is on the others is not known, and there is no room now. Who has
+    /// not answered lately is not waited for.
+    fn told_controls(&self, partition: PartitionId) -> Result<Vec<PartitionControl>, Status> {
+        let mut drives = self.drives_of(partition);
+        drives.retain(|drive| !self.is_silent(*drive));
+        let (told, failed): (Vec<_>, Vec<_>) =
+            self.ask_controls(partition, drives).into_iter().partition(Result::is_ok);
+        match failed.into_iter().find_map(Result::err) {
+            Some(status) if told.is_empty() => Err(status),
+            None if told.is_empty() => Err(Status::Busy),
+            _ => Ok(told.into_iter().flatten().collect()),
+        }
+    }
+
+    fn ask_controls(
+        &self,
+        partition: PartitionId,
+        drives: Vec<DriveId>,
+    ) -> Vec<Result<PartitionControl, Status>> {
+        let ask = Ask::PartitionControl(component_partition(partition));
+        let questions = drives.into_iter().map(|drive| (drive, ask.clone()));
+        let control = |answer: Answer| match answer.map_err(|error| error.status())? {
+            Told::Control(control) => Ok(control),
+            other => Err(unexpected(&other).status()),
+        };
+        self.components.ask(questions.collect()).into_iter().map(control).collect()
     }
 
     /// What there is of room on component drives, and what they have sent to and received from holders of
@@ -248,7 +274,7 @@ impl VirtualDrive {
         }
         let first = self.state().partitions.keys().next().copied();
         if let Some(partition) = first {
-            let controls = self.controls(partition)?;
+            let controls = self.told_controls(partition)?;
             let left = |control: &PartitionControl| {
                 control.objects_supported.saturating_sub(control.summary.objects)
             };

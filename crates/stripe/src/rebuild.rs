@@ -6,24 +6,22 @@
 //! need no lock: what a client writes meanwhile comes either before the copying at all copies, or after it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nasd_layout::{Column, Strip};
+use nasd_layout::Column;
+use nasd_protocol::Status;
 use nasd_protocol::drive::{RemoveArguments, SeekArguments};
-use nasd_protocol::limits::MAX_REGIONS;
-use nasd_protocol::{Region, Status};
-use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{
     Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SeekTarget, SetAttributes,
-    Timestamp, WriteOrder,
+    Timestamp,
 };
 
 use crate::attributes::{Whole, setattr};
-use crate::components::{Answer, Ask, ComponentError, Told};
-use crate::data::{regions_of, runs};
-use crate::mend::{Lock, columns_held, is_damage};
+use crate::components::{Ask, Told};
+use crate::giving::Write;
+use crate::mend::Lock;
 use crate::place::Place;
 use crate::state::State;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
@@ -38,8 +36,8 @@ const STEP: u64 = 8 << 20;
 /// clocks differ, and what is not flushed is lost.
 const MARGIN_NS: u64 = 120_000_000_000;
 
-/// How often a copy is made that comes behind what others write.
-const MOST_ATTEMPTS: u32 = 64;
+/// How long nobody looks, while it is waited, whether the limit is another one.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long it is waited for who is looking for what is next.
 const LOOKING: Duration = Duration::from_millis(2);
@@ -47,7 +45,11 @@ const LOOKING: Duration = Duration::from_millis(2);
 /// What is being given to drives that were out. No drive is asked while it is locked: whoever wants to know how far it
 /// has come, or to stop it, does not wait for one that does not answer.
 #[derive(Debug, Default)]
-pub(crate) struct Rebuild(Mutex<Passes>);
+pub(crate) struct Rebuild {
+    passes: Mutex<Passes>,
+    /// Whether there will be no more.
+    is_over: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Passes {
@@ -154,17 +156,6 @@ struct Page {
     next: Option<ObjectId>,
 }
 
-/// What of a range is written to a drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Write {
-    /// What is not zeros: the drive had nothing of it.
-    Data,
-    /// What differs.
-    Differing,
-    /// All.
-    All,
-}
-
 /// What drives are asked, to know what there is to do.
 enum Look {
     /// Which drives lack something.
@@ -224,7 +215,7 @@ impl Passes {
 impl Rebuild {
     fn lock(&self) -> MutexGuard<'_, Passes> {
         // Every change leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whoever joins now begins from the start.
@@ -249,9 +240,13 @@ impl Rebuild {
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     /// Whether this is what is being done.
     fn is_present(&self, number: u64) -> bool {
-        self.lock().present.as_ref().is_some_and(|pass| pass.number == number)
+        !self.is_over() && self.lock().present.as_ref().is_some_and(|pass| pass.number == number)
     }
 
     /// Ends a pass, if all that was looked at is durable.
@@ -662,14 +657,25 @@ impl VirtualDrive {
         Ok(next.and_then(|next| rest(next.max(at))))
     }
 
-    /// Waits for as long as so many bytes are to take.
+    /// Waits for as long as so many bytes are to take by the limit that there is, whatever becomes of it meanwhile.
     pub(crate) fn throttle(&self, bytes: u64) {
-        let limit = self.rebuild_limit();
-        if limit > 0 {
+        let mut owed = bytes as f64;
+        while owed > 0.0 && !self.rebuild.is_over() {
+            let limit = self.rebuild_limit();
+            if limit == 0 {
+                return;
+            }
             let others = self.rebuild.lock().present.as_ref().map_or(1, |pass| pass.under_way);
-            let seconds = bytes as f64 * others.max(1) as f64 / limit as f64;
-            self.components.pause(Duration::from_secs_f64(seconds.min(60.0)));
+            let rate = limit as f64 / others.max(1) as f64;
+            let pause = Duration::from_secs_f64((owed / rate).min(LONGEST_PAUSE.as_secs_f64()));
+            self.components.pause(pause);
+            owed -= pause.as_secs_f64() * rate;
         }
+    }
+
+    /// Has whoever gives drives what they lack, or looks for bad blocks, end soon: the striping manager is stopped.
+    pub fn end_rebuild(&self) {
+        self.rebuild.is_over.store(true, Ordering::Release);
     }
 
     /// Makes components where there should be some, and removes those of which nobody knows anything; which drives may
@@ -764,204 +770,6 @@ impl VirtualDrive {
         }
         Ok(())
     }
-
-    /// Makes a drive's component of a range what the other copies are.
-    pub(crate) fn give_range(
-        &self,
-        name: ObjectName,
-        drive: DriveId,
-        write: Write,
-        range: ByteRange,
-        lock: Lock,
-    ) -> Result<u64, Status> {
-        let mut attempt = 0;
-        loop {
-            let before = self.orders.latest();
-            match self.try_to_give(name, drive, write, range, lock) {
-                Err(Status::OutOfOrder) if attempt < MOST_ATTEMPTS => {
-                    self.orders.leap(before, attempt);
-                }
-                Err(Status::NoSuchObject) => {
-                    // It was removed just now; if not, the drive has lost it, and is given it once more.
-                    let is_there = self.seen_version(name)?.is_some();
-                    return if is_there { Err(Status::Busy) } else { Ok(0) };
-                }
-                told => return told,
-            }
-            attempt += 1;
-        }
-    }
-
-    fn try_to_give(
-        &self,
-        name: ObjectName,
-        drive: DriveId,
-        write: Write,
-        range: ByteRange,
-        lock: Lock,
-    ) -> Result<u64, Status> {
-        // Else the object might be cut, or punched, between what is read and what is written.
-        let _alone = (lock == Lock::Free).then(|| self.lock(name));
-        let version = self.known_version(name)?;
-        // Who is given something does not say what it should be.
-        let place = self.place(name)?.doubting(drive);
-        // Where clients write, orders do what a lock can't.
-        // It may have been cut since somebody without the lock thought of this; what is behind its end is not to be made.
-        let range = match write {
-            Write::All if lock == Lock::Free => {
-                let length = self.whole(name)?.attributes.logical_size;
-                range.intersection(&ByteRange::new(0, length))
-            }
-            _ => range,
-        };
-        if range.is_empty() {
-            return Ok(0);
-        }
-        let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
-        let columns = columns_held(&place, version.is_spread(), drive, range);
-        let copies = self.read_columns(name, &place, &columns, order)?;
-        let mut writes = Vec::new();
-        for ((_, strips), copy) in columns.iter().zip(copies) {
-            let differing = match write {
-                // Nothing is there but what clients have written since, which comes later by its order.
-                Write::Data => differing(strips, |place| is_zeros(&copy[place])),
-                Write::Differing => match self.read_strips(name, drive, strips) {
-                    Ok(there) => {
-                        differing(strips, |place| copy[place.clone()] == there[place.clone()])
-                    }
-                    Err(status) if is_damage(status) => differing(strips, |_| false),
-                    Err(status) => return Err(status),
-                },
-                Write::All => differing(strips, |_| false),
-            };
-            writes.extend(writes_of(name, order, &differing, copy));
-        }
-        self.write_all(drive, writes)
-    }
-
-    /// Makes writes of one drive, side by side. How many bytes these are.
-    fn write_all(&self, drive: DriveId, writes: Vec<Ask>) -> Result<u64, Status> {
-        let questions = writes.into_iter().map(|write| (drive, write)).collect();
-        let mut bytes = 0;
-        for answer in self.components.ask(questions) {
-            match answer.map_err(|error| error.status())? {
-                Told::Written(written) => {
-                    self.saw(drive, written.instance);
-                    bytes += written.length;
-                }
-                other => return Err(unexpected(&other).status()),
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// What columns hold by those of their copies that decide, all asked at once.
-    pub(crate) fn read_columns(
-        &self,
-        name: ObjectName,
-        place: &Place,
-        columns: &[(Column, Vec<Strip>)],
-        order: Option<WriteOrder>,
-    ) -> Result<Vec<Vec<u8>>, Status> {
-        let questions = columns.iter().map(|(column, strips)| {
-            let (regions, length) = regions_of(strips);
-            (place.reader(*column), Ask::Read { name: component(name), order, regions, length })
-        });
-        let answers = self.components.ask(questions.collect());
-        let whole = |(answer, (_, strips)): (Answer, &(Column, Vec<Strip>))| {
-            padded(answer, regions_of(strips).1)
-        };
-        answers.into_iter().zip(columns).map(whole).collect()
-    }
-
-    fn read_strips(
-        &self,
-        name: ObjectName,
-        drive: DriveId,
-        strips: &[Strip],
-    ) -> Result<Vec<u8>, Status> {
-        let (regions, length) = regions_of(strips);
-        let ask = Ask::Read { name: component(name), order: None, regions, length };
-        padded(self.components.ask_one(drive, ask), length)
-    }
-}
-
-/// Writes of runs of a copy, each with its place there.
-fn writes_of(
-    name: ObjectName,
-    order: Option<WriteOrder>,
-    differing: &[(u64, Range<usize>)],
-    mut copy: Vec<u8>,
-) -> Vec<Ask> {
-    let mut writes = Vec::new();
-    for some in differing.chunks(MAX_REGIONS) {
-        let region =
-            |(offset, place): &(u64, Range<usize>)| Region::single(*offset, place.len() as u64);
-        let regions = some.iter().map(region).collect();
-        let length: usize = some.iter().map(|(_, place)| place.len()).sum();
-        let data = match length == copy.len() {
-            // All of it, in order: nothing has to be put together.
-            true => std::mem::take(&mut copy),
-            false => {
-                let mut data = Vec::with_capacity(length);
-                some.iter().for_each(|(_, place)| data.extend_from_slice(&copy[place.clone()]));
-                data
-            }
-        };
-        let name = component(name);
-        writes.push(Ask::Write { name, order, regions, data, durable: false });
-    }
-    writes
-}
-
-/// What was read, with zeros where the component has ended before.
-fn padded(answer: Answer, length: usize) -> Result<Vec<u8>, Status> {
-    match answer.map_err(|error: ComponentError| error.status())? {
-        Told::Read(mut read) => {
-            read.data.resize(length, 0);
-            Ok(read.data)
-        }
-        other => Err(unexpected(&other).status()),
-    }
-}
-
-/// The runs of blocks of some strips that are not the same at two copies, each with its place in what was read of a
-/// copy; `is_same` tells whether a place of that is.
-fn differing(
-    strips: &[Strip],
-    mut is_same: impl FnMut(Range<usize>) -> bool,
-) -> Vec<(u64, Range<usize>)> {
-    let mut found: Vec<(u64, Range<usize>)> = Vec::new();
-    let mut at = 0;
-    for run in runs(strips) {
-        let mut begin: Option<usize> = None;
-        let mut done = 0;
-        while done < run.length as usize {
-            let block = (BLOCK_BYTES - (run.offset as usize + done) % BLOCK_BYTES)
-                .min(run.length as usize - done);
-            let from = at + done;
-            match (begin, is_same(from..from + block)) {
-                (None, false) => begin = Some(done),
-                (Some(first), true) => {
-                    found.push((run.offset + first as u64, at + first..from));
-                    begin = None;
-                }
-                _ => {}
-            }
-            done += block;
-        }
-        if let Some(first) = begin {
-            found.push((run.offset + first as u64, at + first..at + done));
-        }
-        at += done;
-    }
-    found
-}
-
-/// Whether bytes of at most a block are all zero.
-fn is_zeros(bytes: &[u8]) -> bool {
-    const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
-    bytes == &ZEROS[..bytes.len()]
 }
 
 #[cfg(test)]
@@ -969,21 +777,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_that_differ_are_found_run_by_run() {
-        let strip = Strip { offset: 6000, length: 10_000, stride: 40_000, count: 2 };
-        let copy = vec![1; 20_000];
-        let mut there = copy.clone();
-        let lengths = |there: &[u8]| {
-            let found = differing(&[strip], |place| copy[place.clone()] == there[place]);
-            found.into_iter().map(|(at, place)| (at, place.len())).collect::<Vec<_>>()
-        };
-        assert!(lengths(&there).is_empty());
-        there[0] = 2;
-        there[9_999] = 2;
-        there[10_000] = 2;
-        assert_eq!(lengths(&there), [(6000, 2192), (12_288, 3712), (46_000, 3152)]);
-        assert_eq!(lengths(&[0; 20_000]), [(6000, 10_000), (46_000, 10_000)]);
-        assert_eq!(differing(&[strip], |place| is_zeros(&copy[place])).len(), 2);
-        assert!(differing(&[strip], |place| is_zeros(&[0; 20_000][place])).is_empty());
+    fn what_is_left_takes_as_long_as_what_was_done() {
+        let left = |progress: RebuildProgress, seconds| progress.after(seconds).seconds_left;
+        let nothing =
+            RebuildProgress { objects: 100, expected: 1000, ..RebuildProgress::default() };
+        assert_eq!(left(nothing, 10.0), 0, "it is not known");
+        assert_eq!(left(RebuildProgress { bytes: 250, ..nothing }, 10.0), 30);
+        // Large objects come late, or small ones.
+        assert_eq!(left(RebuildProgress { bytes: 100, objects_done: 50, ..nothing }, 10.0), 10);
+        let unknown = RebuildProgress { objects_done: 20, expected: 0, ..nothing };
+        assert_eq!(left(unknown, 10.0), 40);
+        assert_eq!(left(RebuildProgress { bytes: 2000, ..nothing }, 10.0), 0, "more than expected");
     }
 }

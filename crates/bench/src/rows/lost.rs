@@ -1,6 +1,7 @@
 //! A drive that is lost: how long programs wait; and its share made anew on a spare from the copies that the others
 //! have: how fast when nothing else goes on, how much is written for it, and what programs notice when it is throttled.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,9 @@ const DRIVES: u32 = 4;
 const DRIVE_BYTES: u64 = 20 << 30;
 /// The drive that is lost.
 const LOST: u32 = 2;
+/// As much of the spare's device file as it will use, and more, has its blocks before. Those of the other drives have
+/// got theirs as they were filled, and a block device has them too.
+const SPARE_BLOCKS: u64 = 5 << 30;
 /// Large files, every fourth part of each a hole.
 const FILES: u64 = 32;
 const FILE_BYTES: u64 = 256 << 20;
@@ -243,6 +247,7 @@ impl Lossy {
         let mut lossy =
             Lossy { files: Vec::new(), client, cell, devices, program, spare: DRIVES + 2 };
         let device = sparse(&lossy.devices, lossy.spare)?;
+        fill_blocks(Path::new(&device))?;
         lossy.nasd(&["striping", "set", "--replace-after", "1s"])?;
         lossy.nasd(&["drive", "add", "--spare", "--yes", "--cache", "512M", &device])?;
         lossy.fill(bench)?;
@@ -362,4 +367,15 @@ fn sparse(devices: &Path, index: u32) -> Result<String, BenchError> {
     let file = std::fs::File::create(&path).map_err(&failed)?;
     file.set_len(DRIVE_BYTES).map_err(&failed)?;
     Ok(path.display().to_string())
+}
+
+/// Has the file system give a device file its first blocks.
+fn fill_blocks(device: &Path) -> Result<(), BenchError> {
+    let failed = BenchError::io("can't write to a device file");
+    let mut file = std::fs::OpenOptions::new().write(true).open(device).map_err(&failed)?;
+    let zeros = vec![0; MIB];
+    for _ in 0..SPARE_BLOCKS / MIB as u64 {
+        file.write_all(&zeros).map_err(&failed)?;
+    }
+    file.sync_all().map_err(&failed)
 }

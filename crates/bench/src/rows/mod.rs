@@ -4,6 +4,7 @@ mod bulk;
 mod crowded;
 mod links;
 mod lost;
+mod lost_link;
 mod objects;
 mod protection;
 mod scale;
@@ -49,6 +50,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("links-write-4", links::measure),
     ("links-mirror-read-4", links::measure),
     ("links-mirror-write-4", links::measure),
+    ("links-rebuild", lost_link::rebuild),
     ("lost-drive-stall", lost::stall),
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
@@ -80,7 +82,7 @@ const ROWS: &[(&str, Measure)] = &[
 /// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
 /// they are named.
 fn is_when_named(name: &str) -> bool {
-    ["open-2m", "lost-", "rebuild", "scale-", "many-clients-"]
+    ["open-2m", "links-rebuild", "lost-", "rebuild", "scale-", "many-clients-"]
         .iter()
         .any(|begin| name.starts_with(begin))
 }

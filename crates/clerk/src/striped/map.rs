@@ -19,6 +19,12 @@ use nasd_client::Spare;
 /// How long that is: somewhat less than the striping manager waits, as clocks don't run alike.
 const LEASE: Duration = MAP_LEASE.saturating_sub(Duration::from_millis(100));
 
+/// Which part of the time that capabilities are good for is over when they are had anew.
+const RENEW_AFTER: f64 = 0.75;
+
+/// How long after an attempt to have them anew the next one is made.
+const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// Most maps that are kept.
 const MOST: usize = 8192;
 
@@ -53,6 +59,33 @@ pub(super) struct ObjectPlace {
     stand_ins: Vec<u16>,
     /// For what comes from several members at once.
     pub(super) spare: Arc<Spare>,
+    renewal: Renewal,
+}
+
+/// When capabilities are to be had anew, before they expire.
+struct Renewal {
+    /// Nanoseconds by the host's clock.
+    at: AtomicU64,
+}
+
+impl Renewal {
+    /// Of capabilities that are good for so long from now on, if that is known.
+    fn of(left: Option<Duration>, now: Duration) -> Renewal {
+        let at = left.map_or(u64::MAX, |left| nanoseconds(now + left.mul_f64(RENEW_AFTER)));
+        Renewal { at: AtomicU64::new(at) }
+    }
+
+    /// Whether it is time; says so to one who asks, and to another one later, in case that he fails.
+    fn is_due(&self, now: Duration) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        let next = nanoseconds(now + RENEW_AGAIN_AFTER);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        at <= nanoseconds(now) && self.at.compare_exchange(at, next, success, failure).is_ok()
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl ObjectPlace {
@@ -75,6 +108,7 @@ impl ObjectPlace {
         let copies = u16::try_from(map.copies).map_err(|_| nonsense())?;
         let shape = Shape::new(map.unit, width, copies).map_err(|_| nonsense())?;
         let states = map.components.iter().map(state_of).collect();
+        let mut left: Option<Duration> = None;
         let stand_ins: Option<Vec<u16>> = map
             .stand_ins
             .iter()
@@ -82,12 +116,16 @@ impl ObjectPlace {
             .collect();
         let stand_ins = stand_ins.ok_or_else(nonsense)?;
         let members = map.components.into_iter().map(|component| {
+            let known = drives.at(component.drive, &component.address);
             let authority = component.capability.map(|issued| {
                 let of = &issued.capability;
+                // By the drive's own clock, as it is known.
+                let here = known.client.drive_time();
+                let good = Duration::from_nanos(of.expires.0.saturating_sub(here.0));
+                left = Some(left.map_or(good, |left| left.min(good)));
                 let name = ObjectName { partition: of.partition, object: of.object };
                 (name, Authority::capability(&issued, grant.authority.protection()))
             });
-            let known = drives.at(component.drive, &component.address);
             // Where there are other copies, nobody is waited for longer than it takes to find that out.
             let client = known.client.with_retry(match copies > 1 || !stand_ins.is_empty() {
                 true => known.patience(),
@@ -97,6 +135,8 @@ impl ObjectPlace {
             Member { drive: component.drive, client, authority, known, length }
         });
         let members = members.collect();
+        // Of none that is good, as clocks are not known yet, a refusal tells more.
+        let left = left.filter(|left| !left.is_zero());
         let place = ObjectPlace {
             stand_ins,
             shape,
@@ -108,6 +148,7 @@ impl ObjectPlace {
             members,
             states,
             spare: Arc::clone(&drives.spare),
+            renewal: Renewal::of(left, drives.host.elapsed()),
         };
         if !place.each_has_all() {
             // A read tells the length of one component; that of the whole has to be known before.
@@ -120,6 +161,11 @@ impl ObjectPlace {
     pub(super) fn serves(&self, end: Option<u64>) -> bool {
         let reaches = |end| self.is_spread || end <= self.shape.unit();
         !self.writing.has_ended() && end.is_none_or(|end| self.writes && reaches(end))
+    }
+
+    /// Whether its capabilities are about to expire; says so to one who asks, who has a map in time for all.
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        self.renewal.is_due(now)
     }
 
     /// Whether bytes are on more than one drive, if all are well: as there are copies, or stand-ins.

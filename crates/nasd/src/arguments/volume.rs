@@ -13,14 +13,14 @@ pub struct Spread {
     #[arg(long, value_enum)]
     pub stripe: Option<Stripe>,
     /// Drives that a large file lies on; all, if not given.
-    #[arg(long, value_name = "N", requires = "stripe", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub width: Option<u32>,
-    /// How much of a file lies on one drive before it goes on at the next.
-    #[arg(long, value_name = "SIZE", requires = "stripe", default_value = "512K", value_parser = parse_size)]
-    pub unit: u64,
-    /// With raid1: how often each byte is kept.
-    #[arg(long, value_name = "N", requires = "stripe", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=8))]
-    pub copies: u32,
+    #[arg(long, value_name = "N", requires = "stripe", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub width: Option<u16>,
+    /// How much of a file lies on one drive before it goes on at the next; 512K, if not given.
+    #[arg(long, value_name = "SIZE", requires = "stripe", value_parser = parse_size)]
+    pub unit: Option<u64>,
+    /// With raid1: how often each byte is kept; twice, if not given.
+    #[arg(long, value_name = "N", requires = "stripe", value_parser = clap::value_parser!(u16).range(2..=8))]
+    pub copies: Option<u16>,
 }
 
 /// `nasd volume`.

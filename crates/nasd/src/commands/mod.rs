@@ -22,6 +22,7 @@ pub mod object;
 mod own_state;
 pub mod partition;
 pub mod renew;
+mod spreading;
 pub mod status;
 pub mod striping;
 mod tending;

@@ -85,6 +85,7 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
             .begin(scope, &stopping, following);
         serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
         stopping.store(true, Ordering::Release);
+        virtual_drive.end_rebuild();
         stop_waiting_soon(&own);
     });
     announce_end();

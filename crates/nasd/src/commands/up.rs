@@ -1,8 +1,9 @@
 //! `nasd up` and `nasd down`: a whole cell on this machine.
 
 use super::drive::master_keys_note;
+use super::spreading::{Asked, Spreading};
 use super::{Outcome, announce_end, announce_ready};
-use crate::arguments::{Stripe, UpArguments};
+use crate::arguments::UpArguments;
 use crate::cell::{
     Cell, CellError, CellLock, DriveConfig, NewCell, StripeConfig, WatchedCell, complete_cell,
     create_cell,
@@ -11,7 +12,6 @@ use crate::detach::run_detached;
 use crate::memory::default_cache_bytes;
 use crate::shutdown::Shutdown;
 use crate::supervisor::{MemberSpec, Supervisor};
-use nasd_layout::Shape;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -158,19 +158,10 @@ fn open_or_create(
 
 /// How files of a new cell of so many drives are spread.
 fn stripe_of(arguments: &UpArguments, drives: u64) -> Result<Option<StripeConfig>, String> {
-    let copies = match arguments.stripe {
-        Stripe::None => return Ok(None),
-        Stripe::Raid0 => 1,
-        Stripe::Raid1 => arguments.copies,
-    };
-    let width = arguments.stripe_width.unwrap_or(0);
-    let all = u16::try_from(drives).unwrap_or(u16::MAX).min(Shape::MAX_WIDTH);
-    if u64::from(width) > drives {
-        return Err(format!("--stripe-width {width}: there are only {drives} drives"));
-    }
-    let shape = Shape::new(arguments.stripe_unit, if width == 0 { all } else { width }, copies);
-    shape.map_err(|error| format!("files can't be spread so over {drives} drives: {error}"))?;
-    Ok(Some(StripeConfig::new(arguments.stripe_unit, width, copies)))
+    let UpArguments { stripe, stripe_width, stripe_unit, copies, .. } = *arguments;
+    let asked = Asked { stripe, width: stripe_width, unit: stripe_unit, copies };
+    let spreading = asked.over(drives)?;
+    Ok(spreading.map(|Spreading { unit, width, copies }| StripeConfig::new(unit, width, copies)))
 }
 
 /// The drives, or the virtual ones, which need the others to be there.

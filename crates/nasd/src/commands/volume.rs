@@ -6,11 +6,12 @@
 use super::Outcome;
 use super::agree::agree;
 use super::partition::{set_up, summaries};
+use super::spreading::{Asked, Spreading};
 use super::status::size;
 use crate::arguments::{DriveArguments, KeyName, Spread, Stripe, VolumeCommand};
 use crate::cell::{
     Cell, CellLock, DriveConfig, Keyring, PartitionKeys, Personality, VolumeConfig, begin_volume,
-    check_volume_name, forget_volume, set_finished,
+    check_volume_name, forget_volume, set_finished, virtual_drive,
 };
 use crate::drive_session::DriveSession;
 use crate::output::{self, say};
@@ -79,15 +80,15 @@ fn drives_for<'c>(cell: &'c Cell, spread: &Spread) -> Result<Vec<&'c DriveConfig
     }
 }
 
-/// How a partition of the virtual drive is to be spread, if that is said.
-fn striping(partition: PartitionId, spread: &Spread) -> Option<SetstripingArguments> {
-    let copies = match spread.stripe? {
-        Stripe::None => return None,
-        Stripe::Raid0 => 1,
-        Stripe::Raid1 => spread.copies,
+/// How the files of a new volume are to be spread, if that is said.
+fn spreading(cell: &Cell, spread: &Spread) -> Result<Option<Spreading>, Box<dyn Error>> {
+    let Spread { stripe, width, unit, copies } = *spread;
+    let Some(stripe) = stripe else { return Ok(None) };
+    let drives = match stripe {
+        Stripe::None => cell.config.drives.len() as u64,
+        Stripe::Raid0 | Stripe::Raid1 => virtual_drive(&cell.config)?.1.members().count() as u64,
     };
-    let width = spread.width.unwrap_or(0);
-    Some(SetstripingArguments { partition, unit: spread.unit, width, copies })
+    Ok(Asked { stripe, width, unit, copies }.over(drives)?)
 }
 
 /// Each drive's part of a quota, in proportion to what it can hold: whole blocks, together as many as
@@ -140,6 +141,7 @@ fn create(
     // A keyring that can't be read must be known before anything is made.
     cell.keyring()?;
     let drives = drives_for(cell, spread)?;
+    let spreading = spreading(cell, spread)?;
     let sessions = drive_sessions(cell, &drives)?;
     let mut taken = Vec::new();
     for (session, _) in &sessions {
@@ -149,7 +151,7 @@ fn create(
     let drives: Vec<DriveId> = drives.iter().map(|drive| drive.drive_id()).collect();
     let volume = begin_volume(cell, name, personality, owner, &drives, &taken)?;
     let capacities: Vec<u64> = sessions.iter().map(|(_, bytes)| *bytes).collect();
-    let made = make_parts(cell, &volume, &sessions, &shares(quota, &capacities), spread);
+    let made = make_parts(cell, &volume, &sessions, &shares(quota, &capacities), spreading);
     if let Err(error) = made.and_then(|()| Ok(set_finished(cell, name, true)?)) {
         return Err(format!(
             "{error}\nthe volume {name} is not finished: `nasd volume remove {name}` takes away what \
@@ -169,13 +171,16 @@ fn make_parts(
     volume: &VolumeConfig,
     sessions: &[(DriveSession, u64)],
     shares: &[u64],
-    spread: &Spread,
+    spreading: Option<Spreading>,
 ) -> Outcome {
     for (part, share) in volume.parts.iter().zip(shares) {
         let of_drive = sessions.iter().find(|(session, _)| session.drive == part.drive_id());
         let (session, _) = of_drive.ok_or("a drive was added to the cell meanwhile")?;
         make_part(session, cell, part.partition_id(), *share)?;
-        if let Some(striping) = striping(part.partition_id(), spread) {
+        if let Some(Spreading { unit, width, copies }) = spreading {
+            let (width, copies) = (width.into(), copies.into());
+            let striping =
+                SetstripingArguments { partition: part.partition_id(), unit, width, copies };
             let set = session.client.set_striping(&session.authority, &striping);
             set.map_err(session.failed("spread its files so"))?;
         }
