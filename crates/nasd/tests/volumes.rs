@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use support::workers::{Gone, wait_for_state};
-use support::{CellOptions, TestCell, noise, text};
+use support::{CellOptions, TestCell, noise, text, wait_until};
 
 fn cell() -> TestCell {
     TestCell::start(&CellOptions {
@@ -175,6 +175,38 @@ fn each_volume_may_be_spread_otherwise() {
     assert!(fs::read(safe.join("file")).unwrap() == noise(3, LENGTH));
     gone.into_iter().for_each(Gone::come_back);
     assert!(fs::read(fast.join("file")).unwrap() == noise(1, LENGTH));
+}
+
+#[test]
+fn a_full_volume_can_be_emptied_however_it_is_spread() {
+    let cell = TestCell::start(&CellOptions::striped(3, "raid0 --stripe-unit 64K"));
+    for (name, spread) in [
+        ("plain", "--stripe none"),
+        ("fast", "--stripe raid0 --unit 64K"),
+        ("safe", "--stripe raid1 --unit 64K"),
+        ("safest", "--stripe raid1 --copies 3 --unit 16K"),
+    ] {
+        done(&cell, &format!("volume create {name} {spread} --quota 24M"));
+        let at = mounted(&cell, name);
+        let file = |number: u64| at.join(&format!("file-{number}"));
+        let fill = |length: usize, numbers: std::ops::Range<u64>| {
+            let full = numbers.into_iter().find_map(|it| write(file(it), it, length).err());
+            assert_eq!(full.unwrap().raw_os_error(), Some(libc::ENOSPC), "{name}");
+        };
+        // To the last block.
+        fill(1 << 20, 0..1000);
+        fill(4096, 1000..9000);
+        unmounted(&cell, at);
+        let at = mounted(&cell, name);
+        for entry in fs::read_dir(&at.0).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        // What was removed makes room for as much.
+        let room = || rustix::fs::statvfs(&at.0).unwrap().f_bavail * 4096 > 20 << 20;
+        wait_until(&format!("{name} has room again"), room);
+        write(at.join("again"), 1, 6 << 20).unwrap();
+        assert!(fs::read(at.join("again")).unwrap() == noise(1, 6 << 20), "{name}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use nasd_layout::MemberState;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{GetattrArguments, RemoveArguments, SetattrArguments};
+use nasd_types::limits::BLOCK_BYTES;
 use nasd_types::{Attributes, DriveId, ObjectName, SetAttributes};
 
 use crate::components::{Ask, ComponentError};
@@ -69,10 +70,18 @@ impl VirtualDrive {
         }
         let mut changes = self.component_changes(version, changes)?;
         let version = self.before_resize(name, &place, version, &mut changes)?;
+        let unit = place.shape.unit() / BLOCK_BYTES as u64;
+        let version = match changes.blocks_allocated {
+            // Other drives are to have their part of it.
+            Some(blocks) if blocks > unit && !version.is_spread() => self.spread_locked(name)?,
+            _ => version,
+        };
         if !version.is_spread() {
             return self.setattr_homes(name, &place, &changes, durable);
         }
         let before = self.whole(name)?;
+        let reserved = changes.blocks_allocated.map(|blocks| share_of_blocks(&place, blocks));
+        let changes = SetAttributes { blocks_allocated: reserved, ..changes };
         let (home, others) = split_changes(&changes);
         let sized = |drive: DriveId, base: &SetAttributes, is_home: bool| {
             // Of drives that are joining it is not known.
@@ -235,16 +244,27 @@ pub(crate) fn setattr(name: ObjectName, changes: SetAttributes, durable: bool) -
     Ask::Setattr(SetattrArguments { name: component(name), durable, changes })
 }
 
-/// The changes of home components, and of the others: what they must have too for their own checks and
-/// for the times of data.
+/// The changes of home components, and of the others: what they must have too for their own checks, for the times of
+/// data, and to have room.
 fn split_changes(changes: &SetAttributes) -> (SetAttributes, SetAttributes) {
     let home = SetAttributes { logical_size: None, ..changes.clone() };
     let others = SetAttributes {
         access_control_version: changes.access_control_version,
+        blocks_allocated: changes.blocks_allocated,
         fs_data_modify_time: changes.fs_data_modify_time,
         ..SetAttributes::default()
     };
     (home, others)
+}
+
+/// How many of the blocks that are reserved for a spread object each of its components reserves: as many as it has of
+/// as many from the beginning.
+pub(crate) fn share_of_blocks(place: &Place, blocks: u64) -> u64 {
+    let shape = place.shape;
+    let unit = (shape.unit() / BLOCK_BYTES as u64).max(1);
+    let stripe = unit.saturating_mul(shape.width().into());
+    let column = blocks.div_ceil(stripe).saturating_mul(unit).min(blocks);
+    column.saturating_mul(shape.copies().into()).min(blocks)
 }
 
 /// The whole of components, the home component first. Of an object that is not spread copies may be among
@@ -266,10 +286,13 @@ pub(crate) fn merged(mut told: Vec<Attributes>, place: &Place, is_spread: bool) 
         whole.fs_data_modify_time = whole.fs_data_modify_time.max(other.fs_data_modify_time);
     }
     if is_striped {
-        let blocks = others.iter().map(|other| other.blocks_used).sum::<u64>() + home_blocks;
         // What members have that did not tell is taken to be as much as the others have.
         let (all, asked) = (u64::from(place.shape.width()), others.len() as u64 + 1);
-        whole.blocks_used = blocks.saturating_mul(all) / asked / copies;
+        let whole_of = |blocks: u64| blocks.saturating_mul(all) / asked / copies;
+        let used = others.iter().map(|other| other.blocks_used).sum::<u64>() + home_blocks;
+        let allocated = others.iter().map(|other| other.blocks_allocated).sum::<u64>();
+        whole.blocks_used = whole_of(used);
+        whole.blocks_allocated = whole_of(allocated.saturating_add(whole.blocks_allocated));
     }
     let version = ComponentVersion(whole.access_control_version);
     whole.access_control_version = version.virtual_version();

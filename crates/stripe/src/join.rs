@@ -8,7 +8,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::CreateArguments;
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, SetAttributes, Timestamp};
 
-use crate::attributes::{Whole, setattr};
+use crate::attributes::{Whole, setattr, share_of_blocks};
 use crate::components::{Ask, ComponentError};
 use crate::place::Place;
 use crate::version::ComponentVersion;
@@ -234,20 +234,28 @@ impl VirtualDrive {
     /// The attributes of a component, from those of the whole.
     fn attributes_at(place: &Place, whole: &Whole, drive: DriveId) -> SetAttributes {
         let version = Some(whole.version.0);
+        let attributes = &whole.attributes;
+        // What is used is not told apart from what is reserved for it alone.
+        let blocks_allocated = match attributes.blocks_allocated {
+            blocks if blocks <= attributes.blocks_used => 0,
+            blocks if whole.version.is_spread() => share_of_blocks(place, blocks),
+            blocks => blocks,
+        };
+        let blocks_allocated = Some(blocks_allocated);
         if !place.is_home(drive) {
             return SetAttributes {
                 access_control_version: version,
+                blocks_allocated,
                 // Nothing was written here yet; what is, has its time.
                 fs_data_modify_time: Some(Timestamp(0)),
                 ..SetAttributes::default()
             };
         }
-        let attributes = &whole.attributes;
         SetAttributes {
             access_control_version: version,
             nearby_object: Some(attributes.nearby_object),
             logical_size: Some(attributes.logical_size),
-            blocks_allocated: Some(attributes.blocks_allocated),
+            blocks_allocated,
             block_size: None,
             fs_data_modify_time: Some(attributes.fs_data_modify_time),
             fs_attribute_modify_time: Some(attributes.fs_attribute_modify_time),

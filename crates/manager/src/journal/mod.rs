@@ -16,4 +16,6 @@ pub use image::{DirectoryImage, Image, Ledger, RecordImage};
 pub use step::{RequestKey, Step, StepError};
 pub use writer::OpenError;
 
-pub(crate) use writer::{Journal, JournalError, MAX_AREA_BYTES, MIN_AREA_BYTES, empty_journal};
+pub(crate) use writer::{
+    AREAS, Journal, JournalError, MAX_AREA_BYTES, MIN_AREA_BYTES, empty_journal,
+};

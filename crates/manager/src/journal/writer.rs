@@ -29,6 +29,9 @@ use crate::objects::{ObjectError, ObjectStore, Wait};
 /// Bytes of steps in one frame, unless a single change has more.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
+/// Areas of a journal, of which one is written at a time.
+pub(crate) const AREAS: usize = 2;
+
 /// Bytes of an area at least: a frame with any step, several times.
 pub(crate) const MIN_AREA_BYTES: usize = 4 * (FRAME_HEAD_BYTES + MAX_STEP_BYTES);
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 
 use nasd_protocol::manager::{FileHandle, FileType};
-use nasd_types::limits::MAX_NAME_BYTES;
+use nasd_types::limits::{BLOCK_BYTES, MAX_NAME_BYTES};
 use nasd_types::{CellId, DriveId, ObjectId, SetAttributes};
 use thiserror::Error;
 
@@ -14,13 +14,19 @@ use super::told::Told;
 use super::{Namespace, NamespaceOptions, RootOptions};
 use crate::directory::DirectoryCache;
 use crate::file_record::{FileRecord, MODE_BITS};
-use crate::journal::{Journal, MIN_AREA_BYTES, OpenError, empty_journal};
+use crate::journal::{AREAS, Journal, MAX_AREA_BYTES, MIN_AREA_BYTES, OpenError, empty_journal};
 use crate::locks::LockTable;
 use crate::lru::Lru;
 use crate::mint::Mint;
 use crate::objects::{ObjectError, ObjectStore, Wait};
 use crate::placement::Placement;
 use crate::volume::{VOLUME_RECORD_BYTES, VolumeError, VolumeRecord};
+
+/// An area of a new journal takes this part of the room that there is, at most.
+const ROOM_OF_AN_AREA: u64 = 256;
+
+/// How many times as much room as a journal takes there must be for one that was made without any to be given it.
+const PLENTY: u64 = 4;
 
 /// Why a volume can't be served.
 #[derive(Debug, Error)]
@@ -99,6 +105,7 @@ impl Namespace {
             None => make_volume(&*objects, &options)?,
         };
         check_volume(&volume, &options)?;
+        reserve_journal(&*objects, &volume);
         let journal = Journal::open(Arc::clone(&objects), volume.log, volume.journal_area_bytes)
             .map_err(|source| StartError::Journal { drive: volume.log.drive, source })?;
         let namespace = Namespace {
@@ -151,7 +158,8 @@ fn make_volume(
     let drive = options.home;
     tracing::info!(%drive, "making the volume");
     let failed = |source| StartError::Drive { what: "make the volume", drive, source };
-    let area = options.journal_area_bytes;
+    let room = objects.partition_control(drive).map_err(failed)?.free_bytes;
+    let area = area_bytes(room, options.journal_area_bytes);
     let initial = SetAttributes::default();
     let log = objects.create(drive, &initial, false, Wait::Patient).map_err(failed)?.handle;
     objects.write(log, 0, &empty_journal(), true, Wait::Patient).map_err(failed)?;
@@ -166,6 +174,36 @@ fn make_volume(
     let first = first_object(objects, drive)?;
     objects.write(first, 0, &volume.to_bytes(), true, Wait::Patient).map_err(failed)?;
     Ok(volume)
+}
+
+/// Bytes of an area of the journal of a volume with so much room on its home drive, at most as many as asked for.
+fn area_bytes(room: u64, most: usize) -> usize {
+    let part = usize::try_from(room / ROOM_OF_AN_AREA).unwrap_or(usize::MAX);
+    part.clamp(MIN_AREA_BYTES, MAX_AREA_BYTES).next_multiple_of(BLOCK_BYTES).min(most)
+}
+
+/// Has the journal own the room that it will take: names can be removed from a volume that is full. A volume that was
+/// made before this was done is given it where there is plenty.
+fn reserve_journal(objects: &dyn ObjectStore, volume: &VolumeRecord) {
+    let log = volume.log;
+    let blocks = (AREAS * volume.journal_area_bytes).div_ceil(BLOCK_BYTES) as u64;
+    let reserve = || {
+        if objects.getattr(log, Wait::Patient)?.blocks_allocated >= blocks {
+            return Ok(true);
+        }
+        let room = objects.partition_control(log.drive)?.free_bytes / BLOCK_BYTES as u64;
+        if room < blocks.saturating_mul(PLENTY) {
+            return Ok(false);
+        }
+        let blocks_allocated = Some(blocks);
+        let changes = SetAttributes { blocks_allocated, ..SetAttributes::default() };
+        objects.setattr(log, &changes, true, Wait::Patient).map(|_| true)
+    };
+    match reserve() {
+        Ok(true) => {}
+        Ok(false) => tracing::debug!("there is too little room to reserve some for the journal"),
+        Err(error) => tracing::warn!(%error, "no room can be reserved for the journal"),
+    }
 }
 
 fn make_root(
