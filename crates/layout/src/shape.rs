@@ -177,6 +177,13 @@ impl Shape {
         }
     }
 
+    /// Bytes that any member has at most of so many from the beginning.
+    pub fn most_held(&self, length: u64) -> u64 {
+        let stripe = self.unit.saturating_mul(self.width.into());
+        let column = length.div_ceil(stripe).saturating_mul(self.unit);
+        column.saturating_mul(self.copies.into()).min(length)
+    }
+
     /// The first byte at or behind `offset` that belongs to a column.
     fn next_in_column(&self, offset: u64, column: Column) -> Option<u64> {
         let width = u64::from(self.width);
@@ -230,6 +237,23 @@ mod tests {
                     assert_eq!(shape.column_end(column, length), end, "{shape:?} {length}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn no_member_has_more_than_it_is_said_to() {
+        for shape in shapes() {
+            for length in 0..4 * shape.unit * u64::from(shape.width) {
+                let held = |member: usize| {
+                    let is_held = |byte: &u64| shape.holds(member, shape.column(*byte));
+                    (0..length).filter(is_held).count() as u64
+                };
+                let most = (0..usize::from(shape.width)).map(held).max().unwrap_or(0);
+                let said = shape.most_held(length);
+                let slack = shape.unit * u64::from(shape.copies);
+                assert!(most <= said && said < most + slack, "{shape:?} {length}: {said}");
+            }
+            assert!(shape.most_held(u64::MAX) > u64::MAX / 7, "no trap at the end");
         }
     }
 

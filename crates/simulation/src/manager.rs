@@ -1,4 +1,4 @@
-//! The striping manager: the real one, with the tasks that its command has.
+//! The striping manager: the real one, with the tasks that its command has, but for the probes and its own state.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

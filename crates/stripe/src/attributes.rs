@@ -257,14 +257,10 @@ fn split_changes(changes: &SetAttributes) -> (SetAttributes, SetAttributes) {
     (home, others)
 }
 
-/// How many of the blocks that are reserved for a spread object each of its components reserves: as many as it has of
-/// as many from the beginning.
+/// How many of the blocks that are reserved for a spread object each of its components reserves.
 pub(crate) fn share_of_blocks(place: &Place, blocks: u64) -> u64 {
-    let shape = place.shape;
-    let unit = (shape.unit() / BLOCK_BYTES as u64).max(1);
-    let stripe = unit.saturating_mul(shape.width().into());
-    let column = blocks.div_ceil(stripe).saturating_mul(unit).min(blocks);
-    column.saturating_mul(shape.copies().into()).min(blocks)
+    let block = BLOCK_BYTES as u64;
+    place.shape.most_held(blocks.saturating_mul(block)).div_ceil(block)
 }
 
 /// The whole of components, the home component first. Of an object that is not spread copies may be among

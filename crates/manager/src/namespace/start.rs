@@ -241,3 +241,19 @@ fn check_volume(volume: &VolumeRecord, options: &NamespaceOptions) -> Result<(),
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_of_a_small_volume_is_small() {
+        let most = 4 << 20;
+        assert_eq!(area_bytes(1 << 40, most), most);
+        assert_eq!(area_bytes(1 << 30, most), most);
+        assert_eq!(area_bytes(64 << 20, most), 256 << 10);
+        let least = area_bytes(0, most);
+        assert!((MIN_AREA_BYTES..MIN_AREA_BYTES + BLOCK_BYTES).contains(&least), "{least}");
+        assert_eq!(area_bytes(u64::MAX, MIN_AREA_BYTES), MIN_AREA_BYTES);
+    }
+}
