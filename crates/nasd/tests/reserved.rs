@@ -14,13 +14,20 @@ use support::{CellOptions, TestCell, noise};
 
 const MIB: u64 = 1 << 20;
 
-fn cell() -> TestCell {
-    let cell = TestCell::start(&CellOptions {
-        drives: 1,
-        size: "512M",
-        cache: "32M",
-        ..CellOptions::default()
-    });
+/// Drives, how files are spread over them, and by how many bytes parts of it may be larger than the whole.
+const KINDS: [(u32, &str, u64); 4] = [
+    (1, "", 0),
+    (3, "raid0 --stripe-unit 16K", MIB / 4),
+    (2, "raid1 --stripe-unit 16K", MIB / 4),
+    (4, "raid1 --stripe-unit 16K", MIB / 4),
+];
+
+fn cell(drives: u32, stripe: &str) -> TestCell {
+    let options = match stripe {
+        "" => CellOptions { drives, ..CellOptions::default() },
+        _ => CellOptions::striped(drives, stripe),
+    };
+    let cell = TestCell::start(&CellOptions { size: "512M", cache: "32M", ..options });
     assert!(cell.nasd(&["volume", "resize", "main", "--quota", "48M"]).status.success());
     cell
 }
@@ -35,9 +42,10 @@ fn free(cell: &TestCell) -> i64 {
     (told.f_bavail * told.f_frsize) as i64
 }
 
-/// What files take, in bytes.
-fn taken(file: &fs::File) -> u64 {
-    file.metadata().unwrap().blocks() * 512
+/// That a file takes so many bytes, or somewhat more.
+fn takes(file: &fs::File, bytes: u64, more: u64) {
+    let taken = file.metadata().unwrap().blocks() * 512;
+    assert!((bytes..=bytes + more).contains(&taken), "{taken} bytes instead of {bytes}");
 }
 
 /// Writes until there is no room.
@@ -54,58 +62,69 @@ fn fill(path: &Path) {
 
 #[test]
 fn what_is_reserved_can_be_written_when_a_volume_is_full() {
-    let mut cell = cell();
-    let (whole, ahead) = (made(&cell, "whole"), made(&cell, "ahead"));
-    let before = free(&cell);
-    fallocate(&whole, FallocateFlags::empty(), 0, 8 * MIB).unwrap();
-    fallocate(&ahead, FallocateFlags::KEEP_SIZE, 0, 4 * MIB).unwrap();
-    assert_eq!((whole.metadata().unwrap().len(), ahead.metadata().unwrap().len()), (8 * MIB, 0));
-    assert_eq!((taken(&whole), taken(&ahead)), (8 * MIB, 4 * MIB));
-    let reserved = before - free(&cell);
-    assert!(reserved.abs_diff(12 * MIB as i64) < MIB / 4, "{reserved} bytes are reserved");
-    fill(&cell.path("filler"));
-    let more = fallocate(&whole, FallocateFlags::empty(), 8 * MIB, 2 * MIB).unwrap_err();
-    assert_eq!(more, rustix::io::Errno::NOSPC);
-    assert_eq!(whole.metadata().unwrap().len(), 8 * MIB);
-    for (file, length) in [(&whole, 8 * MIB), (&ahead, 4 * MIB)] {
-        let data = noise(length, length as usize);
-        file.write_all_at(&data, 0).unwrap();
-        file.sync_all().unwrap();
-        let mut read = vec![0; data.len()];
-        file.read_exact_at(&mut read, 0).unwrap();
-        assert!(read == data, "{length} bytes");
+    for (drives, stripe, more) in KINDS {
+        println!("{drives} drives, {stripe}");
+        let mut cell = cell(drives, stripe);
+        let (whole, ahead) = (made(&cell, "whole"), made(&cell, "ahead"));
+        let before = free(&cell);
+        fallocate(&whole, FallocateFlags::empty(), 0, 8 * MIB).unwrap();
+        fallocate(&ahead, FallocateFlags::KEEP_SIZE, 0, 4 * MIB).unwrap();
+        assert_eq!(
+            (whole.metadata().unwrap().len(), ahead.metadata().unwrap().len()),
+            (8 * MIB, 0)
+        );
+        takes(&whole, 8 * MIB, more);
+        takes(&ahead, 4 * MIB, more);
+        let reserved = before - free(&cell);
+        assert!(reserved.abs_diff(12 * MIB as i64) < MIB, "{reserved} bytes are reserved");
+        fill(&cell.path("filler"));
+        let refused = fallocate(&whole, FallocateFlags::empty(), 8 * MIB, 2 * MIB).unwrap_err();
+        assert_eq!(refused, rustix::io::Errno::NOSPC);
+        assert_eq!(whole.metadata().unwrap().len(), 8 * MIB);
+        for (file, length) in [(&whole, 8 * MIB), (&ahead, 4 * MIB)] {
+            let data = noise(length, length as usize);
+            file.write_all_at(&data, 0).unwrap();
+            file.sync_all().unwrap();
+            let mut read = vec![0; data.len()];
+            file.read_exact_at(&mut read, 0).unwrap();
+            assert!(read == data, "{length} bytes");
+        }
+        let checked = cell.nasd(&["fsck", "main"]);
+        assert!(checked.status.success(), "{}", support::text(&checked));
+        cell.stop();
     }
-    let checked = cell.nasd(&["fsck", "main"]);
-    assert!(checked.status.success(), "{}", support::text(&checked));
-    cell.stop();
 }
 
 #[test]
 fn what_is_reserved_piece_by_piece_adds_up_and_comes_back() {
-    let mut cell = cell();
-    let file = made(&cell, "file");
-    let before = free(&cell);
-    for piece in 0..4 {
-        fallocate(&file, FallocateFlags::empty(), piece * MIB, MIB).unwrap();
+    for (drives, stripe, more) in KINDS {
+        println!("{drives} drives, {stripe}");
+        let mut cell = cell(drives, stripe);
+        let file = made(&cell, "file");
+        let before = free(&cell);
+        for piece in 0..4 {
+            fallocate(&file, FallocateFlags::empty(), piece * MIB, MIB).unwrap();
+        }
+        takes(&file, 4 * MIB, more);
+        assert_eq!(file.metadata().unwrap().len(), 4 * MIB);
+        // Once more is not more.
+        fallocate(&file, FallocateFlags::empty(), MIB, 2 * MIB).unwrap();
+        takes(&file, 4 * MIB, more);
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        file.write_all_at(&noise(3, MIB as usize), 0).unwrap();
+        fallocate(&file, punch, MIB / 2, MIB).unwrap();
+        file.sync_all().unwrap();
+        // What was not written yet stays reserved.
+        takes(&file, 7 * MIB / 2, more);
+        fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 2 * MIB).unwrap();
+        file.sync_all().unwrap();
+        takes(&file, 4 * MIB, more);
+        file.set_len(MIB).unwrap();
+        file.sync_all().unwrap();
+        takes(&file, MIB, more);
+        drop(file);
+        fs::remove_file(cell.path("file")).unwrap();
+        support::wait_until("room is back", || before - free(&cell) < MIB as i64 / 4);
+        cell.stop();
     }
-    assert_eq!((taken(&file), file.metadata().unwrap().len()), (4 * MIB, 4 * MIB));
-    // Once more is not more.
-    fallocate(&file, FallocateFlags::empty(), MIB, 2 * MIB).unwrap();
-    assert_eq!(taken(&file), 4 * MIB);
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    file.write_all_at(&noise(3, MIB as usize), 0).unwrap();
-    fallocate(&file, punch, MIB / 2, MIB).unwrap();
-    file.sync_all().unwrap();
-    // What was not written yet stays reserved.
-    assert_eq!(taken(&file), 7 * MIB / 2);
-    fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 2 * MIB).unwrap();
-    file.sync_all().unwrap();
-    assert_eq!(taken(&file), 4 * MIB);
-    file.set_len(MIB).unwrap();
-    file.sync_all().unwrap();
-    assert_eq!(taken(&file), MIB);
-    drop(file);
-    fs::remove_file(cell.path("file")).unwrap();
-    support::wait_until("room is back", || before - free(&cell) < MIB as i64 / 4);
-    cell.stop();
 }

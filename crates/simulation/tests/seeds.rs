@@ -159,6 +159,10 @@ fn nobody_writes_by_what_has_expired() {
     };
     let reports: Vec<_> = (1..9).map(|seed| run(seed, calm(400)).unwrap()).collect();
     println!("{reports:#?}");
+    let is_long = |report: &&nasd_simulation::Report| report.lasted > Duration::from_secs(60);
+    assert!(
+        reports.iter().all(|report| report.done > 100) && reports.iter().all(|it| is_long(&it))
+    );
     let refused: u64 = reports.iter().map(|report| report.expired).sum();
     assert_eq!(refused, 0);
 }

@@ -68,20 +68,21 @@ impl VirtualDrive {
         if changes.logical_size.is_some() {
             self.close_appends(name)?;
         }
-        let mut changes = self.component_changes(version, changes)?;
-        let version = self.before_resize(name, &place, version, &mut changes)?;
         let unit = place.shape.unit() / BLOCK_BYTES as u64;
         let version = match changes.blocks_allocated {
             // Other drives are to have their part of it.
             Some(blocks) if blocks > unit && !version.is_spread() => self.spread_locked(name)?,
             _ => version,
         };
+        let mut changes = self.component_changes(version, changes)?;
+        let version = self.before_resize(name, &place, version, &mut changes)?;
         if !version.is_spread() {
             return self.setattr_homes(name, &place, &changes, durable);
         }
         let before = self.whole(name)?;
-        let reserved = changes.blocks_allocated.map(|blocks| share_of_blocks(&place, blocks));
-        let changes = SetAttributes { blocks_allocated: reserved, ..changes };
+        let reserved = reserved_then(&before.attributes, &changes);
+        let blocks_allocated = reserved.map(|blocks| share_of_blocks(&place, blocks));
+        let changes = SetAttributes { blocks_allocated, ..changes };
         let (home, others) = split_changes(&changes);
         let sized = |drive: DriveId, base: &SetAttributes, is_home: bool| {
             // Of drives that are joining it is not known.
@@ -104,11 +105,27 @@ impl VirtualDrive {
                 (changes_any || durable).then(|| (*drive, setattr(name, changes, durable)))
             })
             .collect();
-        self.ask_all(name, &place, questions, changes.access_control_version.is_some())?;
+        let is_raised = changes.access_control_version.is_some();
+        if let Err(status) = self.ask_all(name, &place, questions, is_raised) {
+            if status == Status::NoSpace && blocks_allocated.is_some() {
+                self.reserve_again(name, &place, &before.attributes);
+            }
+            return Err(status);
+        }
         if let Some(version) = changes.access_control_version {
             self.versions.put_everywhere(name, ComponentVersion(version));
         }
         self.getattr_whole(name)
+    }
+
+    /// Some drives had room for their part of what was to be reserved, and others not: each reserves what it did before,
+    /// if it can be asked now.
+    fn reserve_again(&self, name: ObjectName, place: &Place, before: &Attributes) {
+        let blocks = share_of_blocks(place, reserved(before));
+        let changes = SetAttributes { blocks_allocated: Some(blocks), ..SetAttributes::default() };
+        let holders = place.holders(true).iter();
+        let questions = holders.map(|drive| (*drive, setattr(name, changes.clone(), false)));
+        self.components.ask(questions.collect());
     }
 
     /// A new length is the same on all copies, whoever writes them: nobody goes on with a capability of before,
@@ -255,6 +272,21 @@ fn split_changes(changes: &SetAttributes) -> (SetAttributes, SetAttributes) {
         ..SetAttributes::default()
     };
     (home, others)
+}
+
+/// Blocks that an object has reserved besides what it uses, with these; none where it reserves nothing.
+pub(crate) fn reserved(attributes: &Attributes) -> u64 {
+    let Attributes { blocks_allocated, blocks_used, .. } = *attributes;
+    if blocks_allocated > blocks_used { blocks_allocated } else { 0 }
+}
+
+/// What a spread object reserves from now on, if that changes: what is behind a new end is given back.
+fn reserved_then(before: &Attributes, changes: &SetAttributes) -> Option<u64> {
+    changes.blocks_allocated.or_else(|| {
+        let size = changes.logical_size.filter(|size| *size < before.logical_size)?;
+        let left = size.div_ceil(BLOCK_BYTES as u64);
+        (reserved(before) > left).then_some(left)
+    })
 }
 
 /// How many of the blocks that are reserved for a spread object each of its components reserves.

@@ -127,7 +127,6 @@ impl VirtualDrive {
         let version = self.known_version(name)?;
         // Who is given something does not say what it should be.
         let place = self.place(name)?.doubting(drive);
-        // Where clients write, orders do what a lock can't.
         // It may have been cut since somebody without the lock thought of this; what is behind its end is not to be made.
         let range = match write {
             Write::All if lock == Lock::Free => {
@@ -139,6 +138,7 @@ impl VirtualDrive {
         if range.is_empty() {
             return Ok(0);
         }
+        // Where clients write, orders do what a lock can't.
         let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
         let is_spread = version.is_spread();
         let pieces = steps(range, PIECE).map(|range| Piece {

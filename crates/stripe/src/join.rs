@@ -8,7 +8,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::CreateArguments;
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, SetAttributes, Timestamp};
 
-use crate::attributes::{Whole, setattr, share_of_blocks};
+use crate::attributes::{Whole, reserved, setattr, share_of_blocks};
 use crate::components::{Ask, ComponentError};
 use crate::place::Place;
 use crate::version::ComponentVersion;
@@ -235,13 +235,10 @@ impl VirtualDrive {
     fn attributes_at(place: &Place, whole: &Whole, drive: DriveId) -> SetAttributes {
         let version = Some(whole.version.0);
         let attributes = &whole.attributes;
-        // What is used is not told apart from what is reserved for it alone.
-        let blocks_allocated = match attributes.blocks_allocated {
-            blocks if blocks <= attributes.blocks_used => 0,
-            blocks if whole.version.is_spread() => share_of_blocks(place, blocks),
-            blocks => blocks,
-        };
-        let blocks_allocated = Some(blocks_allocated);
+        let blocks_allocated = Some(match whole.version.is_spread() {
+            true => share_of_blocks(place, reserved(attributes)),
+            false => reserved(attributes),
+        });
         if !place.is_home(drive) {
             return SetAttributes {
                 access_control_version: version,

@@ -286,22 +286,25 @@ impl VirtualDrive {
     /// One object of those that a drive has a component of; what lies there wrongly is none.
     fn mend_object(&self, name: ObjectName, drive: DriveId) -> Result<u64, Status> {
         let (mut at, mut bytes) = (0, 0);
-        while let Some(step) = self.mend_step(name, drive, at, &mut bytes)? {
+        while let Some((step, written)) = self.mend_step(name, drive, at)? {
+            bytes += written;
+            at = step.end();
             // Who has what may change between two steps.
             self.throttle(step.length);
-            at = step.end();
+            if self.rebuild.is_over() {
+                return Err(Status::Busy);
+            }
         }
         Ok(bytes)
     }
 
-    /// What of it comes next from a position on, which is looked at, if there is any; `bytes` counts what was written.
+    /// What of it comes next from a position on, if anything, and how many bytes of that were written anew.
     fn mend_step(
         &self,
         name: ObjectName,
         drive: DriveId,
         at: u64,
-        bytes: &mut u64,
-    ) -> Result<Option<ByteRange>, Status> {
+    ) -> Result<Option<(ByteRange, u64)>, Status> {
         let _steady = self.steady();
         let length = match self.whole(name) {
             Ok(whole)
@@ -317,14 +320,14 @@ impl VirtualDrive {
             return Ok(None);
         }
         match self.mend_at(name, drive, step, Lock::Free) {
-            Ok(written) => *bytes += written,
-            Err(Status::NoSuchObject) => return Ok(None),
+            Ok(written) => Ok(Some((step, written))),
+            Err(Status::NoSuchObject) => Ok(None),
             Err(status) if is_damage(status) => {
                 tracing::error!(%name, %drive, ?step, "a drive can't read what no other has");
+                Ok(Some((step, 0)))
             }
-            Err(status) => return Err(status),
+            Err(status) => Err(status),
         }
-        Ok(Some(step))
     }
 }
 

@@ -164,22 +164,41 @@ impl VirtualDrive {
         if !others.is_empty() || first.attributes.logical_size > 0 || first.version.is_spread() {
             return Err(Status::NotPermitted);
         }
-        // What one that is away would tell is a part of it.
-        self.controls(partition)?;
-        let quota = self.partition_space_whole(partition)?.quota_bytes;
+        let before = self.state().partitions.get(&partition).cloned();
+        let before = before.ok_or(Status::NoSuchPartition)?;
+        let quotas = self.controls(partition)?.into_iter().map(|it| it.summary.quota_bytes);
+        let quota = match quotas.fold(0_u64, u64::saturating_add) {
+            NO_QUOTA => NO_QUOTA,
+            sum => sum / u64::from(before.shape.copies()),
+        };
         self.remove_journals(partition)?;
-        self.change_state(|state| {
-            let present = state.partitions.get_mut(&partition).ok_or(Status::NoSuchPartition)?;
-            let epoch = present.epoch;
-            *present = PartitionRecord { epoch, ..record };
-            state.generation += 1;
-            Ok(())
-        })?;
+        let epoch = before.epoch;
+        self.replace_record(partition, PartitionRecord { epoch, ..record })?;
         // There may be more copies of what it holds now, or fewer.
-        if quota != NO_QUOTA {
-            self.resize_partition_whole(partition, quota)?;
+        if quota != NO_QUOTA
+            && let Err(status) = self.resize_partition_whole(partition, quota)
+        {
+            // Whoever asks once more finds the quota that there was.
+            self.replace_record(partition, before)?;
+            return match self.resize_partition_whole(partition, quota) {
+                Ok(()) => Err(status),
+                Err(_) => Err(Status::DriveFault),
+            };
         }
         self.prepare_first_object(partition)
+    }
+
+    fn replace_record(
+        &self,
+        partition: PartitionId,
+        record: PartitionRecord,
+    ) -> Result<(), Status> {
+        self.change_state(|state| {
+            let present = state.partitions.get_mut(&partition).ok_or(Status::NoSuchPartition)?;
+            *present = record;
+            state.generation += 1;
+            Ok(())
+        })
     }
 
     /// What component drives tell about the partition, added up.

@@ -240,13 +240,13 @@ impl Rebuild {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
     /// Whether this is what is being done.
     fn is_present(&self, number: u64) -> bool {
-        !self.is_over() && self.lock().present.as_ref().is_some_and(|pass| pass.number == number)
+        self.lock().present.as_ref().is_some_and(|pass| pass.number == number)
     }
 
     /// Ends a pass, if all that was looked at is durable.
@@ -255,7 +255,8 @@ impl Rebuild {
         let is_over = |pass: &Pass| {
             let is_idle = pass.waiting.is_empty() && pass.partitions.is_empty();
             let is_durable = pass.durable == Some(pass.looked_at);
-            pass.number == number && is_idle && pass.under_way == 0 && is_durable
+            let is_whole = pass.under_way == 0 && is_durable;
+            pass.number == number && is_idle && is_whole && !self.is_over()
         };
         passes.present.take_if(|pass| is_over(pass)).is_some()
     }
@@ -266,6 +267,9 @@ impl VirtualDrive {
     /// none if there is nothing to do now. Any number of threads may do so at a time.
     pub fn rebuild(&self) -> Option<u64> {
         loop {
+            if self.rebuild.is_over() {
+                return None;
+            }
             let next = self.rebuild.lock().next();
             match next {
                 Next::Look(number, look) => match self.look(number, look) {
@@ -555,6 +559,10 @@ impl VirtualDrive {
         for (drive, is_new) in drives {
             let mut at = 0;
             while self.rebuild.is_present(number) {
+                if self.rebuild.is_over() {
+                    // It has not all of the object.
+                    return Err(Status::Busy);
+                }
                 let _steady = self.steady();
                 let Some(range) = self.next_to_give(name, &whole, (drive, is_new), at)? else {
                     break;

@@ -124,7 +124,13 @@ impl VirtualDrive {
                 }
             }
         }
-        Ok(sum)
+        // What is kept several times counts once.
+        let copies = u64::from(place.shape.copies());
+        let BlocksRequired { estimated, maximum } = sum;
+        Ok(BlocksRequired {
+            estimated: estimated.div_ceil(copies),
+            maximum: maximum.div_ceil(copies),
+        })
     }
 
     pub(crate) fn seek_whole(&self, arguments: &SeekArguments) -> Result<Option<u64>, Status> {

@@ -289,7 +289,9 @@ impl ObjectPlace {
                 None => told,
                 Some(mut whole) => {
                     whole.logical_size = whole.logical_size.max(told.logical_size);
-                    whole.blocks_used += told.blocks_used;
+                    whole.blocks_used = whole.blocks_used.saturating_add(told.blocks_used);
+                    whole.blocks_allocated =
+                        whole.blocks_allocated.saturating_add(told.blocks_allocated);
                     whole.data_modify_time = whole.data_modify_time.max(told.data_modify_time);
                     whole.fs_data_modify_time =
                         whole.fs_data_modify_time.max(told.fs_data_modify_time);
@@ -299,7 +301,9 @@ impl ObjectPlace {
         }
         let mut whole = whole.ok_or(ClientError::Drive(Status::NoSuchObject))?;
         if !self.each_has_all() {
-            whole.blocks_used /= u64::from(self.shape.copies());
+            let copies = u64::from(self.shape.copies());
+            whole.blocks_used /= copies;
+            whole.blocks_allocated /= copies;
         }
         Ok(whole)
     }
