@@ -1,7 +1,7 @@
 //! Giving a drive the bytes of a range that the other copies have.
 //!
-//! Of what is given one piece after the other, each is read while the one before is written: the drives that have it,
-//! and the one that gets it, are busy at the same time, also where there is but one large object.
+//! Of what nobody is writing one piece after the other is given, and each is read while the one before is written: the
+//! drives that have it, and the one that gets it, are busy at the same time, also where there is but one large object.
 
 use std::ops::Range;
 
@@ -141,7 +141,10 @@ impl VirtualDrive {
         // Where clients write, orders do what a lock can't.
         let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
         let is_spread = version.is_spread();
-        let pieces = steps(range, PIECE).map(|range| Piece {
+        // Who is being written all the time is read and written at once: what clients write between two pieces would come
+        // after the order of both, so that all had to be done again.
+        let size = if order.is_some() { u64::MAX } else { PIECE };
+        let pieces = steps(range, size).map(|range| Piece {
             name,
             drive,
             order,

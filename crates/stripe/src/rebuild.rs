@@ -668,13 +668,14 @@ impl VirtualDrive {
     /// Waits for as long as so many bytes are to take by the limit that there is, whatever becomes of it meanwhile.
     pub(crate) fn throttle(&self, bytes: u64) {
         let mut owed = bytes as f64;
-        while owed > 0.0 && !self.rebuild.is_over() {
+        while !self.rebuild.is_over() {
             let limit = self.rebuild_limit();
-            if limit == 0 {
-                return;
-            }
             let others = self.rebuild.lock().present.as_ref().map_or(1, |pass| pass.under_way);
             let rate = limit as f64 / others.max(1) as f64;
+            // Less than a clock tells is no time.
+            if limit == 0 || owed / rate < 1e-6 {
+                return;
+            }
             let pause = Duration::from_secs_f64((owed / rate).min(LONGEST_PAUSE.as_secs_f64()));
             self.components.pause(pause);
             owed -= pause.as_secs_f64() * rate;
