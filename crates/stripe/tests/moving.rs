@@ -103,7 +103,7 @@ impl Cell {
             drive: DriveId(99),
             partition: PARTITION,
             object,
-            region: ByteRange::new(0, 1 << 20),
+            region: ByteRange::new(0, 1 << 30),
             rights: Rights::all(),
             expires: self.drives.now().plus_ns(3600 * SECOND),
             audit_id: AuditId(77),
@@ -181,6 +181,39 @@ fn who_asks_how_far_moves_are_or_gives_them_up_waits_for_no_drive() {
         cell.move_all();
     }
     assert_eq!(cell.places(from), (0, 0));
+}
+
+#[test]
+fn a_rebuild_that_is_stopped_says_of_nothing_that_it_is_done() {
+    let (from, mib) = (DriveId(1), 1 << 20);
+    let cell = Cell::new();
+    let object = loop {
+        let object = cell.create().unwrap().object;
+        if cell.map(object, UNIT)[0] == from {
+            break object;
+        }
+    };
+    let members = cell.map(object, 13 * mib);
+    // In two of the steps in which it is given.
+    for offset in [0, 12 * mib] {
+        cell.write_component(from, object, offset, vec![7; UNIT as usize]);
+    }
+    let taker = cell.drives.drives().into_iter().find(|drive| !members.contains(drive)).unwrap();
+    cell.drain(from);
+    cell.drives.hold(Hold {
+        drive: taker,
+        when: When::Before,
+        which: |ask| matches!(ask, Ask::Write { .. }),
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.move_all());
+        cell.drives.wait_until_somebody_waits();
+        cell.whole.end_rebuild();
+        cell.drives.let_go();
+    });
+    cell.move_all();
+    let (has, is_to_have) = cell.places(taker);
+    assert!(cell.places(from).0 > 0 && is_to_have > 0, "{has} {is_to_have}");
 }
 
 /// Who takes a drive out waits for what goes on, and another drive may be lost meanwhile whose last copies it has.
