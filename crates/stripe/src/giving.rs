@@ -46,10 +46,7 @@ struct Piece {
 impl Piece {
     /// What is asked for it: each column of one that has it; then, if only what differs is written, of the drive.
     fn reads(&self, place: &Place) -> Vec<(DriveId, Ask)> {
-        let read = |order, strips: &[Strip]| {
-            let (regions, length) = regions_of(strips);
-            Ask::Read { name: component(self.name), order, regions, length }
-        };
+        let read = |order, strips: &[Strip]| read_of(self.name, order, strips);
         let copies = self
             .columns
             .iter()
@@ -193,16 +190,21 @@ impl VirtualDrive {
         columns: &[(Column, Vec<Strip>)],
         order: Option<WriteOrder>,
     ) -> Result<Vec<Vec<u8>>, Status> {
-        let questions = columns.iter().map(|(column, strips)| {
-            let (regions, length) = regions_of(strips);
-            (place.reader(*column), Ask::Read { name: component(name), order, regions, length })
-        });
+        let questions = columns
+            .iter()
+            .map(|(column, strips)| (place.reader(*column), read_of(name, order, strips)));
         let answers = self.components.ask(questions.collect());
         let whole = |(answer, (_, strips)): (Answer, &(Column, Vec<Strip>))| {
             padded(answer, regions_of(strips).1)
         };
         answers.into_iter().zip(columns).map(whole).collect()
     }
+}
+
+/// The question for what a component has of some strips.
+fn read_of(name: ObjectName, order: Option<WriteOrder>, strips: &[Strip]) -> Ask {
+    let (regions, length) = regions_of(strips);
+    Ask::Read { name: component(name), order, regions, length }
 }
 
 /// Writes of runs of a copy, each with its place there.

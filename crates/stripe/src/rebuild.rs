@@ -252,13 +252,13 @@ impl Rebuild {
     /// Ends a pass, if all that was looked at is durable.
     fn end(&self, number: u64) -> bool {
         let mut passes = self.lock();
-        let is_over = |pass: &Pass| {
+        let is_done = |pass: &Pass| {
             let is_idle = pass.waiting.is_empty() && pass.partitions.is_empty();
             let is_durable = pass.durable == Some(pass.looked_at);
             let is_whole = pass.under_way == 0 && is_durable;
             pass.number == number && is_idle && is_whole && !self.is_over()
         };
-        passes.present.take_if(|pass| is_over(pass)).is_some()
+        passes.present.take_if(|pass| is_done(pass)).is_some()
     }
 }
 

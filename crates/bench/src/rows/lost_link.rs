@@ -16,29 +16,32 @@ use crate::{BenchError, Row};
 const DRIVES: u32 = 4;
 const LINK: u64 = 400_000_000;
 const LOST: usize = 1;
-/// Files, and the bytes of each; each drive has one half of all, as there are two copies.
+/// Bytes of all files; each drive has one half of them, as there are two copies.
+const ALL_BYTES: usize = 2 << 30;
+/// How many files these are; a row whose name ends so has one.
 const FILES: usize = 8;
-const FILE_BYTES: usize = 256 << 20;
+const ONE: &str = "-one";
 /// How long anything may take, and how often it is looked.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn rebuild(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let directory = bench.target.directory.join(name);
-    let rate = give(bench, &directory);
+    let files = if name.ends_with(ONE) { 1 } else { FILES };
+    let rate = give(bench, &directory, files);
     let _ = std::fs::remove_dir_all(&directory);
-    let limit_name = format!("the link of {} Mbit/s of each drive", LINK / 1_000_000);
+    let limit_name = format!("the spare's link of {} Mbit/s; files: {files}", LINK / 1_000_000);
     Ok(Row::new(name, rate?, "MB/s", LINK as f64 / 8e6, limit_name))
 }
 
-/// What the spare gets a second, in MB.
-fn give(bench: &Bench<'_>, directory: &Path) -> Result<f64, BenchError> {
+/// What the spare gets a second of so many files, in MB.
+fn give(bench: &Bench<'_>, directory: &Path, files: usize) -> Result<f64, BenchError> {
     std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
     let options = ["--stripe", "raid1", "--cache", "128M", "--size", "2G"];
     let options = options.map(Into::into).to_vec();
     let plan = CellPlan { drives: DRIVES, options, link: Link::of(LINK) };
     let mut cell = HostedCell::start(&bench.target.cells.program, &directory.join("cell"), &plan)?;
-    fill(bench, &mut cell, &directory.join("mount"))?;
+    fill(bench, &mut cell, &directory.join("mount"), files)?;
     command(&cell, &["striping", "set", "--replace-after", "1s"])?;
     cell.add_spare(&["--cache", "128M", "--size", "2G"])?;
     wait(&cell, |spare| spare["reachable"] == true)?;
@@ -53,14 +56,19 @@ fn give(bench: &Bench<'_>, directory: &Path) -> Result<f64, BenchError> {
 }
 
 /// Writes the files through a mount on a host whose link has no limit.
-fn fill(bench: &Bench<'_>, cell: &mut HostedCell, at: &Path) -> Result<(), BenchError> {
+fn fill(
+    bench: &Bench<'_>,
+    cell: &mut HostedCell,
+    at: &Path,
+    files: usize,
+) -> Result<(), BenchError> {
     let failed = BenchError::io("can't write a file of the measured cell");
     let client = cell.client_host("client")?;
     client.limit(None)?;
     cell.mount(&client, at, Route::Direct)?;
-    for number in 0..FILES {
+    for number in 0..files {
         let mut file = File::create(at.join(format!("file{number}"))).map_err(&failed)?;
-        for offset in (0..FILE_BYTES).step_by(MIB) {
+        for offset in (0..ALL_BYTES / files).step_by(MIB) {
             file.write_all(bench.expected(offset as u64, MIB)).map_err(&failed)?;
         }
         file.sync_all().map_err(&failed)?;

@@ -51,6 +51,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("links-mirror-read-4", links::measure),
     ("links-mirror-write-4", links::measure),
     ("links-rebuild", lost_link::rebuild),
+    ("links-rebuild-one", lost_link::rebuild),
     ("lost-drive-stall", lost::stall),
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
