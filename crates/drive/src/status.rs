@@ -12,7 +12,9 @@ pub(crate) fn status_of(error: &StoreError) -> Status {
         StoreError::NoSuchObject(_) => Status::NoSuchObject,
         StoreError::ObjectExists(_) => Status::ObjectExists,
         StoreError::NotToBeChosen(_) => Status::BadArgument,
-        StoreError::VersionFalls { .. } | StoreError::Overlapping(_) => Status::BadArgument,
+        StoreError::VersionFalls { .. }
+        | StoreError::VersionStays { .. }
+        | StoreError::Overlapping(_) => Status::BadArgument,
         StoreError::TooLarge { .. } => Status::TooLarge,
         StoreError::OutOfRegion { .. } => Status::RefusedRegion,
         StoreError::Forgotten => Status::Forgotten,

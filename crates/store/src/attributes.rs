@@ -6,6 +6,7 @@
 //! moves data_modify_time, and fs_data_modify_time unless that is set. A write (see `write`) moves
 //! data_modify_time and fs_data_modify_time.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -41,6 +42,24 @@ fn is_revocation(changes: &SetAttributes) -> bool {
     let access_control_version = changes.access_control_version;
     let alone = SetAttributes { access_control_version, ..SetAttributes::default() };
     access_control_version.is_some() && *changes == alone
+}
+
+/// Capabilities that were revoked don't become good again. A length that comes with a version comes once with it: who
+/// asks for both, and asks again as he hears nothing, may be answered while the first request is still on its way. When
+/// that comes, it must not cut off what others have written since, who had a capability of the new version for it.
+fn check_version(
+    object: ObjectName,
+    present: &ObjectRecord,
+    changes: &SetAttributes,
+) -> Result<(), StoreError> {
+    let Some(asked) = changes.access_control_version else { return Ok(()) };
+    let is_resized = changes.logical_size.is_some_and(|size| size != present.logical_size);
+    let present = present.access_control_version;
+    match asked.cmp(&present) {
+        Less => Err(StoreError::VersionFalls { object, present, asked }),
+        Equal if is_resized => Err(StoreError::VersionStays { object, present }),
+        Equal | Greater => Ok(()),
+    }
 }
 
 fn check_sizes(changes: &SetAttributes) -> Result<(), StoreError> {
@@ -359,10 +378,7 @@ impl Store {
         now: Timestamp,
         mut spare: Vec<nasd_device::Frame>,
     ) -> Result<Result<Attributes, NoSpace>, StoreError> {
-        let present = body.record.access_control_version;
-        if let Some(asked) = changes.access_control_version.filter(|asked| *asked < present) {
-            return Err(StoreError::VersionFalls { object: object.name, present, asked });
-        }
+        check_version(object.name, &body.record, changes)?;
         let shared = self.shared_blocks(object.name, body)?;
         let old_size = body.record.logical_size;
         let new_size = changes.logical_size.unwrap_or(old_size);

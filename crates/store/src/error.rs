@@ -45,6 +45,17 @@ pub enum StoreError {
         /// What it was to be.
         asked: u64,
     },
+    /// The caller's: a length that comes with an access control version which the object has already, as who asks for
+    /// both has had them, and others may have written since.
+    #[error(
+        "object {object} has access control version {present} already, and is not as long as was asked for with it"
+    )]
+    VersionStays {
+        /// The object.
+        object: ObjectName,
+        /// Its version.
+        present: u64,
+    },
     /// The caller's: frames that were laid out for one offset are written at another.
     #[error("data was received for offset {expected} and is written at {found}")]
     Misplaced {

@@ -221,6 +221,28 @@ fn attributes_move_as_table_5_says() {
     assert_eq!(store.access_control_version(object).unwrap(), Some(6));
 }
 
+/// Whoever cuts and revokes, and asks once more for it, may be answered before the first request comes.
+#[test]
+fn a_length_comes_once_with_its_version() {
+    let (_device, store) = memory_store(16 * MIB, &small_cache(64));
+    let object = create(&store, P1);
+    write(&store, object, 0, &[1; 9000]).unwrap();
+    let cut = SetAttributes {
+        access_control_version: Some(7),
+        logical_size: Some(100),
+        ..SetAttributes::default()
+    };
+    let set = |changes: &SetAttributes| store.setattr(object, changes, Timestamp(3));
+    assert_eq!(set(&cut).unwrap().logical_size, 100);
+    assert_eq!(set(&cut).unwrap().logical_size, 100, "it was done already");
+    write(&store, object, 50, &[2; 9000]).unwrap();
+    let late = set(&cut).unwrap_err();
+    assert!(matches!(late, StoreError::VersionStays { present: 7, .. }), "{late}");
+    assert_eq!(store.getattr(object).unwrap().logical_size, 9050);
+    let other = SetAttributes { access_control_version: Some(8), ..cut };
+    assert_eq!(set(&other).unwrap().logical_size, 100);
+}
+
 #[test]
 fn who_uses_a_file_does_not_notice_that_capabilities_are_revoked() {
     let (_, store) = memory_store(16 * MIB, &small_cache(64));

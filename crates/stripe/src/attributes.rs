@@ -128,9 +128,10 @@ impl VirtualDrive {
         self.components.ask(questions.collect());
     }
 
-    /// A new length is the same on all copies, whoever writes them: nobody goes on with a capability of before,
-    /// whose writes might come before it at one copy and after it at another. What of an object that is spread
-    /// is known about lengths is not true any more either.
+    /// A new length comes with a new version. So it is the same on all copies, whoever writes them: nobody goes on with
+    /// a capability of before, whose writes might come before it at one copy and after it at another. What is known of
+    /// the lengths of an object that is spread is not true any more either. And a drive that gets it late, after it was
+    /// asked for again, and cuts off what was written since, can tell that by the version ([`Self::raise`]).
     fn before_resize(
         &self,
         name: ObjectName,
@@ -143,8 +144,7 @@ impl VirtualDrive {
         }
         let version = self.expect_writers(name, place, version)?;
         self.note_writing(name, place);
-        let is_shared = self.writers.has_clients(name) || version.is_spread();
-        if is_shared && changes.access_control_version.is_none() {
+        if changes.access_control_version.is_none() {
             changes.access_control_version = Some(version.revoked().0);
         }
         Ok(version)

@@ -3,7 +3,7 @@
 
 use nasd_protocol::Status;
 use nasd_protocol::drive::{Copied, RangeToCopy};
-use nasd_types::{ByteRange, DriveId};
+use nasd_types::{ByteRange, DriveId, SetAttributes};
 
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, runs};
@@ -67,6 +67,16 @@ impl VirtualDrive {
                 }
             }
         }
+        let end = copy.offset + range.length;
+        let whole = self.whole(copy.name)?;
+        if whole.attributes.logical_size < end {
+            // What was copied ends with a hole.
+            let lengthen = |drive| SetAttributes {
+                logical_size: place.is_home(drive).then_some(end),
+                ..SetAttributes::default()
+            };
+            self.raise(copy.name, place, whole.version.revoked(), lengthen)?;
+        }
         self.flush_whole(copy.name.partition, &[copy.name.object])?;
         Ok(())
     }
@@ -108,18 +118,7 @@ impl VirtualDrive {
             regions: vec![nasd_protocol::Region::single(range.offset, range.length)],
         };
         let told = self.components.ask_one(drive, Ask::Punch(punch));
-        let mut attributes = crate::virtual_drive::attributes(told).map_err(|e| e.status())?;
-        // What lies behind the end of a component is zeros; the whole may have to be longer.
-        if attributes.logical_size < range.end() {
-            attributes.logical_size = range.end();
-            let changes = nasd_types::SetAttributes {
-                logical_size: Some(range.end()),
-                ..nasd_types::SetAttributes::default()
-            };
-            let ask = crate::attributes::setattr(copy.name, changes, false);
-            self.components.ask_one(drive, ask).map_err(|error| error.status())?;
-        }
-        Ok(())
+        told.map(drop).map_err(|error| error.status())
     }
 
     /// Reads and writes.

@@ -75,12 +75,25 @@ impl VirtualDrive {
         place: &Place,
         version: ComponentVersion,
     ) -> Result<ComponentVersion, Status> {
-        let changes =
-            SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
+        self.raise(name, place, version, |_| SetAttributes::default())
+    }
+
+    /// The same, and changes other attributes of some with it. A length is changed in no other way: what is asked of a
+    /// drive may come late, from a striping manager that has died or has given up waiting for it, and would cut off what
+    /// was written since. A drive that has the version already does not do it.
+    pub(crate) fn raise(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+        besides: impl Fn(DriveId) -> SetAttributes,
+    ) -> Result<ComponentVersion, Status> {
+        let access_control_version = Some(version.0);
+        let changes = |drive| SetAttributes { access_control_version, ..besides(drive) };
         let holders = place.holders(version.is_spread()).iter();
         // Where there is none yet, it will be made with the version that there is then.
         let holders = holders.filter(|drive| !self.may_lack(name, place, **drive));
-        let questions = holders.map(|drive| (*drive, setattr(name, changes.clone(), true)));
+        let questions = holders.map(|drive| (*drive, setattr(name, changes(*drive), true)));
         if let Err(error) = self.ask_home_last(place, questions.collect()) {
             self.versions.doubt(name);
             return Err(raise_failed(&error, true));
@@ -167,10 +180,10 @@ impl VirtualDrive {
         }
         let is_spread = highest.is_spread() && !known.is_spread();
         let levelled = match is_spread {
-            // What that attempt made may have been removed since, as no object has it.
+            // What that attempt made may have been removed since, as no object has it; and it may have set lengths.
             true => self
-                .make_components(name, place, highest)
-                .and_then(|()| self.say_spread(name, place, highest)),
+                .make_components(name, place, highest.revoked())
+                .and_then(|()| self.say_spread(name, place, highest.revoked())),
             false => self.set_version(name, place, highest).map(drop),
         };
         if levelled.is_ok() {
@@ -337,17 +350,15 @@ impl VirtualDrive {
         }
         // What is longest may be where nothing else is.
         // For who uses the file nothing has changed.
-        let changes = SetAttributes {
-            logical_size: Some(length),
-            fs_data_modify_time: Some(before.fs_data_modify_time),
-            fs_attribute_modify_time: Some(before.fs_attribute_modify_time),
-            ..SetAttributes::default()
-        };
-        let homes = place.homes().iter();
-        let questions = homes.map(|drive| (*drive, setattr(name, changes.clone(), true)));
-        for answer in self.components.ask(questions.collect()) {
-            answer.map_err(|error| error.status())?;
-        }
+        let version = self.raise(name, &place, version.revoked(), |drive| {
+            let is_home = place.is_home(drive);
+            SetAttributes {
+                logical_size: is_home.then_some(length),
+                fs_data_modify_time: is_home.then_some(before.fs_data_modify_time),
+                fs_attribute_modify_time: is_home.then_some(before.fs_attribute_modify_time),
+                ..SetAttributes::default()
+            }
+        })?;
         // What was copied, and what was there, is durable before the version says so, and nobody has lost it.
         self.flush_whole(name.partition, &[name.object])?;
         if self.instances.own() != own {

@@ -39,6 +39,8 @@ struct Piece {
     name: ObjectName,
     drive: DriveId,
     order: Option<WriteOrder>,
+    /// Whether others may be writing it.
+    is_written: bool,
     write: Write,
     columns: Vec<(Column, Vec<Strip>)>,
 }
@@ -47,10 +49,11 @@ impl Piece {
     /// What is asked for it: each column of one that has it; then, if only what differs is written, of the drive.
     fn reads(&self, place: &Place) -> Vec<(DriveId, Ask)> {
         let read = |order, strips: &[Strip]| read_of(self.name, order, strips);
+        let order = self.order.filter(|_| self.is_written);
         let copies = self
             .columns
             .iter()
-            .map(|(column, strips)| (place.reader(*column), read(self.order, strips)));
+            .map(|(column, strips)| (place.reader(*column), read(order, strips)));
         let is_compared = self.write == Write::Differing;
         let own = self.columns.iter().filter(|_| is_compared);
         let own = own.map(|(_, strips)| (self.drive, read(None, strips)));
@@ -135,16 +138,18 @@ impl VirtualDrive {
         if range.is_empty() {
             return Ok(0);
         }
-        // Where clients write, orders do what a lock can't.
-        let order = version.has_writers().then(|| self.draw_order(&place)).flatten();
+        // Where clients write, orders do what a lock can't; and what is written here may come late, when they do.
+        let order = self.draw_order(&place);
+        let is_written = version.has_writers();
         let is_spread = version.is_spread();
         // Who is being written all the time is read and written at once: what clients write between two pieces would come
         // after the order of both, so that all had to be done again.
-        let size = if order.is_some() { u64::MAX } else { PIECE };
+        let size = if is_written { u64::MAX } else { PIECE };
         let pieces = steps(range, size).map(|range| Piece {
             name,
             drive,
             order,
+            is_written,
             write,
             columns: columns_held(&place, is_spread, drive, range),
         });

@@ -126,7 +126,9 @@ impl VirtualDrive {
         whole: &Whole,
         drive: DriveId,
     ) -> Result<(), Status> {
-        let attributes = Self::attributes_at(place, whole, drive);
+        let version =
+            self.versions.get(name).map_or(whole.version, |known| known.max(whole.version));
+        let attributes = Self::attributes_at(place, (whole, version), drive);
         let partition = component_partition(name.partition);
         let create = CreateArguments {
             partition,
@@ -153,7 +155,16 @@ impl VirtualDrive {
                 let end = attributes.logical_size.unwrap_or(whole.attributes.logical_size);
                 let logical_size =
                     Some(had.logical_size.min(end).max(attributes.logical_size.unwrap_or(0)));
-                let changes = SetAttributes { logical_size, ..attributes };
+                let is_resized = logical_size != Some(had.logical_size);
+                let version = match is_resized && had.access_control_version == version.0 {
+                    true => self.set_version(name, place, version.revoked())?,
+                    false => version,
+                };
+                let changes = SetAttributes {
+                    access_control_version: Some(version.0),
+                    logical_size,
+                    ..attributes
+                };
                 match self.components.ask_one(drive, setattr(name, changes, false)) {
                     // An attempt that came to nothing elsewhere has left a later version here.
                     Err(ComponentError::Answered(Status::BadArgument)) => {
@@ -203,8 +214,8 @@ impl VirtualDrive {
         if had.is_spread() && !whole.version.is_spread() {
             // It is spread now, as it was to be: a version that is higher and not spread would be another one of the
             // virtual object.
-            self.make_components(name, place, had)?;
-            self.say_spread(name, place, had)?;
+            self.make_components(name, place, had.revoked())?;
+            self.say_spread(name, place, had.revoked())?;
             return Err(Status::Busy);
         }
         let had = if whole.version.is_spread() { had.spread() } else { had };
@@ -232,8 +243,12 @@ impl VirtualDrive {
     }
 
     /// The attributes of a component, from those of the whole.
-    fn attributes_at(place: &Place, whole: &Whole, drive: DriveId) -> SetAttributes {
-        let version = Some(whole.version.0);
+    fn attributes_at(
+        place: &Place,
+        (whole, version): (&Whole, ComponentVersion),
+        drive: DriveId,
+    ) -> SetAttributes {
+        let version = Some(version.0);
         let attributes = &whole.attributes;
         let blocks_allocated = Some(match whole.version.is_spread() {
             true => share_of_blocks(place, reserved(attributes)),

@@ -14,7 +14,6 @@ use nasd_types::{
     Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes,
 };
 
-use crate::attributes::setattr;
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
 use crate::giving::Write;
@@ -203,14 +202,16 @@ impl VirtualDrive {
         let had = self.getattr_at(drive, name).map_err(|error| error.status())?;
         let end = whole.attributes.logical_size;
         let is_last = block.offset < end && end <= block.end();
-        let decides = self.place(name)?.home() == drive;
+        let place = self.place_to_change(name)?;
+        let decides = place.home() == drive;
         if !is_last || decides || had.logical_size <= end || !whole.version.has_writers() {
             return Ok(false);
         }
-        let changes =
-            SetAttributes { logical_size: Some(block.offset), ..SetAttributes::default() };
-        let told = self.components.ask_one(drive, setattr(name, changes, false));
-        told.map(|_| true).map_err(|error| error.status())
+        let cut = |other| SetAttributes {
+            logical_size: (other == drive).then_some(block.offset),
+            ..SetAttributes::default()
+        };
+        self.raise(name, &place, whole.version.revoked(), cut).map(|_| true)
     }
 
     /// Whether a drive can read what it has of a range.

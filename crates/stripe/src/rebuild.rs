@@ -759,10 +759,13 @@ impl VirtualDrive {
         };
         let Some((version, _)) = is_longer()? else { return Ok(()) };
         // Or a client makes it longer just now, at other copies later.
-        self.set_version(name, place, version.revoked())?;
+        let version = self.set_version(name, place, version.revoked())?;
         let Some((_, end)) = is_longer()? else { return Ok(()) };
-        let changes = SetAttributes { logical_size: Some(end), ..SetAttributes::default() };
-        self.ask(drive, setattr(name, changes, false)).map(drop)
+        let cut = |other| SetAttributes {
+            logical_size: (other == drive).then_some(end),
+            ..SetAttributes::default()
+        };
+        self.raise(name, place, version.revoked(), cut).map(drop)
     }
 
     fn remove_strays(&self, name: ObjectName, drives: &[DriveId]) -> Result<(), Status> {

@@ -225,6 +225,9 @@ pub(crate) fn connect_socket(
 ) -> io::Result<TcpStream> {
     let socket = TcpStream::connect_timeout(&address, timeout)?;
     prepare_socket(&socket, send_buffer_bytes, receive_buffer_bytes)?;
+    // What was not received yet goes with the connection that is given up, or whose process is killed: the system would
+    // go on sending it, and a request would come after the same one had been made again, and answered.
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     Ok(socket)
 }
 

@@ -330,6 +330,12 @@ impl ObjectStore for MemoryDrives {
             if changes.access_control_version.is_some_and(|asked| asked < present) {
                 return Err(ObjectError::Refused("the access control version only rises".into()));
             }
+            let size = state.object(object.object)?.attributes.logical_size;
+            if changes.access_control_version == Some(present)
+                && changes.logical_size.is_some_and(|asked| asked != size)
+            {
+                return Err(ObjectError::Refused("a new length comes with a new version".into()));
+            }
             state.change(object.object, |found| found.change(changes, now))?;
             state.done(object.object, Undone::Set(Box::new(changes.clone()), now), durable);
             Ok(state.object(object.object)?.attributes.clone())

@@ -244,6 +244,11 @@ impl MemoryDrives {
         silence.waiting -= 1;
     }
 
+    /// Whether somebody waits for a drive that is silent, or for what is held up.
+    pub fn makes_somebody_wait(&self) -> bool {
+        self.silence.lock().unwrap().waiting > 0
+    }
+
     /// Waits until somebody waits for a drive that is silent, or for what is held up.
     pub fn wait_until_somebody_waits(&self) {
         let silence = self.silence.lock().unwrap();

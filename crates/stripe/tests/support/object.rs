@@ -167,6 +167,9 @@ impl Object {
         }
         let old_size = self.size();
         let size = changes.logical_size.unwrap_or(old_size);
+        if changes.access_control_version == Some(self.version()) && size != old_size {
+            return Err(Status::BadArgument);
+        }
         if size < old_size {
             if !size.is_multiple_of(BLOCK) && self.bad.contains(&(size / BLOCK)) {
                 return Err(Status::Corrupt);
