@@ -112,8 +112,15 @@ impl VirtualDrive {
         let holders = place.holders(whole.version.is_spread());
         let joining: Vec<DriveId> =
             place.joining().filter(|drive| holders.contains(drive)).collect();
-        for drive in joining {
-            self.join_component(name, place, whole, drive)?;
+        loop {
+            let before = self.versions.get(name);
+            for drive in &joining {
+                self.join_component(name, place, whole, *drive)?;
+            }
+            // Another one that joined may have got an earlier version than it has now.
+            if self.versions.get(name) == before {
+                break;
+            }
         }
         self.joined.insert(name);
         Ok(())

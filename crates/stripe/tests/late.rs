@@ -194,7 +194,7 @@ fn what_is_given_late_does_not_replace_what_was_written_since() {
         settle(&alive);
         write(&alive, name, 0, &[2; 3 * UNIT as usize]);
         drop(held);
-        let _ = late.join().unwrap();
+        late.join().unwrap();
     });
     for holder in cell.holders(name) {
         assert!(cell.component(holder, name) == [2; 3 * UNIT as usize], "{holder}");
