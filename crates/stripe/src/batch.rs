@@ -146,24 +146,25 @@ impl VirtualDrive {
                 by_drive.entry(*drive).or_default().push((at, simple.operation.clone()));
             }
         }
-        let told = self.ask_batches(arguments, by_drive);
+        let told = self.ask_batches((arguments.partition, arguments.durable), by_drive);
         for (at, simple) in simples.iter().enumerate() {
             outcomes[simple.index] = self.outcome(arguments.partition, simple, &told, at);
         }
     }
 
-    /// Sends each drive its operations; what came of each, by place and drive.
-    fn ask_batches(
+    /// Sends each drive its operations, which are about objects of one partition, and are to be durable or not; what
+    /// came of each, by place and drive.
+    pub(crate) fn ask_batches(
         &self,
-        arguments: &BatchArguments,
+        (partition, durable): (PartitionId, bool),
         by_drive: BTreeMap<DriveId, Vec<(usize, BatchOperation)>>,
     ) -> BTreeMap<(usize, DriveId), BatchOutcome> {
-        let partition = component_partition(arguments.partition);
+        let partition = component_partition(partition);
         let (mut questions, mut places) = (Vec::new(), Vec::new());
         for (drive, operations) in by_drive {
             let (at, operations): (Vec<usize>, Vec<_>) = operations.into_iter().unzip();
             let mut at = at.into_iter();
-            for batch in batches(partition, operations, arguments.durable) {
+            for batch in batches(partition, operations, durable) {
                 places.push((drive, at.by_ref().take(batch.operations.len()).collect::<Vec<_>>()));
                 questions.push((drive, Ask::Batch(batch)));
             }

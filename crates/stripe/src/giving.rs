@@ -35,7 +35,7 @@ pub(crate) enum Write {
 }
 
 /// A part of a range that is given to a drive.
-struct Piece {
+pub(crate) struct Piece {
     name: ObjectName,
     drive: DriveId,
     order: Option<WriteOrder>,
@@ -46,8 +46,19 @@ struct Piece {
 }
 
 impl Piece {
+    /// Of an object that is not spread, and that nobody else writes.
+    pub(crate) fn of(
+        name: ObjectName,
+        drive: DriveId,
+        (order, write): (Option<WriteOrder>, Write),
+        (place, range): (&Place, ByteRange),
+    ) -> Piece {
+        let columns = columns_held(place, false, drive, range);
+        Piece { name, drive, order, is_written: false, write, columns }
+    }
+
     /// What is asked for it: each column of one that has it; then, if only what differs is written, of the drive.
-    fn reads(&self, place: &Place) -> Vec<(DriveId, Ask)> {
+    pub(crate) fn reads(&self, place: &Place) -> Vec<(DriveId, Ask)> {
         let read = |order, strips: &[Strip]| read_of(self.name, order, strips);
         let order = self.order.filter(|_| self.is_written);
         let copies = self
@@ -61,7 +72,7 @@ impl Piece {
     }
 
     /// What is written to the drive, by the answers to that.
-    fn writes(&self, mut answers: Vec<Answer>) -> Result<Vec<Ask>, Status> {
+    pub(crate) fn writes(&self, mut answers: Vec<Answer>) -> Result<Vec<Ask>, Status> {
         let own = answers.split_off(self.columns.len());
         let mut own = own.into_iter();
         let mut writes = Vec::new();

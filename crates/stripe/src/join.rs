@@ -86,6 +86,11 @@ impl VirtualDrive {
         Ok(place)
     }
 
+    /// Drives that are joining have components of an object from now on.
+    pub(crate) fn note_joined(&self, name: ObjectName) {
+        self.joined.insert(name);
+    }
+
     /// Whether drives that are joining are known to have components of an object.
     pub(crate) fn has_joined(&self, name: ObjectName) -> bool {
         self.joined.contains(name)
@@ -250,7 +255,7 @@ impl VirtualDrive {
     }
 
     /// The attributes of a component, from those of the whole.
-    fn attributes_at(
+    pub(crate) fn attributes_at(
         place: &Place,
         (whole, version): (&Whole, ComponentVersion),
         drive: DriveId,

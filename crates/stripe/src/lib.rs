@@ -16,6 +16,7 @@ mod data;
 mod elsewhere;
 mod even;
 mod giving;
+mod giving_small;
 mod join;
 mod journal;
 mod limping;

@@ -5,7 +5,7 @@
 //! since is not read at all. What clients may be writing at the time is read and written with orders, which
 //! need no lock: what a client writes meanwhile comes either before the copying at all copies, or after it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use nasd_types::{
 use crate::attributes::{Whole, setattr};
 use crate::components::{Ask, Told};
 use crate::giving::Write;
+use crate::giving_small;
 use crate::mend::Lock;
 use crate::place::Place;
 use crate::state::State;
@@ -75,8 +76,8 @@ struct Pass {
     /// Partitions that are not done, the present one first, and from which object on that is not.
     partitions: VecDeque<PartitionId>,
     from: ObjectId,
-    /// Objects to look at with how many components they have, and how many somebody is looking at.
-    waiting: VecDeque<(ObjectName, u64)>,
+    /// Objects to look at, and how many somebody is looking at.
+    waiting: VecDeque<Waiting>,
     under_way: usize,
     /// Whether somebody is making durable what was given.
     is_ending: bool,
@@ -84,6 +85,16 @@ struct Pass {
     looked_at: u64,
     durable: Option<u64>,
     progress: RebuildProgress,
+}
+
+/// An object that is to be looked at.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    name: ObjectName,
+    /// Components that there are.
+    parts: u64,
+    /// Whether it is looked at by itself: it is not one of those that are given together ([`crate::giving_small`]).
+    is_alone: bool,
 }
 
 /// The drives that are joining, with since when each was out, and the places that are to become another drive's.
@@ -152,7 +163,7 @@ struct Lacking {
 
 /// Objects with how many components they have, and where to go on.
 struct Page {
-    objects: Vec<(ObjectName, u64)>,
+    objects: Vec<Waiting>,
     next: Option<ObjectId>,
 }
 
@@ -171,11 +182,34 @@ enum Next {
     /// Another one is finding that out.
     Looking,
     /// In the pass of this number.
-    Object(u64, ObjectName, u64),
+    Object(u64, Waiting),
+    /// The same for several of one partition at once.
+    Together(u64, Vec<Waiting>),
     /// Others are at the last ones.
     Wait,
     /// All were looked at.
     End(Box<Pass>),
+}
+
+impl Pass {
+    /// What waits the longest, which somebody looks at from now on.
+    fn next_waiting(&mut self) -> Option<Next> {
+        let first = self.waiting.pop_front()?;
+        self.under_way += 1;
+        if first.is_alone {
+            return Some(Next::Object(self.number, first));
+        }
+        let mut together = vec![first];
+        let is_like =
+            |next: &mut Waiting| !next.is_alone && next.name.partition == first.name.partition;
+        while together.len() < giving_small::MOST
+            && let Some(next) = self.waiting.pop_front_if(is_like)
+        {
+            together.push(next);
+        }
+        self.under_way += together.len() - 1;
+        Some(Next::Together(self.number, together))
+    }
 }
 
 impl Passes {
@@ -184,9 +218,8 @@ impl Passes {
         let look = match &mut self.present {
             None => Look::Pass,
             Some(pass) => {
-                if let Some((name, parts)) = pass.waiting.pop_front() {
-                    pass.under_way += 1;
-                    return Next::Object(pass.number, name, parts);
+                if let Some(next) = pass.next_waiting() {
+                    return next;
                 }
                 match pass.partitions.front() {
                     Some(partition) => Look::Page(*partition, pass.from),
@@ -229,7 +262,7 @@ impl Rebuild {
     /// at after that.
     pub(crate) fn also(&self, name: ObjectName) {
         if let Some(pass) = &mut self.lock().present {
-            pass.waiting.push_back((name, 0));
+            pass.waiting.push_back(Waiting { name, parts: 0, is_alone: true });
         }
     }
 
@@ -284,9 +317,8 @@ impl VirtualDrive {
                     self.components.pause(LOOKING);
                     return Some(0);
                 }
-                Next::Object(pass, name, parts) => {
-                    return Some(self.rebuild_one(pass, name, parts));
-                }
+                Next::Object(pass, object) => return Some(self.rebuild_one(pass, object)),
+                Next::Together(pass, objects) => return Some(self.rebuild_small(pass, objects)),
                 Next::Wait => return None,
                 Next::End(pass) => {
                     self.end_pass(&pass);
@@ -444,12 +476,45 @@ impl VirtualDrive {
         }
         let is_known = |object: &ObjectId| until.is_none_or(|until| *object <= until);
         let found = found.into_iter().filter(|(object, _)| is_known(object));
-        let objects =
-            found.map(|(object, parts)| (ObjectName { partition, object }, parts)).collect();
+        let waiting = |(object, parts)| {
+            let name = ObjectName { partition, object };
+            Waiting { name, parts, is_alone: false }
+        };
+        let objects = found.map(waiting).collect();
         Ok(Page { objects, next: until.map(|until| ObjectId(until.0 + 1)) })
     }
 
-    fn rebuild_one(&self, number: u64, name: ObjectName, parts: u64) -> u64 {
+    /// Looks at several objects of a partition at once; those that are not small are looked at by themselves next, by
+    /// anybody.
+    fn rebuild_small(&self, number: u64, objects: Vec<Waiting>) -> u64 {
+        let drives = match &self.rebuild.lock().present {
+            Some(pass) if pass.number == number => pass.drives.clone(),
+            _ => return 0,
+        };
+        let partition = objects[0].name.partition;
+        let names: Vec<ObjectId> = objects.iter().map(|waiting| waiting.name.object).collect();
+        let given = self.give_small(partition, &names, &drives);
+        let whole: HashSet<ObjectId> = given.whole.into_iter().collect();
+        let mut passes = self.rebuild.lock();
+        let pass = passes.present.as_mut().filter(|pass| pass.number == number);
+        let Some(pass) = pass else { return 0 };
+        pass.under_way = pass.under_way.saturating_sub(objects.len());
+        pass.progress.bytes += given.bytes;
+        for waiting in objects.into_iter().rev() {
+            if whole.contains(&waiting.name.object) {
+                pass.progress.objects_done += waiting.parts;
+                pass.looked_at += 1;
+            } else {
+                pass.waiting.push_front(Waiting { is_alone: true, ..waiting });
+            }
+        }
+        drop(passes);
+        self.throttle(given.bytes);
+        given.bytes
+    }
+
+    fn rebuild_one(&self, number: u64, waiting: Waiting) -> u64 {
+        let Waiting { name, parts, .. } = waiting;
         let (drives, before) = match &self.rebuild.lock().present {
             Some(pass) if pass.number == number => (pass.drives.clone(), pass.progress.bytes),
             _ => return 0,
@@ -466,7 +531,7 @@ impl VirtualDrive {
             }
             Err(status) => {
                 tracing::debug!(%name, %status, "an object can't be given to a drive yet");
-                pass.waiting.push_back((name, parts));
+                pass.waiting.push_back(Waiting { is_alone: true, ..waiting });
                 drop(passes);
                 // Whoever is away now is waited for by everybody.
                 self.components.pause(Duration::from_millis(20));
@@ -720,20 +785,8 @@ impl VirtualDrive {
                 Err(error) if error.is_missing() => None,
                 Err(error) => return Err(error.status()),
             };
-            let since = match place.is_stand_in(drive) {
-                // It has never had any of it, or nobody knows since when.
-                true => Timestamp(0),
-                false => drives.get(&drive).copied().unwrap_or_default(),
-            };
-            // The drive may have done something late, too, that was not done elsewhere.
-            let changed = |told: &Attributes| told.data_modify_time.max(told.attribute_modify_time);
-            let is_same = had.as_ref().is_some_and(|had| {
-                let changed = changed(&whole.attributes).max(changed(had));
-                had.access_control_version == whole.version.0
-                    && !whole.version.has_writers()
-                    && changed.0.saturating_add(MARGIN_NS) < since.0
-            });
-            if !is_same {
+            let has_all = |had| self.has_all(&place, (drive, drives), &whole, had);
+            if !had.as_ref().is_some_and(has_all) {
                 lacking.push((drive, had.is_none()));
             }
         }
@@ -747,6 +800,27 @@ impl VirtualDrive {
             self.cut(name, &place, *drive)?;
         }
         Ok(Some(Lacking { whole, drives: lacking }))
+    }
+
+    /// Whether a drive lacks nothing of an object that it has a component of, as nobody has changed it since.
+    pub(crate) fn has_all(
+        &self,
+        place: &Place,
+        (drive, drives): (DriveId, &BTreeMap<DriveId, Timestamp>),
+        whole: &Whole,
+        had: &Attributes,
+    ) -> bool {
+        let since = match place.is_stand_in(drive) {
+            // It has never had any of it, or nobody knows since when.
+            true => Timestamp(0),
+            false => drives.get(&drive).copied().unwrap_or_default(),
+        };
+        // The drive may have done something late, too, that was not done elsewhere.
+        let changed = |told: &Attributes| told.data_modify_time.max(told.attribute_modify_time);
+        let changed = changed(&whole.attributes).max(changed(had));
+        had.access_control_version == whole.version.0
+            && !whole.version.has_writers()
+            && changed.0.saturating_add(MARGIN_NS) < since.0
     }
 
     /// A component that was to be cut may be longer than the whole; for who has the object's lock.
