@@ -42,6 +42,10 @@ fn sized(bytes: u64) -> SetAttributes {
     }
 }
 
+fn resized(bytes: u64) -> SetAttributes {
+    SetAttributes { logical_size: Some(bytes), ..SetAttributes::default() }
+}
+
 fn size_of(drive: &TestDrive, object: ObjectId) -> Option<u64> {
     let name = ObjectName { partition: PARTITION, object };
     let answered = drive.by(Signer::working(), Procedure::Getattr, &GetattrArguments { name });
@@ -67,7 +71,7 @@ fn operations_are_done_in_order_and_each_for_itself() {
                 match random.index(4) {
                     0 => BatchOperation::Create(None, sized(size)),
                     1 => BatchOperation::Remove(object),
-                    2 => BatchOperation::Setattr(object, sized(size)),
+                    2 => BatchOperation::Setattr(object, resized(size)),
                     _ => BatchOperation::Getattr(object),
                 }
             })
@@ -217,7 +221,7 @@ fn what_was_durable_survives_a_power_cut() {
     let gone = drive.new_object();
     let mut operations = vec![BatchOperation::Create(None, sized(100)); 50];
     operations.push(BatchOperation::Remove(gone.object));
-    operations.push(BatchOperation::Setattr(ObjectId::FIRST_OBJECT, sized(77)));
+    operations.push(BatchOperation::Setattr(ObjectId::FIRST_OBJECT, resized(77)));
     let durable = BatchArguments { durable: true, ..batch(operations.clone()) };
     let flushes = drive.server().drive().store().statistics().flushes;
     let outcomes = done(&drive, &durable);
@@ -245,7 +249,7 @@ fn the_audit_trail_tells_how_many_of_each_kind() {
     let asked = batch(vec![
         BatchOperation::Create(None, SetAttributes::default()),
         BatchOperation::Create(None, SetAttributes::default()),
-        BatchOperation::Setattr(name.object, sized(9)),
+        BatchOperation::Setattr(name.object, resized(9)),
         BatchOperation::Remove(ObjectId(1 << 40)),
         BatchOperation::Remove(ObjectId(1 << 41)),
         BatchOperation::Remove(name.object),
