@@ -85,12 +85,13 @@ impl VirtualDrive {
         let place = self.place(name).ok().filter(|_| is_known)?;
         let mut joining = place.joining();
         let drive = joining.next().filter(|drive| drives.contains_key(drive))?;
-        let is_alone = joining.next().is_none() && place.is_home(drive);
+        let is_alone = joining.next().is_none();
         drop(joining);
         is_alone.then_some((place, drive))
     }
 
-    /// Of these, those that the drives have nothing of, and that are small. What they have all of is whole already.
+    /// Of these, those that the drives have nothing of, and that are small. What they have all of, or are to have nothing
+    /// of, is whole already.
     fn look_up_small(
         &self,
         partition: PartitionId,
@@ -124,6 +125,7 @@ impl VirtualDrive {
                 Ok(Some(had)) if self.has_all(&place, (drive, drives), &whole, &had) => {
                     given.whole.push(object);
                 }
+                Err(Status::NoSuchObject) if !place.is_home(drive) => given.whole.push(object),
                 Err(Status::NoSuchObject) if whole.attributes.logical_size <= LONGEST => {
                     let initial = Self::attributes_at(&place, (&whole, whole.version), drive);
                     let attributes = whole.attributes;
