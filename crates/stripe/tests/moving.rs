@@ -11,7 +11,8 @@ use std::time::Duration;
 use nasd_capability::Capability;
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::drive::{
-    Component, CreateArguments, FastcopyArguments, MapArguments, MemberState,
+    Component, CreateArguments, FastcopyArguments, MapArguments, MemberState, ReadArguments,
+    WriteArguments,
 };
 use nasd_protocol::{Region, Status};
 use nasd_stripe::{Arrangement, Ask, Components, Role, VirtualDrive, VirtualDriveOptions};
@@ -424,4 +425,43 @@ fn who_flushes_is_given_capabilities_for_components_that_there_are() {
     check(false);
     cell.map(name.object, UNIT);
     check(true);
+}
+
+/// However many there are, nobody asks for each of them by itself.
+#[test]
+fn many_small_objects_are_given_together() {
+    const MANY: u64 = 200;
+    let (cell, from) = (Cell::with_copies(2), DriveId(1));
+    let mut made = Vec::new();
+    for number in 0..MANY {
+        let name = cell.create().unwrap();
+        let data = vec![number as u8; (number % 3 * 1000) as usize];
+        if !data.is_empty() {
+            let write = WriteArguments::single(name, 0, data.len(), false);
+            cell.whole.write(&write, &[&data]).unwrap();
+        }
+        made.push((name, data));
+    }
+    // Until nobody counts as writing them.
+    for _ in 0..4 {
+        cell.drives.pass(100 * SECOND);
+        cell.whole.tend(cell.drives.now());
+    }
+    let before: Vec<_> = made.iter().map(|(name, _)| cell.whole.getattr(*name).unwrap()).collect();
+    cell.drain(from);
+    let calls = cell.drives.calls();
+    cell.move_all();
+    let calls = cell.drives.calls() - calls;
+    cell.sweep_all();
+    for ((name, data), before) in made.iter().zip(before) {
+        assert!(!cell.holders(name.object).contains(&from), "it has not moved");
+        let regions = vec![Region::single(0, 1 << 20)];
+        let read = cell.whole.read(&ReadArguments { name: *name, order: None, regions }).unwrap();
+        assert!(read.data == *data, "{name}");
+        let after = cell.whole.getattr(*name).unwrap();
+        assert_eq!(after.fs_data_modify_time, before.fs_data_modify_time);
+        assert_eq!(after.fs_attribute_modify_time, before.fs_attribute_modify_time);
+    }
+    // Two of three objects are moved, and of these two of three are read and written.
+    assert!(calls < 2 * MANY, "{calls} calls");
 }

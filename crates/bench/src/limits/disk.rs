@@ -15,7 +15,7 @@ const DISK_BYTES: u64 = 1 << 30;
 /// How `fio` is to move data; always with O_DIRECT.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// `read`, `write`, `randread`, `randwrite`.
+    /// `read`, `write`, `randread`, `randwrite`; or `rw`, of which what is written is told.
     pub(crate) pattern: &'static str,
     /// Bytes of a request.
     pub(crate) block: usize,
@@ -117,6 +117,14 @@ pub fn disk_write(directory: &Path) -> Result<f64, BenchError> {
 /// `MissingProgram` or `Program`.
 pub fn disk_read(directory: &Path) -> Result<f64, BenchError> {
     once(directory, "read", Sync::Never)
+}
+
+/// What is written when as much is read at the same time: 1 MiB O_DIRECT, eight in flight, with a final fsync, in MB/s.
+///
+/// # Errors
+/// `MissingProgram` or `Program`.
+pub(crate) fn disk_read_and_written(directory: &Path) -> Result<f64, BenchError> {
+    once(directory, "rw", Sync::AtEnd)
 }
 
 fn once(directory: &Path, pattern: &'static str, sync: Sync) -> Result<f64, BenchError> {

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::WRITE_DEPTH;
 use crate::cells::{Client, LocalCell};
+use crate::limits::disk::disk_read_and_written;
 use crate::sampling::median;
 use crate::workload::{Bench, MIB, OBJECT_BYTES, Order, Reading, Until, in_parallel};
 use crate::{BenchError, Row};
@@ -155,15 +156,17 @@ impl Worker {
     }
 }
 
-/// Live bytes that the spare gets a second, beside what one drive takes or gives alone, whichever is less.
+/// Live bytes that the spare gets a second, beside what one drive takes or gives alone, or the disk that holds all their
+/// devices when it is read and written at once, whichever is the least.
 pub(super) fn speed(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
-    let (mut written, mut read) = (Vec::new(), Vec::new());
+    let (mut written, mut read, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
+        shared.push(disk_read_and_written(&bench.target.directory)?);
         written.push(bench.write_object(Protection::INTEGRITY_ARGS, WRITE_DEPTH)?);
         bench.restart()?;
         read.push(bench.read(&from_medium(), Until::Bytes(OBJECT_BYTES))?.megabytes_a_second());
     }
-    let (written, read) = (median(&mut written), median(&mut read));
+    let (written, read, shared) = (median(&mut written), median(&mut read), median(&mut shared));
     let lossy = Lossy::start(bench, name)?;
     lossy.cell.lose(&lossy.image(LOST))?;
     let begun = lossy.wait_for_begin()?;
@@ -172,9 +175,9 @@ pub(super) fn speed(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
     let given = lossy.component(lossy.spare)?["used_bytes"].as_u64().unwrap_or(0);
     let rate = given as f64 / seconds / 1e6;
     let limit_name = format!(
-        "one drive in order: {read:.0} read from its medium, {written:.0} written and made durable"
+        "one drive in order: {read:.0} read from its medium, {written:.0} written and made durable; the disk of all, read and written at once: {shared:.0} each"
     );
-    Ok(Row::new(name, rate, "MB/s", written.min(read), limit_name))
+    Ok(Row::new(name, rate, "MB/s", written.min(read).min(shared), limit_name))
 }
 
 /// As `cold-read-1m` does it.
