@@ -168,12 +168,17 @@ impl Groups {
     }
 
     /// The moves after which drives have their share again: few, as each gives only what it has too much.
-    /// Drives that are not listed, or have no weight, give all they have.
+    /// Drives that are not listed, or have no weight, give all they have. Nobody gets a place in a group that it can't be
+    /// in, by `can_be_in`: another one does.
     ///
     /// # Errors
     ///
     /// `TooFewDrives` if somebody would be twice in a group.
-    pub fn rebalance(&self, drives: &[DriveWeight]) -> Result<Vec<Move>, GroupError> {
+    pub fn rebalance(
+        &self,
+        drives: &[DriveWeight],
+        can_be_in: impl Fn(GroupId, DriveId) -> bool,
+    ) -> Result<Vec<Move>, GroupError> {
         let mut loads = Load::of(drives);
         if loads.len() < usize::from(self.width) {
             return Err(GroupError::TooFewDrives { width: self.width, drives: loads.len() });
@@ -191,7 +196,9 @@ impl Groups {
                     continue;
                 }
                 let present = table.members(group);
-                let able = loads.iter_mut().filter(|load| !present.contains(&load.drive));
+                let able = loads
+                    .iter_mut()
+                    .filter(|load| !present.contains(&load.drive) && can_be_in(group, load.drive));
                 let least = able
                     .min_by_key(|load| (load.next(load.all), mix(u64::from(group.0), load.drive)));
                 let Some(taker) = least else { continue };
@@ -201,7 +208,7 @@ impl Groups {
                 moves.push(step);
             }
         }
-        while let Some(step) = table.next_move(&mut loads, moves.len()) {
+        while let Some(step) = table.next_move(&mut loads, moves.len(), &can_be_in) {
             table.apply(&step);
             moves.push(step);
         }
@@ -210,7 +217,12 @@ impl Groups {
 
     /// A move from a drive that has clearly more for its weight to one that has less: two more or less, or a
     /// thirty-second, move nothing. Positions take their turns, as the first has more than others.
-    fn next_move(&self, loads: &mut [Load], turn: usize) -> Option<Move> {
+    fn next_move(
+        &self,
+        loads: &mut [Load],
+        turn: usize,
+        can_be_in: &impl Fn(GroupId, DriveId) -> bool,
+    ) -> Option<Move> {
         loads.sort_by_key(|load| (load.next(load.all), load.drive));
         for taker in 0..loads.len() {
             for giver in (taker + 1..loads.len()).rev() {
@@ -218,9 +230,9 @@ impl Groups {
                 if to.next(to.all + 1 + to.all / 32) >= from.next(from.all.saturating_sub(1)) {
                     break;
                 }
-                let Some((group, member)) = self.place_to_give(from.drive, to.drive, turn) else {
-                    continue;
-                };
+                let is_able = |group| can_be_in(group, to.drive);
+                let place = self.place_to_give(from.drive, to.drive, turn, is_able);
+                let Some((group, member)) = place else { continue };
                 loads[giver].all -= 1;
                 loads[taker].all += 1;
                 return Some(Move { group, member, from: from.drive, to: to.drive });
@@ -236,12 +248,13 @@ impl Groups {
         giver: DriveId,
         taker: DriveId,
         turn: usize,
+        is_able: impl Fn(GroupId) -> bool,
     ) -> Option<(GroupId, usize)> {
         let wanted = turn % usize::from(self.width);
         let places = self.groups().filter_map(|group| {
             let members = self.members(group);
             let member = members.iter().position(|drive| *drive == giver)?;
-            (!members.contains(&taker)).then_some((group, member))
+            (!members.contains(&taker) && is_able(group)).then_some((group, member))
         });
         places
             .min_by_key(|(group, member)| (member.abs_diff(wanted), mix(u64::from(group.0), taker)))
@@ -287,6 +300,10 @@ fn mix(number: u64, drive: DriveId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn anywhere(_: GroupId, _: DriveId) -> bool {
+        true
+    }
 
     fn drives(weights: &[u64]) -> Vec<DriveWeight> {
         let numbered = (1..).zip(weights);
@@ -380,7 +397,7 @@ mod tests {
             for width in 1..=before as u16 {
                 let mut table = Groups::draw(256, width, &drives(&vec![1; before])).unwrap();
                 let after = drives(&vec![1; before + 1]);
-                let moves = table.rebalance(&after).unwrap();
+                let moves = table.rebalance(&after, anywhere).unwrap();
                 let new = DriveId(before as u64 + 1);
                 assert!(moves.iter().all(|step| step.to == new), "{moves:?}");
                 let first = moves.iter().filter(|step| step.member == 0).count();
@@ -396,7 +413,7 @@ mod tests {
                 assert!(moves.iter().all(|step| table.apply(step)));
                 check(&table);
                 assert!(is_fair(&table, &after, 10), "{before} {width} {:?}", table.drives());
-                assert!(table.rebalance(&after).unwrap().is_empty(), "it is in balance");
+                assert!(table.rebalance(&after, anywhere).unwrap().is_empty(), "it is in balance");
             }
         }
     }
@@ -409,13 +426,32 @@ mod tests {
                 let had = table.drives()[&DriveId(1)];
                 let mut after = drives(&vec![1; before]);
                 after[0].weight = 0;
-                let moves = table.rebalance(&after).unwrap();
+                let moves = table.rebalance(&after, anywhere).unwrap();
                 assert_eq!(moves.len(), had);
                 assert!(moves.iter().all(|step| step.from == DriveId(1) && table.apply(step)));
                 check(&table);
                 assert!(is_fair(&table, &after, 10), "{before} {width} {:?}", table.drives());
                 assert!(!table.drives().contains_key(&DriveId(1)));
             }
+        }
+    }
+
+    #[test]
+    fn what_one_drive_can_not_have_another_one_gets() {
+        let mut after = drives(&[1; 6]);
+        after[0].weight = 0;
+        // By numbers that have nothing to do with one another.
+        let can_be_in = |group: GroupId, drive: DriveId| mix(u64::from(group.0), drive) % 3 > 0;
+        let mut table = Groups::draw(256, 3, &drives(&[1; 6])).unwrap();
+        let moves = table.rebalance(&after, can_be_in).unwrap();
+        assert!(moves.iter().all(|step| can_be_in(step.group, step.to) && table.apply(step)));
+        check(&table);
+        let stays = |group: &GroupId| table.members(*group).contains(&DriveId(1));
+        for group in table.groups().filter(stays) {
+            let members = table.members(group);
+            let mut others =
+                after.iter().map(|other| other.drive).filter(|other| !members.contains(other));
+            assert!(others.all(|other| !can_be_in(group, other)), "somebody could have it");
         }
     }
 
@@ -446,7 +482,7 @@ mod tests {
         assert!(!table.apply(&wrong), "it is not that drive");
         assert!(!table.apply(&Move { member: 3, from: members[0], ..wrong }));
         assert!(!table.apply(&Move { group: GroupId(4), ..wrong }));
-        let gone = table.rebalance(&drives(&[1, 1, 0]));
+        let gone = table.rebalance(&drives(&[1, 1, 0]), anywhere);
         assert_eq!(gone, Err(GroupError::TooFewDrives { width: 3, drives: 2 }));
     }
 }

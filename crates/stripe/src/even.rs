@@ -21,8 +21,11 @@ use crate::writers::Ended;
 /// Objects that are said to be even at a time.
 const MOST_AT_ONCE: usize = 512;
 
-/// Bytes that are compared at a time.
+/// Bytes that are compared at a time: for so long nobody gets a capability for the object, and no drive is taken out.
 const STEP: u64 = 4 << 20;
+
+/// Bytes that are compared before others are looked after.
+const TURN: u64 = 1 << 30;
 
 impl VirtualDrive {
     /// An order for a write of this striping manager's to the components of an object.
@@ -196,18 +199,25 @@ impl VirtualDrive {
     /// anything to do. To be called every second or so.
     pub fn tend(&self, now: Timestamp) -> bool {
         self.is_now(now);
-        let _steady = self.steady();
-        self.tend_journals();
-        let ended = self.writers.ended(now, MOST_AT_ONCE);
-        let even = ended.iter().filter_map(|ended| match ended {
-            Ended::Even(name) => Some(*name),
-            Ended::Uneven(_) => None,
-        });
-        self.settle(even.collect());
+        let ended = {
+            let _steady = self.steady();
+            self.tend_journals();
+            let ended = self.writers.ended(now, MOST_AT_ONCE);
+            let even = ended.iter().filter_map(|ended| match ended {
+                Ended::Even(name) => Some(*name),
+                Ended::Uneven(_) => None,
+            });
+            self.settle(even.collect());
+            ended
+        };
+        let mut left = TURN;
         for ended in &ended {
             let Ended::Uneven(name) = ended else { continue };
-            if let Err(status) = self.mending(*name, None, Lock::Free, || self.make_even(*name)) {
-                tracing::warn!(%name, %status, "the copies of an object can't be made even");
+            match self.make_even(*name, left) {
+                Ok(bytes) => left = left.saturating_sub(bytes),
+                Err(status) => {
+                    tracing::warn!(%name, %status, "the copies of an object can't be made even");
+                }
             }
         }
         !ended.is_empty()
@@ -316,16 +326,31 @@ impl VirtualDrive {
         failed
     }
 
-    /// Makes all copies of an object what the first ones are, and says so.
-    pub(crate) fn make_even(&self, name: ObjectName) -> Result<(), Status> {
+    /// Makes all copies of an object what the first ones are, and says so; of a long one not more than so many bytes at
+    /// first. How many were compared.
+    pub(crate) fn make_even(&self, name: ObjectName, most: u64) -> Result<u64, Status> {
+        let mut bytes = 0;
+        while bytes < most
+            && let Some(step) = self.even_step(name)?
+        {
+            bytes += step;
+        }
+        Ok(bytes)
+    }
+
+    /// The next part of that, if there is one: how many bytes it had. Between two of them drives may be taken out, and
+    /// others may write the object: what they wrote is the same on all copies when they have ended, and else all begins
+    /// again.
+    fn even_step(&self, name: ObjectName) -> Result<Option<u64>, Status> {
+        let _steady = self.steady();
         let _alone = self.lock(name);
         if !self.writers.is_still(Ended::Uneven(name)) {
-            return Ok(());
+            return Ok(None);
         }
         let place = self.place_to_change(name)?;
         let Some(version) = self.component_version(name)? else {
             self.writers.forget(name);
-            return Ok(());
+            return Ok(None);
         };
         if !place.has_copies() {
             // They have become one, as a move was given up: who writes that is not noted, and what is written
@@ -334,39 +359,56 @@ impl VirtualDrive {
                 self.set_version(name, &place, version.without_writers())?;
             }
             self.writers.forget(name);
-            return Ok(());
+            return Ok(None);
         }
-        // Whoever still has a capability can't use it any more.
-        let version = self.set_version(name, &place, version.revoked())?;
+        let whole = || self.whole(name).map(|whole| whole.attributes);
+        let length = self.mending(name, None, Lock::Held, whole)?.logical_size;
+        let from = self.writers.even_until(name);
+        if from >= length {
+            let all = ByteRange::new(0, u64::MAX);
+            self.mending(name, Some(all), Lock::Held, || self.say_even(name, &place))?;
+            return Ok(None);
+        }
+        let version = match from {
+            // Whoever still has a capability can't use it any more.
+            0 => self.set_version(name, &place, version.revoked())?,
+            _ => version,
+        };
+        let range = ByteRange::new(from, STEP.min(length - from));
+        let even = || self.even_range(name, &place, version, range);
+        let differing = self.mending(name, Some(range), Lock::Held, even)?;
+        if differing > 0 {
+            tracing::info!(%name, ?range, differing, "copies of an object were not the same");
+        }
+        self.writers.made_even(name, from, range.end());
+        Ok(Some(range.length))
+    }
+
+    /// All copies hold the same: they get the same length, and the version that says so.
+    fn say_even(&self, name: ObjectName, place: &Place) -> Result<(), Status> {
         let own = self.instances.own();
-        let before = self.whole(name)?.attributes;
-        let length = before.logical_size;
-        let mut differing = 0;
-        let mut at = 0;
-        while at < length {
-            let range = ByteRange::new(at, STEP.min(length - at));
-            differing += self.even_range(name, &place, version, range)?;
-            at = range.end();
-        }
+        let before = self.whole(name)?;
+        let length = before.attributes.logical_size;
         // What is longest may be where nothing else is.
         // For who uses the file nothing has changed.
-        let version = self.raise(name, &place, version.revoked(), |drive| {
+        let version = self.raise(name, place, before.version.revoked(), |drive| {
             let is_home = place.is_home(drive);
+            let times = Some(&before.attributes).filter(|_| is_home);
             SetAttributes {
                 logical_size: is_home.then_some(length),
-                fs_data_modify_time: is_home.then_some(before.fs_data_modify_time),
-                fs_attribute_modify_time: is_home.then_some(before.fs_attribute_modify_time),
+                fs_data_modify_time: times.map(|times| times.fs_data_modify_time),
+                fs_attribute_modify_time: times.map(|times| times.fs_attribute_modify_time),
                 ..SetAttributes::default()
             }
         })?;
         // What was copied, and what was there, is durable before the version says so, and nobody has lost it.
         self.flush_whole(name.partition, &[name.object])?;
-        if self.instances.own() != own {
+        if self.instances.own() != own || self.writers.even_until(name) < length {
             return Err(Status::Busy);
         }
-        self.set_version(name, &place, version.without_writers())?;
+        self.set_version(name, place, version.without_writers())?;
         self.writers.forget(name);
-        tracing::info!(%name, differing, "the copies of an object are even");
+        tracing::info!(%name, "the copies of an object are even");
         Ok(())
     }
 

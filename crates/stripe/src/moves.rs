@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nasd_layout::{DriveWeight, Move};
+use nasd_layout::{DriveWeight, GroupId, Move};
 use nasd_protocol::Status;
 use nasd_protocol::drive::RemoveArguments;
 use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
@@ -161,13 +161,11 @@ impl VirtualDrive {
             let impossible = self.impossible.lock();
             let state = self.state();
             for (partition, record) in &state.partitions {
-                let is_possible =
-                    |step: &Move| !impossible.contains(&(*partition, step.group.0, step.to));
-                match record.groups.rebalance(weights) {
-                    Ok(moves) => {
-                        let moves = single(moves).into_iter().filter(is_possible).collect();
-                        planned.insert(*partition, moves)
-                    }
+                let can_be_in = |group: GroupId, drive: DriveId| {
+                    !impossible.contains(&(*partition, group.0, drive))
+                };
+                match record.groups.rebalance(weights, can_be_in) {
+                    Ok(moves) => planned.insert(*partition, single(moves)),
                     Err(error) => {
                         // What is to be moved elsewhere stays where it is.
                         tracing::debug!(%error, %partition, "nothing can be moved");

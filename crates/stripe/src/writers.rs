@@ -26,6 +26,8 @@ struct Entry {
     unknown_until: Timestamp,
     /// Whether somebody may have left copies that differ.
     is_uneven: bool,
+    /// Up to there they were made even since.
+    even_until: u64,
     /// When something was heard last.
     heard: Timestamp,
 }
@@ -82,13 +84,12 @@ impl Writers {
 
     /// Something went wrong while copies were written.
     pub(crate) fn may_differ(&self, name: ObjectName, now: Timestamp) {
-        let mut known = self.lock();
-        known.entry(name).or_insert_with(|| Entry::new(now)).is_uneven = true;
+        self.lock().entry(name).or_insert_with(|| Entry::new(now)).may_differ();
     }
 
     /// A drive may have lost writes that other copies have, of any object that was written lately.
     pub(crate) fn all_may_differ(&self) {
-        self.lock().values_mut().for_each(|entry| entry.is_uneven = true);
+        self.lock().values_mut().for_each(Entry::may_differ);
     }
 
     /// The object is no more, or its copies are the same and its version says so.
@@ -113,7 +114,9 @@ impl Writers {
         for (name, entry) in known.iter_mut() {
             let before = entry.clients.len();
             entry.clients.retain(|_, until| *until > now);
-            entry.is_uneven |= entry.clients.len() < before;
+            if entry.clients.len() < before {
+                entry.may_differ();
+            }
             let is_idle = entry.heard.0.saturating_add(IDLE_NS) <= now.0;
             if ended.len() < most
                 && entry.clients.is_empty()
@@ -129,6 +132,20 @@ impl Writers {
         ended
     }
 
+    /// Up to where copies that differed were made even, with nothing gone wrong since.
+    pub(crate) fn even_until(&self, name: ObjectName) -> u64 {
+        self.lock().get(&name).map_or(0, |entry| entry.even_until)
+    }
+
+    /// They were from `from` up to `end`. That is of no use if something went wrong meanwhile.
+    pub(crate) fn made_even(&self, name: ObjectName, from: u64, end: u64) {
+        if let Some(entry) = self.lock().get_mut(&name)
+            && entry.even_until == from
+        {
+            entry.even_until = end;
+        }
+    }
+
     /// Whether it still is as [`Writers::ended`] said: asked with the object locked.
     pub(crate) fn is_still(&self, ended: Ended) -> bool {
         let (Ended::Even(name) | Ended::Uneven(name)) = ended;
@@ -140,7 +157,18 @@ impl Writers {
 
 impl Entry {
     fn new(now: Timestamp) -> Entry {
-        Entry { clients: HashMap::new(), unknown_until: Timestamp(0), is_uneven: false, heard: now }
+        Entry {
+            clients: HashMap::new(),
+            unknown_until: Timestamp(0),
+            is_uneven: false,
+            even_until: 0,
+            heard: now,
+        }
+    }
+
+    /// Copies may differ, anywhere.
+    fn may_differ(&mut self) {
+        (self.is_uneven, self.even_until) = (true, 0);
     }
 }
 
@@ -181,10 +209,16 @@ mod tests {
         writers.forget(NAME);
         assert!(writers.ended(at(300), 9).is_empty());
         writers.find(NAME, at(300), at(360));
+        writers.made_even(NAME, 0, 4096);
+        writers.made_even(NAME, 0, 100);
+        assert_eq!(writers.even_until(NAME), 4096);
         assert!(writers.ended(at(359), 9).is_empty() && writers.has_clients(NAME));
         assert_eq!(writers.ended(at(360), 9), [Ended::Uneven(NAME)]);
         writers.note(NAME, at(361));
         writers.may_differ(NAME, at(361));
+        assert_eq!(writers.even_until(NAME), 0, "what was made even may differ again");
+        writers.made_even(NAME, 4096, 8192);
+        assert_eq!(writers.even_until(NAME), 0);
         assert_eq!(writers.ended(at(400), 0), []);
     }
 }

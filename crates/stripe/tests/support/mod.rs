@@ -120,6 +120,7 @@ struct Inner {
     dies_after: Option<(u64, bool)>,
     failed: u64,
     calls: u64,
+    bytes_read: u64,
     /// What drives answer that can't write.
     write_faults: BTreeMap<DriveId, Status>,
     /// Of which drive it is not heard that it has written.
@@ -140,6 +141,7 @@ impl MemoryDrives {
                 dies_after: None,
                 failed: 0,
                 calls: 0,
+                bytes_read: 0,
                 write_faults: BTreeMap::new(),
                 write_lost: None,
                 epochs: BTreeMap::new(),
@@ -182,6 +184,12 @@ impl MemoryDrives {
         self.lock().failed
     }
 
+    /// Bytes that drives have answered.
+    pub fn bytes_read(&self) -> u64 {
+        self.lock().bytes_read
+    }
+
+    /// How many calls there were.
     pub fn calls(&self) -> u64 {
         self.lock().calls
     }
@@ -394,6 +402,9 @@ impl Inner {
         let (now, random) = (self.now, &mut self.random);
         let drive = self.drives.get_mut(&drive).unwrap();
         let done = drive.perform(ask, now, random).map_err(ComponentError::Answered);
+        if let Ok(Told::Read(read)) = &done {
+            self.bytes_read += read.data.len() as u64;
+        }
         if std::env::var_os("NASD_MODEL_TRACE").is_some() {
             let what: String = format!("{ask:?}").chars().take(240).collect();
             let how: String = format!("{done:?}").chars().take(160).collect();
