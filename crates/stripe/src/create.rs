@@ -111,8 +111,8 @@ impl VirtualDrive {
     }
 
     fn spread_now(&self, name: ObjectName) -> Result<ComponentVersion, Status> {
-        let version = self.known_version(name)?;
         let place = self.place_to_change(name)?;
+        let version = self.known_version(name)?;
         if version.is_spread() || place.is_full() {
             return Ok(version);
         }
@@ -133,7 +133,7 @@ impl VirtualDrive {
         let changes =
             SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
         if new.has_writers() {
-            self.expect_writers(name, place, new)?;
+            self.find_writers(name);
         }
         // The length was that of the home component, and is that of the longest one from now on: a copy must not
         // have one that an attempt which came to nothing has left.
@@ -154,6 +154,7 @@ impl VirtualDrive {
             return Err(raise_failed(&error, true));
         }
         self.versions.put_everywhere(name, new);
+        self.writers.fence(name);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::mend::Lock;
 use crate::place::Place;
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, attributes, batches, component, component_partition};
-use crate::writers::Ended;
+use crate::writers::{Ended, Evened};
 
 /// Objects that are said to be even at a time.
 const MOST_AT_ONCE: usize = 512;
@@ -24,8 +24,18 @@ const MOST_AT_ONCE: usize = 512;
 /// Bytes that are compared at a time: for so long nobody gets a capability for the object, and no drive is taken out.
 const STEP: u64 = 4 << 20;
 
-/// Bytes that are compared before others are looked after.
+/// Bytes that are compared of all such objects before others are looked after, or a step of each.
 const TURN: u64 = 1 << 30;
+
+/// What came of a step in which copies are made even.
+enum Step {
+    /// So many bytes were compared.
+    Compared(u64),
+    /// All were.
+    All(Evened),
+    /// There is nothing to be made even any more, or not now.
+    Over,
+}
 
 impl VirtualDrive {
     /// An order for a write of this striping manager's to the components of an object.
@@ -49,12 +59,21 @@ impl VirtualDrive {
             return Ok(version);
         }
         if version.has_writers() {
-            // Unless it was in this life, nobody knows who wrote, and what.
-            let until = self.now().plus_ns(2 * self.options.writing_ns);
-            self.writers.find(name, self.now(), until);
+            self.find_writers(name);
+            if self.writers.is_fenced(name) {
+                return Ok(version);
+            }
+            let version = self.set_version(name, place, version.revoked())?;
+            self.writers.fence(name);
             return Ok(version);
         }
         self.set_version(name, place, version.with_writers())
+    }
+
+    /// An object's version says that its copies may differ. Unless it was in this life, nobody knows who wrote, and what.
+    pub(crate) fn find_writers(&self, name: ObjectName) {
+        let until = self.now().plus_ns(2 * self.options.writing_ns);
+        self.writers.find(name, self.now(), until);
     }
 
     /// What is done to an object's copies one after the other is done to the same bytes: nobody goes on with a capability
@@ -162,7 +181,7 @@ impl VirtualDrive {
         }
     }
 
-    /// Gives all components of an object the highest version that any has, after an attempt to raise it at all
+    /// Gives all components of an object a higher version than any has, after an attempt to raise it at all
     /// that came to nothing at some, for who has the object's lock: what is asked one drive after the other is not
     /// changed meanwhile. If that can't be done now it is tried again later.
     pub(crate) fn level_versions(&self, name: ObjectName, place: &Place) {
@@ -176,18 +195,16 @@ impl VirtualDrive {
                 Err(_) => return,
             }
         }
+        // Later than what may still be on its way to some of them, also where none has that yet.
         let highest = versions.iter().copied().max().unwrap_or(known);
-        if versions.iter().all(|version| *version == highest) {
-            self.versions.forget(name);
-            return;
-        }
+        let version = highest.revoked();
         let is_spread = highest.is_spread() && !known.is_spread();
         let levelled = match is_spread {
-            // What that attempt made may have been removed since, as no object has it; and it may have set lengths.
+            // What that attempt made may have been removed since, as no object has it.
             true => self
-                .make_components(name, place, highest.revoked())
-                .and_then(|()| self.say_spread(name, place, highest.revoked())),
-            false => self.set_version(name, place, highest).map(drop),
+                .make_components(name, place, version)
+                .and_then(|()| self.say_spread(name, place, version)),
+            false => self.set_version(name, place, version).map(drop),
         };
         if levelled.is_ok() {
             // `set_version` has put it down.
@@ -210,14 +227,14 @@ impl VirtualDrive {
             self.settle(even.collect());
             ended
         };
-        let mut left = TURN;
-        for ended in &ended {
-            let Ended::Uneven(name) = ended else { continue };
-            match self.make_even(*name, left) {
-                Ok(bytes) => left = left.saturating_sub(bytes),
-                Err(status) => {
-                    tracing::warn!(%name, %status, "the copies of an object can't be made even");
-                }
+        let uneven = ended.iter().filter_map(|ended| match ended {
+            Ended::Uneven(name) => Some(*name),
+            Ended::Even(_) => None,
+        });
+        let uneven: Vec<ObjectName> = uneven.collect();
+        for name in &uneven {
+            if let Err(status) = self.make_even(*name, TURN / uneven.len() as u64) {
+                tracing::warn!(%name, %status, "the copies of an object can't be made even");
             }
         }
         !ended.is_empty()
@@ -326,24 +343,66 @@ impl VirtualDrive {
         failed
     }
 
-    /// Makes all copies of an object what the first ones are, and says so; of a long one not more than so many bytes at
-    /// first. How many were compared.
-    pub(crate) fn make_even(&self, name: ObjectName, most: u64) -> Result<u64, Status> {
+    /// Makes all copies of an object what the first ones are, and says so; of a long one not much more than so many bytes
+    /// at first.
+    fn make_even(&self, name: ObjectName, most: u64) -> Result<(), Status> {
         let mut bytes = 0;
-        while bytes < most
-            && let Some(step) = self.even_step(name)?
-        {
-            bytes += step;
+        loop {
+            match self.even_step(name)? {
+                Step::Compared(more) => bytes += more,
+                Step::Over => return Ok(()),
+                Step::All(evened) => {
+                    // It takes its time: what is durable then is not waited for with the lock.
+                    self.flush_steadily(name)?;
+                    return self.say_even(name, evened);
+                }
+            }
+            if bytes >= most {
+                return Ok(());
+            }
         }
-        Ok(bytes)
     }
 
-    /// The next part of that, if there is one: how many bytes it had. Between two of them drives may be taken out, and
-    /// others may write the object: what they wrote is the same on all copies when they have ended, and else all begins
-    /// again.
-    fn even_step(&self, name: ObjectName) -> Result<Option<u64>, Status> {
+    fn flush_steadily(&self, name: ObjectName) -> Result<(), Status> {
+        let _steady = self.steady();
+        self.flush_whole(name.partition, &[name.object]).map(drop)
+    }
+
+    /// Compares the next part, if there is one. Between two of them drives may be taken out, and others may write the
+    /// object: what they wrote is the same on all copies when they have ended, and else all begins again.
+    fn even_step(&self, name: ObjectName) -> Result<Step, Status> {
         let _steady = self.steady();
         let _alone = self.lock(name);
+        let Some((place, length)) = self.is_uneven_still(name)? else { return Ok(Step::Over) };
+        let evened = self.writers.evened(name);
+        if evened.until == 0 {
+            // Whoever still has a capability can't use it any more. And drives tell which instances they are, so that it
+            // is noticed when one of them has lost what was compared.
+            let version = self.known_version(name)?;
+            self.set_version(name, &place, version.revoked())?;
+            self.flush_whole(name.partition, &[name.object])?;
+            if self.writers.evened(name) != evened {
+                return Err(Status::Busy);
+            }
+        }
+        if evened.until >= length {
+            return Ok(Step::All(evened));
+        }
+        let range = ByteRange::new(evened.until, STEP.min(length - evened.until));
+        let even = || {
+            let version = self.known_version(name)?;
+            self.even_range(name, &place, version, range)
+        };
+        let differing = self.mending(name, Some(range), Lock::Held, even)?;
+        if differing > 0 {
+            tracing::info!(%name, ?range, differing, "copies of an object were not the same");
+        }
+        self.writers.made_even(name, evened, range.end());
+        Ok(Step::Compared(range.length))
+    }
+
+    /// Where an object lies that is to be made even, and how long it is, for who has its lock; if that is still to be done.
+    fn is_uneven_still(&self, name: ObjectName) -> Result<Option<(Place, u64)>, Status> {
         if !self.writers.is_still(Ended::Uneven(name)) {
             return Ok(None);
         }
@@ -361,52 +420,41 @@ impl VirtualDrive {
             self.writers.forget(name);
             return Ok(None);
         }
-        let whole = || self.whole(name).map(|whole| whole.attributes);
-        let length = self.mending(name, None, Lock::Held, whole)?.logical_size;
-        let from = self.writers.even_until(name);
-        if from >= length {
-            let all = ByteRange::new(0, u64::MAX);
-            self.mending(name, Some(all), Lock::Held, || self.say_even(name, &place))?;
-            return Ok(None);
-        }
-        let version = match from {
-            // Whoever still has a capability can't use it any more.
-            0 => self.set_version(name, &place, version.revoked())?,
-            _ => version,
-        };
-        let range = ByteRange::new(from, STEP.min(length - from));
-        let even = || self.even_range(name, &place, version, range);
-        let differing = self.mending(name, Some(range), Lock::Held, even)?;
-        if differing > 0 {
-            tracing::info!(%name, ?range, differing, "copies of an object were not the same");
-        }
-        self.writers.made_even(name, from, range.end());
-        Ok(Some(range.length))
+        let length = self.whole(name)?.attributes.logical_size;
+        Ok(Some((place, length)))
     }
 
-    /// All copies hold the same: they get the same length, and the version that says so.
-    fn say_even(&self, name: ObjectName, place: &Place) -> Result<(), Status> {
-        let own = self.instances.own();
-        let before = self.whole(name)?;
-        let length = before.attributes.logical_size;
-        // What is longest may be where nothing else is.
-        // For who uses the file nothing has changed.
-        let version = self.raise(name, place, before.version.revoked(), |drive| {
-            let is_home = place.is_home(drive);
-            let times = Some(&before.attributes).filter(|_| is_home);
-            SetAttributes {
-                logical_size: is_home.then_some(length),
-                fs_data_modify_time: times.map(|times| times.fs_data_modify_time),
-                fs_attribute_modify_time: times.map(|times| times.fs_attribute_modify_time),
-                ..SetAttributes::default()
-            }
-        })?;
+    /// All copies hold the same, if nothing went wrong meanwhile: they get the same length, and the version that says so.
+    fn say_even(&self, name: ObjectName, evened: Evened) -> Result<(), Status> {
+        let _steady = self.steady();
+        let _alone = self.lock(name);
+        let Some((place, length)) = self.is_uneven_still(name)? else { return Ok(()) };
+        if length > evened.until {
+            // Somebody has made it longer.
+            return Ok(());
+        }
+        let (own, before) = (self.instances.own(), self.whole(name)?.attributes);
+        // What is longest may be where nothing else is. For who uses the file nothing has changed.
+        let set_lengths = || {
+            let version = self.known_version(name)?;
+            self.raise(name, &place, version.revoked(), |drive| {
+                let times = Some(&before).filter(|_| place.is_home(drive));
+                SetAttributes {
+                    logical_size: times.map(|_| length),
+                    fs_data_modify_time: times.map(|times| times.fs_data_modify_time),
+                    fs_attribute_modify_time: times.map(|times| times.fs_attribute_modify_time),
+                    ..SetAttributes::default()
+                }
+            })
+        };
+        let end = ByteRange::new(length.saturating_sub(1), 1);
+        let version = self.mending(name, Some(end), Lock::Held, set_lengths)?;
         // What was copied, and what was there, is durable before the version says so, and nobody has lost it.
         self.flush_whole(name.partition, &[name.object])?;
-        if self.instances.own() != own || self.writers.even_until(name) < length {
+        if self.instances.own() != own || self.writers.evened(name) != evened {
             return Err(Status::Busy);
         }
-        self.set_version(name, place, version.without_writers())?;
+        self.set_version(name, &place, version.without_writers())?;
         self.writers.forget(name);
         tracing::info!(%name, "the copies of an object are even");
         Ok(())
@@ -454,6 +502,7 @@ impl VirtualDrive {
                     data: first.clone(),
                     durable: false,
                 };
+                let times = self.getattr_at(*drive, name).map_err(|error| error.status())?;
                 let before = self.orders.latest();
                 let told = self.components.ask_one(*drive, ask).map_err(|error| {
                     // Whoever asks for it once more has a better order.
@@ -463,6 +512,7 @@ impl VirtualDrive {
                 if let Told::Written(written) = told {
                     self.saw(*drive, written.instance);
                 }
+                self.set_times(name, *drive, &times)?;
             }
         }
         Ok(differing)

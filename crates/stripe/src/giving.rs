@@ -46,14 +46,15 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Of an object that is not spread, and that nobody else writes.
-    pub(crate) fn of(
-        name: ObjectName,
-        drive: DriveId,
-        (order, write): (Option<WriteOrder>, Write),
-        (place, range): (&Place, ByteRange),
+    /// Of an object that is spread or not, and that nobody else writes.
+    pub(crate) fn new(
+        (name, drive): (ObjectName, DriveId),
+        (place, is_spread): (&Place, bool),
+        range: ByteRange,
+        write: Write,
+        order: Option<WriteOrder>,
     ) -> Piece {
-        let columns = columns_held(place, false, drive, range);
+        let columns = columns_held(place, is_spread, drive, range);
         Piece { name, drive, order, is_written: false, write, columns }
     }
 
@@ -156,13 +157,9 @@ impl VirtualDrive {
         // Who is being written all the time is read and written at once: what clients write between two pieces would come
         // after the order of both, so that all had to be done again.
         let size = if is_written { u64::MAX } else { PIECE };
-        let pieces = steps(range, size).map(|range| Piece {
-            name,
-            drive,
-            order,
-            is_written,
-            write,
-            columns: columns_held(&place, is_spread, drive, range),
+        let pieces = steps(range, size).map(|range| {
+            let piece = Piece::new((name, drive), (&place, is_spread), range, write, order);
+            Piece { is_written, ..piece }
         });
         self.give_pieces(drive, &place, pieces)
     }

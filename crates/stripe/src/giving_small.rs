@@ -33,6 +33,8 @@ pub(crate) struct Given {
     pub(crate) whole: Vec<ObjectId>,
     /// Bytes that were written for that.
     pub(crate) bytes: u64,
+    /// Bytes that were read.
+    pub(crate) looked_at: u64,
 }
 
 /// One that a drive has nothing of.
@@ -67,6 +69,7 @@ impl VirtualDrive {
         let (mut written, empty): (Vec<Small>, Vec<Small>) =
             made.into_iter().partition(|small| small.attributes.logical_size > 0);
         given.whole.extend(empty.iter().map(|small| small.object));
+        given.looked_at = written.iter().map(|small| small.attributes.logical_size).sum();
         given.bytes = self.write_small(partition, &mut written);
         let timed = self.set_times_of_small(partition, written);
         given.whole.extend(timed);
@@ -118,11 +121,14 @@ impl VirtualDrive {
             let Some(parts) = parts.ok().and_then(|parts| parts.into_iter().collect()) else {
                 continue;
             };
-            let Some(whole) = settled(parts, &place) else { continue };
+            let Some(whole) = simple_whole(parts, &place) else { continue };
             let name = ObjectName { partition, object };
             self.versions.put(name, whole.version);
             match had {
-                Ok(Some(had)) if self.has_all(&place, (drive, drives), &whole, &had) => {
+                Ok(Some(had))
+                    if place.is_home(drive)
+                        && self.has_all(&place, (drive, drives), &whole, &had) =>
+                {
                     given.whole.push(object);
                 }
                 Err(Status::NoSuchObject) if !place.is_home(drive) => given.whole.push(object),
@@ -162,7 +168,7 @@ impl VirtualDrive {
             let place = small.place.clone().doubting(small.drive);
             let order = self.draw_order(&place);
             let range = ByteRange::new(0, small.attributes.logical_size);
-            let piece = Piece::of(name, small.drive, (order, Write::Data), (&place, range));
+            let piece = Piece::new((name, small.drive), (&place, false), range, Write::Data, order);
             let reads = piece.reads(&place);
             pieces.push((piece, reads.len()));
             questions.extend(reads);
@@ -228,7 +234,7 @@ impl VirtualDrive {
 }
 
 /// The whole of an object that nobody writes and that is not spread, by components which agree about that.
-fn settled(parts: Vec<Attributes>, place: &Place) -> Option<Whole> {
+fn simple_whole(parts: Vec<Attributes>, place: &Place) -> Option<Whole> {
     let version = ComponentVersion(parts.first()?.access_control_version);
     let is_level = parts.iter().all(|part| part.access_control_version == version.0);
     let is_current = place.state_of(place.home()) == MemberState::Current;

@@ -10,9 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nasd_layout::{Column, Strip};
 use nasd_protocol::Status;
 use nasd_types::limits::BLOCK_BYTES;
-use nasd_types::{
-    Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, SetAttributes,
-};
+use nasd_types::{Attributes, ByteRange, DriveId, ObjectId, ObjectName, PartitionId};
 
 use crate::components::{Ask, Told};
 use crate::data::{columns_of, regions_of};
@@ -198,20 +196,16 @@ impl VirtualDrive {
         lock: Lock,
     ) -> Result<bool, Status> {
         let _alone = (lock == Lock::Free).then(|| self.lock(name));
+        let place = self.place_to_change(name)?;
         let whole = self.whole(name)?;
         let had = self.getattr_at(drive, name).map_err(|error| error.status())?;
         let end = whole.attributes.logical_size;
         let is_last = block.offset < end && end <= block.end();
-        let place = self.place_to_change(name)?;
         let decides = place.home() == drive;
         if !is_last || decides || had.logical_size <= end || !whole.version.has_writers() {
             return Ok(false);
         }
-        let cut = |other| SetAttributes {
-            logical_size: (other == drive).then_some(block.offset),
-            ..SetAttributes::default()
-        };
-        self.raise(name, &place, whole.version.revoked(), cut).map(|_| true)
+        self.cut_one(name, &place, whole.version, (drive, block.offset)).map(|()| true)
     }
 
     /// Whether a drive can read what it has of a range.

@@ -25,6 +25,7 @@ use crate::giving_small;
 use crate::mend::Lock;
 use crate::place::Place;
 use crate::state::State;
+use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpected};
 
 /// Objects that are looked up at a time.
@@ -79,6 +80,8 @@ struct Pass {
     /// Objects to look at, and how many somebody is looking at.
     waiting: VecDeque<Waiting>,
     under_way: usize,
+    /// How many are at it, which share what may be looked at in a second.
+    givers: usize,
     /// Whether somebody is making durable what was given.
     is_ending: bool,
     /// How many objects were looked at, and how many when all was durable last.
@@ -196,6 +199,7 @@ impl Pass {
     fn next_waiting(&mut self) -> Option<Next> {
         let first = self.waiting.pop_front()?;
         self.under_way += 1;
+        self.givers += 1;
         if first.is_alone {
             return Some(Next::Object(self.number, first));
         }
@@ -399,6 +403,7 @@ impl VirtualDrive {
             from: ObjectId::FIRST_OBJECT,
             waiting: VecDeque::new(),
             under_way: 0,
+            givers: 0,
             is_ending: false,
             looked_at: 0,
             durable: None,
@@ -494,11 +499,13 @@ impl VirtualDrive {
         let partition = objects[0].name.partition;
         let names: Vec<ObjectId> = objects.iter().map(|waiting| waiting.name.object).collect();
         let given = self.give_small(partition, &names, &drives);
+        self.throttle(given.looked_at);
         let whole: HashSet<ObjectId> = given.whole.into_iter().collect();
         let mut passes = self.rebuild.lock();
         let pass = passes.present.as_mut().filter(|pass| pass.number == number);
         let Some(pass) = pass else { return 0 };
         pass.under_way = pass.under_way.saturating_sub(objects.len());
+        pass.givers = pass.givers.saturating_sub(1);
         pass.progress.bytes += given.bytes;
         for waiting in objects.into_iter().rev() {
             if whole.contains(&waiting.name.object) {
@@ -508,8 +515,6 @@ impl VirtualDrive {
                 pass.waiting.push_front(Waiting { is_alone: true, ..waiting });
             }
         }
-        drop(passes);
-        self.throttle(given.bytes);
         given.bytes
     }
 
@@ -524,6 +529,7 @@ impl VirtualDrive {
         let pass = passes.present.as_mut().filter(|pass| pass.number == number);
         let Some(pass) = pass else { return 0 };
         pass.under_way = pass.under_way.saturating_sub(1);
+        pass.givers = pass.givers.saturating_sub(1);
         match outcome {
             Ok(()) => {
                 pass.progress.objects_done += parts;
@@ -735,7 +741,7 @@ impl VirtualDrive {
         let mut owed = bytes as f64;
         while !self.rebuild.is_over() {
             let limit = self.rebuild_limit();
-            let others = self.rebuild.lock().present.as_ref().map_or(1, |pass| pass.under_way);
+            let others = self.rebuild.lock().present.as_ref().map_or(1, |pass| pass.givers);
             let rate = limit as f64 / others.max(1) as f64;
             // Less than a clock tells is no time.
             if limit == 0 || owed / rate < 1e-6 {
@@ -835,6 +841,17 @@ impl VirtualDrive {
         // Or a client makes it longer just now, at other copies later.
         let version = self.set_version(name, place, version.revoked())?;
         let Some((_, end)) = is_longer()? else { return Ok(()) };
+        self.cut_one(name, place, version, (drive, end))
+    }
+
+    /// Makes the component of one drive shorter, for who has the object's lock, and nobody writes it.
+    pub(crate) fn cut_one(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        version: ComponentVersion,
+        (drive, end): (DriveId, u64),
+    ) -> Result<(), Status> {
         let cut = |other| SetAttributes {
             logical_size: (other == drive).then_some(end),
             ..SetAttributes::default()

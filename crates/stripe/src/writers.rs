@@ -26,10 +26,21 @@ struct Entry {
     unknown_until: Timestamp,
     /// Whether somebody may have left copies that differ.
     is_uneven: bool,
-    /// Up to there they were made even since.
-    even_until: u64,
+    /// How far they were made even since.
+    evened: Evened,
+    /// Whether what an earlier life of the striping manager may still ask of drives comes too late for whoever writes
+    /// next: the version was raised in this one.
+    is_fenced: bool,
     /// When something was heard last.
     heard: Timestamp,
+}
+
+/// How far copies that differed were made even.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evened {
+    pub(crate) until: u64,
+    /// How often something went wrong, after which all begins again.
+    beginnings: u64,
 }
 
 /// An object that nobody writes any more.
@@ -70,6 +81,7 @@ impl Writers {
         known.entry(name).or_insert_with(|| Entry {
             unknown_until: until,
             is_uneven: true,
+            is_fenced: false,
             ..Entry::new(now)
         });
     }
@@ -132,17 +144,29 @@ impl Writers {
         ended
     }
 
-    /// Up to where copies that differed were made even, with nothing gone wrong since.
-    pub(crate) fn even_until(&self, name: ObjectName) -> u64 {
-        self.lock().get(&name).map_or(0, |entry| entry.even_until)
+    /// How far copies that differed were made even, with nothing gone wrong since.
+    pub(crate) fn evened(&self, name: ObjectName) -> Evened {
+        self.lock().get(&name).map_or(Evened::default(), |entry| entry.evened)
     }
 
-    /// They were from `from` up to `end`. That is of no use if something went wrong meanwhile.
-    pub(crate) fn made_even(&self, name: ObjectName, from: u64, end: u64) {
+    /// They were from there up to `end`. That is of no use if something went wrong meanwhile.
+    pub(crate) fn made_even(&self, name: ObjectName, from: Evened, end: u64) {
         if let Some(entry) = self.lock().get_mut(&name)
-            && entry.even_until == from
+            && entry.evened == from
         {
-            entry.even_until = end;
+            entry.evened.until = end;
+        }
+    }
+
+    /// Whether the version has to be raised before anybody writes the object.
+    pub(crate) fn is_fenced(&self, name: ObjectName) -> bool {
+        self.lock().get(&name).is_none_or(|entry| entry.is_fenced)
+    }
+
+    /// It was.
+    pub(crate) fn fence(&self, name: ObjectName) {
+        if let Some(entry) = self.lock().get_mut(&name) {
+            entry.is_fenced = true;
         }
     }
 
@@ -161,14 +185,16 @@ impl Entry {
             clients: HashMap::new(),
             unknown_until: Timestamp(0),
             is_uneven: false,
-            even_until: 0,
+            evened: Evened::default(),
+            is_fenced: true,
             heard: now,
         }
     }
 
     /// Copies may differ, anywhere.
     fn may_differ(&mut self) {
-        (self.is_uneven, self.even_until) = (true, 0);
+        self.is_uneven = true;
+        self.evened = Evened { until: 0, beginnings: self.evened.beginnings + 1 };
     }
 }
 
@@ -209,16 +235,17 @@ mod tests {
         writers.forget(NAME);
         assert!(writers.ended(at(300), 9).is_empty());
         writers.find(NAME, at(300), at(360));
-        writers.made_even(NAME, 0, 4096);
-        writers.made_even(NAME, 0, 100);
-        assert_eq!(writers.even_until(NAME), 4096);
+        let begun = writers.evened(NAME);
+        writers.made_even(NAME, begun, 4096);
+        writers.made_even(NAME, begun, 100);
+        assert_eq!(writers.evened(NAME).until, 4096);
         assert!(writers.ended(at(359), 9).is_empty() && writers.has_clients(NAME));
         assert_eq!(writers.ended(at(360), 9), [Ended::Uneven(NAME)]);
         writers.note(NAME, at(361));
         writers.may_differ(NAME, at(361));
-        assert_eq!(writers.even_until(NAME), 0, "what was made even may differ again");
-        writers.made_even(NAME, 4096, 8192);
-        assert_eq!(writers.even_until(NAME), 0);
+        assert_eq!(writers.evened(NAME).until, 0, "what was made even may differ again");
+        writers.made_even(NAME, begun, 8192);
+        assert_eq!(writers.evened(NAME).until, 0, "something went wrong meanwhile");
         assert_eq!(writers.ended(at(400), 0), []);
     }
 }

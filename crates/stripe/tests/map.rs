@@ -271,6 +271,20 @@ fn copies_are_even_only_as_long_as_nobody_may_write() {
     assert!(!cell.is_good(&even), "who reads any copy has to ask");
 }
 
+/// What the one that died may still ask of a drive, for the version that there was, is of no use to it then.
+#[test]
+fn whoever_writes_first_in_another_life_gets_a_new_version() {
+    let cell = Cell::new(2, 2);
+    cell.write(cell.object, 0, &[5; UNIT as usize]);
+    let shown = cell.shown(Rights::READ | Rights::WRITE);
+    let before = cell.map_of(&shown, true, UNIT);
+    let cell = cell.another_life();
+    assert!(cell.is_good(&cell.map_of(&shown, false, UNIT)) && cell.is_good(&before));
+    let first = cell.map_of(&shown, true, UNIT);
+    assert!(cell.is_good(&first) && !cell.is_good(&before));
+    assert!(cell.is_good(&cell.map_of(&shown, true, UNIT)) && cell.is_good(&first));
+}
+
 #[test]
 fn a_partition_that_has_nothing_can_be_spread_another_way_and_back() {
     let cell = Cell::new(4, 1);

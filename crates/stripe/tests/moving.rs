@@ -478,6 +478,7 @@ fn what_was_made_even_is_not_compared_again() {
             .unwrap();
     }
     let members = cell.map(name.object, 12 * mib);
+    let modified = cell.whole.getattr(name).unwrap().fs_data_modify_time;
     // By a client that is not heard of any more.
     for offset in [mib, 9 * mib] {
         cell.write_component(members[1], name.object, offset, vec![7; UNIT as usize]);
@@ -512,5 +513,8 @@ fn what_was_made_even_is_not_compared_again() {
     let read = cell.drives.bytes_read() - read;
     assert!(differs().is_empty());
     assert_eq!(read, 2 * 4 * mib);
-    assert!(cell.whole.getattr(name).unwrap().logical_size == 12 * mib);
+    assert_eq!(cell.whole.getattr(name).unwrap().logical_size, 12 * mib);
+    let after = cell.whole.getattr(name).unwrap().fs_data_modify_time;
+    assert!(after > modified, "the client has written");
+    assert!(after.0 < modified.0 + 600 * SECOND, "nobody has since");
 }
