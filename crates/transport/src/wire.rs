@@ -325,3 +325,36 @@ fn check_deadline(deadline: Instant) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Else the system would send the rest, however much later.
+    #[test]
+    fn what_was_not_sent_goes_with_a_connection_that_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = connect_socket(address, TICK, None, None).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let wire = Wire::Tcp(client);
+        let request = vec![7; 1 << 20];
+        // Until nobody takes any more.
+        let mut sent = 0;
+        loop {
+            match wire.send_some(&[IoSlice::new(&request)]).unwrap() {
+                0 => break,
+                more => sent += more,
+            }
+        }
+        wire.close();
+        drop(wire);
+        let mut received = Vec::new();
+        let end = server.read_to_end(&mut received);
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(received.len() < sent, "all {sent} bytes came");
+    }
+}
