@@ -409,6 +409,7 @@ impl VirtualDrive {
             }
             Ok(())
         })?;
+        self.writers.doubt(takers);
         self.instances.are_others();
         Ok(true)
     }

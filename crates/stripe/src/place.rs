@@ -118,6 +118,23 @@ impl Place {
         self
     }
 
+    /// The same, if others have all that it has: then one of them decides.
+    pub(crate) fn doubting_if_possible(self, drive: DriveId) -> Place {
+        let is_known = |column: Column| {
+            let mut others = self.shape.members(column).filter(|at| self.members[*at] != drive);
+            others.any(|at| self.states[at] == MemberState::Current)
+        };
+        if self.state_of(drive) != MemberState::Current || !self.columns_on(drive).all(is_known) {
+            return self;
+        }
+        let Place { shape, generation, mut members, stand_ins, mut states, .. } =
+            self.doubting(drive);
+        let takers = members.split_off(usize::from(shape.width()));
+        states.truncate(members.len());
+        let takers: Vec<(u16, DriveId)> = stand_ins.into_iter().zip(takers).collect();
+        Place::new(shape, generation, (members, states), &takers)
+    }
+
     /// The drive that a column is read from.
     pub(crate) fn reader(&self, column: Column) -> DriveId {
         let first = self.degraded().first(column);
@@ -205,6 +222,17 @@ mod tests {
         assert_eq!(joining.current(true).collect::<Vec<_>>(), drives(&[3]));
         assert_eq!(joining.joining().collect::<Vec<_>>(), drives(&[1, 4]));
         assert!(joining.is_home(DriveId(2)) && !joining.is_home(DriveId(4)));
+    }
+
+    #[test]
+    fn who_is_doubted_decides_only_where_nobody_else_can() {
+        let doubted = place(2, &[Current; 3]).doubting_if_possible(DriveId(1));
+        assert_eq!(doubted.homes(), [2, 1].map(DriveId));
+        assert_eq!(doubted.reader(Column(0)), DriveId(2));
+        assert_eq!(doubted.reader(Column(2)), DriveId(3));
+        let alone = place(2, &[Current, Out, Current]).doubting_if_possible(DriveId(1));
+        assert_eq!(alone.reader(Column(0)), DriveId(1));
+        assert_eq!(alone.state_of(DriveId(1)), Current);
     }
 
     #[test]

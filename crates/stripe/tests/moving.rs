@@ -518,3 +518,47 @@ fn what_was_made_even_is_not_compared_again() {
     assert!(after > modified, "the client has written");
     assert!(after.0 < modified.0 + 600 * SECOND, "nobody has since");
 }
+
+/// What a client had written to a drive that was just about to count again, and nowhere else when it died, is not read
+/// there: nobody else would have it when that drive is lost once more.
+#[test]
+fn a_drive_that_is_back_does_not_decide_what_is_just_being_written() {
+    let cell = Cell::with_copies(2);
+    let name = cell.create().unwrap();
+    let data = [1; UNIT as usize];
+    cell.whole.write(&WriteArguments::single(name, 0, data.len(), true), &[&data]).unwrap();
+    let back = cell.map(name.object, UNIT)[0];
+    let hear = |silent: Option<DriveId>| {
+        for drive in cell.drives.drives() {
+            let sign = cell.drives.sign(drive).filter(|_| Some(drive) != silent);
+            cell.whole.heard(drive, sign, cell.drives.now());
+        }
+        cell.whole.watch(cell.drives.now());
+    };
+    hear(None);
+    for silent in [Some(back), Some(back), None, None] {
+        cell.drives.pass(20 * SECOND);
+        hear(silent);
+    }
+    let state = || cell.components(name.object, None)[0].state;
+    assert_eq!(state(), MemberState::Joining);
+    cell.map(name.object, UNIT);
+    while cell.whole.rebuild().is_some() {
+        cell.write_component(back, name.object, 0, vec![9; UNIT as usize]);
+    }
+    let is_member = |drive: DriveId| {
+        let status = cell.whole.component_status().into_iter();
+        status.filter(|it| it.drive == drive).all(|it| it.state == MemberState::Current)
+    };
+    assert!(is_member(back), "it has not been given all");
+    let read = || {
+        let regions = vec![Region::single(0, UNIT)];
+        cell.whole.read(&ReadArguments { name, order: None, regions }).unwrap().data
+    };
+    assert!(read() == data);
+    assert_eq!(state(), MemberState::Joining);
+    cell.drives.pass(600 * SECOND);
+    cell.whole.tend(cell.drives.now());
+    assert_eq!(state(), MemberState::Current);
+    assert!(read() == data);
+}
