@@ -396,8 +396,10 @@ impl VirtualDrive {
         if !end() {
             return Ok(false);
         }
+        let mut back = takers.clone();
         self.change_state(|state| {
             state.generation += 1;
+            back.retain(|drive| state.absent.get(drive).is_some_and(|it| it.is_joining));
             state.absent.retain(|drive, absence| !(absence.is_joining && takers.contains(drive)));
             for record in state.partitions.values_mut() {
                 let done: Vec<Move> =
@@ -409,7 +411,8 @@ impl VirtualDrive {
             }
             Ok(())
         })?;
-        self.writers.doubt(takers);
+        // Who has got another one's place has what that had, which others may lack.
+        self.writers.doubt(&back);
         self.instances.are_others();
         Ok(true)
     }

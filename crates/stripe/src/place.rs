@@ -24,6 +24,8 @@ pub(crate) struct Place {
     /// Of which members these are about to take the places, in their order.
     pub(crate) stand_ins: Vec<u16>,
     states: Vec<MemberState>,
+    /// Those that have all and count as joining all the same, so that others decide.
+    doubted: Vec<DriveId>,
     /// Those that are not out: home components first, and of these the one that decides.
     present: Vec<DriveId>,
     /// How many of them have home components.
@@ -52,7 +54,8 @@ impl Place {
             present[..=first].rotate_right(1);
         }
         let present = present.into_iter().chain(others).map(|at| members[at]).collect();
-        Place { shape, generation, members, stand_ins, states, present, homes }
+        let doubted = Vec::new();
+        Place { shape, generation, members, stand_ins, states, doubted, present, homes }
     }
 
     /// Which member's components a drive has.
@@ -127,12 +130,18 @@ impl Place {
         if self.state_of(drive) != MemberState::Current || !self.columns_on(drive).all(is_known) {
             return self;
         }
-        let Place { shape, generation, mut members, stand_ins, mut states, .. } =
+        let Place { shape, generation, mut members, stand_ins, mut states, mut doubted, .. } =
             self.doubting(drive);
         let takers = members.split_off(usize::from(shape.width()));
         states.truncate(members.len());
         let takers: Vec<(u16, DriveId)> = stand_ins.into_iter().zip(takers).collect();
-        Place::new(shape, generation, (members, states), &takers)
+        doubted.push(drive);
+        Place { doubted, ..Place::new(shape, generation, (members, states), &takers) }
+    }
+
+    /// Whether a drive has all, and is not believed as long as others can be asked.
+    pub(crate) fn is_doubted(&self, drive: DriveId) -> bool {
+        self.doubted.contains(&drive)
     }
 
     /// The drive that a column is read from.
@@ -166,7 +175,8 @@ impl Place {
     /// The members that are being given what was written before.
     pub(crate) fn joining(&self) -> impl Iterator<Item = DriveId> + '_ {
         let members = self.members.iter().zip(&self.states);
-        members.filter(|(_, state)| **state == MemberState::Joining).map(|(drive, _)| *drive)
+        let joining = members.filter(|(_, state)| **state == MemberState::Joining);
+        joining.map(|(drive, _)| *drive).filter(|drive| !self.is_doubted(*drive))
     }
 
     /// Whether a drive has a component of an object whatever it holds.
