@@ -54,7 +54,7 @@ impl VirtualDrive {
                 MemberState::Current => true,
                 // Else it may have no component yet, and would refuse to flush it. Nor has it to: what a drive was given,
                 // whoever by, is made durable before it counts as current.
-                MemberState::Joining => place.is_doubted(*drive) || self.has_joined(name),
+                MemberState::Joining => self.has_joined(name),
                 MemberState::Out => false,
             };
             let capability = (is_there && (version.is_spread() || is_home))

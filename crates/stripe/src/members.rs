@@ -396,10 +396,8 @@ impl VirtualDrive {
         if !end() {
             return Ok(false);
         }
-        let mut back = takers.clone();
         self.change_state(|state| {
             state.generation += 1;
-            back.retain(|drive| state.absent.get(drive).is_some_and(|it| it.is_joining));
             state.absent.retain(|drive, absence| !(absence.is_joining && takers.contains(drive)));
             for record in state.partitions.values_mut() {
                 let done: Vec<Move> =
@@ -411,8 +409,6 @@ impl VirtualDrive {
             }
             Ok(())
         })?;
-        // Who has got another one's place has what that had, which others may lack.
-        self.writers.doubt(&back);
         self.instances.are_others();
         Ok(true)
     }

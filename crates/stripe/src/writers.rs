@@ -5,10 +5,10 @@
 //! are the same, and the version may say so too. One whose capability has ended without a word may have
 //! written some copies and not others, and so may those of a striping manager's life before.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nasd_types::{DriveId, ObjectName, Timestamp};
+use nasd_types::{ObjectName, Timestamp};
 
 /// How long nobody may have written an object before its version says that its copies are the same: those who
 /// go on writing soon don't pay for that twice.
@@ -31,9 +31,6 @@ struct Entry {
     /// Whether what an earlier life of the striping manager may still ask of drives comes too late for whoever writes
     /// next: the version was raised in this one.
     is_fenced: bool,
-    /// Drives that may have of it what no other copy has, and got it when they did not decide yet: they are read when all
-    /// copies are the same.
-    doubted: Vec<DriveId>,
     /// When something was heard last.
     heard: Timestamp,
 }
@@ -105,17 +102,6 @@ impl Writers {
     /// A drive may have lost writes that other copies have, of any object that was written lately.
     pub(crate) fn all_may_differ(&self) {
         self.lock().values_mut().for_each(Entry::may_differ);
-    }
-
-    /// These drives have had all that was written before, and count from now on. What clients have begun to write only now
-    /// they may have before the drive that decides; and nobody else may ever get it, if such a client has died.
-    pub(crate) fn doubt(&self, drives: &BTreeSet<DriveId>) {
-        self.lock().values_mut().for_each(|entry| entry.doubted.extend(drives));
-    }
-
-    /// The drives that don't decide what an object is, if others can.
-    pub(crate) fn doubted(&self, name: ObjectName) -> Vec<DriveId> {
-        self.lock().get(&name).map_or(Vec::new(), |entry| entry.doubted.clone())
     }
 
     /// The object is no more, or its copies are the same and its version says so.
@@ -201,7 +187,6 @@ impl Entry {
             is_uneven: false,
             evened: Evened::default(),
             is_fenced: true,
-            doubted: Vec::new(),
             heard: now,
         }
     }
