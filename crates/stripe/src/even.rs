@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use nasd_layout::MemberState;
 use nasd_protocol::Status;
 use nasd_protocol::drive::{BatchOperation, GetattrArguments};
 use nasd_types::{
@@ -436,6 +437,13 @@ impl VirtualDrive {
         let (own, before) = (self.instances.own(), self.whole(name)?.attributes);
         // What is longest may be where nothing else is. For who uses the file nothing has changed.
         let set_lengths = || {
+            let version = self.known_version(name)?;
+            // How long the others are that have no home components counts from when they decide.
+            let holders = place.holders(version.is_spread()).iter();
+            let later = holders.filter(|drive| place.state_of(**drive) == MemberState::Joining);
+            for drive in later.filter(|drive| !self.may_lack(name, &place, **drive)) {
+                self.cut(name, &place, *drive)?;
+            }
             let version = self.known_version(name)?;
             self.raise(name, &place, version.revoked(), |drive| {
                 let times = Some(&before).filter(|_| place.is_home(drive));

@@ -103,7 +103,9 @@ impl VirtualDrive {
 
     /// A drive that is to have a component of an object may have to be asked about it only if it is known to.
     pub(crate) fn may_lack(&self, name: ObjectName, place: &Place, drive: DriveId) -> bool {
-        place.state_of(drive) == MemberState::Joining && !self.has_joined(name)
+        place.state_of(drive) == MemberState::Joining
+            && !place.is_doubted(drive)
+            && !self.has_joined(name)
     }
 
     /// Makes sure that drives which are joining have components of an object, with the attributes that they would

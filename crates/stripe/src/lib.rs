@@ -13,6 +13,7 @@ mod components;
 mod copy;
 mod create;
 mod data;
+mod doubts;
 mod elsewhere;
 mod even;
 mod giving;

@@ -44,21 +44,25 @@ impl VirtualDrive {
             version = self.spread(name)?;
         }
         let is_copied = place.has_copies();
-        if is_copied {
-            version = self.expect_reader_or_writer(&place, version, arguments, shown, writes)?;
-        }
+        let (place, version) = match is_copied {
+            true => self.expect_reader_or_writer(place, version, arguments, shown, writes)?,
+            false => (place, version),
+        };
+        // Whoever writes copies and dies is waited for.
+        let lifetime_ns = match writes && is_copied {
+            true => self.options.writing_ns,
+            false => self.options.capability_ns,
+        };
         let components = place.members.iter().enumerate().map(|(at, drive)| {
             let state = told_state(place.state_of(*drive));
             let is_home = place.column_of(at) < usize::from(place.shape.copies());
-            let is_there = match state {
-                MemberState::Current => true,
-                // Else it may have no component yet, and would refuse to flush it. Nor has it to: what a drive was given,
-                // whoever by, is made durable before it counts as current.
-                MemberState::Joining => self.has_joined(name),
-                MemberState::Out => false,
-            };
-            let capability = (is_there && (version.is_spread() || is_home))
-                .then(|| self.component_capability(name, *drive, version, shown, writes));
+            // One that may have no component yet would refuse to flush it. Nor has it to: what a drive was given, whoever by,
+            // is made durable before it counts as current.
+            let is_there = state != MemberState::Out && !self.may_lack(name, &place, *drive);
+            let capability = (is_there && (version.is_spread() || is_home)).then(|| {
+                let kept = if writes { PASSED_ON } else { PASSED_ON - Rights::WRITE };
+                self.component_capability(name, *drive, version, shown, (kept, lifetime_ns))
+            });
             Component { drive: *drive, address: self.components.address(*drive), state, capability }
         });
         Ok(ObjectMap {
@@ -73,32 +77,33 @@ impl VirtualDrive {
     }
 
     /// Notes who may write copies before they may; or that somebody may who was let before this striping
-    /// manager was started.
+    /// manager was started. Where the object lies then, and its version.
     fn expect_reader_or_writer(
         &self,
-        place: &Place,
+        place: Place,
         version: ComponentVersion,
         arguments: &MapArguments,
         shown: &Shown<'_>,
         writes: bool,
-    ) -> Result<ComponentVersion, Status> {
+    ) -> Result<(Place, ComponentVersion), Status> {
         let name = arguments.name;
         let until = shown.now.plus_ns(2 * self.options.writing_ns);
-        if !writes {
-            if version.has_writers() {
-                self.writers.find(name, shown.now, until);
-            }
-            return Ok(version);
-        }
-        let _alone = self.lock(name);
-        self.place_to_change(name)?;
-        let version = self.known_version(name)?;
+        // When copies are the same, another one may decide, and the version is another one: nobody is to have a map of
+        // before with a capability of after.
+        let _alone = (writes || place.has_doubted()).then(|| self.lock(name));
+        let (place, version) = match _alone {
+            Some(_) => (self.place_to_change(name)?, self.known_version(name)?),
+            None => (place, version),
+        };
         if version.has_writers() {
             self.writers.find(name, shown.now, until);
         }
-        let version = self.expect_writers(name, place, version)?;
+        if !writes {
+            return Ok((place, version));
+        }
+        let version = self.expect_writers(name, &place, version)?;
         self.writers.add(name, arguments.client, shown.now, until);
-        Ok(version)
+        Ok((place, version))
     }
 
     /// What of a shown capability is good for a component: the same bytes, no more rights, no longer.
@@ -108,15 +113,8 @@ impl VirtualDrive {
         drive: DriveId,
         version: ComponentVersion,
         shown: &Shown<'_>,
-        writes: bool,
+        (kept, lifetime_ns): (Rights, u64),
     ) -> IssuedCapability {
-        let kept = if writes { PASSED_ON } else { PASSED_ON - Rights::WRITE };
-        // Whoever writes copies and dies is waited for.
-        let has_copies = self.place(name).is_ok_and(|place| place.has_copies());
-        let lifetime_ns = match writes && has_copies {
-            true => self.options.writing_ns,
-            false => self.options.capability_ns,
-        };
         let name = component(name);
         let (key_epoch, working) = self.components.working_key(drive, name.partition);
         let capability = Capability {

@@ -14,6 +14,7 @@ use nasd_protocol::drive::{self as wire, ComponentRole, ComponentStatus, MAP_LEA
 use nasd_types::{DriveId, PartitionId, Timestamp};
 
 use crate::components::{Ask, ComponentError, ComponentPartition, Told};
+use crate::doubts::Newcomers;
 use crate::limping::Probe;
 use crate::moves::{Role, Share};
 use crate::rebuild::RebuildProgress;
@@ -396,7 +397,8 @@ impl VirtualDrive {
         if !end() {
             return Ok(false);
         }
-        self.change_state(|state| {
+        let newcomers = self.change_state(|state| {
+            let newcomers = Newcomers::of(state, takers);
             state.generation += 1;
             state.absent.retain(|drive, absence| !(absence.is_joining && takers.contains(drive)));
             for record in state.partitions.values_mut() {
@@ -407,8 +409,9 @@ impl VirtualDrive {
                     state.strays.insert(step.from);
                 }
             }
-            Ok(())
+            Ok(newcomers)
         })?;
+        self.doubt(&newcomers);
         self.instances.are_others();
         Ok(true)
     }

@@ -104,7 +104,7 @@ impl VirtualDrive {
             return Ok(0);
         }
         let whole = self.whole(name)?;
-        let drives: Vec<DriveId> = place.current(whole.version.is_spread()).collect();
+        let drives: Vec<DriveId> = place.settled(whole.version.is_spread()).collect();
         let mut bytes = 0;
         for drive in drives {
             bytes += self.mend_at(name, drive, range, lock)?;
@@ -303,7 +303,7 @@ impl VirtualDrive {
         let _steady = self.steady();
         let length = match self.whole(name) {
             Ok(whole)
-                if self.place(name)?.current(whole.version.is_spread()).any(|d| d == drive) =>
+                if self.place(name)?.settled(whole.version.is_spread()).any(|d| d == drive) =>
             {
                 whole.attributes.logical_size
             }

@@ -1,5 +1,8 @@
 //! Partitions of the virtual drive: one on each component drive, a table of groups, and their sum.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use nasd_drive::Facts;
 use nasd_layout::{DriveWeight, Shape};
 use nasd_protocol::Status;
@@ -348,17 +351,23 @@ impl VirtualDrive {
             }
             told.push(objects);
         }
-        let mut found = Vec::new();
+        // Whose home is whose is looked up once: it may become another one's meanwhile.
+        let mut homes: BTreeMap<ObjectId, (DriveId, bool)> = BTreeMap::new();
         for (drive, objects) in drives.iter().zip(told) {
-            for object in objects {
-                let is_known = until.is_none_or(|until| object <= until);
-                let name = ObjectName { partition, object };
-                if is_known && !is_journal(object) && self.place(name)?.home() == *drive {
-                    found.push(object);
-                }
+            let is_known = |object: &ObjectId| until.is_none_or(|until| *object <= until);
+            for object in objects.into_iter().filter(is_known).filter(|it| !is_journal(*it)) {
+                let (home, is_there) = match homes.entry(object) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let home = self.place(ObjectName { partition, object })?.home();
+                        new.insert((home, false))
+                    }
+                };
+                *is_there |= home == drive;
             }
         }
-        found.sort_unstable();
+        let found = homes.into_iter().filter(|(_, (_, is_there))| *is_there);
+        let found = found.map(|(object, _)| object).collect();
         Ok((found, until.map(|until| ObjectId(until.0 + 1))))
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Place {
     /// Of which members these are about to take the places, in their order.
     pub(crate) stand_ins: Vec<u16>,
     states: Vec<MemberState>,
+    /// Those that have all and count as joining all the same, so that others decide.
+    doubted: Vec<DriveId>,
     /// Those that are not out: home components first, and of these the one that decides.
     present: Vec<DriveId>,
     /// How many of them have home components.
@@ -52,7 +54,8 @@ impl Place {
             present[..=first].rotate_right(1);
         }
         let present = present.into_iter().chain(others).map(|at| members[at]).collect();
-        Place { shape, generation, members, stand_ins, states, present, homes }
+        let doubted = Vec::new();
+        Place { shape, generation, members, stand_ins, states, doubted, present, homes }
     }
 
     /// Which member's components a drive has.
@@ -87,6 +90,15 @@ impl Place {
         holders.filter(|drive| self.state_of(*drive) == MemberState::Current)
     }
 
+    /// The same, and those that are not believed as long as others can be asked.
+    pub(crate) fn settled(&self, is_spread: bool) -> impl Iterator<Item = DriveId> + '_ {
+        let holders = self.holders(is_spread).iter().copied();
+        let is_settled = |drive: &DriveId| {
+            self.state_of(*drive) == MemberState::Current || self.is_doubted(*drive)
+        };
+        holders.filter(is_settled)
+    }
+
     /// Whether bytes are on more than one drive, if all are well: as there are copies, or drives that are about to
     /// take the places of others.
     pub(crate) fn has_copies(&self) -> bool {
@@ -116,6 +128,34 @@ impl Place {
             self.states[at] = MemberState::Joining;
         }
         self
+    }
+
+    /// The same, if others have all that it has: then one of them decides.
+    pub(crate) fn doubting_if_possible(self, drive: DriveId) -> Place {
+        let is_known = |column: Column| {
+            let mut others = self.shape.members(column).filter(|at| self.members[*at] != drive);
+            others.any(|at| self.states[at] == MemberState::Current)
+        };
+        if self.state_of(drive) != MemberState::Current || !self.columns_on(drive).all(is_known) {
+            return self;
+        }
+        let Place { shape, generation, mut members, stand_ins, mut states, mut doubted, .. } =
+            self.doubting(drive);
+        let takers = members.split_off(usize::from(shape.width()));
+        states.truncate(members.len());
+        let takers: Vec<(u16, DriveId)> = stand_ins.into_iter().zip(takers).collect();
+        doubted.push(drive);
+        Place { doubted, ..Place::new(shape, generation, (members, states), &takers) }
+    }
+
+    /// Whether a drive has all, and is not believed as long as others can be asked.
+    pub(crate) fn is_doubted(&self, drive: DriveId) -> bool {
+        self.doubted.contains(&drive)
+    }
+
+    /// Whether there is such a drive.
+    pub(crate) fn has_doubted(&self) -> bool {
+        !self.doubted.is_empty()
     }
 
     /// The drive that a column is read from.
@@ -149,7 +189,8 @@ impl Place {
     /// The members that are being given what was written before.
     pub(crate) fn joining(&self) -> impl Iterator<Item = DriveId> + '_ {
         let members = self.members.iter().zip(&self.states);
-        members.filter(|(_, state)| **state == MemberState::Joining).map(|(drive, _)| *drive)
+        let joining = members.filter(|(_, state)| **state == MemberState::Joining);
+        joining.map(|(drive, _)| *drive).filter(|drive| !self.is_doubted(*drive))
     }
 
     /// Whether a drive has a component of an object whatever it holds.
@@ -205,6 +246,17 @@ mod tests {
         assert_eq!(joining.current(true).collect::<Vec<_>>(), drives(&[3]));
         assert_eq!(joining.joining().collect::<Vec<_>>(), drives(&[1, 4]));
         assert!(joining.is_home(DriveId(2)) && !joining.is_home(DriveId(4)));
+    }
+
+    #[test]
+    fn who_is_doubted_decides_only_where_nobody_else_can() {
+        let doubted = place(2, &[Current; 3]).doubting_if_possible(DriveId(1));
+        assert_eq!(doubted.homes(), [2, 1].map(DriveId));
+        assert_eq!(doubted.reader(Column(0)), DriveId(2));
+        assert_eq!(doubted.reader(Column(2)), DriveId(3));
+        let alone = place(2, &[Current, Out, Current]).doubting_if_possible(DriveId(1));
+        assert_eq!(alone.reader(Column(0)), DriveId(1));
+        assert_eq!(alone.state_of(DriveId(1)), Current);
     }
 
     #[test]

@@ -830,7 +830,12 @@ impl VirtualDrive {
     }
 
     /// A component that was to be cut may be longer than the whole; for who has the object's lock.
-    fn cut(&self, name: ObjectName, place: &Place, drive: DriveId) -> Result<(), Status> {
+    pub(crate) fn cut(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        drive: DriveId,
+    ) -> Result<(), Status> {
         let is_longer = || -> Result<_, Status> {
             let whole = self.whole(name)?;
             let had = self.getattr_at(drive, name).map_err(|error| error.status())?;

@@ -210,7 +210,9 @@ impl VirtualDrive {
         });
         let states = states.collect();
         let stand_ins = record.stand_ins(group);
-        Ok(Place::new(record.shape, state.generation, (members, states), &stand_ins))
+        let place = Place::new(record.shape, state.generation, (members, states), &stand_ins);
+        let doubted = self.writers.doubted(name).into_iter();
+        Ok(doubted.fold(place, Place::doubting_if_possible))
     }
 
     /// The shape of a partition's objects, and which group a new one is put in.

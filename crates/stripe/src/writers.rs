@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nasd_types::{ObjectName, Timestamp};
+use nasd_types::{DriveId, ObjectName, Timestamp};
 
 /// How long nobody may have written an object before its version says that its copies are the same: those who
 /// go on writing soon don't pay for that twice.
@@ -31,6 +31,8 @@ struct Entry {
     /// Whether what an earlier life of the striping manager may still ask of drives comes too late for whoever writes
     /// next: the version was raised in this one.
     is_fenced: bool,
+    /// Drives that may have of it what no other copy has, and got it when they did not decide yet ([`crate::doubts`]).
+    doubted: Vec<DriveId>,
     /// When something was heard last.
     heard: Timestamp,
 }
@@ -102,6 +104,22 @@ impl Writers {
     /// A drive may have lost writes that other copies have, of any object that was written lately.
     pub(crate) fn all_may_differ(&self) {
         self.lock().values_mut().for_each(Entry::may_differ);
+    }
+
+    /// Of objects that somebody may be writing, some more drives don't decide, if others can: who that is, is told by which
+    /// did not before.
+    pub(crate) fn doubt(&self, who: impl Fn(ObjectName, &[DriveId]) -> Vec<DriveId>) {
+        for (name, entry) in self.lock().iter_mut() {
+            let drives = who(*name, &entry.doubted);
+            entry.doubted.retain(|drive| !drives.contains(drive));
+            // Where not all can be doubted, whoever was first may have decided since.
+            entry.doubted.splice(0..0, drives);
+        }
+    }
+
+    /// The drives that don't decide what an object is, if others can: who least of all comes first.
+    pub(crate) fn doubted(&self, name: ObjectName) -> Vec<DriveId> {
+        self.lock().get(&name).map_or(Vec::new(), |entry| entry.doubted.clone())
     }
 
     /// The object is no more, or its copies are the same and its version says so.
@@ -187,6 +205,7 @@ impl Entry {
             is_uneven: false,
             evened: Evened::default(),
             is_fenced: true,
+            doubted: Vec::new(),
             heard: now,
         }
     }
