@@ -106,8 +106,9 @@ impl VirtualDrive {
             let version = Some(version);
             return Ok(Some(simple(object, &askable(&place, true), operation.clone(), version)));
         }
-        let is_joining = place.joining().next().is_some();
-        if is_joining && !matches!(operation, BatchOperation::Getattr(_)) {
+        // Of some components not all that they tell counts.
+        let is_any_late = place.joining().next().is_some() || place.has_doubted();
+        if is_any_late && !matches!(operation, BatchOperation::Getattr(_)) {
             return Ok(None);
         }
         if let BatchOperation::Setattr(_, changes) = operation

@@ -30,7 +30,7 @@ impl VirtualDrive {
                 self.spread_locked(target)?;
             }
             if lies_alike(copy, &from, &to) && self.known_version(source)?.is_spread() {
-                self.hold_writers(source, &from)?;
+                let has_writers = self.hold_writers(source, &from)?.has_writers();
                 let version = self.known_version(target)?;
                 self.expect_writers(target, &to, version)?;
                 self.note_writing(target, &to);
@@ -40,12 +40,11 @@ impl VirtualDrive {
                     self.mending(source, Some(range), Lock::Held, copy_all)
                 });
                 self.rebuild.also(target);
-                copied.inspect_err(|_| {
-                    // Some copies may have it, and others not.
-                    if to.has_copies() {
-                        self.may_differ(target);
-                    }
-                })?;
+                // Some copies may have it, and others not; or the source's copies were not the same.
+                if to.has_copies() && (copied.is_err() || has_writers) {
+                    self.may_differ(target);
+                }
+                copied?;
             } else {
                 self.copy_through(copy, range)?;
             }
@@ -141,9 +140,11 @@ impl VirtualDrive {
     }
 }
 
-/// Whether each byte of the range is on the same drives in both objects.
+/// Whether each byte of the range is on the same drives in both objects, and read at the same ones.
 fn lies_alike(copy: &RangeToCopy, from: &Place, to: &Place) -> bool {
     let stripe = from.shape.unit() * u64::from(from.shape.width());
     let is_aligned = copy.offset.abs_diff(copy.source_offset).is_multiple_of(stripe);
-    from.shape == to.shape && from.members == to.members && is_aligned
+    // Of what not all copies have, the same ones are to decide.
+    let is_decided_alike = !from.has_doubted() && !to.has_doubted();
+    from.shape == to.shape && from.members == to.members && is_aligned && is_decided_alike
 }

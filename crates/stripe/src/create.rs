@@ -245,6 +245,7 @@ impl VirtualDrive {
         // What the source had of copies that differ, the copy has.
         if has_writers && version.has_writers() {
             self.may_differ(name);
+            self.writers.doubt_like(source, name);
         }
         self.note_writing(name, &place);
         self.rebuild.also(name);

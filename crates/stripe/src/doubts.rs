@@ -45,14 +45,22 @@ impl Newcomers {
         Newcomers { back, moves }
     }
 
-    /// The drives that don't decide what an object of a group is, with those that did not before. Whoever takes the place of
-    /// one that decided has what this had, which others may lack, and decides as it did.
+    /// The drives that don't decide what an object of a group is, by those that did not before: who was given all last comes
+    /// first, as where not all others can be doubted the one before may have decided since. Whoever takes the place of one
+    /// that decided has what this had, which others may lack, and decides as it did.
     fn doubted(&self, group: (PartitionId, GroupId), before: &[DriveId]) -> Vec<DriveId> {
         let arrivals = self.moves.get(&group).map_or(&[][..], Vec::as_slice);
         let is_arriving = |drive: &DriveId| arrivals.iter().any(|it| it.step.to == *drive);
         let back = self.back.iter().copied().filter(|drive| !is_arriving(drive));
         let late = arrivals.iter().filter(|it| it.is_late || before.contains(&it.step.from));
-        back.chain(late.map(|arrival| arrival.step.to)).collect()
+        let newly: Vec<DriveId> = back.chain(late.map(|arrival| arrival.step.to)).collect();
+        // What was known of who has no place there any more, or had one before, says nothing of who gets it now.
+        let is_moved =
+            |drive: &DriveId| arrivals.iter().any(|it| [it.step.from, it.step.to].contains(drive));
+        let before = before.iter().copied();
+        let kept = before.filter(|drive| !newly.contains(drive) && !is_moved(drive));
+        let kept: Vec<DriveId> = kept.collect();
+        newly.into_iter().chain(kept).collect()
     }
 }
 
@@ -93,5 +101,8 @@ mod tests {
         assert_eq!(moved.doubted(other, &[]), [1, 2].map(DriveId));
         // Nor did the one before it.
         assert_eq!(moved.doubted(GROUP, &[DriveId(7)]), [1, 2, 3].map(DriveId));
+        // It had a place there once.
+        assert_eq!(moved.doubted(GROUP, &[DriveId(2)]), [1, 3].map(DriveId));
+        assert_eq!(moved.doubted(GROUP, &[9, 3, 1].map(DriveId)), [1, 3, 9].map(DriveId));
     }
 }

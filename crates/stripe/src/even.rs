@@ -438,7 +438,7 @@ impl VirtualDrive {
         // What is longest may be where nothing else is. For who uses the file nothing has changed.
         let set_lengths = || {
             let version = self.known_version(name)?;
-            // How long the others are that have no home components counts from when they decide.
+            // How long those are that don't decide yet counts from when they do.
             let holders = place.holders(version.is_spread()).iter();
             let later = holders.filter(|drive| place.state_of(**drive) == MemberState::Joining);
             for drive in later.filter(|drive| !self.may_lack(name, &place, **drive)) {
@@ -446,11 +446,11 @@ impl VirtualDrive {
             }
             let version = self.known_version(name)?;
             self.raise(name, &place, version.revoked(), |drive| {
-                let times = Some(&before).filter(|_| place.is_home(drive));
+                let home = Some(&before).filter(|_| place.is_home(drive));
                 SetAttributes {
-                    logical_size: times.map(|_| length),
-                    fs_data_modify_time: times.map(|times| times.fs_data_modify_time),
-                    fs_attribute_modify_time: times.map(|times| times.fs_attribute_modify_time),
+                    logical_size: home.map(|_| length),
+                    fs_data_modify_time: Some(before.fs_data_modify_time),
+                    fs_attribute_modify_time: home.map(|home| home.fs_attribute_modify_time),
                     ..SetAttributes::default()
                 }
             })

@@ -92,7 +92,8 @@ impl VirtualDrive {
         // before with a capability of after.
         let _alone = (writes || place.has_doubted()).then(|| self.lock(name));
         let (place, version) = match _alone {
-            Some(_) => (self.place_to_change(name)?, self.known_version(name)?),
+            Some(_) if writes => (self.place_to_change(name)?, self.known_version(name)?),
+            Some(_) => (self.place(name)?, self.known_version(name)?),
             None => (place, version),
         };
         if version.has_writers() {

@@ -24,7 +24,7 @@ pub(crate) struct Place {
     /// Of which members these are about to take the places, in their order.
     pub(crate) stand_ins: Vec<u16>,
     states: Vec<MemberState>,
-    /// Those that have all and count as joining all the same, so that others decide.
+    /// Those that have all and count as joining all the same, so that others decide; who was given all last comes first.
     doubted: Vec<DriveId>,
     /// Those that are not out: home components first, and of these the one that decides.
     present: Vec<DriveId>,
@@ -160,9 +160,13 @@ impl Place {
 
     /// The drive that a column is read from.
     pub(crate) fn reader(&self, column: Column) -> DriveId {
-        let first = self.degraded().first(column);
+        let mut members = self.shape.members(column).map(|at| self.members[at]);
+        let first = self.degraded().first(column).map(|at| self.members[at]);
+        let is_there = |drive: &DriveId| members.clone().any(|member| member == *drive);
+        // Where nobody else can be asked, who was given all first: others may have been since.
+        let first = first.or_else(|| self.doubted.iter().rev().copied().find(is_there));
         // Where all copies are away, one of them is waited for.
-        self.members[first.or(self.shape.members(column).next()).unwrap_or_default()]
+        first.or_else(|| members.next()).unwrap_or(self.members[0])
     }
 
     /// The drives that a column is written to, the one that decides last.
@@ -257,6 +261,9 @@ mod tests {
         let alone = place(2, &[Current, Out, Current]).doubting_if_possible(DriveId(1));
         assert_eq!(alone.reader(Column(0)), DriveId(1));
         assert_eq!(alone.state_of(DriveId(1)), Current);
+        // What the one that decides can't read it is given by others.
+        let other = place(2, &[Current; 3]).doubting_if_possible(DriveId(2));
+        assert_eq!(other.doubting(DriveId(1)).reader(Column(0)), DriveId(2));
     }
 
     #[test]

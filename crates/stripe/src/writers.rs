@@ -106,14 +106,20 @@ impl Writers {
         self.lock().values_mut().for_each(Entry::may_differ);
     }
 
-    /// Of objects that somebody may be writing, some more drives don't decide, if others can: who that is, is told by which
+    /// Of objects that somebody may be writing, other drives don't decide now, if others can: who that is, is told by which
     /// did not before.
     pub(crate) fn doubt(&self, who: impl Fn(ObjectName, &[DriveId]) -> Vec<DriveId>) {
         for (name, entry) in self.lock().iter_mut() {
-            let drives = who(*name, &entry.doubted);
-            entry.doubted.retain(|drive| !drives.contains(drive));
-            // Where not all can be doubted, whoever was first may have decided since.
-            entry.doubted.splice(0..0, drives);
+            entry.doubted = who(*name, &entry.doubted);
+        }
+    }
+
+    /// Of a copy the same drives decide as of its source.
+    pub(crate) fn doubt_like(&self, source: ObjectName, copy: ObjectName) {
+        let mut known = self.lock();
+        let doubted = known.get(&source).map_or(Vec::new(), |entry| entry.doubted.clone());
+        if let Some(entry) = known.get_mut(&copy) {
+            entry.doubted = doubted;
         }
     }
 

@@ -11,11 +11,13 @@ use nasd_drive::{Elsewhere, Shown};
 use nasd_layout::Shape;
 use nasd_protocol::Region;
 use nasd_protocol::drive::{
-    Component, CreateArguments, MapArguments, MemberState, ReadArguments, WriteArguments,
+    Component, CreateArguments, FastcopyArguments, MapArguments, MemberState, RangeToCopy,
+    ReadArguments, WriteArguments,
 };
 use nasd_stripe::{Arrangement, Ask, Components, Role, Told, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectName, PartitionId, Protection, Rights, SetAttributes,
+    Timestamp,
 };
 
 use support::{MemoryDrives, MemoryKeeper, start};
@@ -24,6 +26,9 @@ const PARTITION: PartitionId = PartitionId(3);
 const COMPONENTS: PartitionId = PartitionId(3 + (1 << 30));
 const UNIT: u64 = 4096;
 const SECOND: u64 = 1_000_000_000;
+
+/// Objects whose numbers differ by a multiple of it lie alike.
+const GROUPS: u64 = 1024;
 
 /// The columns of the object, each a unit long.
 const WIDTH: u16 = 3;
@@ -36,6 +41,8 @@ struct Cell {
     name: ObjectName,
     /// The drives that have its columns, in order.
     members: Vec<DriveId>,
+    /// When it was written.
+    modified: Timestamp,
 }
 
 impl Cell {
@@ -56,7 +63,8 @@ impl Cell {
         let name = ObjectName { partition: PARTITION, object };
         let data = [1; LENGTH as usize];
         whole.write(&WriteArguments::single(name, 0, data.len(), true), &[&data]).unwrap();
-        let mut cell = Cell { drives, whole, name, members: Vec::new() };
+        let modified = whole.getattr(name).unwrap().fs_data_modify_time;
+        let mut cell = Cell { drives, whole, name, members: Vec::new(), modified };
         cell.members = cell.map(true).iter().map(|component| component.drive).collect();
         cell.settle();
         cell
@@ -161,7 +169,11 @@ impl Cell {
 
     /// What a drive has.
     fn component(&self, drive: DriveId) -> Vec<u8> {
-        let name = ObjectName { partition: COMPONENTS, ..self.name };
+        self.component_of(drive, self.name)
+    }
+
+    fn component_of(&self, drive: DriveId, name: ObjectName) -> Vec<u8> {
+        let name = ObjectName { partition: COMPONENTS, ..name };
         let length = 3 * LENGTH;
         let regions = vec![Region::single(0, length)];
         let ask = Ask::Read { name, order: None, regions, length: length as usize };
@@ -171,9 +183,32 @@ impl Cell {
         }
     }
 
+    /// Copies the object to another one that lies on the same drives.
+    fn copy_range(&self) -> ObjectName {
+        let initial = SetAttributes::default();
+        let create = CreateArguments { partition: PARTITION, object: None, durable: true, initial };
+        let lies_alike = |name: &ObjectName| name.object.0 % GROUPS == self.name.object.0 % GROUPS;
+        let make =
+            || ObjectName { object: self.whole.create(&create).unwrap().object, ..self.name };
+        let name = std::iter::repeat_with(make).find(lies_alike).unwrap();
+        let copy = RangeToCopy {
+            name,
+            offset: 0,
+            length: LENGTH,
+            source: self.name.object,
+            source_offset: 0,
+        };
+        assert_eq!(self.whole.copy_range(&copy).unwrap().length, LENGTH);
+        name
+    }
+
     /// What a client reads.
     fn read(&self) -> Vec<u8> {
-        let (name, regions) = (self.name, vec![Region::single(0, 3 * LENGTH)]);
+        self.read_of(self.name)
+    }
+
+    fn read_of(&self, name: ObjectName) -> Vec<u8> {
+        let regions = vec![Region::single(0, 3 * LENGTH)];
         self.whole.read(&ReadArguments { name, order: None, regions }).unwrap().data
     }
 
@@ -195,7 +230,13 @@ impl Cell {
         assert_eq!(self.state_of(drive), MemberState::Current);
         assert_eq!(self.read(), ones);
         assert_eq!(self.whole.getattr(self.name).unwrap().logical_size, LENGTH);
-        assert!(self.component(drive).len() as u64 <= LENGTH);
+        let has = self.component(drive);
+        assert!(has.len() as u64 <= LENGTH && !has.contains(&9));
+        assert_eq!(self.modified(self.name), self.modified, "nothing has changed for readers");
+    }
+
+    fn modified(&self, name: ObjectName) -> Timestamp {
+        self.whole.getattr(name).unwrap().fs_data_modify_time
     }
 }
 
@@ -248,5 +289,67 @@ fn what_such_a_drive_has_lost_is_written_anew_there() {
         let component = ObjectName { partition: COMPONENTS, ..cell.name };
         assert!(cell.drives.spoil(back, component, 0));
         cell.check(back);
+    }
+}
+
+#[test]
+fn what_others_have_lost_they_are_given_by_such_a_drive() {
+    for member in 0..usize::from(WIDTH) {
+        for other in (0..usize::from(WIDTH)).filter(|other| *other != member) {
+            let cell = Cell::new();
+            let back = cell.members[member];
+            cell.take_out(back);
+            cell.take_back(back);
+            cell.map(true);
+            while cell.whole.rebuild().is_some() {}
+            assert_eq!(cell.state_of(back), MemberState::Joining);
+            let component = ObjectName { partition: COMPONENTS, ..cell.name };
+            let other = cell.members[other];
+            assert!((0..WIDTH).any(|turn| cell.drives.spoil(other, component, turn.into())));
+            assert_eq!(cell.read(), [1; LENGTH as usize]);
+        }
+    }
+}
+
+#[test]
+fn of_a_copy_the_same_drives_decide() {
+    for member in 0..usize::from(WIDTH) {
+        for by_range in [false, true] {
+            let cell = Cell::new();
+            let back = cell.members[member];
+            cell.take_out(back);
+            cell.take_back(back);
+            cell.give_while_written(member, back);
+            let copy = match by_range {
+                true => cell.copy_range(),
+                false => {
+                    let copy = FastcopyArguments { name: cell.name, copy: None };
+                    let object = cell.whole.fastcopy(&copy).unwrap().object;
+                    ObjectName { object, ..cell.name }
+                }
+            };
+            let ones = [1; LENGTH as usize];
+            assert_eq!(cell.read_of(copy), ones);
+            cell.settle();
+            assert_eq!(cell.read_of(copy), ones);
+        }
+    }
+}
+
+/// What copies of the source differ in, those of the target would differ in for good.
+#[test]
+fn copies_of_what_is_uneven_are_made_even() {
+    let cell = Cell::new();
+    cell.map(true);
+    // Where the second column has its other copy.
+    cell.write_component(cell.members[2], UNIT);
+    let target = cell.copy_range();
+    cell.settle();
+    let read = cell.read_of(target);
+    for drive in &cell.members {
+        // Of what it has nothing of, it has zeros.
+        let has = cell.component_of(*drive, target);
+        let is_same = |(has, read): (&u8, &u8)| has == read || *has == 0;
+        assert!(has.iter().zip(&read).all(is_same), "{drive}");
     }
 }

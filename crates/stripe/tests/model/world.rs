@@ -110,6 +110,10 @@ impl World {
         self.lives += 1;
         self.whole = start(&self.drives, &self.keeper, &self.options, self.lives << 32);
         self.whole.set_arrangement(self.arrangement.clone());
+        if self.trouble.outages || self.trouble.moves {
+            // Nobody knows any more which drives were not to decide yet.
+            self.objects.values_mut().for_each(Expected::decided_anew);
+        }
     }
 
     fn some_object(&mut self) -> ObjectId {
