@@ -10,6 +10,9 @@ use crate::locks::Wants;
 use crate::mint::DriveState;
 use crate::permission;
 
+/// A directory's own name, and its `.`.
+const EMPTY_DIRECTORY_LINKS: u32 = 2;
+
 impl Namespace {
     /// The answer about a file whose record and attributes are at hand. For a directory, the
     /// caller holds its lock.
@@ -24,12 +27,36 @@ impl Namespace {
             true => self.directory_size(handle)?,
             false => (record.links, attributes.logical_size),
         };
+        let attributes = Attributes { logical_size: size, ..attributes.clone() };
+        self.answer(caller, handle, record, (&attributes, links))
+    }
+
+    /// The answer about a file that was just made, as it was then. Nobody has a lock of it any more: who looked into a
+    /// directory now might keep for its contents what they were before a change that somebody is making.
+    pub(super) fn new_file(
+        &self,
+        caller: &Caller,
+        handle: FileHandle,
+        record: &FileRecord,
+        attributes: &Attributes,
+    ) -> Outcome<File> {
+        let links = if record.is_directory() { EMPTY_DIRECTORY_LINKS } else { record.links };
+        self.answer(caller, handle, record, (attributes, links))
+    }
+
+    fn answer(
+        &self,
+        caller: &Caller,
+        handle: FileHandle,
+        record: &FileRecord,
+        (attributes, links): (&Attributes, u32),
+    ) -> Outcome<File> {
         let rights = permission::rights(record, caller);
         let version = attributes.access_control_version;
         let drive = self.drive_state(handle.drive);
         let capability =
             self.mint.issue(handle, version, rights, caller, drive).ok_or(ManagerStatus::Stale)?;
-        let attributes = FileAttributes { size, ..file_attributes(record, attributes, links) };
+        let attributes = file_attributes(record, attributes, links);
         Ok(File { handle, attributes, capability })
     }
 
@@ -53,10 +80,10 @@ impl Namespace {
     /// object when all is home. A damaged directory can still be looked at, and renamed out of the way.
     fn directory_size(&self, handle: FileHandle) -> Outcome<(u32, u64)> {
         let size = self.read_directory(handle, |contents| {
-            (contents.subdirectories() + 2, contents.object_bytes())
+            (contents.subdirectories() + EMPTY_DIRECTORY_LINKS, contents.object_bytes())
         });
         match size {
-            Err(ManagerStatus::Io) => Ok((2, 0)),
+            Err(ManagerStatus::Io) => Ok((EMPTY_DIRECTORY_LINKS, 0)),
             size => size,
         }
     }

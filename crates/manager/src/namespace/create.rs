@@ -172,7 +172,7 @@ impl Namespace {
             Ok(())
         })?;
         self.wait_for(sequence)?;
-        self.file(caller, new.handle, &record, &as_made(&new, &record, &wanted))
+        self.new_file(caller, new.handle, &record, &as_made(&new, &record, &wanted))
     }
 
     /// The record of an object that becomes a file of a directory.
@@ -210,7 +210,7 @@ impl Namespace {
         match self.add_name(caller, wanted, new.handle, &record) {
             Ok(sequence) => {
                 self.wait_for(sequence)?;
-                self.file(caller, new.handle, &record, &as_made(&new, &record, wanted))
+                self.new_file(caller, new.handle, &record, &as_made(&new, &record, wanted))
             }
             Err(status) => {
                 self.forget(new.handle);
