@@ -10,6 +10,7 @@ use nasd_client::Authority;
 use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Protection, Rights, Timestamp};
 
 use crate::ClerkError;
+use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::wire::{
     Appended, AttachArguments, Attached, Caller, CellStatus, Changed, ClosedArguments, Copied,
     Device, DirectoryPage, EventsArguments, EventsPage, File, FileAccess, FileHandle, FilePage,
@@ -250,6 +251,14 @@ pub trait Objects: Send + Sync + 'static {
         offset: u64,
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError>;
+    /// Has extensions of the drives that have the bytes do something with a range of the object: what each has told, its parts in
+    /// order. `NoSuchExtension` where a drive lacks it, or is not reached directly.
+    fn extend(
+        &self,
+        grant: &Grant,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError>;
     /// The time on the clock of the drive that the grant is for, as well as it is known without asking;
     /// this host's before anything was asked. Zero where capabilities are not shown to the drive, so that
     /// none need be renewed in time.

@@ -134,6 +134,7 @@ fn drive_errno(status: Status) -> i32 {
     match status {
         Status::NoSuchPartition | Status::NoSuchObject => libc::ESTALE,
         Status::NotPermitted => libc::EPERM,
+        Status::NoSuchExtension => libc::EOPNOTSUPP,
         Status::TooLarge => libc::EFBIG,
         Status::RefusedRights
         | Status::RefusedRegion

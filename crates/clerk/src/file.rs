@@ -26,6 +26,7 @@ use crate::appending::Appending;
 use crate::budget::Exhausted;
 use crate::buffers::{BUFFER_BYTES, SpareBuffers};
 use crate::core::{Core, Lane};
+use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::fetched::Fetched;
 use crate::grants::{Slot, Writer};
 use crate::latch::ErrorLatch;
@@ -594,6 +595,18 @@ impl FileState {
     ) -> Result<Option<u64>, ClerkError> {
         self.drain(core)?;
         core.with_grant(slot, |grant| core.objects.seek(grant, offset, target))
+    }
+
+    /// Has extensions of the drives do something with a range, what was written here included.
+    pub(crate) fn extend(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        slot: &Arc<Slot>,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError> {
+        self.drain(core)?;
+        core.with_grant(slot, |grant| core.objects.extend(grant, range, call))
     }
 
     /// Runs a change that nothing of what is written may pass; `size` is the length that the file

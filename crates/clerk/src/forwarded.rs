@@ -8,7 +8,10 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
-use crate::wire::{Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written};
+use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::wire::{
+    Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Status, Volume, Written,
+};
 
 /// The drives of a volume, behind its manager.
 pub(crate) struct ForwardedDrives {
@@ -75,6 +78,16 @@ impl Objects for ForwardedDrives {
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError> {
         Ok(self.way.forward_seek(&grant.caller, grant.handle, offset, target)?)
+    }
+
+    /// The manager has no such call: whoever wants an extension's answer reads.
+    fn extend(
+        &self,
+        _grant: &Grant,
+        _range: ByteRange,
+        _call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError> {
+        Err(ClerkError::Drive(Status::NoSuchExtension))
     }
 
     fn drive_time(&self, _grant: &Grant) -> Timestamp {

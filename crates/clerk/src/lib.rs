@@ -17,6 +17,7 @@ mod clerk;
 mod copy;
 mod core;
 mod error;
+mod extending;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod fetched;
@@ -50,6 +51,7 @@ pub use backend::{Cell, Grant, Names, Objects, Sessions};
 pub use clerk::{Clerk, Entry};
 pub use copy::{Copied, CopyError};
 pub use error::ClerkError;
+pub use extending::{ExtendedPart, ExtensionCall};
 pub use names::Belief;
 pub use nasd_types::Timestamp;
 pub use open_file::{OpenFile, OpenMode};

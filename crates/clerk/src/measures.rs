@@ -9,6 +9,7 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 
 use crate::ClerkError;
 use crate::backend::{Grant, Objects};
+use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::wire::{Appended, Copied, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written};
 
 /// Calls of one kind.
@@ -41,6 +42,7 @@ pub(crate) struct Measures {
     punches: Calls,
     copies: Calls,
     seeks: Calls,
+    extensions: Calls,
     manager: Calls,
     /// Data that came from drives, and went there.
     fetched: Counter,
@@ -79,6 +81,7 @@ impl Measures {
             ("punch", &self.punches),
             ("copyrange", &self.copies),
             ("seek", &self.seeks),
+            ("extend", &self.extensions),
         ];
         let name = "nasd_clerk_drive_seconds";
         let help = "Time that calls to drives took, with the waits for drives that were away.";
@@ -188,6 +191,15 @@ impl Objects for MeasuredObjects {
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError> {
         self.measures.seeks.measure(|| self.objects.seek(grant, offset, target))
+    }
+
+    fn extend(
+        &self,
+        grant: &Grant,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError> {
+        self.measures.extensions.measure(|| self.objects.extend(grant, range, call))
     }
 
     fn drive_time(&self, grant: &Grant) -> Timestamp {

@@ -6,6 +6,7 @@ use nasd_types::{ByteRange, Rights};
 
 use crate::ClerkError;
 use crate::core::Core;
+use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::file::FileState;
 use crate::grants::{Slot, Writer};
 use crate::latch::Seen;
@@ -209,6 +210,23 @@ impl OpenFile {
     pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, ClerkError> {
         self.check_mode(self.mode.read)?;
         self.file.seek(&self.core, &self.reader.slot, offset, target)
+    }
+
+    /// Has an extension of the drives that have the bytes do something with a range of the file (CMU-CS-97-118 section 3.4):
+    /// what each has told, its parts in order. What is not data of the file does not come through here.
+    ///
+    /// # Errors
+    ///
+    /// `NotOpenForThis`; `Drive(NoSuchExtension)` where a drive lacks it, or is reached by way of the manager; and whatever
+    /// the drives or the manager say.
+    pub fn extend(
+        &self,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError> {
+        self.check_mode(self.mode.read)?;
+        self.check_mode(self.mode.write || !call.rights.contains(Rights::WRITE))?;
+        self.file.extend(&self.core, &self.reader.slot, range, call)
     }
 
     /// Makes everything written to the file so far durable, and its name and attributes (fsync).

@@ -13,6 +13,7 @@ use nasd_types::{AppendToken, Attributes, ByteRange, DriveId, Timestamp};
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Names, Objects, Sessions};
 use crate::clerk::Clerk;
+use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all};
 use crate::forwarded::ForwardedDrives;
 use crate::settings::{Route, Settings};
 use crate::striped::{ComponentDrives, StripedDrive};
@@ -544,6 +545,28 @@ impl Objects for RemoteDrives {
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError> {
         Ok(self.client(grant)?.seek(&grant.authority, grant.handle.name(), offset, target)?)
+    }
+
+    fn extend(
+        &self,
+        grant: &Grant,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError> {
+        self.at(
+            grant,
+            |striped| striped.extend(grant, range, call),
+            |drive| {
+                let asked = Asked {
+                    client: drive,
+                    authority: &grant.authority,
+                    drive: grant.handle.drive,
+                    name: grant.handle.name(),
+                    regions: vec![Region::single(range.offset, range.length)],
+                };
+                extend_all(call, vec![asked])
+            },
+        )
     }
 
     fn drive_time(&self, grant: &Grant) -> Timestamp {

@@ -20,6 +20,7 @@ use nasd_protocol::drive::{EndwritesArguments, MapArguments};
 use nasd_types::{Attributes, ByteRange, Protection, WriteOrder};
 
 use crate::backend::Grant;
+use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::wire::{ReadOutcome, Status, Written};
 pub(crate) use component::ComponentDrives;
 use component::{is_medium, is_of_the_drive};
@@ -199,6 +200,16 @@ impl StripedDrive {
     /// The attributes of the whole.
     pub(crate) fn getattr(&self, grant: &Grant) -> Result<Attributes, ClientError> {
         self.with_place(grant, None, |place| place.getattr())
+    }
+
+    /// Has extensions of the component drives do something with a range.
+    pub(crate) fn extend(
+        &self,
+        grant: &Grant,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClientError> {
+        self.with_place(grant, None, |place| place.extend(range, call))
     }
 
     /// Does something with the components of an object, whose bytes up to `end` are to be written if that is

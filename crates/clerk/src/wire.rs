@@ -3,7 +3,7 @@
 pub use nasd_client::interrupt::{Interruptible, Interrupts};
 pub use nasd_client::{Caller, ReadOutcome};
 pub use nasd_protocol::Status;
-pub use nasd_protocol::drive::{Appended, Copied, RangeToCopy, Written};
+pub use nasd_protocol::drive::{Appended, Copied, ExtensionOutcome, RangeToCopy, Written};
 pub use nasd_protocol::limits::MAX_CLAIMS;
 pub use nasd_protocol::manager::{
     AttachArguments, Attached, CellStatus, Changed, ClosedArguments, Device, DirectoryEntry,

@@ -32,8 +32,8 @@ mod spare;
 pub use authority::Authority;
 pub use connector::{Connector, TcpConnector, TlsConnector};
 pub use drive::{
-    ClockSettings, ConnectOptions, DriveClient, Objects, PendingCall, PendingCreate, PendingRead,
-    PendingRemove, PendingWrite, ReadOutcome,
+    ClockSettings, ConnectOptions, DriveClient, Objects, PendingCall, PendingCreate, PendingExtend,
+    PendingRead, PendingRemove, PendingWrite, ReadOutcome,
 };
 pub use error::{ClientError, TransportError};
 pub use host::{Host, SystemHost};

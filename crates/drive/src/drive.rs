@@ -13,12 +13,13 @@ use nasd_types::{PartitionId, Protection, Timestamp};
 use crate::audit::AuditTrail;
 use crate::clock::Clock;
 use crate::counters::Counters;
+use crate::extensions::Extensions;
 use crate::key_cache::KeyCache;
 use crate::key_ring::{CurrentRing, KeyRing};
 use crate::order::Orders;
 use crate::scrub::ScrubProgress;
 use crate::status::status_of;
-use crate::{DriveOptions, Elsewhere, Environment, ScrubPass};
+use crate::{DriveOptions, Elsewhere, Environment, Extension, RegistrationError, ScrubPass};
 
 /// Most memory for encryption that is kept while nobody uses it.
 const IDLE_BUFFER_BYTES: usize = 16 << 20;
@@ -44,6 +45,7 @@ pub struct Drive {
     pub(crate) audit: AuditTrail,
     pub(crate) scrub: ScrubProgress,
     pub(crate) orders: Orders,
+    pub(crate) extensions: Extensions,
     /// Drawn at each start: tells writers whether what they wrote may have been lost.
     pub(crate) instance: u64,
     pub(crate) started: Timestamp,
@@ -86,6 +88,7 @@ impl Drive {
             audit: AuditTrail::new(environment.random()),
             scrub: ScrubProgress::default(),
             orders: Orders::new(started),
+            extensions: Extensions::new(options.extension_bytes),
             instance: environment.random(),
             started,
             administration: Mutex::new(()),
@@ -100,6 +103,19 @@ impl Drive {
     /// partitions but the audit trail's.
     pub fn with_objects_elsewhere(self, elsewhere: Arc<dyn Elsewhere>) -> Drive {
         Drive { elsewhere: Some(elsewhere), ..self }
+    }
+
+    /// The same with an extension more.
+    ///
+    /// # Errors
+    ///
+    /// If it has one of that number, or as many as there may be.
+    pub fn with_extension(
+        mut self,
+        extension: Arc<dyn Extension>,
+    ) -> Result<Drive, RegistrationError> {
+        self.extensions.register(extension)?;
+        Ok(self)
     }
 
     /// Who has the objects, where the store has not.

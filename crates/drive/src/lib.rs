@@ -16,6 +16,7 @@ mod counters;
 mod drive;
 mod elsewhere;
 mod environment;
+mod extensions;
 mod incoming;
 mod key_cache;
 mod key_ring;
@@ -35,6 +36,10 @@ mod status;
 pub use drive::Drive;
 pub use elsewhere::{Elsewhere, Facts, ReadElsewhere, Shown};
 pub use environment::Environment;
+pub use extensions::{
+    Checksum, Chunk, Description, Extension, ExtensionCall, ExtensionError, Reach,
+    RegistrationError, Told,
+};
 pub use incoming::Incoming;
 pub use options::DriveOptions;
 pub use reply::ReplyData;

@@ -20,6 +20,8 @@ pub struct DriveOptions {
     /// Most memory for data that are encrypted and on their way to whoever asked for them, in bytes, and
     /// at least one transfer's. Whoever asks for more meanwhile is answered that the drive is busy.
     pub encrypted_bytes: usize,
+    /// Memory that extensions are granted, all calls together, in bytes.
+    pub extension_bytes: usize,
     /// How much dirty data is written back at a time, in bytes.
     pub write_back_bytes: u64,
     /// How long the thread that writes back waits for dirty data before it looks around.
@@ -48,6 +50,7 @@ impl Default for DriveOptions {
             window: WindowOptions::default(),
             cached_keys: 16 << 10,
             encrypted_bytes: 256 << 20,
+            extension_bytes: 64 << 20,
             write_back_bytes: 16 << 20,
             write_back_patience: Duration::from_millis(500),
             scrub_bytes_per_second: 8 << 20,

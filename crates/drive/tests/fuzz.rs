@@ -19,11 +19,11 @@ use nasd_capability::{
     procedure_bytes,
 };
 use nasd_device::MemoryDevice;
-use nasd_drive::{Drive, DriveOptions, Environment, ReplyData};
+use nasd_drive::{Checksum, Drive, DriveOptions, Environment, ReplyData};
 use nasd_protocol::drive::{
     AppendArguments, AuditArguments, BatchArguments, BatchOperation, BlocksrequiredArguments,
     CopyrangeArguments, CreateArguments, CreatepartitionArguments, EndwritesArguments,
-    FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
+    ExtendArguments, FastcopyArguments, FlushArguments, FlushpartitionArguments, GetattrArguments,
     InitializeArguments, MapArguments, PROGRAM, PartitionKey, Procedure, PunchArguments,
     RangeToCopy, ReadArguments, RemoveArguments, RemovepartitionArguments,
     ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments, SetdriveArguments,
@@ -316,6 +316,7 @@ fn samples() -> Vec<Vec<u8>> {
         sample(Procedure::Flush, 4, &FlushArguments { partition, objects: vec![name.object] }),
         sample(Procedure::Map, 4, &MapArguments { name, write: true, end: 1 << 30, client: 5 }),
         sample(Procedure::Endwrites, 4, &EndwritesArguments { name, client: 5 }),
+        sample(Procedure::Extend, 4, &checksums(name)),
         sample(Procedure::Fastcopy, 4, &FastcopyArguments { name, copy: None }),
         sample(Procedure::Copyrange, 4, &copyrange(name)),
         sample(
@@ -340,6 +341,21 @@ fn copyrange(name: ObjectName) -> CopyrangeArguments {
     let by = signer(4).claimed;
     let source_authority = Credential::new(by, Suite::Blake3, Protection::INTEGRITY_ARGS);
     CopyrangeArguments { copy, source_authority, source_proof: Digest([5; 16]) }
+}
+
+/// The checksums of parts of an object.
+fn checksums(name: ObjectName) -> ExtendArguments {
+    ExtendArguments {
+        name,
+        regions: vec![Region::single(3, 40)],
+        rights: Rights::READ,
+        extension: Checksum::NUMBER,
+        revision: Checksum::REVISION,
+        job: 1,
+        bytes_left: 40,
+        most: 64,
+        arguments: Checksum::arguments(16),
+    }
 }
 
 /// One operation of each kind, and one more.

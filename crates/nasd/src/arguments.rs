@@ -18,7 +18,9 @@ pub use component::{AddArguments, DrainArguments, StripingSetArguments};
 pub use helper::{MOUNT_NAME, MountHelper, UmountHelper, Wanted, helper_name};
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
-pub use object::{AttributeArguments, ObjectCommand, ObjectPlace, RegionArguments};
+pub use object::{
+    AttributeArguments, ExtendOptions, FileRange, ObjectCommand, ObjectPlace, RegionArguments,
+};
 pub use partition::{DriveArguments, KeyName, PartitionCommand};
 
 pub use volume::{Spread, VolumeCommand};
@@ -129,6 +131,15 @@ pub enum Command {
         /// VOLUME:/path of each.
         #[arg(required = true)]
         paths: Vec<String>,
+    },
+    /// Have an extension of the drives that have a file's bytes do something with them; prints what each drive told.
+    Extend {
+        /// VOLUME:/path.
+        path: String,
+        #[command(flatten)]
+        extension: ExtendOptions,
+        #[command(flatten)]
+        range: FileRange,
     },
     /// Show what a file is and where it lies.
     Stat {

@@ -194,6 +194,27 @@ fn regions_holes_and_what_is_required() {
 }
 
 #[test]
+fn an_extension_tells_the_checksums_of_an_object() {
+    let cell = small_cell();
+    told(&cell, "partition create 1 2");
+    let object = told(&cell, "object create 1 2");
+    let bytes = noise(3, 9_000_000);
+    write(&cell, &format!("object write 1 2 {object}"), &bytes);
+    let sum = |bytes: &[u8]| format!("{:08x}", crc32c::crc32c(bytes));
+    let extend = |rest: &str| told(&cell, &format!("object extend 1 2 {object} {rest}"));
+    assert_eq!(extend("checksum --arguments 00000000 --hex"), sum(&bytes));
+    let parts: String = bytes.chunks(1 << 20).map(sum).collect();
+    assert_eq!(extend("checksum --arguments 00100000 --hex"), parts);
+    assert_eq!(extend("1 --arguments 00000000 --hex --offset 8M"), sum(&bytes[8 << 20..]));
+    let rows = "--offset 5 --length 7 --stride 100 --count 2";
+    let facts = json(&cell, &format!("object extend 1 2 {object} 1 --arguments 00000000 {rows}"));
+    let wanted = [5..12, 105..112].map(|row| sum(&bytes[row])).concat();
+    assert_eq!((&facts["extension"], &facts["data"]), (&1.into(), &wanted.into()));
+    let control = told(&cell, "object control 1");
+    assert!(control.contains("extension    1 checksum 1"), "{control}");
+}
+
+#[test]
 fn every_attribute_is_shown_and_set() {
     let cell = small_cell();
     told(&cell, "partition create 1 2");
@@ -337,6 +358,10 @@ fn bad_words_are_named() {
         ("object read 1 1 4 --length 4M --stride 4M --count 2", &["limit", "split it"]),
         ("object punch 1 1 4", &["--length"]),
         ("object seek 1 1 4 gold", &["gold", "hole"]),
+        ("object extend 1 1 4 spell", &["`spell`", "checksum"]),
+        ("object extend 1 1 4 checksum", &["extension 1", "one unsigned int"]),
+        ("object extend 1 1 4 1 --revision 9", &["p1/o4", "no such extension"]),
+        ("object extend 1 1 4 checksum --arguments 0", &["two hexadecimal digits"]),
         ("object control 1 77", &["p4d", "no such partition"]),
     ] {
         refused(&cell, line, words);

@@ -149,3 +149,42 @@ fn a_volume_that_cant_be_spread_so_is_refused() {
         assert!(!directory.path().join("cell").exists(), "nothing was made");
     }
 }
+
+/// Each drive works on what it has; together they have all.
+#[test]
+fn an_extension_works_at_all_drives_of_a_file() {
+    for (drives, stripe) in kinds() {
+        let cell = TestCell::start(&CellOptions::striped(drives, stripe));
+        let bytes = noise(7, (9 << 20) + 12_345);
+        fs::write(cell.path("big"), &bytes).unwrap();
+        let asked = |rest: &[&str]| {
+            let path = "main:/big";
+            let line = [&["extend", path, "checksum", "--arguments", "00000000"], rest].concat();
+            let told = cell.nasd(&[&line[..], &["--json"]].concat());
+            assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+            let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+            told["parts"].as_array().unwrap().clone()
+        };
+        for (offset, length, rest) in [
+            (0, bytes.len(), &[][..]),
+            (3_000_001, 4_000_000, &["--offset", "3000001", "--length", "4000000"]),
+        ] {
+            let mut looked_at = 0;
+            for part in asked(rest) {
+                let pieces = part["pieces"].as_array().unwrap();
+                let sums: String = pieces
+                    .iter()
+                    .map(|piece| {
+                        let number = |name: &str| piece[name].as_u64().unwrap() as usize;
+                        let (at, count) = (number("offset"), number("length"));
+                        looked_at += count;
+                        assert!(at >= offset && at + count <= offset + length);
+                        format!("{:08x}", crc32c::crc32c(&bytes[at..at + count]))
+                    })
+                    .collect();
+                assert_eq!(part["data"], sums, "{stripe}");
+            }
+            assert_eq!(looked_at, length, "{stripe}");
+        }
+    }
+}

@@ -30,6 +30,8 @@ xdr_enum! {
         BadKey = 9,
         /// There is an object of the identifier that was chosen for a new one, or there was one lately.
         ObjectExists = 10,
+        /// The drive has no such extension, or has it of another revision.
+        NoSuchExtension = 11,
 
         /// The protection is weaker than demanded, or not understood.
         RefusedProtection = 100,
@@ -152,6 +154,7 @@ impl Status {
             Status::StaleEpoch => "the working key's epoch is not above its predecessor's",
             Status::BadKey => "the new key was not sealed under the key of the request",
             Status::ObjectExists => "the partition has an object of that identifier already",
+            Status::NoSuchExtension => "the drive has no such extension",
             Status::RefusedProtection => "the request's protection is too weak",
             Status::RefusedSkew => "the request's clock is too far from the drive's",
             Status::RefusedReplay => "the drive has seen this request before",
@@ -195,6 +198,7 @@ impl Status {
             Status::StaleEpoch => "choose a higher epoch",
             Status::NoSuchPartition | Status::NoSuchObject => "look the name up again",
             Status::TooLarge => "split the request",
+            Status::NoSuchExtension => "choose one that the drive's control object lists",
             Status::RefusedProtection => {
                 "use the minimum protection of the capability, the partition and the drive"
             }

@@ -21,9 +21,11 @@ pub use drive::{Counters, FakeDrive};
 use crate::ClerkError;
 use crate::backend::{Cell, Grant, Objects};
 use crate::clerk::Clerk;
+use crate::extending::{ExtendedPart, ExtensionCall};
 use crate::settings::Settings;
 use crate::wire::{
-    Appended, Caller, Copied, FileHandle, RangeToCopy, ReadOutcome, SeekTarget, Volume, Written,
+    Appended, Caller, Copied, FileHandle, RangeToCopy, ReadOutcome, SeekTarget, Status, Volume,
+    Written,
 };
 use names::Tree;
 use sessions::FakeSessions;
@@ -217,6 +219,15 @@ impl Objects for FakeCell {
         target: SeekTarget,
     ) -> Result<Option<u64>, ClerkError> {
         self.find(grant.handle.drive)?.seek(grant, offset, target)
+    }
+
+    fn extend(
+        &self,
+        _grant: &Grant,
+        _range: ByteRange,
+        _call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClerkError> {
+        Err(ClerkError::Drive(Status::NoSuchExtension))
     }
 
     fn drive_time(&self, _grant: &Grant) -> Timestamp {

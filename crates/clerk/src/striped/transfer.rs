@@ -11,11 +11,13 @@ use nasd_protocol::Region;
 use nasd_protocol::drive::{
     Flush, FlushArguments, Flushed, Getattr, GetattrArguments, WriteArguments,
 };
+use nasd_protocol::limits::MAX_PIECES;
 use nasd_types::{Attributes, ByteRange, DriveId, ObjectName, WriteOrder};
 
 use super::Lacking;
 use super::map::{Instances, Member, ObjectPlace};
-use crate::wire::{ReadOutcome, Status, Written};
+use crate::extending::{Asked, ExtendedPart, ExtensionCall, extend_all};
+use crate::wire::{ExtensionOutcome, ReadOutcome, Status, Written};
 
 impl ObjectPlace {
     /// A component that there must be.
@@ -171,6 +173,37 @@ impl ObjectPlace {
         let whole = whole.ok_or(ClientError::Drive(Status::BadArgument))?;
         let length = if lacks { 0 } else { into.len() };
         Ok(ReadOutcome { length, ..whole })
+    }
+
+    /// Has extensions of the members that a range is read from do something with it.
+    pub(super) fn extend(
+        &self,
+        range: ByteRange,
+        call: &ExtensionCall,
+    ) -> Result<Vec<ExtendedPart>, ClientError> {
+        // A request has so many pieces. The first and the last one may be cut.
+        let most = self.shape.unit() * u64::from(self.shape.width()) * (MAX_PIECES as u64 - 2);
+        let mut parts = Vec::new();
+        let mut at = range.offset;
+        while at < range.end() {
+            let now = ByteRange::new(at, most.min(range.end() - at));
+            let columns = self.columns(now);
+            let mut asked = Vec::with_capacity(columns.len());
+            for (column, strips) in &columns {
+                let member = self.reader(*column, strips[0].offset)?;
+                let (authority, name) = self.usable(member)?;
+                let (client, drive) = (&member.client, member.drive);
+                asked.push(Asked { client, authority, drive, name, regions: regions_of(strips).0 });
+            }
+            let told = extend_all(call, asked)?;
+            let is_over = told.iter().any(|part| part.outcome != ExtensionOutcome::Done);
+            parts.extend(told);
+            if is_over {
+                break;
+            }
+            at = now.end();
+        }
+        Ok(parts)
     }
 
     /// Whether the drives that a range is written to are all that may have writes which are not durable.

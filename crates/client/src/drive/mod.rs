@@ -6,6 +6,7 @@ mod begun;
 mod connection;
 mod contents;
 mod exchange;
+mod extend;
 mod operations;
 mod pipelined;
 
@@ -28,6 +29,7 @@ pub use begun::{PendingCall, PendingCreate, PendingRemove};
 use connection::DriveConnection;
 pub use contents::Objects;
 use exchange::Failure;
+pub use extend::PendingExtend;
 pub use operations::ReadOutcome;
 pub use pipelined::{PendingRead, PendingWrite};
 

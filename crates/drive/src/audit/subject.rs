@@ -86,7 +86,8 @@ fn named(procedure: Procedure, arguments: &[u8]) -> (PartitionId, ObjectId) {
         | Procedure::Punch
         | Procedure::Seek
         | Procedure::Map
-        | Procedure::Endwrites => object_at(4),
+        | Procedure::Endwrites
+        | Procedure::Extend => object_at(4),
         // A list of objects: none is the partition.
         Procedure::Flush if word(4) == 1 => object_at(8),
         Procedure::Flush

@@ -63,7 +63,7 @@ fn drive_control(drive: &Drive, now: Timestamp) -> Result<DriveControl, Status> 
         read_only: drive.store.read_only().is_some(),
         bad_blocks: drive.scrub.bad_blocks(),
         partitions,
-        extensions: Vec::new(),
+        extensions: drive.extensions.list(),
         components,
     })
 }

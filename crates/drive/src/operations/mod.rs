@@ -9,6 +9,7 @@ mod copyrange;
 mod create;
 mod createpartition;
 mod endwrites;
+mod extend;
 mod fastcopy;
 mod flush;
 mod flushpartition;
@@ -134,6 +135,7 @@ pub(crate) fn execute(
         Procedure::Map => run::<wire::Map>(drive, source),
         Procedure::Setstriping => run::<wire::Setstriping>(drive, source),
         Procedure::Endwrites => run::<wire::Endwrites>(drive, source),
+        Procedure::Extend => run::<wire::Extend>(drive, source),
     }
 }
 

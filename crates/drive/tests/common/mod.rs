@@ -15,10 +15,10 @@ use nasd_capability::{
     SealedKey, SealingKeys, SecretKey, Suite, Way, capability_key, narrowed_key, procedure_bytes,
 };
 use nasd_device::{BlockDevice, FileDevice, FileOptions};
-use nasd_drive::{Drive, DriveOptions, DriveServer, Environment};
+use nasd_drive::{Drive, DriveOptions, DriveServer, Environment, Extension};
 use nasd_protocol::drive::{
-    CreateArguments, Created, PRIVATE_RESULT_HEAD_BYTES, PROGRAM, Procedure,
-    READ_RESULT_HEAD_BYTES, Sealed, VERSION, WriteArguments, Written, unwrap_results,
+    CreateArguments, Created, EXTEND_RESULT_HEAD_BYTES, PRIVATE_RESULT_HEAD_BYTES, PROGRAM,
+    Procedure, READ_RESULT_HEAD_BYTES, Sealed, VERSION, WriteArguments, Written, unwrap_results,
     wrap_arguments,
 };
 use nasd_protocol::{AUTH_FLAVOR, Credential, CredentialKey, Status, Verifier, decode_result};
@@ -128,6 +128,13 @@ impl TestDrive {
         TestDrive::on(owned_device(), patient(), START)
     }
 
+    /// With these extensions besides its own.
+    pub fn extended(extensions: Vec<Arc<dyn Extension>>) -> TestDrive {
+        let drive = TestDrive::starting_with(new_device(), patient(), START, extensions);
+        drive.advance(60 * SECOND);
+        drive
+    }
+
     /// On a device that is formatted. The clock stands a minute after the start.
     pub fn on(device: Arc<dyn BlockDevice>, options: DriveOptions, start: u64) -> TestDrive {
         let drive = TestDrive::starting(device, options, start);
@@ -137,6 +144,15 @@ impl TestDrive {
 
     /// The same, at the start.
     pub fn starting(device: Arc<dyn BlockDevice>, options: DriveOptions, start: u64) -> TestDrive {
+        TestDrive::starting_with(device, options, start, Vec::new())
+    }
+
+    fn starting_with(
+        device: Arc<dyn BlockDevice>,
+        options: DriveOptions,
+        start: u64,
+        extensions: Vec<Arc<dyn Extension>>,
+    ) -> TestDrive {
         let clock = Arc::new(AtomicU64::new(start));
         let random = AtomicU64::new(start);
         let jump = Arc::new(AtomicI64::new(0));
@@ -157,6 +173,9 @@ impl TestDrive {
         };
         let store = Store::open(device, &open).unwrap();
         let drive = Drive::new(store, options, environment).unwrap();
+        let drive = extensions
+            .into_iter()
+            .fold(drive, |drive, extension| drive.with_extension(extension).unwrap());
         let server = DriveServer::start(drive, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
         let channel = Connection::tcp(server.address(), &ClientOptions::default()).unwrap();
         TestDrive { server: Some(server), clock, jump, channel, nonces: NonceSource::new(start) }
@@ -199,14 +218,12 @@ impl TestDrive {
             verifier: OpaqueAuth { flavor: AUTH_FLAVOR, body: &sealed.verifier },
             arguments: &sealed.arguments,
             data: &[IoSlice::new(&sealed.data)],
-            results: if request.procedure == Procedure::Read {
-                let head_bytes = match request.is_private() {
-                    true => PRIVATE_RESULT_HEAD_BYTES,
-                    false => READ_RESULT_HEAD_BYTES,
-                };
-                ResultShape::DataAfter { head_bytes }
-            } else {
-                ResultShape::Plain
+            results: match request.data_after() {
+                Some(_) if request.is_private() => {
+                    ResultShape::DataAfter { head_bytes: PRIVATE_RESULT_HEAD_BYTES }
+                }
+                Some(head_bytes) => ResultShape::DataAfter { head_bytes },
+                None => ResultShape::Plain,
             },
             timeout: Duration::from_secs(20),
         };
@@ -216,7 +233,7 @@ impl TestDrive {
         let verifier = Verifier::from_opaque(&reply.verifier()).unwrap();
         let mut results = reply.results().to_vec();
         let mut status = decode_result::<(), Status>(&mut Decoder::new(&results)).unwrap().err();
-        let covers_data = (request.procedure == Procedure::Read || request.is_private())
+        let covers_data = (request.data_after().is_some() || request.is_private())
             && status.is_none()
             && request.protection.contains(Protection::INTEGRITY_DATA);
         let sent_results = results.clone();
@@ -508,6 +525,15 @@ fn opened_results(keys: &DigestKeys, nonce: &Nonce, results: &[u8]) -> Vec<u8> {
 impl<'a> Request<'a> {
     pub fn is_private(&self) -> bool {
         self.protection.contains(Protection::PRIVACY_ARGS) && self.wrapped
+    }
+
+    /// After how many bytes of a result its data come, if it has some.
+    fn data_after(&self) -> Option<usize> {
+        match self.procedure {
+            Procedure::Read => Some(READ_RESULT_HEAD_BYTES),
+            Procedure::Extend => Some(EXTEND_RESULT_HEAD_BYTES),
+            _ => None,
+        }
     }
 
     /// Seals it, for what comes of that.

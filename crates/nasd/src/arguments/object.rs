@@ -4,7 +4,9 @@ use super::parse_size;
 use super::partition::{DriveArguments, parse_identifier, parse_partition};
 use clap::{Args, Subcommand, ValueEnum};
 use nasd_protocol::Region;
-use nasd_types::{FS_SPECIFIC_BYTES, FsSpecific, ObjectId, PartitionId, SeekTarget, Timestamp};
+use nasd_types::{
+    FS_SPECIFIC_BYTES, FsSpecific, ObjectId, PartitionId, Rights, SeekTarget, Timestamp,
+};
 use nasd_types::{ObjectName, SetAttributes};
 
 /// `nasd object`.
@@ -85,6 +87,19 @@ pub enum ObjectCommand {
         place: ObjectPlace,
         #[command(flatten)]
         regions: RegionArguments,
+    },
+    /// Have one of the drive's extensions do something with an object, or with regions of it; what it tells goes to the
+    /// standard output.
+    Extend {
+        #[command(flatten)]
+        place: ObjectPlace,
+        #[command(flatten)]
+        extension: ExtendOptions,
+        #[command(flatten)]
+        regions: RegionArguments,
+        /// Print what it tells in hexadecimal.
+        #[arg(long)]
+        hex: bool,
     },
     /// Remove an object and its data.
     Remove {
@@ -210,6 +225,44 @@ impl RegionArguments {
     }
 }
 
+/// What an extension is asked for.
+#[derive(Debug, Clone, Args)]
+pub struct ExtendOptions {
+    /// Its name or number, as `nasd object control` lists those that a drive has.
+    pub extension: String,
+    /// Of which revision; the one that the drive has if that is not said.
+    #[arg(long)]
+    pub revision: Option<u32>,
+    /// What it is told, in hexadecimal.
+    #[arg(long, value_name = "HEX", default_value = "", value_parser = parse_bytes)]
+    pub arguments: Bytes,
+    /// It may write too.
+    #[arg(long)]
+    pub write: bool,
+}
+
+impl ExtendOptions {
+    /// What it may do.
+    pub fn rights(&self) -> Rights {
+        if self.write { Rights::READ | Rights::WRITE } else { Rights::READ }
+    }
+}
+
+/// Which bytes of a file.
+#[derive(Debug, Clone, Args)]
+pub struct FileRange {
+    /// The first one.
+    #[arg(long, default_value = "0", value_parser = parse_size)]
+    pub offset: u64,
+    /// How many; up to the end of the file if that is not said.
+    #[arg(long, value_parser = parse_size)]
+    pub length: Option<u64>,
+}
+
+/// Bytes that were written in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
 /// The attributes of Table 5 that can be set.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AttributeArguments {
@@ -305,17 +358,21 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
 }
 
 fn parse_fs_specific(text: &str) -> Result<Box<FsSpecific>, String> {
+    let Bytes(given) = parse_bytes(text)?;
+    let mut bytes = Box::new([0; FS_SPECIFIC_BYTES]);
+    let room = bytes.get_mut(..given.len());
+    room.ok_or_else(|| format!("{} bytes; there is room for {FS_SPECIFIC_BYTES}", given.len()))?
+        .copy_from_slice(&given);
+    Ok(bytes)
+}
+
+fn parse_bytes(text: &str) -> Result<Bytes, String> {
     if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) || !text.len().is_multiple_of(2) {
         return Err("these are no bytes: write two hexadecimal digits for each".to_owned());
     }
-    if text.len() > 2 * FS_SPECIFIC_BYTES {
-        return Err(format!("{} bytes; there is room for {FS_SPECIFIC_BYTES}", text.len() / 2));
-    }
-    let mut bytes = Box::new([0; FS_SPECIFIC_BYTES]);
-    for (byte, at) in bytes.iter_mut().zip((0..text.len()).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|error| error.to_string())?;
-    }
-    Ok(bytes)
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16);
+    let bytes: Result<_, _> = (0..text.len()).step_by(2).map(byte).collect();
+    bytes.map(Bytes).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

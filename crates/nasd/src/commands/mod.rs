@@ -63,6 +63,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         Command::Rm { recursive, yes, paths } => files::rm(&open()?, &paths, recursive, yes),
         Command::Mkdir { parents, paths } => files::mkdir(&open()?, &paths, parents),
         Command::Stat { path } => files::stat(&open()?, &path, json),
+        Command::Extend { path, extension, range } => {
+            files::extend(&open()?, &path, &extension, &range, json)
+        }
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Volume(command) => volume::run(&open()?, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),

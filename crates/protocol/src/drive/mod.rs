@@ -9,6 +9,7 @@ pub mod copyrange;
 pub mod create;
 pub mod createpartition;
 pub mod endwrites;
+pub mod extend;
 pub mod fastcopy;
 pub mod flush;
 pub mod flushpartition;
@@ -50,6 +51,7 @@ pub use copyrange::{Copied, Copyrange, CopyrangeArguments, RangeToCopy};
 pub use create::{Create, CreateArguments, Created};
 pub use createpartition::{Createpartition, CreatepartitionArguments};
 pub use endwrites::{Endwrites, EndwritesArguments};
+pub use extend::{EXTEND_RESULT_HEAD_BYTES, Extend, ExtendArguments, Extended, ExtensionOutcome};
 pub use fastcopy::{Fastcopy, FastcopyArguments};
 pub use flush::{Flush, FlushArguments, Flushed};
 pub use flushpartition::{Flushpartition, FlushpartitionArguments};
@@ -144,6 +146,8 @@ xdr_enum! {
         Setstriping = 28,
         /// A client has ended its writes of a virtual drive's object.
         Endwrites = 29,
+        /// Have an extension do something with an object.
+        Extend = 30,
     }
 }
 

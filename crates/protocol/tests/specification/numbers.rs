@@ -304,7 +304,7 @@ fn operations_have_the_types_of_the_specification() {
         Inquiry Create Remove Getattr Setattr Read Write Flush Fastcopy Blocksrequired Punch Seek
         Createpartition Removepartition Resizepartition Flushpartition Setpartitionkey
         Setpartition Initialize Setdrivekey Setdrive Audit Private Batch Append
-        Copyrange Map Setstriping Endwrites);
+        Copyrange Map Setstriping Endwrites Extend);
     check_operations!(&spec, "NASD_MANAGER_PROGRAM", manager:
         VolumeOperation Lookup Getattr Setattr Create Mkdir Symlink Unlink Rmdir Rename Link
         Readdir Space StatusOperation Rotate Mint Revoke Reload Enroll Renew Commit Volumes

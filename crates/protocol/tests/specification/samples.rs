@@ -10,13 +10,14 @@ use nasd_protocol::drive::{
     BatchArguments, BatchDone, BatchOperation, Batched, BlocksRequired, BlocksrequiredArguments,
     Component, ComponentComplaint, ComponentRole, ComponentStatus, Copied, CopyrangeArguments,
     CreateArguments, Created, CreatepartitionArguments, DriveControl, DriveInformation,
-    EndwritesArguments, Extension, FastcopyArguments, FlushArguments, Flushed,
-    FlushpartitionArguments, GetattrArguments, InitializeArguments, MapArguments, Medium,
-    MemberState, ObjectMap, PartitionControl, PartitionKey, PartitionState, PartitionSummary,
-    PunchArguments, RangeToCopy, ReadArguments, ReadData, RemoveArguments,
-    RemovepartitionArguments, ResizepartitionArguments, Sealed, SeekArguments, SetattrArguments,
-    SetdriveArguments, SetdrivekeyArguments, SetpartitionArguments, SetpartitionkeyArguments,
-    SetstripingArguments, Sought, WriteArguments, Written,
+    EndwritesArguments, ExtendArguments, Extended as ExtendedObject, Extension, ExtensionOutcome,
+    FastcopyArguments, FlushArguments, Flushed, FlushpartitionArguments, GetattrArguments,
+    InitializeArguments, MapArguments, Medium, MemberState, ObjectMap, PartitionControl,
+    PartitionKey, PartitionState, PartitionSummary, PunchArguments, RangeToCopy, ReadArguments,
+    ReadData, RemoveArguments, RemovepartitionArguments, ResizepartitionArguments, Sealed,
+    SeekArguments, SetattrArguments, SetdriveArguments, SetdrivekeyArguments,
+    SetpartitionArguments, SetpartitionkeyArguments, SetstripingArguments, Sought, WriteArguments,
+    Written,
 };
 use nasd_protocol::manager::{
     AccessedArguments, AttachArguments, Attached, CellStatus, Changed, ClientStatistics,
@@ -312,6 +313,20 @@ fn striping_arguments() -> Vec<Sample> {
         message("nasd_map_arguments", &map()),
         message("nasd_setstriping_arguments", &striping()),
         message("nasd_endwrites_arguments", &EndwritesArguments { name, client: n("client") }),
+        message(
+            "nasd_extend_arguments",
+            &ExtendArguments {
+                name,
+                regions: vec![region(), region()],
+                rights: Rights::READ,
+                extension: 7,
+                revision: 2,
+                job: n("job"),
+                bytes_left: n("bytes_left"),
+                most: 4096,
+                arguments: DATA.to_vec(),
+            },
+        ),
     ]
 }
 
@@ -556,6 +571,11 @@ fn drive_results() -> Vec<Sample> {
     let copied = Copied { length: n("length"), attributes: attributes() };
     let required = BlocksRequired { estimated: n("estimated"), maximum: n("maximum") };
     let sought = Sought { position: Some(n("position")) };
+    let extended = ExtendedObject {
+        outcome: ExtensionOutcome::Failed,
+        position: n("position"),
+        data_length: DATA.len(),
+    };
     vec![
         result::<_, Status>("nasd_inquiry_result", &Ok(drive_information())),
         result::<_, Status>("nasd_create_result", &Ok(created)),
@@ -569,6 +589,8 @@ fn drive_results() -> Vec<Sample> {
         with_data(result::<_, Status>("nasd_read_result", &Ok(read)), DATA),
         result::<ReadData, _>("nasd_read_result", &Err(Status::NoSuchObject)),
         result::<_, Status>("nasd_write_result", &Ok(written)),
+        with_data(result::<_, Status>("nasd_extend_result", &Ok(extended)), DATA),
+        result::<ExtendedObject, _>("nasd_extend_result", &Err(Status::NoSuchExtension)),
         result::<_, Status>("nasd_append_result", &Ok(appended)),
         result::<Appended, _>("nasd_append_result", &Err(Status::Forgotten)),
         result::<_, Status>("nasd_copyrange_result", &Ok(copied)),

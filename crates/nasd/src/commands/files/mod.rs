@@ -1,12 +1,14 @@
 //! `nasd ls|cat|cp|rm|mkdir|stat`: files without a mount. Paths of the cell are `VOLUME:/path`.
 
 mod copy;
+mod extend;
 mod list;
 mod path;
 mod remove;
 mod shared;
 
 pub use copy::cp;
+pub use extend::extend;
 pub use list::{ls, stat};
 pub use path::CellPath;
 pub use remove::rm;

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod control;
+mod extend;
 mod transfer;
 
 use super::Outcome;
@@ -61,6 +62,9 @@ pub fn run(cell: &Path, command: ObjectCommand, as_json: bool) -> Outcome {
         }
         ObjectCommand::Required { place, regions } => {
             open(&place)?.required(&regions.regions()?, as_json)
+        }
+        ObjectCommand::Extend { place, extension, regions, hex } => {
+            open(&place)?.extend(&extension, &regions, (hex, as_json))
         }
         ObjectCommand::Remove { place, durable, yes } => open(&place)?.remove(durable.durable, yes),
         ObjectCommand::Flush { place, objects } => {

@@ -1,0 +1,166 @@
+//! Passing calls through to extensions of drives (CMU-CS-97-118 section 3.4): a file's name and offsets become drives, objects
+//! and their pieces, with the capabilities that the file manager gives this clerk.
+
+use nasd_client::{Authority, ClientError, DriveClient, PendingExtend};
+use nasd_protocol::Region;
+use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
+use nasd_types::{ByteRange, DriveId, ObjectName, Rights};
+
+/// What an extension is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtensionCall {
+    /// Its number, and which revision of it.
+    pub extension: (u32, u32),
+    /// What it is to be allowed: no more than the file is open for.
+    pub rights: Rights,
+    /// Most bytes that each drive may tell in one answer.
+    pub most: usize,
+    /// What it is told.
+    pub arguments: Vec<u8>,
+    /// The same in all calls that are parts of one job.
+    pub job: u64,
+    /// Bytes that the job has still to look at, at all drives together.
+    pub bytes_left: u64,
+}
+
+/// What an extension has told of some of the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedPart {
+    /// Which drive.
+    pub drive: DriveId,
+    /// The bytes of the file that it had to do with, in order.
+    pub pieces: Vec<ByteRange>,
+    /// What became of it; all but `Done` are the end.
+    pub outcome: ExtensionOutcome,
+    /// The first byte that was not looked at, of the pieces; the next part of this drive begins there.
+    pub position: u64,
+    /// What it has told.
+    pub data: Vec<u8>,
+}
+
+/// What one drive has of a range, and how it is asked.
+pub(crate) struct Asked<'a> {
+    pub(crate) client: &'a DriveClient,
+    pub(crate) authority: &'a Authority,
+    pub(crate) drive: DriveId,
+    pub(crate) name: ObjectName,
+    pub(crate) regions: Vec<Region>,
+}
+
+/// Has several drives work at once, each until it has looked at all that it has, or it is at an end.
+pub(crate) fn extend_all(
+    call: &ExtensionCall,
+    asked: Vec<Asked<'_>>,
+) -> Result<Vec<ExtendedPart>, ClientError> {
+    // All of them are to work while the first is waited for.
+    let begun: Vec<PendingExtend<'_>> =
+        asked.iter().map(|asked| asked.begin(call).send()).collect();
+    let mut parts = Vec::with_capacity(asked.len());
+    for (mut asked, pending) in asked.iter().map(Asked::again).zip(begun) {
+        let mut next = Some(pending);
+        while let Some(pending) = next {
+            let (extended, data) = pending.wait();
+            let part = asked.part(extended?, data)?;
+            asked.regions = pieces_behind(&part.pieces, part.position);
+            let is_over = part.outcome != ExtensionOutcome::Done || asked.regions.is_empty();
+            parts.push(part);
+            if is_over {
+                break;
+            }
+            next = Some(asked.client.begin_extend(
+                asked.authority,
+                asked.arguments(call),
+                vec![0; call.most],
+            ));
+        }
+    }
+    Ok(parts)
+}
+
+impl<'a> Asked<'a> {
+    fn again(&self) -> Asked<'a> {
+        Asked { regions: self.regions.clone(), ..*self }
+    }
+
+    fn arguments(&self, call: &ExtensionCall) -> ExtendArguments {
+        let (extension, revision) = call.extension;
+        ExtendArguments {
+            name: self.name,
+            regions: self.regions.clone(),
+            rights: call.rights,
+            extension,
+            revision,
+            job: call.job,
+            bytes_left: call.bytes_left,
+            most: u32::try_from(call.most).unwrap_or(u32::MAX),
+            arguments: call.arguments.clone(),
+        }
+    }
+
+    fn begin(&self, call: &ExtensionCall) -> PendingExtend<'a> {
+        self.client.begin_extend(self.authority, self.arguments(call), vec![0; call.most])
+    }
+
+    fn part(&self, extended: Extended, mut data: Vec<u8>) -> Result<ExtendedPart, ClientError> {
+        let Extended { outcome, position, data_length } = extended;
+        let pieces: Vec<ByteRange> = self.regions.iter().flat_map(pieces_of).collect();
+        let begin = pieces.first().map_or(0, |piece| piece.offset);
+        // Who neither tells anything nor gets on would be asked for ever.
+        if outcome == ExtensionOutcome::Done && data_length == 0 && position <= begin {
+            let server = self.client.address().to_owned();
+            let why = "an extension does not get on".to_owned();
+            return Err(ClientError::Protocol { server, why });
+        }
+        data.truncate(data_length);
+        Ok(ExtendedPart { drive: self.drive, pieces, outcome, position, data })
+    }
+}
+
+fn pieces_of(region: &Region) -> impl Iterator<Item = ByteRange> + use<> {
+    let Region { offset, length, stride, count } = *region;
+    (0..u64::from(count)).map(move |at| ByteRange::new(offset + at * stride, length))
+}
+
+/// The pieces from a position on, as regions: rows stay rows.
+fn pieces_behind(pieces: &[ByteRange], position: u64) -> Vec<Region> {
+    let rest = ByteRange::new(position, u64::MAX);
+    let mut regions: Vec<Region> = Vec::new();
+    for piece in pieces.iter().map(|piece| piece.intersection(&rest)).filter(|it| !it.is_empty()) {
+        match regions.last_mut() {
+            Some(row) if row.length == piece.length && row.goes_on_at(piece.offset) => {
+                row.stride = if row.count == 1 { piece.offset - row.offset } else { row.stride };
+                row.count += 1;
+            }
+            _ => regions.push(Region::single(piece.offset, piece.length)),
+        }
+    }
+    regions
+}
+
+/// Whether a row of pieces can have its next one at an offset.
+trait Row {
+    fn goes_on_at(&self, offset: u64) -> bool;
+}
+
+impl Row for Region {
+    fn goes_on_at(&self, offset: u64) -> bool {
+        self.count == 1 || self.offset + u64::from(self.count) * self.stride == offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stay_rows() {
+        let row = Region { offset: 100, length: 10, stride: 50, count: 4 };
+        let pieces: Vec<ByteRange> = pieces_of(&row).collect();
+        assert_eq!(pieces_behind(&pieces, 0), [row]);
+        let rest = Region { offset: 150, count: 3, ..row };
+        assert_eq!(pieces_behind(&pieces, 110), [rest]);
+        let cut = Region::single(155, 5);
+        assert_eq!(pieces_behind(&pieces, 155), [cut, Region { offset: 200, count: 2, ..row }]);
+        assert_eq!(pieces_behind(&pieces, 260), []);
+    }
+}

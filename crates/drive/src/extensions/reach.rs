@@ -1,0 +1,279 @@
+//! What an extension can reach: the bytes of some pieces of one object, handed to it by the thread of the call. That reads the
+//! next ones while the extension looks at these.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use nasd_protocol::Status;
+use nasd_store::Segment;
+use nasd_types::ByteRange;
+
+use super::{ExtensionError, Told};
+
+/// Most bytes that are handed over at a time: for so long nothing else is asked for.
+const MOST: u64 = 4 << 20;
+
+/// Bytes of an object, where they lie in the cache.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes(pub(crate) Vec<Segment>);
+
+/// Bytes that an extension has asked for: fewer where the object ends.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    bytes: Bytes,
+    length: u64,
+}
+
+impl Chunk {
+    fn new(bytes: Bytes) -> Chunk {
+        let length = bytes.0.iter().map(|segment| segment.len() as u64).sum();
+        Chunk { bytes, length }
+    }
+
+    /// The bytes, in order.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.0.iter().map(|segment| &segment[..])
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+/// How an extension has ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// By itself.
+    Told(Result<Told, ExtensionError>),
+    /// By a panic.
+    Panicked,
+}
+
+enum Ask {
+    Read(ByteRange),
+    Over(End),
+}
+
+/// What both sides of a call may be told at any time.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    is_stopped: AtomicBool,
+    is_to_end_soon: AtomicBool,
+}
+
+impl Signals {
+    pub(super) fn end_soon(&self) {
+        self.is_to_end_soon.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module.
+pub struct Reach {
+    pieces: Vec<ByteRange>,
+    object_bytes: u64,
+    asks: Sender<Ask>,
+    answers: Receiver<Result<Chunk, Status>>,
+    signals: Arc<Signals>,
+}
+
+impl Reach {
+    /// How long the object was when the extension was begun, in bytes.
+    pub fn object_bytes(&self) -> u64 {
+        self.object_bytes
+    }
+
+    /// Whether others wait whose jobs take less time: the extension should tell soon how far it has come.
+    pub fn is_to_end_soon(&self) -> bool {
+        self.signals.is_to_end_soon.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the object, at most 4 MiB at a time; fewer where it ends. Those that follow are read meanwhile, for who asks for
+    /// as many of them next.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtensionError::Object`]: `NotPermitted` of bytes that are not in one of the call's pieces, `TooLarge` of too many, and
+    /// whatever else reads fail with. [`ExtensionError::Stopped`].
+    pub fn read(&mut self, range: ByteRange) -> Result<Chunk, ExtensionError> {
+        if self.signals.is_stopped() {
+            return Err(ExtensionError::Stopped);
+        }
+        if !self.pieces.iter().any(|piece| piece.contains(&range)) {
+            return Err(ExtensionError::Object(Status::NotPermitted));
+        }
+        if range.length > MOST {
+            return Err(ExtensionError::Object(Status::TooLarge));
+        }
+        self.asks.send(Ask::Read(range)).map_err(|_| ExtensionError::Stopped)?;
+        let answer = self.answers.recv().map_err(|_| ExtensionError::Stopped)?;
+        answer.map_err(ExtensionError::Object)
+    }
+
+    /// It is over.
+    pub(super) fn end(&self, end: End) {
+        // Nobody waits for it any more, if that fails.
+        self.asks.send(Ask::Over(end)).ok();
+    }
+}
+
+/// The other side of it, in the thread of the call.
+pub(super) struct Server {
+    pieces: Vec<ByteRange>,
+    asks: Receiver<Ask>,
+    answers: Sender<Result<Chunk, Status>>,
+    pub(super) signals: Arc<Signals>,
+}
+
+/// Both sides, for an object of so many bytes.
+pub(super) fn pair(pieces: &[ByteRange], object_bytes: u64) -> (Reach, Server) {
+    let ((asks, asked), (answers, answered)) = (channel(), channel());
+    let signals = Arc::<Signals>::default();
+    let server =
+        Server { pieces: pieces.to_vec(), asks: asked, answers, signals: Arc::clone(&signals) };
+    (Reach { pieces: pieces.to_vec(), object_bytes, asks, answers: answered, signals }, server)
+}
+
+impl Server {
+    /// What is asked for next, it may be: as many bytes, or those that are left of a piece.
+    fn next_after(&self, range: ByteRange) -> Option<ByteRange> {
+        let at = self.pieces.iter().position(|piece| piece.contains(&range))?;
+        let rest = ByteRange::new(range.end(), range.length).intersection(&self.pieces[at]);
+        let first =
+            |piece: &ByteRange| ByteRange::new(piece.offset, range.length.min(piece.length));
+        match rest.is_empty() {
+            true => self.pieces.get(at + 1).map(first),
+            false => Some(rest),
+        }
+    }
+
+    /// Hands over what is asked for until it is over; `None` if nothing is heard for so long.
+    pub(super) fn serve(
+        &self,
+        patience: Duration,
+        read: impl Fn(ByteRange) -> Result<Bytes, Status>,
+    ) -> Option<End> {
+        let mut ahead: Option<(ByteRange, Result<Chunk, Status>)> = None;
+        loop {
+            let range = match self.asks.recv_timeout(patience) {
+                Ok(Ask::Read(range)) => range,
+                Ok(Ask::Over(end)) => return Some(end),
+                // Its thread is gone without a word.
+                Err(RecvTimeoutError::Disconnected) => return Some(End::Panicked),
+                Err(RecvTimeoutError::Timeout) => return None,
+            };
+            let read = |range| read(range).map(Chunk::new);
+            let chunk = match ahead.take() {
+                Some((there, chunk)) if there == range => chunk,
+                _ => read(range),
+            };
+            let is_whole = chunk.as_ref().is_ok_and(|chunk| chunk.len() == range.length);
+            if self.answers.send(chunk).is_err() {
+                // How it has ended comes next.
+                continue;
+            }
+            if let Some(next) = self.next_after(range).filter(|_| is_whole) {
+                ahead = Some((next, read(next)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn told(position: u64) -> End {
+        End::Told(Ok(Told { position, data: Vec::new() }))
+    }
+
+    #[test]
+    fn what_is_not_in_the_range_is_not_reached() {
+        let (mut reach, server) = pair(&[ByteRange::new(100, 50)], 1000);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let not_permitted = ExtensionError::Object(Status::NotPermitted);
+                for (offset, length) in [(99, 2), (100, 51), (149, 2), (0, 10), (u64::MAX, 1)] {
+                    let read = reach.read(ByteRange::new(offset, length));
+                    assert_eq!(read.map(|chunk| chunk.len()), Err(not_permitted.clone()));
+                }
+                reach.read(ByteRange::new(100, 50)).unwrap();
+                reach.signals.stop();
+                let read = reach.read(ByteRange::new(100, 50)).map(|chunk| chunk.len());
+                assert_eq!(read, Err(ExtensionError::Stopped));
+                reach.end(told(7));
+            });
+            let end = server.serve(PATIENCE, |_| Ok(Bytes::default()));
+            assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
+        });
+    }
+
+    #[test]
+    fn who_says_nothing_is_not_waited_for() {
+        let (reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
+        assert!(server.serve(Duration::from_millis(1), |_| Ok(Bytes::default())).is_none());
+        drop(reach);
+        assert!(matches!(server.serve(PATIENCE, |_| Ok(Bytes::default())), Some(End::Panicked)));
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_told() {
+        let (mut reach, server) = pair(&[ByteRange::new(0, 50)], 50);
+        let asked = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let read = reach.read(ByteRange::new(0, 20)).map(|chunk| chunk.len());
+                assert_eq!(read, Err(ExtensionError::Object(Status::Corrupt)));
+                reach.end(told(0));
+            });
+            server.serve(PATIENCE, |range| {
+                asked.lock().unwrap().push(range);
+                Err(Status::Corrupt)
+            });
+        });
+        assert_eq!(asked.into_inner().unwrap(), [ByteRange::new(0, 20)], "nothing is read ahead");
+    }
+
+    #[test]
+    fn what_comes_next_is_read_meanwhile() {
+        let (first, second) = (ByteRange::new(10, 30), ByteRange::new(100, 10));
+        let (mut reach, server) = pair(&[first, second], 200);
+        let asked = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for (offset, length) in [(10, 20), (30, 10), (100, 10)] {
+                    reach.read(ByteRange::new(offset, length)).unwrap();
+                }
+                reach.end(told(110));
+            });
+            server.serve(PATIENCE, |range| {
+                asked.lock().unwrap().push(range);
+                // What is shorter than was asked for is the end.
+                Ok(Bytes::default())
+            });
+        });
+        assert_eq!(asked.into_inner().unwrap().len(), 3);
+        assert_eq!(server.next_after(ByteRange::new(10, 20)), Some(ByteRange::new(30, 10)));
+        assert_eq!(server.next_after(ByteRange::new(30, 10)), Some(second));
+        assert_eq!(server.next_after(ByteRange::new(100, 4)), Some(ByteRange::new(104, 4)));
+        assert_eq!(server.next_after(second), None);
+    }
+}

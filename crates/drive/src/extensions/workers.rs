@@ -1,0 +1,400 @@
+//! The threads that run extensions: as many as there are processors, with so little weight that plain reads and writes go
+//! before them, and with memory for what they were granted alone.
+//!
+//! A thread can't be made to stop. One that has said nothing for long is left to itself, and another one takes its place;
+//! its extension is not begun any more once that has happened twice and is so yet.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nasd_protocol::Status;
+use nasd_types::ByteRange;
+
+use super::queue::{Need, Queue};
+use super::reach::{Bytes, End, Reach, Signals, pair};
+use super::{Extension, ExtensionCall, ExtensionError, Told};
+
+/// How little the threads weigh: beside one of plain reads a tenth.
+const NICE: i32 = 10;
+
+/// An extension that asks for nothing for so long, and does not end, is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Threads of one extension that have never ended, with which it is not begun any more.
+const MOST_LOST: usize = 2;
+
+/// A thread that has had nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// A call that has run for so long comes to an end if somebody waits whose job takes less.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// How the extension of a call came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It said so.
+    Told(ExtensionError),
+    /// It has a bug.
+    Panicked,
+    /// It did not end, or others of it have not.
+    NeverEnds,
+    /// There is no thread for it.
+    NoThread,
+}
+
+/// What is to be run.
+pub(crate) struct Job<'a> {
+    pub(crate) extension: &'a Arc<dyn Extension>,
+    pub(crate) call: ExtensionCall,
+    /// How long the object is.
+    pub(crate) object_bytes: u64,
+    /// Bytes that its job has still to look at.
+    pub(crate) bytes_left: u64,
+    /// Bytes of memory that it takes.
+    pub(crate) memory_bytes: usize,
+}
+
+/// See the module.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// There is something to do, or it is over.
+    work: Condvar,
+    memory_bytes: usize,
+    most_threads: usize,
+    patience: Duration,
+    started: Instant,
+}
+
+struct State {
+    queue: Queue<Waiting>,
+    /// What is running, by its number.
+    running: BTreeMap<u64, Running>,
+    next_number: u64,
+    threads: usize,
+    idle: usize,
+    /// Of each extension, threads that are left to themselves.
+    lost: BTreeMap<u32, usize>,
+    is_over: bool,
+}
+
+struct Waiting {
+    number: u64,
+    extension: Arc<dyn Extension>,
+    call: ExtensionCall,
+    reach: Reach,
+    signals: Arc<Signals>,
+}
+
+struct Running {
+    need: Need,
+    since: f64,
+    signals: Arc<Signals>,
+    is_lost: bool,
+}
+
+impl Workers {
+    pub(crate) fn new(memory_bytes: usize) -> Workers {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Workers::with_limits(memory_bytes, processors, PATIENCE)
+    }
+
+    fn with_limits(memory_bytes: usize, most_threads: usize, patience: Duration) -> Workers {
+        let state = State {
+            queue: Queue::new(memory_bytes),
+            running: BTreeMap::new(),
+            next_number: 0,
+            threads: 0,
+            idle: 0,
+            lost: BTreeMap::new(),
+            is_over: false,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            memory_bytes,
+            most_threads,
+            patience,
+            started: Instant::now(),
+        };
+        Workers { shared: Arc::new(shared) }
+    }
+
+    /// Bytes of memory that there are for all calls.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.shared.memory_bytes
+    }
+
+    /// Runs an extension, and hands it what it asks for.
+    pub(crate) fn run(
+        &self,
+        job: Job<'_>,
+        read: impl Fn(ByteRange) -> Result<Bytes, Status>,
+    ) -> Result<Told, Failure> {
+        let extension = job.extension.description().number;
+        let need = Need { extension, bytes_left: job.bytes_left, memory_bytes: job.memory_bytes };
+        let (reach, server) = pair(&job.call.pieces, job.object_bytes);
+        let signals = Arc::clone(&server.signals);
+        let waiting = |number| Waiting {
+            number,
+            extension: Arc::clone(job.extension),
+            call: job.call,
+            reach,
+            signals,
+        };
+        let number = self.shared.begin(need, waiting)?;
+        let read = |range| {
+            self.shared.preempt(number);
+            read(range)
+        };
+        loop {
+            match server.serve(self.shared.patience, read) {
+                Some(End::Told(told)) => return told.map_err(Failure::Told),
+                Some(End::Panicked) => return Err(Failure::Panicked),
+                // It may not have been begun yet.
+                None if !self.shared.is_running(number) => {}
+                None => {
+                    self.shared.lose(number);
+                    return Err(Failure::NeverEnds);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Workers")
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No extension runs with it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Has a call wait for its turn; its number.
+    fn begin(
+        self: &Arc<Self>,
+        need: Need,
+        waiting: impl FnOnce(u64) -> Waiting,
+    ) -> Result<u64, Failure> {
+        let now = self.now();
+        let mut state = self.lock();
+        if state.lost.get(&need.extension).is_some_and(|lost| *lost >= MOST_LOST) {
+            return Err(Failure::NeverEnds);
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        if state.queue.len() >= state.idle && state.threads < self.most_threads {
+            state.threads += 1;
+            let shared = Arc::clone(self);
+            let thread = thread::Builder::new().name("nasd-extension".to_owned());
+            if thread.spawn(move || shared.work()).is_err() {
+                state.threads -= 1;
+                if state.threads == 0 {
+                    return Err(Failure::NoThread);
+                }
+            }
+        }
+        state.queue.push(need, now, waiting(number));
+        self.work.notify_one();
+        Ok(number)
+    }
+
+    fn is_running(&self, number: u64) -> bool {
+        self.lock().running.contains_key(&number)
+    }
+
+    /// A call that has run for a while comes to an end, if somebody waits whose job takes less.
+    fn preempt(&self, number: u64) {
+        let state = self.lock();
+        let now = self.now();
+        if let Some(running) = state.running.get(&number)
+            && now - running.since >= SLICE.as_secs_f64()
+            && state.queue.has_shorter(running.need, now)
+        {
+            running.signals.end_soon();
+        }
+    }
+
+    /// A call is not waited for any more, though it runs: another thread may take its place.
+    fn lose(&self, number: u64) {
+        let mut state = self.lock();
+        let Some(running) = state.running.get_mut(&number) else { return };
+        running.is_lost = true;
+        running.signals.stop();
+        let extension = running.need.extension;
+        *state.lost.entry(extension).or_default() += 1;
+        state.threads -= 1;
+        tracing::error!(extension, "an extension does not end, and is left to itself");
+    }
+
+    /// What each of the threads does.
+    fn work(&self) {
+        // Without it extensions weigh as much as all else.
+        rustix::process::setpriority_process(None, NICE).ok();
+        while let Some((need, waiting)) = self.next() {
+            let Waiting { number, extension, call, reach, .. } = waiting;
+            let begun = Instant::now();
+            let mut reach = reach;
+            let told = catch_unwind(AssertUnwindSafe(|| extension.run(&call, &mut reach)));
+            let end = told.map_or(End::Panicked, End::Told);
+            let looked_at = match &end {
+                End::Told(Ok(told)) => call.bytes_before(told.position),
+                _ => 0,
+            };
+            if matches!(end, End::Panicked) {
+                tracing::error!(extension = need.extension, "an extension has panicked");
+            }
+            reach.end(end);
+            if self.ended(number, looked_at, begun.elapsed()) {
+                return;
+            }
+        }
+    }
+
+    /// What this thread does next; `None` if nothing.
+    fn next(&self) -> Option<(Need, Waiting)> {
+        let mut state = self.lock();
+        loop {
+            let now = self.now();
+            if state.is_over {
+                state.threads -= 1;
+                return None;
+            }
+            if let Some((need, waiting)) = state.queue.next(now) {
+                let signals = Arc::clone(&waiting.signals);
+                let running = Running { need, since: now, signals, is_lost: false };
+                state.running.insert(waiting.number, running);
+                return Some((need, waiting));
+            }
+            state.idle += 1;
+            let (woken, waited) =
+                self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if waited.timed_out() && state.queue.len() == 0 {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// A call is over. Whether its thread is, too: another one has taken its place.
+    fn ended(&self, number: u64, looked_at: u64, taken: Duration) -> bool {
+        let mut state = self.lock();
+        let Some(Running { need, is_lost, .. }) = state.running.remove(&number) else {
+            return false;
+        };
+        state.queue.ended(need, looked_at, taken.as_secs_f64());
+        if is_lost && let Some(lost) = state.lost.get_mut(&need.extension) {
+            *lost -= 1;
+        }
+        // Memory may be free now for others than the next of this thread.
+        self.work.notify_one();
+        is_lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Description;
+    use super::*;
+    use nasd_types::Rights;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// One that waits until it is told to go on.
+    struct Waits(Mutex<Receiver<()>>);
+
+    impl Extension for Waits {
+        fn description(&self) -> Description {
+            Description { number: 9, name: "waits", revision: 1, rights: Rights::READ }
+        }
+
+        fn check(&self, _: &ExtensionCall) -> Result<usize, ExtensionError> {
+            Ok(0)
+        }
+
+        fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
+            if call.arguments == b"wait" {
+                self.0.lock().unwrap().recv().ok();
+            }
+            let data = vec![u8::from(reach.is_to_end_soon())];
+            Ok(Told { position: call.end(), data })
+        }
+    }
+
+    fn job<'a>(extension: &'a Arc<dyn Extension>, arguments: &[u8]) -> Job<'a> {
+        let pieces = vec![ByteRange::new(0, 100)];
+        let call = ExtensionCall { pieces, most: 10, arguments: arguments.to_vec() };
+        Job { extension, call, object_bytes: 100, bytes_left: 100, memory_bytes: 0 }
+    }
+
+    fn nothing(_: ByteRange) -> Result<Bytes, Status> {
+        Ok(Bytes::default())
+    }
+
+    #[test]
+    fn one_that_never_ends_takes_no_thread_from_others() {
+        let (go_on, waits) = channel();
+        let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_millis(20));
+        for _ in 0..MOST_LOST {
+            assert_eq!(workers.run(job(&bad, b"wait"), nothing), Err(Failure::NeverEnds));
+        }
+        // It is not begun any more, and others are.
+        assert_eq!(workers.run(job(&bad, b""), nothing), Err(Failure::NeverEnds));
+        workers.run(job(&checksum, &[0; 4]), nothing).unwrap();
+        for _ in 0..MOST_LOST {
+            go_on.send(()).unwrap();
+        }
+        // They have ended after all.
+        let again = || workers.run(job(&bad, b""), nothing);
+        while again() == Err(Failure::NeverEnds) {
+            thread::yield_now();
+        }
+        again().unwrap();
+    }
+
+    #[test]
+    fn who_waits_for_a_thread_is_waited_for() {
+        let (go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(20));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| workers.run(job(&slow, b"wait"), nothing));
+            while workers.shared.lock().running.is_empty() {
+                thread::yield_now();
+            }
+            let second = scope.spawn(|| workers.run(job(&slow, b""), nothing));
+            while workers.shared.lock().queue.len() == 0 {
+                thread::yield_now();
+            }
+            go_on.send(()).unwrap();
+            first.join().unwrap().unwrap();
+            second.join().unwrap().unwrap();
+        });
+        assert_eq!(workers.shared.lock().threads, 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! `extend`: has an extension do something with an object, under the caller's authority.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nasd_capability::Access;
+use nasd_protocol::Status;
+use nasd_protocol::drive::{Extend, ExtendArguments, Extended, ExtensionOutcome};
+use nasd_types::limits::MAX_TRANSFER_BYTES;
+use nasd_types::{ByteRange, ObjectName};
+
+use super::{Context, Perform, on_object, refuse_synthetic};
+use crate::Drive;
+use crate::extensions::{Bytes, Extension, ExtensionCall, ExtensionError, Failure, Job, Told};
+use crate::reply::{Done, ReplyData};
+use crate::status::status_of;
+
+impl Perform for Extend {
+    fn access(arguments: &ExtendArguments) -> Access<'_> {
+        // Regions without a meaning are told to those with authority alone, by `perform`.
+        let bytes = arguments.pieces().ok().map(|pieces| pieces.span());
+        on_object(arguments.name, arguments.rights, bytes)
+    }
+
+    fn perform(
+        drive: &Drive,
+        arguments: ExtendArguments,
+        context: &Context<'_>,
+    ) -> Result<Done<Extended>, Status> {
+        let ExtendArguments { name, rights, bytes_left, .. } = arguments;
+        refuse_synthetic(name)?;
+        let pieces: Vec<ByteRange> = arguments.pieces()?.iter().collect();
+        if !pieces.is_sorted_by(|one, next| one.end() <= next.offset) {
+            return Err(Status::BadArgument);
+        }
+        let begin = pieces[0].offset;
+        if drive.elsewhere().is_some() {
+            // It has no bytes itself: those who have are in the object's map.
+            return Err(Status::NoSuchExtension);
+        }
+        let extension = drive.extensions.find(arguments.extension, arguments.revision);
+        let extension = extension.ok_or(Status::NoSuchExtension)?;
+        if !rights.contains(extension.description().rights) {
+            return Err(Status::NotPermitted);
+        }
+        let most = (arguments.most as usize).min(MAX_TRANSFER_BYTES);
+        let call = ExtensionCall { pieces, most, arguments: arguments.arguments };
+        let object_bytes = drive.store.getattr(name).map_err(|error| status_of(&error))?;
+        let object_bytes = object_bytes.logical_size;
+        let told = memory(drive, &**extension, &call).and_then(|memory_bytes| {
+            let job = Job { extension, call, object_bytes, bytes_left, memory_bytes };
+            drive.extensions.workers.run(job, |range| read(drive, name, range))
+        });
+        let (extended, data) = outcome(told, begin, most)?;
+        drive.counters.read.add(context.grant.holder, data.len());
+        Ok(Done { reply: extended, data: Some(vec![ReplyData::Bytes(data)]) })
+    }
+}
+
+/// The memory that a call takes, if there is so much.
+fn memory(
+    drive: &Drive,
+    extension: &dyn Extension,
+    call: &ExtensionCall,
+) -> Result<usize, Failure> {
+    let checked = catch_unwind(AssertUnwindSafe(|| extension.check(call)));
+    let wanted = checked.map_err(|_| Failure::Panicked)?.map_err(Failure::Told)?;
+    let all = drive.extensions.workers.memory_bytes();
+    if wanted > all {
+        let text = format!("it takes {wanted} bytes of memory, and the drive has {all} for that");
+        return Err(Failure::Told(ExtensionError::Refused(text)));
+    }
+    Ok(wanted)
+}
+
+fn read(drive: &Drive, name: ObjectName, range: ByteRange) -> Result<Bytes, Status> {
+    let read = drive.store.read_pieces(name, &[range]).map_err(|error| status_of(&error))?;
+    Ok(Bytes(read.segments))
+}
+
+/// What is answered.
+fn outcome(
+    told: Result<Told, Failure>,
+    begin: u64,
+    most: usize,
+) -> Result<(Extended, Vec<u8>), Status> {
+    let stopped =
+        "it did not end in time; other calls of it that did not are running yet, it may be";
+    let (outcome, position, data) = match told {
+        // It has a bug, or tells what was not asked for.
+        Ok(told) if told.data.len() > most || told.position < begin => {
+            return Err(Status::DriveFault);
+        }
+        Ok(Told { position, data }) => (ExtensionOutcome::Done, position, data),
+        Err(Failure::Told(ExtensionError::Object(status))) => return Err(status),
+        Err(Failure::Panicked | Failure::NoThread) => return Err(Status::DriveFault),
+        Err(Failure::Told(ExtensionError::Refused(text))) => {
+            (ExtensionOutcome::Refused, begin, text.into_bytes())
+        }
+        Err(Failure::Told(ExtensionError::Failed { position, text })) => {
+            (ExtensionOutcome::Failed, position, text.into_bytes())
+        }
+        Err(Failure::NeverEnds | Failure::Told(ExtensionError::Stopped)) => {
+            (ExtensionOutcome::Stopped, begin, stopped.as_bytes().to_vec())
+        }
+    };
+    let mut data = data;
+    // A text may be cut where there is no room for it.
+    data.truncate(most);
+    Ok((Extended { outcome, position, data_length: data.len() }, data))
+}
