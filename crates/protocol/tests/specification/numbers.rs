@@ -8,8 +8,8 @@ use nasd_capability::{
     SEALED_NONCE_BYTES, Suite, TAG_BYTES,
 };
 use nasd_protocol::drive::{
-    AuditKind, BatchKind, ComponentComplaint, ComponentRole, MAX_SEALED_BYTES, Medium, MemberState,
-    NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
+    AuditKind, BatchKind, ComponentComplaint, ComponentRole, ExtensionOutcome, MAX_SEALED_BYTES,
+    Medium, MemberState, NO_QUOTA, PRIVATE_UNIT_BYTES, PartitionKey, PartitionState,
 };
 use nasd_protocol::manager::{
     Extended, FileType, LockKind, LockMode, ManagerStatus, RenameFlags, RepairAction, XattrFlags,
@@ -65,6 +65,7 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("NASD_MAX_TEXT", limits::MAX_TEXT_BYTES as u64),
     ("NASD_MAX_PARTITIONS", limits::MAX_PARTITIONS as u64),
     ("NASD_MAX_EXTENSIONS", limits::MAX_EXTENSIONS as u64),
+    ("NASD_MAX_EXTENSION_BYTES", limits::MAX_EXTENSION_BYTES as u64),
     ("NASD_MAX_AUDIT_RECORDS", limits::MAX_AUDIT_RECORDS as u64),
     ("NASD_PRIVATE_UNIT", PRIVATE_UNIT_BYTES as u64),
     ("NASD_MAX_SEALED", MAX_SEALED_BYTES as u64),
@@ -175,6 +176,7 @@ fn other_enumerations_are_those_of_the_specification() {
     let number = |target| target as u32;
     assert_eq!(enumeration(&spec, "nasd_seek_target"), numbered("NASD_SEEK", &targets, number));
     for (name, numbers) in [
+        ("nasd_extension_outcome", numbered("NASD_EXTENSION", ExtensionOutcome::ALL, u32::from)),
         ("nasd_lock_kind", numbered("NASD_LOCK", LockKind::ALL, u32::from)),
         ("nasd_lock_mode", numbered("NASD_LOCK", LockMode::ALL, u32::from)),
         ("nasd_repair_action", numbered("NASD_REPAIR", RepairAction::ALL, u32::from)),
@@ -192,7 +194,7 @@ fn other_enumerations_are_those_of_the_specification() {
         "nothing, a capability, a sealed one: as the samples have them"
     );
     let enumerations = |definition: &&Definition| matches!(definition, Definition::Enum(_));
-    assert_eq!(spec.definitions.values().filter(enumerations).count(), 21, "one is not checked");
+    assert_eq!(spec.definitions.values().filter(enumerations).count(), 22, "one is not checked");
 }
 
 #[test]
