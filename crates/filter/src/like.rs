@@ -1,0 +1,201 @@
+//! LIKE: a pattern cut at its `%` into parts, each of which is looked for from left to right.
+
+use crate::error::ParameterError;
+
+/// A compiled pattern.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    /// What must be between one `%` and the next, in order; at least one part.
+    parts: Vec<Part>,
+}
+
+/// Characters in a row.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    /// Runs of literal bytes; between one and the next stands one character, whichever.
+    runs: Vec<Vec<u8>>,
+}
+
+/// Bytes of the character at the beginning of `text`, which is not empty. Bytes that are no UTF-8 count
+/// as a character each, with the continuation bytes behind them.
+fn character_bytes(text: &[u8]) -> usize {
+    let more = text[1..].iter().take_while(|&&byte| byte & 0xc0 == 0x80).count();
+    1 + more
+}
+
+impl Part {
+    fn new() -> Part {
+        Part { runs: vec![Vec::new()] }
+    }
+
+    /// How many bytes of the beginning of `text` it matches.
+    fn match_at(&self, text: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        for (index, run) in self.runs.iter().enumerate() {
+            if index > 0 {
+                let rest = &text[at..];
+                if rest.is_empty() {
+                    return None;
+                }
+                at += character_bytes(rest);
+            }
+            if !text[at..].starts_with(run) {
+                return None;
+            }
+            at += run.len();
+        }
+        Some(at)
+    }
+
+    /// Whether it matches bytes up to the end of `text` from some character on.
+    fn match_end(&self, text: &[u8]) -> bool {
+        let mut at = 0;
+        loop {
+            if self.match_at(&text[at..]) == Some(text.len() - at) {
+                return true;
+            }
+            if at == text.len() {
+                return false;
+            }
+            at += character_bytes(&text[at..]);
+        }
+    }
+
+    /// The end of its first match, which begins at a character of `text`.
+    fn find(&self, text: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        loop {
+            if let Some(length) = self.match_at(&text[at..]) {
+                return Some(at + length);
+            }
+            if at == text.len() {
+                return None;
+            }
+            at += character_bytes(&text[at..]);
+        }
+    }
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Pattern`] when it ends with its escape character, or that is not ASCII.
+    pub(crate) fn new(pattern: &[u8], escape: Option<u8>) -> Result<Pattern, ParameterError> {
+        if escape.is_some_and(|escape| !escape.is_ascii()) {
+            return Err(ParameterError::Pattern);
+        }
+        let mut parts = vec![];
+        let mut part = Part::new();
+        let mut run = Vec::new();
+        let mut bytes = pattern.iter().copied();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                _ if Some(byte) == escape => {
+                    run.push(bytes.next().ok_or(ParameterError::Pattern)?);
+                }
+                b'%' | b'_' => {
+                    if let Some(last) = part.runs.last_mut() {
+                        *last = std::mem::take(&mut run);
+                    }
+                    match byte {
+                        b'%' => parts.push(std::mem::replace(&mut part, Part::new())),
+                        _ => part.runs.push(Vec::new()),
+                    }
+                }
+                _ => run.push(byte),
+            }
+        }
+        if let Some(last) = part.runs.last_mut() {
+            *last = run;
+        }
+        parts.push(part);
+        Ok(Pattern { parts })
+    }
+
+    /// Whether all of `text` is matched.
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        let Some((last, before)) = self.parts.split_last() else {
+            return false;
+        };
+        let Some((first, middle)) = before.split_first() else {
+            return last.match_at(text) == Some(text.len());
+        };
+        // The leftmost match of each part leaves the most for those behind it.
+        let Some(mut at) = first.match_at(text) else {
+            return false;
+        };
+        for part in middle {
+            match part.find(&text[at..]) {
+                Some(length) => at += length,
+                None => return false,
+            }
+        }
+        last.match_end(&text[at..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// By definition, over characters.
+    fn naive(pattern: &[char], text: &[char], escape: Option<char>) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((&c, rest)) if Some(c) == escape => {
+                !text.is_empty() && text[0] == rest[0] && naive(&rest[1..], &text[1..], escape)
+            }
+            Some(('%', rest)) => (0..=text.len()).any(|skip| naive(rest, &text[skip..], escape)),
+            Some(('_', rest)) => !text.is_empty() && naive(rest, &text[1..], escape),
+            Some((c, rest)) => !text.is_empty() && text[0] == *c && naive(rest, &text[1..], escape),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_by_definition(
+            pattern in "[ab%_!\u{e9}]{0,8}",
+            text in "[ab%_!\u{e9}\u{1f600}]{0,10}",
+            escaped in any::<bool>(),
+        ) {
+            let escape = escaped.then_some('!');
+            let characters: Vec<char> = pattern.chars().collect();
+            let mut escapes = false;
+            for c in &characters {
+                escapes = !escapes && Some(*c) == escape;
+            }
+            match Pattern::new(pattern.as_bytes(), escape.map(|c| c as u8)) {
+                Err(_) => prop_assert!(escapes),
+                Ok(compiled) => {
+                    let text_characters: Vec<char> = text.chars().collect();
+                    let expected = naive(&characters, &text_characters, escape);
+                    prop_assert_eq!(compiled.matches(text.as_bytes()), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_do(pattern in proptest::collection::vec(any::<u8>(), 0..20), text in proptest::collection::vec(any::<u8>(), 0..20)) {
+            if let Ok(pattern) = Pattern::new(&pattern, Some(b'\\')) {
+                let _ = pattern.matches(&text);
+            }
+        }
+    }
+
+    #[test]
+    fn characters_are_not_bytes() {
+        let matches = |pattern: &str, text: &str| {
+            Pattern::new(pattern.as_bytes(), None).unwrap().matches(text.as_bytes())
+        };
+        assert!(matches("_", "\u{e9}"));
+        assert!(!matches("__", "\u{e9}"));
+        assert!(matches("", ""));
+        assert!(!matches("_", ""));
+        assert!(matches("%", ""));
+        assert!(matches("%%x%", "axb"));
+        assert!(matches("%ab", "aab"));
+    }
+}

@@ -1,0 +1,277 @@
+//! Puts together what the scans of a file's pieces gave: the records between two pieces, partial results,
+//! and rows up to a LIMIT.
+
+use crate::aggregate::{Groups, Value};
+use crate::error::MergeError;
+use crate::expression::{Expression, Literal};
+use crate::fixed::computed_bytes;
+use crate::format::Format;
+use crate::output::Output;
+use crate::plan::{Checked, Program};
+use crate::scan::{Fed, Piece, Report, Scan};
+use crate::top::{Top, TopRow};
+
+/// Bytes that a seam's rows are moved in.
+const STEP_BYTES: usize = 16 << 10;
+
+/// The records that cross the ends of pieces: the tail of one joined with the head of the next, and run.
+///
+/// Pieces come in the file's order, without gaps. The rows of a call belong before those of its piece.
+pub struct Seams {
+    scan: Scan,
+    /// Whether a record is under way.
+    open: bool,
+    /// Where the last piece ended; `None` before the first.
+    end: Option<u64>,
+    records: u64,
+    selected: u64,
+    bad: u64,
+}
+
+/// What is known of a piece when it is joined.
+#[derive(Clone, Copy, Debug)]
+pub struct Joint<'a> {
+    /// As the scan was given it.
+    pub piece: Piece,
+    /// Where it ends in the file, in bytes.
+    pub end: u64,
+    /// As the scan gave it.
+    pub report: Report,
+    /// The first `report.head_bytes` of its output.
+    pub head: &'a [u8],
+    /// The last `report.tail_bytes` of its output.
+    pub tail: &'a [u8],
+}
+
+impl Seams {
+    /// For the pieces of one file.
+    pub fn new(checked: &Checked) -> Seams {
+        let scan = checked.start();
+        Seams { scan, open: false, end: None, records: 0, selected: 0, bad: 0 }
+    }
+
+    /// Joins the next piece; the rows of the record that ends with its head. When this is done by a LIMIT,
+    /// tells so: nothing of this piece and of those behind it is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`MergeError::Scan`] if that record can't be evaluated, [`MergeError::Pieces`] if the pieces are
+    /// not one after the other.
+    pub fn join(&mut self, joint: &Joint<'_>) -> Result<(Vec<u8>, Fed), MergeError> {
+        let mut rows = Vec::new();
+        match self.end {
+            Some(end) if end != joint.piece.offset => {
+                return Err(MergeError::Pieces("there is a gap between them"));
+            }
+            None if joint.report.head_bytes > 0 => {
+                return Err(MergeError::Pieces("the first begins within a record"));
+            }
+            _ => {}
+        }
+        self.end = Some(joint.end);
+        let mut fed = Fed::All;
+        if self.open {
+            self.feed(joint.head, &mut rows)?;
+            if joint.report.head_overlong {
+                self.scan.overlong()?;
+                if !joint.report.all_head {
+                    self.feed(b"\n", &mut rows)?;
+                }
+            }
+            if joint.report.all_head {
+                if !joint.piece.ends_file {
+                    return Ok((rows, Fed::All));
+                }
+                self.scan.piece_ends_file();
+            }
+            fed = self.close(&mut rows)?;
+        }
+        if fed == Fed::All && !joint.piece.ends_file && !joint.report.done {
+            let offset = joint.report.tail_offset;
+            self.scan.begin_piece(Piece { offset, starts_record: true, ends_file: false });
+            self.open = true;
+            if joint.report.tail_overlong {
+                self.scan.overlong()?;
+            }
+            self.feed(joint.tail, &mut rows)?;
+        }
+        Ok((rows, fed))
+    }
+
+    /// The file ends with the last piece, which didn't know: the rows of what is under way.
+    ///
+    /// # Errors
+    ///
+    /// As `join`.
+    pub fn end(&mut self) -> Result<Vec<u8>, MergeError> {
+        let mut rows = Vec::new();
+        if self.open {
+            self.scan.piece_ends_file();
+            self.close(&mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// The partial result of these records; empty for a Select.
+    ///
+    /// # Errors
+    ///
+    /// [`MergeError::Scan`] when the scan has failed, or a record is under way still.
+    pub fn finish(&mut self) -> Result<Vec<u8>, MergeError> {
+        let mut result = Vec::new();
+        self.drive(&[], &mut result, |scan, _, output| scan.finish(output))?;
+        Ok(result)
+    }
+
+    /// Records that were looked at, selected, and bad.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        (self.records, self.selected, self.bad)
+    }
+
+    fn close(&mut self, rows: &mut Vec<u8>) -> Result<Fed, MergeError> {
+        let fed = self.drive(&[], rows, |scan, _, output| scan.end_piece(output))?;
+        self.open = false;
+        let report = self.scan.report();
+        // A record that is whole leaves nothing behind it.
+        if report.tail_bytes > 0 || report.tail_overlong {
+            return Err(MergeError::Pieces("a head does not end with its record"));
+        }
+        self.records += report.records;
+        self.selected += report.selected;
+        self.bad += report.bad;
+        Ok(fed)
+    }
+
+    fn feed(&mut self, bytes: &[u8], rows: &mut Vec<u8>) -> Result<Fed, MergeError> {
+        self.drive(bytes, rows, Scan::feed)
+    }
+
+    /// Calls until everything is taken, moving what is written to `rows`.
+    fn drive(
+        &mut self,
+        bytes: &[u8],
+        rows: &mut Vec<u8>,
+        mut call: impl FnMut(&mut Scan, &[u8], &mut Output<'_>) -> Result<Fed, crate::ScanError>,
+    ) -> Result<Fed, MergeError> {
+        let mut rest = bytes;
+        let mut buffer = vec![0; STEP_BYTES];
+        loop {
+            let mut output = Output::new(&mut buffer);
+            let fed = call(&mut self.scan, rest, &mut output)?;
+            rows.extend_from_slice(output.written());
+            match fed {
+                Fed::Full { consumed } => rest = &rest[consumed..],
+                _ => return Ok(fed),
+            }
+        }
+    }
+}
+
+/// Adds up partial results of an Aggregate or a Top.
+pub struct Merge {
+    state: State,
+}
+
+enum State {
+    Select,
+    Aggregate(Box<Groups>),
+    Top(Box<Top>),
+}
+
+/// What an Aggregate or a Top comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Merged {
+    /// Of a Select there is nothing to merge: its rows are the result.
+    Select,
+    /// A row for each group: the keys, then the items; in the order of the keys, NULL last.
+    Aggregate(Vec<Vec<Value>>),
+    /// The records, in order.
+    Top(Vec<TopRow>),
+}
+
+impl Merge {
+    /// Of nothing yet.
+    pub fn new(checked: &Checked) -> Merge {
+        let state = match &checked.plan().program {
+            Program::Select(_) => State::Select,
+            Program::Aggregate(program) => {
+                State::Aggregate(Box::new(Groups::new(checked, program)))
+            }
+            Program::Top(program) => State::Top(Box::new(Top::new(checked, program))),
+        };
+        Merge { state }
+    }
+
+    /// Adds a partial result; in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`MergeError`]; the merge is void then.
+    pub fn add(&mut self, partial: &[u8]) -> Result<(), MergeError> {
+        match &mut self.state {
+            State::Select if partial.is_empty() => Ok(()),
+            State::Select => Err(MergeError::OtherProgram),
+            State::Aggregate(groups) => groups.merge(partial),
+            State::Top(top) => top.merge(partial),
+        }
+    }
+
+    /// The result.
+    pub fn finish(self) -> Merged {
+        match self.state {
+            State::Select => Merged::Select,
+            State::Aggregate(groups) => Merged::Aggregate(groups.rows()),
+            State::Top(mut top) => Merged::Top(top.rows()),
+        }
+    }
+}
+
+/// The first `count` rows of a Select's or a Top's output; all if there are not more. With pieces in the
+/// file's order this keeps a LIMIT over several scans.
+pub fn first_rows<'a>(checked: &Checked, rows: &'a [u8], count: u64) -> &'a [u8] {
+    let plan = checked.plan();
+    let projected = plan.program.projection().is_some();
+    let quote = match &plan.format {
+        Format::Fixed(_) => {
+            let bytes = (row_bytes(checked) as u64).saturating_mul(count);
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            return &rows[..bytes.min(rows.len())];
+        }
+        // Lines of the file hold no line end, whatever their quotes.
+        _ if !projected => None,
+        Format::Delimited(format) => Some(format.quote.unwrap_or(b'"')),
+        Format::JsonLines(_) => Some(b'"'),
+    };
+    let (mut left, mut quoted) = (count, false);
+    for (at, &byte) in rows.iter().enumerate() {
+        if left == 0 {
+            return &rows[..at];
+        }
+        if Some(byte) == quote {
+            quoted = !quoted;
+        } else if byte == b'\n' && !quoted {
+            left -= 1;
+        }
+    }
+    rows
+}
+
+/// Bytes of a row of fixed records: they are all the same.
+fn row_bytes(checked: &Checked) -> usize {
+    let Format::Fixed(fixed) = &checked.plan().format else {
+        return 0;
+    };
+    let Some(projection) = checked.plan().program.projection() else {
+        return fixed.record_bytes();
+    };
+    let outputs = &checked.code().outputs;
+    let outcomes = &outputs[outputs.len() - projection.len()..];
+    let bytes = outcomes.iter().zip(projection).map(|(outcome, expression)| match outcome.column {
+        Some(column) => fixed.fields[column].kind.bytes(),
+        None => match expression {
+            Expression::Literal(Literal::Text(text)) => computed_bytes(outcome.kind, text.len()),
+            _ => computed_bytes(outcome.kind, 0),
+        },
+    });
+    bytes.sum()
+}

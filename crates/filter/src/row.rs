@@ -1,0 +1,134 @@
+//! What is given of a selected record: its own bytes, or a row of its projection.
+
+use crate::batch::Batch;
+use crate::compile::Outcome;
+use crate::evaluate::Machine;
+use crate::format::{Fixed, Format, Type};
+use crate::number::{NumberText, float_bits};
+use crate::output::Sink;
+
+/// The rows of an evaluated batch.
+pub(crate) struct Rows<'a> {
+    pub(crate) format: &'a Format,
+    /// Expressions of the projection, if there is one.
+    pub(crate) projection: Option<&'a [Outcome]>,
+    pub(crate) machine: &'a Machine,
+    pub(crate) batch: Batch<'a>,
+}
+
+impl Rows<'_> {
+    /// The bytes of records that lie one after the other, from the first to the last; `None` if they are
+    /// not given as they stand.
+    #[inline]
+    pub(crate) fn run(&self, first: usize, last: usize) -> Option<&[u8]> {
+        if self.projection.is_some() {
+            return None;
+        }
+        let bounds = self.batch.bounds;
+        let run = &self.batch.bytes[bounds.starts[first] as usize..bounds.nexts[last] as usize];
+        let whole = matches!(self.format, Format::Fixed(_)) || run.ends_with(b"\n");
+        whole.then_some(run)
+    }
+
+    /// Writes one row.
+    pub(crate) fn put<S: Sink>(&self, index: usize, sink: &mut S) {
+        let bounds = self.batch.bounds;
+        let Some(outcomes) = self.projection else {
+            let bytes =
+                &self.batch.bytes[bounds.starts[index] as usize..bounds.nexts[index] as usize];
+            sink.put(bytes);
+            if !matches!(self.format, Format::Fixed(_)) && !bytes.ends_with(b"\n") {
+                sink.put(b"\n");
+            }
+            return;
+        };
+        match self.format {
+            Format::Fixed(fixed) => self.put_packed(fixed, outcomes, index, sink),
+            Format::Delimited(format) => {
+                let quote = format.quote.unwrap_or(b'"');
+                self.put_line(outcomes, format.delimiter, quote, index, sink);
+            }
+            Format::JsonLines(_) => self.put_line(outcomes, b',', b'"', index, sink),
+        }
+    }
+
+    /// Fields as they stand; what is computed as a byte that tells whether it is there, and its value.
+    fn put_packed<S: Sink>(&self, fixed: &Fixed, outcomes: &[Outcome], index: usize, sink: &mut S) {
+        let start = self.batch.bounds.starts[index] as usize;
+        for outcome in outcomes {
+            if let Some(column) = outcome.column {
+                let start = start + fixed.field_offset(column);
+                sink.put(&self.batch.bytes[start..start + fixed.fields[column].kind.bytes()]);
+                continue;
+            }
+            let vector = self.machine.vector(outcome.register);
+            let there = !vector.nulls[index];
+            sink.put(&[u8::from(there)]);
+            match outcome.kind {
+                Type::Bool => sink.put(&[u8::from(there && vector.bools[index])]),
+                Type::Int => {
+                    sink.put(&(if there { vector.ints[index] } else { 0 }).to_le_bytes());
+                }
+                Type::Float => {
+                    // Processors do not agree on the bits of a NaN that they make.
+                    let bits = if there { float_bits(vector.floats[index]) } else { 0 };
+                    sink.put(&bits.to_le_bytes());
+                }
+                Type::Text => {
+                    // Never NULL: no operator makes a text, so it is a constant.
+                    let text = self.machine.places(self.batch.bytes).get(vector.texts[index]);
+                    sink.put(&(text.len() as u32).to_le_bytes());
+                    sink.put(text);
+                }
+            }
+        }
+    }
+
+    /// A line of delimited text. NULL is empty, an empty text is quoted.
+    fn put_line<S: Sink>(
+        &self,
+        outcomes: &[Outcome],
+        delimiter: u8,
+        quote: u8,
+        index: usize,
+        sink: &mut S,
+    ) {
+        for (number, outcome) in outcomes.iter().enumerate() {
+            if number > 0 {
+                sink.put(&[delimiter]);
+            }
+            let vector = self.machine.vector(outcome.register);
+            if vector.nulls[index] {
+                continue;
+            }
+            match outcome.kind {
+                Type::Bool => sink.put(if vector.bools[index] { b"true" } else { b"false" }),
+                Type::Int => sink.put(NumberText::of_int(vector.ints[index]).as_bytes()),
+                Type::Float => sink.put(NumberText::of_float(vector.floats[index]).as_bytes()),
+                Type::Text => {
+                    let text = self.machine.places(self.batch.bytes).get(vector.texts[index]);
+                    put_text(text, delimiter, quote, sink);
+                }
+            }
+        }
+        sink.put(b"\n");
+    }
+}
+
+/// A text, in quotes if it is empty or could be taken for something else.
+fn put_text<S: Sink>(text: &[u8], delimiter: u8, quote: u8, sink: &mut S) {
+    let plain = |byte: &u8| *byte != delimiter && *byte != quote && !matches!(*byte, b'\n' | b'\r');
+    if !text.is_empty() && text.iter().all(plain) {
+        sink.put(text);
+        return;
+    }
+    sink.put(&[quote]);
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(quote, rest) {
+        sink.put(&rest[..=at]);
+        sink.put(&[quote]);
+        rest = &rest[at + 1..];
+    }
+    sink.put(rest);
+    sink.put(&[quote]);
+}
