@@ -298,12 +298,10 @@ impl Compiler<'_> {
                 Ok(Some(Type::Bool))
             }
             Expression::In { value, list, .. } => {
-                let value = self.check(value, depth + 1)?;
+                let kind = self.check(value, depth + 1)?;
                 self.count(list.len())?;
-                for literal in list {
-                    check_literal(literal)?;
-                    comparable("IN", value, literal_type(literal))?;
-                }
+                list.iter().try_for_each(check_literal)?;
+                list_type(kind, list)?;
                 Ok(Some(Type::Bool))
             }
             Expression::Like { value, pattern, .. } => {
@@ -579,11 +577,7 @@ impl Compiler<'_> {
         list: &[Literal],
         negated: bool,
     ) -> Result<Register, ParameterError> {
-        let mut kind = self.kind(value);
-        for literal in list {
-            kind = Some(comparable("IN", kind, literal_type(literal))?);
-        }
-        let kind = kind.unwrap_or(Type::Bool);
+        let kind = list_type(self.kind(value), list)?.unwrap_or(Type::Bool);
         self.code.lists.push(List::new(kind, list));
         let list = self.code.lists.len() - 1;
         let from = self.emit(value, kind)?;
@@ -698,6 +692,17 @@ fn comparable(
         Ok(kind) => Ok(kind.unwrap_or(Type::Bool)),
         Err((left, right)) => Err(ParameterError::Operands { operator, left, right }),
     }
+}
+
+/// The type that a value and the constants of its IN have in common.
+fn list_type(value: Option<Type>, list: &[Literal]) -> Result<Option<Type>, ParameterError> {
+    list.iter().try_fold(value, |kind, literal| {
+        common(kind, literal_type(literal)).map_err(|(left, right)| ParameterError::Operands {
+            operator: "IN",
+            left,
+            right,
+        })
+    })
 }
 
 fn split_conjunction<'a>(expression: &'a Expression, into: &mut Vec<&'a Expression>) {

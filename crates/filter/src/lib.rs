@@ -45,7 +45,7 @@ pub use format::{
     Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,
     Type,
 };
-pub use merge::{Joint, Merge, Merged, Seams, first_rows};
+pub use merge::{Merge, Merged, Seams, first_rows};
 pub use output::Output;
 pub use plan::{
     Aggregate, Checked, Function, Item, MAX_BYTES, MAX_ITEMS, MAX_KEPT, MAX_KEYS, MAX_PROJECTION,

@@ -16,11 +16,12 @@ const STEP_BYTES: usize = 16 << 10;
 
 /// The records that cross the ends of pieces: the tail of one joined with the head of the next, and run.
 ///
-/// Pieces come in the file's order, without gaps. The rows of a call belong before those of its piece.
+/// Pieces come in the file's order, without gaps; of each first its head, then its tail. Between the two
+/// the piece's own rows have their place.
 pub struct Seams {
     scan: Scan,
-    /// Whether a record is under way.
-    open: bool,
+    /// Where the record under way begins in the file, if one is.
+    open: Option<u64>,
     /// Where the last piece ended; `None` before the first.
     end: Option<u64>,
     records: u64,
@@ -28,84 +29,100 @@ pub struct Seams {
     bad: u64,
 }
 
-/// What is known of a piece when it is joined.
-#[derive(Clone, Copy, Debug)]
-pub struct Joint<'a> {
-    /// As the scan was given it.
-    pub piece: Piece,
-    /// Where it ends in the file, in bytes.
-    pub end: u64,
-    /// As the scan gave it.
-    pub report: Report,
-    /// The first `report.head_bytes` of its output.
-    pub head: &'a [u8],
-    /// The last `report.tail_bytes` of its output.
-    pub tail: &'a [u8],
-}
-
 impl Seams {
     /// For the pieces of one file.
     pub fn new(checked: &Checked) -> Seams {
         let scan = checked.start();
-        Seams { scan, open: false, end: None, records: 0, selected: 0, bad: 0 }
+        Seams { scan, open: None, end: None, records: 0, selected: 0, bad: 0 }
     }
 
-    /// Joins the next piece; the rows of the record that ends with its head. When this is done by a LIMIT,
-    /// tells so: nothing of this piece and of those behind it is needed.
+    /// Joins the head of the next piece, the first `report.head_bytes` of its output, with what is under
+    /// way: gives the rows of the record that ends with it, which come before the piece's own. When that
+    /// reaches a LIMIT, tells so.
     ///
     /// # Errors
     ///
     /// [`MergeError::Scan`] if that record can't be evaluated, [`MergeError::Pieces`] if the pieces are
     /// not one after the other.
-    pub fn join(&mut self, joint: &Joint<'_>) -> Result<(Vec<u8>, Fed), MergeError> {
+    pub fn head(
+        &mut self,
+        piece: Piece,
+        report: &Report,
+        head: &[u8],
+    ) -> Result<(Vec<u8>, Fed), MergeError> {
         let mut rows = Vec::new();
         match self.end {
-            Some(end) if end != joint.piece.offset => {
+            Some(end) if end != piece.offset => {
                 return Err(MergeError::Pieces("there is a gap between them"));
             }
-            None if joint.report.head_bytes > 0 => {
+            None if report.head_bytes > 0 => {
                 return Err(MergeError::Pieces("the first begins within a record"));
             }
             _ => {}
         }
-        self.end = Some(joint.end);
-        let mut fed = Fed::All;
-        if self.open {
-            self.feed(joint.head, &mut rows)?;
-            if joint.report.head_overlong {
-                self.scan.overlong()?;
-                if !joint.report.all_head {
-                    self.feed(b"\n", &mut rows)?;
-                }
-            }
-            if joint.report.all_head {
-                if !joint.piece.ends_file {
-                    return Ok((rows, Fed::All));
-                }
-                self.scan.piece_ends_file();
-            }
-            fed = self.close(&mut rows)?;
+        let headless = report.head_bytes == 0 && !report.all_head;
+        if headless && self.open == Some(piece.offset) {
+            // The piece begins with a record, and nothing of it is before.
+            self.drive(&[], &mut rows, |scan, _, output| scan.end_piece(output))?;
+            self.open = None;
         }
-        if fed == Fed::All && !joint.piece.ends_file && !joint.report.done {
-            let offset = joint.report.tail_offset;
-            self.scan.begin_piece(Piece { offset, starts_record: true, ends_file: false });
-            self.open = true;
-            if joint.report.tail_overlong {
-                self.scan.overlong()?;
-            }
-            self.feed(joint.tail, &mut rows)?;
+        if self.open.is_none() {
+            return Ok((rows, Fed::All));
         }
+        self.feed(head, &mut rows)?;
+        if report.head_overlong {
+            self.scan.overlong()?;
+            if !report.all_head {
+                self.feed(b"\n", &mut rows)?;
+            }
+        }
+        if report.all_head && !piece.ends_file {
+            return Ok((rows, Fed::All));
+        }
+        if report.all_head {
+            self.scan.piece_ends_file();
+        }
+        let fed = self.close(&mut rows)?;
         Ok((rows, fed))
+    }
+
+    /// Takes the tail of the same piece, the last `report.tail_bytes` of its output. The piece ends at byte
+    /// `end` of the file.
+    ///
+    /// # Errors
+    ///
+    /// As `head`, which was called before.
+    pub fn tail(
+        &mut self,
+        piece: Piece,
+        end: u64,
+        report: &Report,
+        tail: &[u8],
+    ) -> Result<(), MergeError> {
+        self.end = Some(end);
+        if self.open.is_some() || piece.ends_file || report.done {
+            // All head, the file's end, or the LIMIT.
+            return Ok(());
+        }
+        let offset = report.tail_offset;
+        self.scan.begin_piece(Piece { offset, starts_record: true, ends_file: false });
+        self.open = Some(offset);
+        if report.tail_overlong {
+            self.scan.overlong()?;
+        }
+        // The beginning of a record gives no rows.
+        self.feed(tail, &mut Vec::new())?;
+        Ok(())
     }
 
     /// The file ends with the last piece, which didn't know: the rows of what is under way.
     ///
     /// # Errors
     ///
-    /// As `join`.
+    /// As `head`.
     pub fn end(&mut self) -> Result<Vec<u8>, MergeError> {
         let mut rows = Vec::new();
-        if self.open {
+        if self.open.is_some() {
             self.scan.piece_ends_file();
             self.close(&mut rows)?;
         }
@@ -130,7 +147,7 @@ impl Seams {
 
     fn close(&mut self, rows: &mut Vec<u8>) -> Result<Fed, MergeError> {
         let fed = self.drive(&[], rows, |scan, _, output| scan.end_piece(output))?;
-        self.open = false;
+        self.open = None;
         let report = self.scan.report();
         // A record that is whole leaves nothing behind it.
         if report.tail_bytes > 0 || report.tail_overlong {

@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 /// Without the spaces around it.
-fn trimmed(text: &[u8]) -> &[u8] {
-    match text {
-        [b' ', .., _] | [.., b' '] | [b' ', ..] => text.trim_ascii(),
-        _ => text,
+#[inline]
+fn trimmed(mut text: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] | [rest @ .., b' '] = text {
+        text = rest;
     }
+    text
 }
 
 /// An integer: a sign or none, and decimal digits, with spaces around or without. Nothing else, and no

@@ -199,7 +199,8 @@ impl Scan {
     /// Begins a piece. Pieces come in the file's order, each is fed and ended.
     pub fn begin_piece(&mut self, piece: Piece) {
         if self.mode != Mode::Outside || self.pending.is_some() {
-            self.failed = Some(ScanError::Order("a piece begins before the last one ended"));
+            let error = ScanError::Order("a piece begins before the last one ended");
+            self.failed.get_or_insert(error);
             return;
         }
         self.piece = piece;

@@ -6,8 +6,8 @@ mod reference;
 
 use generate::Random;
 use nasd_filter::{
-    Checked, Fed, Joint, Merge, MergeError, Merged, Output, Piece, Plan, Program, Report, Scan,
-    ScanError, Seams, Value, first_rows,
+    Checked, Fed, Merge, MergeError, Merged, Output, Piece, Plan, Program, Report, Scan, ScanError,
+    Seams, Value, first_rows,
 };
 use proptest::prelude::*;
 use reference::{Counts, Outcome, V};
@@ -68,30 +68,33 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Takes what a scan gave of a piece. Tells whether more is needed.
-    fn take(
+    /// Joins the head of what a scan gave of a piece. Tells whether more is needed.
+    fn head(&mut self, piece: Piece, given: &[u8], report: &Report) -> Result<bool, MergeError> {
+        let head = &given[..report.head_bytes as usize];
+        let before = self.seams.counts().1;
+        let (joined, fed) = self.seams.head(piece, report, head)?;
+        self.rows.extend(joined);
+        self.left = self.left.saturating_sub(self.seams.counts().1 - before);
+        Ok(fed != Fed::Done && self.left > 0)
+    }
+
+    /// Takes the piece's own rows and its tail. Tells whether more is needed.
+    fn rest(
         &mut self,
         piece: Piece,
         end: u64,
         given: &[u8],
         report: &Report,
     ) -> Result<bool, MergeError> {
-        let (head, rest) = given.split_at(report.head_bytes as usize);
+        let rest = &given[report.head_bytes as usize..];
         let (rows, tail) = rest.split_at(report.row_bytes as usize);
         assert_eq!(tail.len() as u64, report.tail_bytes);
-        let before = self.seams.counts().1;
-        let (joined, fed) = self.seams.join(&Joint { piece, end, report: *report, head, tail })?;
-        self.rows.extend(joined);
-        // A record that is under way is selected by nobody yet.
-        self.left = self.left.saturating_sub(self.seams.counts().1 - before);
-        if fed == Fed::Done || self.left == 0 {
-            return Ok(false);
-        }
         self.rows.extend(first_rows(self.checked, rows, self.left));
         self.left = self.left.saturating_sub(report.selected);
         self.counts.records += report.records;
         self.counts.selected += report.selected;
         self.counts.bad += report.bad;
+        self.seams.tail(piece, end, report, tail)?;
         Ok(self.left > 0)
     }
 }
@@ -138,35 +141,24 @@ fn run_cut(plan: &Plan, file: &[u8], random: &mut Random) -> Result<Cut, MergeEr
         start = end;
         // The last piece may not know that it is; others that end there are not it.
         let piece = Piece { offset, starts_record: false, ends_file: last && told };
-        let (given, report) = scan_piece(&mut drives[number % width], random, piece, bytes);
-        let (given, report) = match report {
+        let scan = &mut drives[number % width];
+        let (given, result) = scan_piece(scan, random, piece, bytes);
+        // A record before the piece may have failed as well, or reached the limit.
+        more = client.head(piece, &given, &scan.report())?;
+        if !more {
+            break;
+        }
+        let (given, report) = match result {
             Ok(report) => (given, report),
             // What is behind the LIMIT doesn't count, so the client looks for itself.
             Err(_) if limit(plan).is_some() => {
                 let less = with_limit(plan, client.left).check().unwrap();
-                let mut scan = less.start();
-                let (given, report) = scan_piece(&mut scan, random, piece, bytes);
-                let head_report = scan.report();
-                match report {
-                    Ok(report) => (given, report),
-                    Err(error) => {
-                        return Err(first_error(
-                            &mut client,
-                            piece,
-                            end,
-                            &given,
-                            head_report,
-                            error,
-                        ));
-                    }
-                }
+                let (given, result) = scan_piece(&mut less.start(), random, piece, bytes);
+                (given, result?)
             }
-            Err(error) => {
-                let report = drives[number % width].report();
-                return Err(first_error(&mut client, piece, end, &given, report, error));
-            }
+            Err(error) => return Err(error.into()),
         };
-        more = client.take(piece, end as u64, &given, &report)?;
+        more = client.rest(piece, end as u64, &given, &report)?;
         if !more || (last && told) {
             break;
         }
@@ -193,23 +185,6 @@ fn run_cut(plan: &Plan, file: &[u8], random: &mut Random) -> Result<Cut, MergeEr
     counts.selected += selected;
     counts.bad += bad;
     Ok(Cut { merged: merge.finish(), rows: client.rows, counts })
-}
-
-/// A record before the piece may have failed as well, which its head tells.
-fn first_error(
-    client: &mut Client<'_>,
-    piece: Piece,
-    end: usize,
-    given: &[u8],
-    report: Report,
-    error: ScanError,
-) -> MergeError {
-    let head = &given[..report.head_bytes as usize];
-    let report = Report { done: true, ..report };
-    match client.seams.join(&Joint { piece, end: end as u64, report, head, tail: &[] }) {
-        Err(earlier) => earlier,
-        Ok(_) => MergeError::Scan(error),
-    }
 }
 
 /// NaN is itself here.

@@ -182,7 +182,7 @@ fn integers_overflow_at_their_limits() {
         (Arithmetic::Subtract, least, 1, None),
         (Arithmetic::Multiply, least, -1, None),
         (Arithmetic::Multiply, 1 << 32, 1 << 31, None),
-        (Arithmetic::Multiply, 1 << 32, -(1 << 31), Some(least)),
+        (Arithmetic::Multiply, 1 << 32, -(1_i64 << 31), Some(least)),
         (Arithmetic::IntegerDivide, least, -1, None),
         (Arithmetic::IntegerDivide, -7, 2, Some(-3)),
         (Arithmetic::Remainder, least, -1, Some(0)),

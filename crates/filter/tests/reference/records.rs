@@ -171,8 +171,7 @@ fn text_value(kind: Type, text: &[u8]) -> Result<V, Trouble> {
     if text.is_empty() {
         return Ok(V::Null);
     }
-    let number =
-        std::str::from_utf8(text).map(|text| text.trim_matches([' ', '\t', '\r', '\u{c}']));
+    let number = std::str::from_utf8(text).map(|text| text.trim_matches(' '));
     match kind {
         Type::Text => Ok(V::Text(text.to_vec())),
         Type::Int => number.ok().and_then(|text| text.parse().ok()).map(V::Int).ok_or(Trouble::Bad),

@@ -157,5 +157,6 @@ fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
             break;
         }
     }
-    sum
+    // Zero has no sign.
+    sum + 0.0
 }
