@@ -272,13 +272,11 @@ impl Compiler<'_> {
                 Ok(found)
             }
             Expression::Arithmetic(operator, left, right) => {
-                let left = self.check(left, depth + 1)?;
-                let right = self.check(right, depth + 1)?;
+                let (left, right) = (self.check(left, depth + 1)?, self.check(right, depth + 1)?);
                 arithmetic_type(*operator, left, right)
             }
             Expression::Compare(comparison, left, right) => {
-                let left = self.check(left, depth + 1)?;
-                let right = self.check(right, depth + 1)?;
+                let (left, right) = (self.check(left, depth + 1)?, self.check(right, depth + 1)?);
                 comparable(comparison.symbol(), left, right)?;
                 Ok(Some(Type::Bool))
             }

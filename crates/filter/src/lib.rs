@@ -32,6 +32,8 @@ mod output;
 mod plan;
 mod row;
 mod scan;
+#[cfg(feature = "sql")]
+pub mod sql;
 mod top;
 mod vector;
 mod wire;

@@ -1,6 +1,7 @@
 //! LIKE: a pattern cut at its `%` into parts, each of which is looked for from left to right.
 
 use crate::error::ParameterError;
+use memchr::memmem::Finder;
 
 /// A compiled pattern.
 #[derive(Clone, Debug)]
@@ -10,22 +11,36 @@ pub(crate) struct Pattern {
 }
 
 /// Characters in a row.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Part {
     /// Runs of literal bytes; between one and the next stands one character, whichever.
     runs: Vec<Vec<u8>>,
+    /// Finds the first run, if it begins as a character does: then it is one wherever it is found.
+    finder: Option<Finder<'static>>,
 }
 
 /// Bytes of the character at the beginning of `text`, which is not empty. Bytes that are no UTF-8 count
 /// as a character each, with the continuation bytes behind them.
 fn character_bytes(text: &[u8]) -> usize {
-    let more = text[1..].iter().take_while(|&&byte| byte & 0xc0 == 0x80).count();
-    1 + more
+    1 + text[1..].iter().take_while(|byte| continues(**byte)).count()
+}
+
+/// Whether a byte goes on with the character of the one before.
+fn continues(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 impl Part {
     fn new() -> Part {
-        Part { runs: vec![Vec::new()] }
+        Part { runs: vec![Vec::new()], finder: None }
+    }
+
+    /// To be searched for.
+    fn prepared(mut self) -> Part {
+        let first =
+            self.runs.first().filter(|run| run.first().is_some_and(|byte| !continues(*byte)));
+        self.finder = first.map(|run| Finder::new(run).into_owned());
+        self
     }
 
     /// How many bytes of the beginning of `text` it matches.
@@ -49,6 +64,9 @@ impl Part {
 
     /// Whether it matches bytes up to the end of `text` from some character on.
     fn match_end(&self, text: &[u8]) -> bool {
+        if let ([run], Some(_)) = (self.runs.as_slice(), &self.finder) {
+            return text.ends_with(run);
+        }
         let mut at = 0;
         loop {
             if self.match_at(&text[at..]) == Some(text.len() - at) {
@@ -64,6 +82,13 @@ impl Part {
     /// The end of its first match, which begins at a character of `text`.
     fn find(&self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
+        while let Some(finder) = &self.finder {
+            at += finder.find(&text[at..])?;
+            if let Some(length) = self.match_at(&text[at..]) {
+                return Some(at + length);
+            }
+            at += 1;
+        }
         loop {
             if let Some(length) = self.match_at(&text[at..]) {
                 return Some(at + length);
@@ -100,7 +125,7 @@ impl Pattern {
                         *last = std::mem::take(&mut run);
                     }
                     match byte {
-                        b'%' => parts.push(std::mem::replace(&mut part, Part::new())),
+                        b'%' => parts.push(std::mem::replace(&mut part, Part::new()).prepared()),
                         _ => part.runs.push(Vec::new()),
                     }
                 }
@@ -110,7 +135,7 @@ impl Pattern {
         if let Some(last) = part.runs.last_mut() {
             *last = run;
         }
-        parts.push(part);
+        parts.push(part.prepared());
         Ok(Pattern { parts })
     }
 

@@ -1,4 +1,4 @@
-//! The XDR form of a plan: bounded before anything is allocated or descended into. Floats travel as the
+//! The XDR form of plans, pieces and reports: bounded before anything is allocated or descended into. Floats travel as the
 //! bits of an IEEE 754 double, in an unsigned hyper.
 
 use crate::expression::{Expression, Literal, MAX_DEPTH, MAX_NODES, MAX_TEXT_BYTES};
@@ -8,6 +8,7 @@ use crate::format::{
 use crate::plan::{
     Aggregate, Item, MAX_ITEMS, MAX_KEYS, MAX_PROJECTION, Options, Plan, Program, Select, Top,
 };
+use crate::scan::{Piece, Report};
 use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
 
 impl XdrEncode for Plan {
@@ -32,6 +33,54 @@ impl XdrDecode for Plan {
                 groups: input.u32()?,
                 state_bytes: input.u32()?,
             },
+        })
+    }
+}
+
+impl XdrEncode for Piece {
+    fn encode(&self, out: &mut Encoder) {
+        out.u64(self.offset);
+        out.bool(self.starts_record);
+        out.bool(self.ends_file);
+    }
+}
+
+impl XdrDecode for Piece {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(Piece { offset: input.u64()?, starts_record: input.bool()?, ends_file: input.bool()? })
+    }
+}
+
+impl XdrEncode for Report {
+    fn encode(&self, out: &mut Encoder) {
+        out.u64(self.records);
+        out.u64(self.selected);
+        out.u64(self.bad);
+        out.u64(self.head_bytes);
+        out.bool(self.head_overlong);
+        out.bool(self.all_head);
+        out.u64(self.row_bytes);
+        out.u64(self.tail_offset);
+        out.u64(self.tail_bytes);
+        out.bool(self.tail_overlong);
+        out.bool(self.done);
+    }
+}
+
+impl XdrDecode for Report {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        Ok(Report {
+            records: input.u64()?,
+            selected: input.u64()?,
+            bad: input.u64()?,
+            head_bytes: input.u64()?,
+            head_overlong: input.bool()?,
+            all_head: input.bool()?,
+            row_bytes: input.u64()?,
+            tail_offset: input.u64()?,
+            tail_bytes: input.u64()?,
+            tail_overlong: input.bool()?,
+            done: input.bool()?,
         })
     }
 }

@@ -6,8 +6,8 @@ mod records;
 mod sum;
 
 use nasd_filter::{
-    Arithmetic, Comparison, Expression, Fault, Format, Function, Literal, Plan, Program, Type,
-    Value,
+    Arithmetic, Comparison, Expression, Fault, Fixed, Format, Function, Literal, Plan, Program,
+    Type, Value,
 };
 use records::{Record, read_columns, records};
 use std::cmp::Ordering;
@@ -411,35 +411,7 @@ fn row(
         return row;
     };
     let (delimiter, quote) = match &plan.format {
-        Format::Fixed(fixed) => {
-            let mut row = Vec::new();
-            for expression in projection {
-                if let Expression::Column(index) = expression {
-                    let index = usize::from(*index);
-                    let start: usize = fixed.fields[..index].iter().map(|f| f.kind.bytes()).sum();
-                    let bytes = fixed.fields[index].kind.bytes();
-                    row.extend_from_slice(&record.raw[start..start + bytes]);
-                    continue;
-                }
-                let found = value(expression, columns).unwrap();
-                row.push(u8::from(found != V::Null));
-                match found {
-                    V::Bool(value) => row.push(u8::from(value)),
-                    V::Int(value) => row.extend(value.to_le_bytes()),
-                    V::Float(value) if value.is_nan() => row.extend(f64::NAN.to_le_bytes()),
-                    V::Float(value) => row.extend(value.to_le_bytes()),
-                    V::Text(text) => {
-                        row.extend((text.len() as u32).to_le_bytes());
-                        row.extend(text);
-                    }
-                    V::Null => match type_of(plan, expression) {
-                        Some(Type::Bool) => row.push(0),
-                        _ => row.extend([0; 8]),
-                    },
-                }
-            }
-            return row;
-        }
+        Format::Fixed(fixed) => return packed(plan, fixed, projection, record, columns),
         Format::Delimited(format) => (format.delimiter, format.quote.unwrap_or(b'"')),
         Format::JsonLines(_) => (b',', b'"'),
     };
@@ -472,6 +444,43 @@ fn row(
     }
     line.push(b'\n');
     line
+}
+
+/// A row of fixed records.
+fn packed(
+    plan: &Plan,
+    fixed: &Fixed,
+    projection: &[Expression],
+    record: &Record<'_>,
+    columns: &[V],
+) -> Vec<u8> {
+    let mut row = Vec::new();
+    for expression in projection {
+        if let Expression::Column(index) = expression {
+            let index = usize::from(*index);
+            let start: usize = fixed.fields[..index].iter().map(|f| f.kind.bytes()).sum();
+            let bytes = fixed.fields[index].kind.bytes();
+            row.extend_from_slice(&record.raw[start..start + bytes]);
+            continue;
+        }
+        let found = value(expression, columns).unwrap();
+        row.push(u8::from(found != V::Null));
+        match found {
+            V::Bool(value) => row.push(u8::from(value)),
+            V::Int(value) => row.extend(value.to_le_bytes()),
+            V::Float(value) if value.is_nan() => row.extend(f64::NAN.to_le_bytes()),
+            V::Float(value) => row.extend(value.to_le_bytes()),
+            V::Text(text) => {
+                row.extend((text.len() as u32).to_le_bytes());
+                row.extend(text);
+            }
+            V::Null => match type_of(plan, expression) {
+                Some(Type::Bool) => row.push(0),
+                _ => row.extend([0; 8]),
+            },
+        }
+    }
+    row
 }
 
 /// The type of an expression; `None` for NULL.

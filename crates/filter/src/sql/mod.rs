@@ -1,0 +1,475 @@
+//! Programs from SQL, for people: `SELECT items FROM file [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC]]
+//! [LIMIT n]`. What is not supported is refused by name.
+
+use crate::expression::{Arithmetic, Comparison, Expression, Literal};
+use crate::format::Format;
+use crate::plan::{Aggregate, Function, Item, Program, Select, Top};
+use sqlparser::ast;
+use sqlparser::dialect::DuckDbDialect;
+use sqlparser::parser::{Parser, ParserError};
+use thiserror::Error;
+
+/// A program, and how its result is to be shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// What is to be run.
+    pub program: Program,
+    /// The columns of the result, in order.
+    pub columns: Vec<ResultColumn>,
+}
+
+/// A column of a query's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultColumn {
+    /// Its alias, or the expression as it is written.
+    pub name: String,
+    /// Its place in a row of the program: in a projection, in the record without one, or among the keys and
+    /// items of an Aggregate.
+    pub place: usize,
+}
+
+/// Why a query is no program.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SqlError {
+    /// It is no SQL.
+    #[error(transparent)]
+    Syntax(#[from] ParserError),
+    /// It is SQL that filters don't do.
+    #[error("not supported: {0}")]
+    NotSupported(String),
+    /// The format has no such column.
+    #[error("there is no column {0}")]
+    NoSuchColumn(String),
+    /// A column of a grouped result is neither a key nor an aggregate.
+    #[error("{0} is neither in GROUP BY nor an aggregate")]
+    NotGrouped(String),
+}
+
+fn not_supported<T>(what: impl Into<String>) -> Result<T, SqlError> {
+    Err(SqlError::NotSupported(what.into()))
+}
+
+/// The program of a query over files of a format. Its types are not checked here but by
+/// [`Plan::check`](crate::Plan::check). Names of columns are told apart by case only where they are not
+/// told apart otherwise; the name behind FROM is anything.
+///
+/// # Errors
+///
+/// See [`SqlError`].
+pub fn parse(sql: &str, format: &Format) -> Result<Query, SqlError> {
+    let mut statements = Parser::parse_sql(&DuckDbDialect {}, sql)?;
+    let query = match (statements.pop(), statements.is_empty()) {
+        (Some(ast::Statement::Query(query)), true) => *query,
+        _ => return not_supported("anything but one SELECT"),
+    };
+    let clauses = Clauses::new(query)?;
+    let translator = Translator { format };
+    let aggregates = clauses.items.iter().any(|(expression, _)| aggregate(expression).is_some());
+    if aggregates || !clauses.keys.is_empty() {
+        translator.aggregate(&clauses)
+    } else {
+        translator.records(&clauses)
+    }
+}
+
+/// The parts of a query that there may be.
+struct Clauses {
+    /// What is selected, and its name. Empty for `*`.
+    items: Vec<(ast::Expr, String)>,
+    filter: Option<ast::Expr>,
+    keys: Vec<ast::Expr>,
+    order: Option<(ast::Expr, bool)>,
+    limit: Option<u64>,
+}
+
+impl Clauses {
+    fn new(query: ast::Query) -> Result<Clauses, SqlError> {
+        let others = [
+            ("WITH", query.with.is_some()),
+            ("FETCH", query.fetch.is_some()),
+            ("FOR", query.for_clause.is_some() || !query.locks.is_empty()),
+            ("SETTINGS", query.settings.is_some() || query.format_clause.is_some()),
+            ("|>", !query.pipe_operators.is_empty()),
+        ];
+        refuse(&others)?;
+        let order = query.order_by.map(order).transpose()?;
+        let limit = query.limit_clause.map(limit).transpose()?.flatten();
+        let ast::SetExpr::Select(select) = *query.body else {
+            return not_supported("anything but one SELECT");
+        };
+        let select = *select;
+        let others = [
+            ("DISTINCT", select.distinct.is_some()),
+            ("TOP", select.top.is_some()),
+            ("EXCLUDE", select.exclude.is_some()),
+            ("INTO", select.into.is_some()),
+            ("LATERAL", !select.lateral_views.is_empty()),
+            ("PREWHERE", select.prewhere.is_some()),
+            ("CONNECT BY", !select.connect_by.is_empty()),
+            ("CLUSTER BY", !select.cluster_by.is_empty()),
+            ("DISTRIBUTE BY", !select.distribute_by.is_empty()),
+            ("SORT BY", !select.sort_by.is_empty()),
+            ("HAVING", select.having.is_some()),
+            ("WINDOW", !select.named_window.is_empty()),
+            ("QUALIFY", select.qualify.is_some()),
+            ("AS STRUCT", select.value_table_mode.is_some()),
+            ("FROM first", select.flavor != ast::SelectFlavor::Standard),
+            ("a SELECT modifier", select.select_modifiers.is_some()),
+            ("a query without FROM", select.from.is_empty()),
+            ("more than one file", select.from.len() > 1),
+        ];
+        refuse(&others)?;
+        let table = &select.from[0];
+        if !table.joins.is_empty() {
+            return not_supported("JOIN");
+        }
+        if !matches!(table.relation, ast::TableFactor::Table { args: None, .. }) {
+            return not_supported("FROM anything but a name");
+        }
+        let keys = match select.group_by {
+            ast::GroupByExpr::Expressions(keys, modifiers) if modifiers.is_empty() => keys,
+            _ => return not_supported("GROUP BY ALL, and modifiers of GROUP BY"),
+        };
+        let items = items(select.projection)?;
+        let keys =
+            keys.into_iter().map(|key| by_position(key, &items)).collect::<Result<_, _>>()?;
+        Ok(Clauses { items, filter: select.selection, keys, order, limit })
+    }
+}
+
+fn refuse(clauses: &[(&str, bool)]) -> Result<(), SqlError> {
+    match clauses.iter().find(|(_, there)| *there) {
+        Some((name, _)) => not_supported(*name),
+        None => Ok(()),
+    }
+}
+
+fn items(projection: Vec<ast::SelectItem>) -> Result<Vec<(ast::Expr, String)>, SqlError> {
+    if let [ast::SelectItem::Wildcard(options)] = projection.as_slice() {
+        return match options.to_string().is_empty() {
+            true => Ok(Vec::new()),
+            false => not_supported("options of *"),
+        };
+    }
+    let items = projection.into_iter().map(|item| match item {
+        ast::SelectItem::UnnamedExpr(expression) => {
+            let name = expression.to_string();
+            Ok((expression, name))
+        }
+        ast::SelectItem::ExprWithAlias { expr, alias } => Ok((expr, alias.value)),
+        other => not_supported(format!("{other} beside other items")),
+    });
+    items.collect()
+}
+
+/// `GROUP BY 1` is by the first item.
+fn by_position(key: ast::Expr, items: &[(ast::Expr, String)]) -> Result<ast::Expr, SqlError> {
+    let Some(Literal::Int(position)) = literal(&key) else {
+        return Ok(key);
+    };
+    let index = usize::try_from(position).ok().and_then(|position| position.checked_sub(1));
+    match index.and_then(|index| items.get(index)) {
+        Some((expression, _)) => Ok(expression.clone()),
+        None => not_supported(format!("GROUP BY {position}: there is no such item")),
+    }
+}
+
+fn order(order: ast::OrderBy) -> Result<(ast::Expr, bool), SqlError> {
+    let ast::OrderByKind::Expressions(mut list) = order.kind else {
+        return not_supported("ORDER BY ALL");
+    };
+    match (list.pop(), list.is_empty()) {
+        (Some(item), true) => {
+            if item.options.nulls_first == Some(true) {
+                return not_supported("NULLS FIRST");
+            }
+            match item.options.sort {
+                None | Some(ast::OrderBySort::Asc) => Ok((item.expr, false)),
+                Some(ast::OrderBySort::Desc) => Ok((item.expr, true)),
+                Some(_) => not_supported("ORDER BY ... USING"),
+            }
+        }
+        _ => not_supported("ORDER BY more than one expression"),
+    }
+}
+
+fn limit(clause: ast::LimitClause) -> Result<Option<u64>, SqlError> {
+    let ast::LimitClause::LimitOffset { limit, offset: None, limit_by } = clause else {
+        return not_supported("OFFSET");
+    };
+    if !limit_by.is_empty() {
+        return not_supported("LIMIT BY");
+    }
+    match limit.as_ref().map(literal) {
+        None => Ok(None),
+        Some(Some(Literal::Int(limit))) if limit >= 0 => Ok(Some(limit.cast_unsigned())),
+        Some(_) => not_supported("a LIMIT that is no number"),
+    }
+}
+
+/// The aggregate function that an expression is, if it is one.
+fn aggregate(expression: &ast::Expr) -> Option<(Function, &ast::Function)> {
+    match expression {
+        ast::Expr::Nested(inner) => aggregate(inner),
+        ast::Expr::Function(function) => {
+            let name = function.name.to_string().to_lowercase();
+            let found = Function::ALL.iter().find(|function| function.name() == name)?;
+            Some((*found, function))
+        }
+        _ => None,
+    }
+}
+
+/// The constant that an expression is, if it is one.
+fn literal(expression: &ast::Expr) -> Option<Literal> {
+    match expression {
+        ast::Expr::Nested(inner) => literal(inner),
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(text, false) => number(text),
+            ast::Value::SingleQuotedString(text) => Some(Literal::Text(text.clone().into_bytes())),
+            ast::Value::Boolean(value) => Some(Literal::Bool(*value)),
+            ast::Value::Null => Some(Literal::Null),
+            _ => None,
+        },
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match &**expr {
+            // With its sign, as the least integer is none without.
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::Number(text, false) => number(&format!("-{text}")),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn number(text: &str) -> Option<Literal> {
+    match text.contains(['.', 'e', 'E']) {
+        true => text.parse().ok().map(Literal::Float),
+        false => text.parse().ok().map(Literal::Int),
+    }
+}
+
+/// Translates expressions over the columns of a format.
+struct Translator<'a> {
+    format: &'a Format,
+}
+
+impl Translator<'_> {
+    fn filter(&self, clauses: &Clauses) -> Result<Option<Expression>, SqlError> {
+        clauses.filter.as_ref().map(|filter| self.expression(filter)).transpose()
+    }
+
+    /// A Select, or a Top where there is an order.
+    fn records(&self, clauses: &Clauses) -> Result<Query, SqlError> {
+        let filter = self.filter(clauses)?;
+        let count = self.format.column_count();
+        let all = (0..count).map(|index| self.format.column_name(index).unwrap_or_default());
+        let (projection, names): (_, Vec<String>) = if clauses.items.is_empty() {
+            (None, all.map(str::to_owned).collect())
+        } else {
+            let items = clauses.items.iter().map(|(expression, _)| self.expression(expression));
+            let names = clauses.items.iter().map(|(_, name)| name.clone());
+            (Some(items.collect::<Result<_, _>>()?), names.collect())
+        };
+        let program = match &clauses.order {
+            None => Program::Select(Select { filter, projection, limit: clauses.limit }),
+            Some((order, descending)) => {
+                let Some(limit) = clauses.limit else {
+                    return not_supported("ORDER BY without LIMIT");
+                };
+                let Ok(count) = u32::try_from(limit) else {
+                    return not_supported("ORDER BY with so high a LIMIT");
+                };
+                let order = self.expression(self.unaliased(order, clauses))?;
+                let descending = *descending;
+                Program::Top(Top { filter, order, descending, count, projection })
+            }
+        };
+        let column = |(place, name)| ResultColumn { name, place };
+        let columns = names.into_iter().enumerate().map(column).collect();
+        Ok(Query { program, columns })
+    }
+
+    /// The item of that alias, unless a column has the name.
+    fn unaliased<'e>(&self, expression: &'e ast::Expr, clauses: &'e Clauses) -> &'e ast::Expr {
+        match expression {
+            ast::Expr::Identifier(name) if self.column(&name.value).is_none() => {
+                let item = clauses.items.iter().find(|(_, alias)| *alias == name.value);
+                item.map_or(expression, |(item, _)| item)
+            }
+            _ => expression,
+        }
+    }
+
+    fn aggregate(&self, clauses: &Clauses) -> Result<Query, SqlError> {
+        let order = clauses.order.is_some();
+        refuse(&[("ORDER BY of groups", order), ("LIMIT of groups", clauses.limit.is_some())])?;
+        if clauses.items.is_empty() {
+            return not_supported("* of groups");
+        }
+        let filter = self.filter(clauses)?;
+        let keys = clauses.keys.iter().map(|key| self.expression(self.unaliased(key, clauses)));
+        let keys: Vec<Expression> = keys.collect::<Result<_, _>>()?;
+        let (mut items, mut columns) = (Vec::new(), Vec::new());
+        for (expression, name) in &clauses.items {
+            let place = match aggregate(expression) {
+                Some((function, call)) => {
+                    items.push(Item { function, argument: self.argument(function, call)? });
+                    keys.len() + items.len() - 1
+                }
+                None => {
+                    let value = self.expression(expression)?;
+                    let place = keys.iter().position(|key| *key == value);
+                    place.ok_or_else(|| SqlError::NotGrouped(name.clone()))?
+                }
+            };
+            columns.push(ResultColumn { name: name.clone(), place });
+        }
+        Ok(Query { program: Program::Aggregate(Aggregate { filter, keys, items }), columns })
+    }
+
+    /// The argument of an aggregate function; none for `count(*)`.
+    fn argument(
+        &self,
+        function: Function,
+        call: &ast::Function,
+    ) -> Result<Option<Expression>, SqlError> {
+        let others = [
+            ("FILTER", call.filter.is_some()),
+            ("OVER", call.over.is_some()),
+            ("WITHIN GROUP", !call.within_group.is_empty()),
+            ("IGNORE NULLS", call.null_treatment.is_some()),
+        ];
+        refuse(&others)?;
+        let ast::FunctionArguments::List(list) = &call.args else {
+            return not_supported(call.to_string());
+        };
+        if list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct)
+            || !list.clauses.is_empty()
+        {
+            return not_supported(call.to_string());
+        }
+        match list.args.as_slice() {
+            [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard)] | []
+                if function == Function::Count =>
+            {
+                Ok(None)
+            }
+            [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument))] => {
+                self.expression(argument).map(Some)
+            }
+            _ => not_supported(call.to_string()),
+        }
+    }
+
+    /// The column of a name, by its very name or else whatever its case.
+    fn column(&self, name: &str) -> Option<u16> {
+        let names = || (0..self.format.column_count()).map(|index| self.format.column_name(index));
+        let exact = names().position(|other| other == Some(name));
+        let loose = || {
+            names().position(|other| other.is_some_and(|other| other.eq_ignore_ascii_case(name)))
+        };
+        exact.or_else(loose).and_then(|index| u16::try_from(index).ok())
+    }
+
+    fn boxed(&self, expression: &ast::Expr) -> Result<Box<Expression>, SqlError> {
+        self.expression(expression).map(Box::new)
+    }
+
+    fn expression(&self, expression: &ast::Expr) -> Result<Expression, SqlError> {
+        if let Some(literal) = literal(expression) {
+            return Ok(Expression::Literal(literal));
+        }
+        Ok(match expression {
+            ast::Expr::Identifier(name) => match self.column(&name.value) {
+                Some(column) => Expression::Column(column),
+                None => return Err(SqlError::NoSuchColumn(name.value.clone())),
+            },
+            ast::Expr::Nested(inner) => self.expression(inner)?,
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => {
+                Expression::Negate(self.boxed(expr)?)
+            }
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::Plus, expr } => self.expression(expr)?,
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::Not, expr } => {
+                Expression::Not(self.boxed(expr)?)
+            }
+            ast::Expr::IsNull(value) => {
+                Expression::IsNull { value: self.boxed(value)?, negated: false }
+            }
+            ast::Expr::IsNotNull(value) => {
+                Expression::IsNull { value: self.boxed(value)?, negated: true }
+            }
+            ast::Expr::Between { expr, negated, low, high } => Expression::Between {
+                value: self.boxed(expr)?,
+                low: self.boxed(low)?,
+                high: self.boxed(high)?,
+                negated: *negated,
+            },
+            ast::Expr::InList { expr, list, negated } => {
+                let items = list.iter().map(|item| match literal(item) {
+                    Some(item) => Ok(item),
+                    None => not_supported(format!("{item} in the list of an IN")),
+                });
+                let list = items.collect::<Result<_, _>>()?;
+                Expression::In { value: self.boxed(expr)?, list, negated: *negated }
+            }
+            ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(*negated, expr, pattern, escape_char.as_deref())?
+            }
+            ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right)?,
+            other => return not_supported(other.to_string()),
+        })
+    }
+
+    fn like(
+        &self,
+        negated: bool,
+        value: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::Expr>,
+    ) -> Result<Expression, SqlError> {
+        let Some(Literal::Text(pattern)) = literal(pattern) else {
+            return not_supported("a LIKE whose pattern is no constant");
+        };
+        let escape = match escape.map(literal) {
+            None => None,
+            Some(Some(Literal::Text(text))) if text.len() == 1 => Some(text[0]),
+            Some(_) => return not_supported("an ESCAPE that is not one ASCII character"),
+        };
+        Ok(Expression::Like { value: self.boxed(value)?, pattern, escape, negated })
+    }
+
+    fn binary(
+        &self,
+        left: &ast::Expr,
+        operator: &ast::BinaryOperator,
+        right: &ast::Expr,
+    ) -> Result<Expression, SqlError> {
+        use ast::BinaryOperator as Operator;
+        let arithmetic =
+            |operator| Ok(Expression::Arithmetic(operator, self.boxed(left)?, self.boxed(right)?));
+        let compare =
+            |comparison| Ok(Expression::Compare(comparison, self.boxed(left)?, self.boxed(right)?));
+        match operator {
+            Operator::Plus => arithmetic(Arithmetic::Add),
+            Operator::Minus => arithmetic(Arithmetic::Subtract),
+            Operator::Multiply => arithmetic(Arithmetic::Multiply),
+            Operator::Divide => arithmetic(Arithmetic::Divide),
+            Operator::DuckIntegerDivide => arithmetic(Arithmetic::IntegerDivide),
+            Operator::Modulo => arithmetic(Arithmetic::Remainder),
+            Operator::Eq => compare(Comparison::Equal),
+            Operator::NotEq => compare(Comparison::NotEqual),
+            Operator::Lt => compare(Comparison::Less),
+            Operator::LtEq => compare(Comparison::LessEqual),
+            Operator::Gt => compare(Comparison::Greater),
+            Operator::GtEq => compare(Comparison::GreaterEqual),
+            Operator::And => Ok(Expression::And(self.boxed(left)?, self.boxed(right)?)),
+            Operator::Or => Ok(Expression::Or(self.boxed(left)?, self.boxed(right)?)),
+            other => not_supported(format!("the operator {other}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
