@@ -1,6 +1,8 @@
 //! However a file is cut into slices and pieces, and however small the outputs are, a scan gives what the
 //! reference gives for the whole file.
 
+#![allow(clippy::unwrap_used, reason = "compiled for tests alone")]
+
 mod generate;
 mod reference;
 

@@ -1,5 +1,7 @@
 //! What is written down about edges: one test each.
 
+#![allow(clippy::unwrap_used, reason = "compiled for tests alone")]
+
 mod reference;
 
 use nasd_filter::{

@@ -1,5 +1,7 @@
 //! A scan allocates what it says it will, at its start, and nothing after it.
 
+#![allow(clippy::unwrap_used, reason = "compiled for tests alone")]
+
 mod generate;
 
 use generate::Random;
