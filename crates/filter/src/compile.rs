@@ -288,12 +288,7 @@ impl Compiler<'_> {
                 Ok(Some(Type::Bool))
             }
             Expression::Between { value, low, high, .. } => {
-                let value = self.check(value, depth + 1)?;
-                let low = self.check(low, depth + 1)?;
-                let high = self.check(high, depth + 1)?;
-                comparable("BETWEEN", value, low)?;
-                comparable("BETWEEN", value, high)?;
-                Ok(Some(Type::Bool))
+                self.check_between([value, low, high], depth)
             }
             Expression::In { value, list, .. } => {
                 let kind = self.check(value, depth + 1)?;
@@ -309,6 +304,19 @@ impl Compiler<'_> {
                 Ok(Some(Type::Bool))
             }
         }
+    }
+
+    fn check_between(
+        &mut self,
+        [value, low, high]: [&Expression; 3],
+        depth: usize,
+    ) -> Result<Option<Type>, ParameterError> {
+        let value = self.check(value, depth + 1)?;
+        let low = self.check(low, depth + 1)?;
+        let high = self.check(high, depth + 1)?;
+        comparable("BETWEEN", value, low)?;
+        comparable("BETWEEN", value, high)?;
+        Ok(Some(Type::Bool))
     }
 
     fn check_boolean(
