@@ -176,12 +176,12 @@ fn run_cut(plan: &Plan, file: &[u8], random: &mut Random) -> Result<Cut, MergeEr
     }
     let mut merge = Merge::new(&checked);
     if limit(plan).is_none() {
-        merge.add(&client.seams.finish()?).unwrap();
+        merge.add(&client.seams.finish()?)?;
         for scan in &mut drives {
             let mut partial = Vec::new();
             let room = [1, 5, 100][random.below(3)];
             drive(scan, &[], room, &mut partial, |scan, _, output| scan.finish(output)).unwrap();
-            merge.add(&partial).unwrap();
+            merge.add(&partial)?;
         }
     }
     let (records, selected, bad) = client.seams.counts();
