@@ -214,36 +214,24 @@ pub fn value(expression: &Expression, columns: &[V]) -> Result<V, Trouble> {
             }
         }
         Expression::Like { value, pattern, escape, negated } => match of(value)? {
-            V::Text(text) => {
-                V::Bool(like(&characters(pattern), &characters(&text), *escape) != *negated)
-            }
+            V::Text(text) => V::Bool(like(pattern, &text, *escape) != *negated),
             _ => V::Null,
         },
     })
 }
 
-/// Characters: a byte with the continuation bytes behind it.
-fn characters(text: &[u8]) -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = Vec::new();
-    for &byte in text {
-        match all.last_mut() {
-            Some(last) if byte & 0xc0 == 0x80 => last.push(byte),
-            _ => all.push(vec![byte]),
-        }
-    }
-    all
-}
-
-fn like(pattern: &[Vec<u8>], text: &[Vec<u8>], escape: Option<u8>) -> bool {
+/// By bytes: `_` takes one and the continuation bytes behind it, `%` any, others themselves.
+fn like(pattern: &[u8], text: &[u8], escape: Option<u8>) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
-        Some((first, rest)) if escape.is_some_and(|escape| first == &[escape]) => {
+        Some((first, rest)) if Some(*first) == escape => {
             text.first() == rest.first() && like(&rest[1..], &text[1..], escape)
         }
-        Some((first, rest)) if first == b"%" => {
-            (0..=text.len()).any(|skip| like(rest, &text[skip..], escape))
-        }
-        Some((first, rest)) if first == b"_" => !text.is_empty() && like(rest, &text[1..], escape),
+        Some((b'%', rest)) => (0..=text.len()).any(|skip| like(rest, &text[skip..], escape)),
+        Some((b'_', rest)) => text.split_first().is_some_and(|(_, behind)| {
+            let more = behind.iter().take_while(|byte| **byte & 0xc0 == 0x80).count();
+            like(rest, &behind[more..], escape)
+        }),
         Some((first, rest)) => text.first() == Some(first) && like(rest, &text[1..], escape),
     }
 }
