@@ -56,32 +56,24 @@ pub(crate) fn extend_all(
     let begun: Vec<PendingExtend<'_>> =
         asked.iter().map(|asked| asked.begin(call).send()).collect();
     let mut parts = Vec::with_capacity(asked.len());
-    for (mut asked, pending) in asked.iter().map(Asked::again).zip(begun) {
-        let mut next = Some(pending);
-        while let Some(pending) = next {
+    for (mut asked, mut pending) in asked.into_iter().zip(begun) {
+        loop {
             let (extended, data) = pending.wait();
             let part = asked.part(extended?, data)?;
-            asked.regions = pieces_behind(&part.pieces, part.position);
+            let rest = asked.regions.iter().flat_map(|row| row.from_position(part.position));
+            asked.regions = rest.collect();
             let is_over = part.outcome != ExtensionOutcome::Done || asked.regions.is_empty();
             parts.push(part);
             if is_over {
                 break;
             }
-            next = Some(asked.client.begin_extend(
-                asked.authority,
-                asked.arguments(call),
-                vec![0; call.most],
-            ));
+            pending = asked.begin(call);
         }
     }
     Ok(parts)
 }
 
 impl<'a> Asked<'a> {
-    fn again(&self) -> Asked<'a> {
-        Asked { regions: self.regions.clone(), ..*self }
-    }
-
     fn arguments(&self, call: &ExtensionCall) -> ExtendArguments {
         let (extension, revision) = call.extension;
         ExtendArguments {
@@ -119,48 +111,4 @@ impl<'a> Asked<'a> {
 fn pieces_of(region: &Region) -> impl Iterator<Item = ByteRange> + use<> {
     let Region { offset, length, stride, count } = *region;
     (0..u64::from(count)).map(move |at| ByteRange::new(offset + at * stride, length))
-}
-
-/// The pieces from a position on, as regions: rows stay rows.
-fn pieces_behind(pieces: &[ByteRange], position: u64) -> Vec<Region> {
-    let rest = ByteRange::new(position, u64::MAX);
-    let mut regions: Vec<Region> = Vec::new();
-    for piece in pieces.iter().map(|piece| piece.intersection(&rest)).filter(|it| !it.is_empty()) {
-        match regions.last_mut() {
-            Some(row) if row.length == piece.length && row.goes_on_at(piece.offset) => {
-                row.stride = if row.count == 1 { piece.offset - row.offset } else { row.stride };
-                row.count += 1;
-            }
-            _ => regions.push(Region::single(piece.offset, piece.length)),
-        }
-    }
-    regions
-}
-
-/// Whether a row of pieces can have its next one at an offset.
-trait Row {
-    fn goes_on_at(&self, offset: u64) -> bool;
-}
-
-impl Row for Region {
-    fn goes_on_at(&self, offset: u64) -> bool {
-        self.count == 1 || self.offset + u64::from(self.count) * self.stride == offset
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_stay_rows() {
-        let row = Region { offset: 100, length: 10, stride: 50, count: 4 };
-        let pieces: Vec<ByteRange> = pieces_of(&row).collect();
-        assert_eq!(pieces_behind(&pieces, 0), [row]);
-        let rest = Region { offset: 150, count: 3, ..row };
-        assert_eq!(pieces_behind(&pieces, 110), [rest]);
-        let cut = Region::single(155, 5);
-        assert_eq!(pieces_behind(&pieces, 155), [cut, Region { offset: 200, count: 2, ..row }]);
-        assert_eq!(pieces_behind(&pieces, 260), []);
-    }
 }

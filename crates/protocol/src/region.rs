@@ -34,6 +34,21 @@ impl Region {
         Region { offset, length, stride: 0, count: 1 }
     }
 
+    /// What of it lies from a position on: a piece that is cut, if one is, and those behind it. For
+    /// regions that [`spread`] lets pass.
+    pub fn from_position(&self, position: u64) -> impl Iterator<Item = Region> + use<> {
+        let Region { offset, length, stride, count } = *self;
+        let pieces = (0..u64::from(count)).map(move |at| offset + at * stride);
+        let before = pieces.clone().filter(|begin| begin + length <= position).count() as u64;
+        let first = (before < u64::from(count)).then(|| offset + before * stride);
+        let cut = first.filter(|begin| *begin < position);
+        let whole = before + u64::from(cut.is_some());
+        let left = u64::from(count) - whole;
+        let rest = Region { offset: offset + whole * stride, length, stride, count: left as u32 };
+        let cut = cut.map(|begin| Region::single(position, begin + length - position));
+        cut.into_iter().chain((left > 0).then_some(rest))
+    }
+
     /// Checks this region alone.
     fn validate(&self) -> Result<ByteRange, Status> {
         if self.count == 0 || (self.count > 1 && self.stride < self.length) {
@@ -195,6 +210,19 @@ mod tests {
         assert_eq!(ranges, [(100, 10), (150, 10), (200, 10), (0, 20)]);
         assert_eq!((pieces.total_bytes(), pieces.span()), (50, ByteRange::new(0, 210)));
         assert_eq!(pieces.contiguous(), None);
+    }
+
+    #[test]
+    fn from_a_position_on_rows_stay_rows() {
+        let row = region(100, 10, 50, 4);
+        let from = |position| row.from_position(position).collect::<Vec<_>>();
+        assert_eq!(from(0), [row]);
+        assert_eq!(from(110), [region(150, 10, 50, 3)]);
+        assert_eq!(from(155), [Region::single(155, 5), region(200, 10, 50, 2)]);
+        assert_eq!(from(253), [Region::single(253, 7)]);
+        assert_eq!(from(260), []);
+        let single = Region::single(5, 10);
+        assert_eq!(single.from_position(7).collect::<Vec<_>>(), [Region::single(7, 8)]);
     }
 
     #[test]

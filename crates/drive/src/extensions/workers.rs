@@ -205,20 +205,24 @@ impl Shared {
         }
         let number = state.next_number;
         state.next_number += 1;
-        if state.queue.len() >= state.idle && state.threads < self.most_threads {
-            state.threads += 1;
-            let shared = Arc::clone(self);
-            let thread = thread::Builder::new().name("nasd-extension".to_owned());
-            if thread.spawn(move || shared.work()).is_err() {
-                state.threads -= 1;
-                if state.threads == 0 {
-                    return Err(Failure::NoThread);
-                }
-            }
+        let waiting_then = state.queue.len() + 1;
+        if !self.add_thread(&mut state, waiting_then) {
+            return Err(Failure::NoThread);
         }
         state.queue.push(need, now, waiting(number));
         self.work.notify_one();
         Ok(number)
+    }
+
+    /// Begins a thread if more wait than there are idle ones, and one may be begun. Whether there is any.
+    fn add_thread(self: &Arc<Self>, state: &mut State, waiting: usize) -> bool {
+        if waiting > state.idle && state.threads < self.most_threads {
+            let shared = Arc::clone(self);
+            let thread = thread::Builder::new().name("nasd-extension".to_owned());
+            let begun = thread.spawn(move || shared.work());
+            state.threads += usize::from(begun.is_ok());
+        }
+        state.threads > 0
     }
 
     fn is_running(&self, number: u64) -> bool {
@@ -238,7 +242,7 @@ impl Shared {
     }
 
     /// A call is not waited for any more, though it runs: another thread may take its place.
-    fn lose(&self, number: u64) {
+    fn lose(self: &Arc<Self>, number: u64) {
         let mut state = self.lock();
         let Some(running) = state.running.get_mut(&number) else { return };
         running.is_lost = true;
@@ -246,6 +250,9 @@ impl Shared {
         let extension = running.need.extension;
         *state.lost.entry(extension).or_default() += 1;
         state.threads -= 1;
+        // Others may have waited for its thread.
+        let waiting = state.queue.len();
+        self.add_thread(&mut state, waiting);
         tracing::error!(extension, "an extension does not end, and is left to itself");
     }
 
@@ -375,6 +382,29 @@ mod tests {
             thread::yield_now();
         }
         again().unwrap();
+    }
+
+    #[test]
+    fn who_waits_behind_one_that_never_ends_is_begun() {
+        let (go_on, waits) = channel();
+        let bad: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let checksum: Arc<dyn Extension> = Arc::new(super::super::Checksum);
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_millis(200));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| workers.run(job(&bad, b"wait"), nothing));
+            while workers.shared.lock().running.is_empty() {
+                thread::yield_now();
+            }
+            let (told, heard) = channel();
+            let workers = &workers;
+            scope.spawn(move || told.send(workers.run(job(&checksum, &[0; 4]), nothing)));
+            let heard = heard.recv_timeout(Duration::from_secs(10));
+            // Whoever waits for ever would keep this test from its end.
+            workers.shared.add_thread(&mut workers.shared.lock(), 1);
+            heard.expect("it waits for ever").unwrap();
+            assert_eq!(first.join().unwrap(), Err(Failure::NeverEnds));
+        });
+        drop(go_on);
     }
 
     #[test]

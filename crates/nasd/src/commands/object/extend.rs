@@ -6,8 +6,7 @@ use crate::commands::Outcome;
 use crate::output;
 use nasd_protocol::Region;
 use nasd_protocol::drive::{ExtendArguments, Extended, ExtensionOutcome};
-use nasd_protocol::limits::{MAX_REGIONS, MAX_TRANSFER_BYTES};
-use nasd_types::ByteRange;
+use nasd_protocol::limits::MAX_TRANSFER_BYTES;
 use serde_json::json;
 use std::error::Error;
 use std::io::{self, Write};
@@ -46,7 +45,8 @@ impl Target {
                 true => told.extend_from_slice(data),
                 false => io::stdout().write_all(data).map_err(|error| error.to_string())?,
             }
-            call.regions = behind(&call.regions, position);
+            call.regions =
+                call.regions.iter().flat_map(|row| row.from_position(position)).collect();
             if call.regions.is_empty() {
                 break;
             }
@@ -107,30 +107,5 @@ impl Target {
             format!("drive {} has no extension `{wanted}`; it has: {names}", session.name)
         })?;
         Ok((found.number, options.revision.unwrap_or(found.revision)))
-    }
-}
-
-/// What of regions lies from a position on.
-fn behind(regions: &[Region], position: u64) -> Vec<Region> {
-    let whole = ByteRange::new(position, u64::MAX);
-    let pieces = regions.iter().flat_map(|region| {
-        (0..u64::from(region.count))
-            .map(|at| ByteRange::new(region.offset + at * region.stride, region.length))
-    });
-    let rest = pieces.map(|piece| piece.intersection(&whole)).filter(|piece| !piece.is_empty());
-    // Those that there is no room for are asked for in their turn: nobody names so many by hand.
-    rest.take(MAX_REGIONS).map(|piece| Region::single(piece.offset, piece.length)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_left_begins_at_the_position() {
-        let row = Region { offset: 10, length: 5, stride: 100, count: 3 };
-        assert_eq!(behind(&[row], 112), [Region::single(112, 3), Region::single(210, 5)]);
-        assert_eq!(behind(&[row], 215), []);
-        assert_eq!(behind(&[Region::single(0, OPEN_END)], OPEN_END), []);
     }
 }
