@@ -97,8 +97,8 @@ impl<'a> Asked<'a> {
         let Extended { outcome, position, data_length } = extended;
         let pieces: Vec<ByteRange> = self.regions.iter().flat_map(pieces_of).collect();
         let begin = pieces.first().map_or(0, |piece| piece.offset);
-        // Who neither tells anything nor gets on would be asked for ever.
-        if outcome == ExtensionOutcome::Done && data_length == 0 && position <= begin {
+        // Who does not get on would be asked for ever.
+        if outcome == ExtensionOutcome::Done && position <= begin && !pieces.is_empty() {
             let server = self.client.address().to_owned();
             let why = "an extension does not get on".to_owned();
             return Err(ClientError::Protocol { server, why });

@@ -3,11 +3,17 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use common::*;
 use nasd_capability::Capability;
 use nasd_drive::{Checksum, Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
+use nasd_filter::remote::{self, read_answer};
+use nasd_filter::{
+    Aggregate, Column, Comparison, Delimited, Expression, Format, Function, Item, Join, Literal,
+    Merged, Options, Plan, Program, Select, Type, delimited_row,
+};
 use nasd_protocol::drive::{
     DriveControl, ExtendArguments, Extended, Extension as Listed, ExtensionOutcome, Procedure,
     ReadArguments,
@@ -62,8 +68,9 @@ fn a_drive_lists_its_extensions_and_runs_them() {
     let told = drive.by(Signer::drive(), Procedure::Read, &control).data;
     let listed = from_bytes::<DriveControl>(&told).unwrap().extensions;
     let checksum = Listed { number: 1, name: "checksum".to_owned(), revision: 1 };
+    let scan = Listed { number: 2, name: "scan".to_owned(), revision: 1 };
     let bad = Listed { number: BAD, name: "bad".to_owned(), revision: 3 };
-    assert_eq!(listed, [checksum, bad]);
+    assert_eq!(listed, [checksum, scan, bad]);
 
     let data = pattern(3, 9_500_000);
     let name = drive.object_with(&data[..4_000_000]);
@@ -93,6 +100,106 @@ fn a_drive_lists_its_extensions_and_runs_them() {
     // Of what is behind the end there is nothing.
     let behind = checksums(name, ByteRange::new(9_499_999, 100), 50);
     assert_eq!(call(&drive, working(), &behind).1, sums(&data[9_499_999..], 50));
+}
+
+/// A call of a filter: numbers above 100 of lines of one number.
+fn scanning(
+    name: ObjectName,
+    range: ByteRange,
+    file_bytes: u64,
+    program: Program,
+) -> ExtendArguments {
+    let columns = vec![Column { name: "number".to_owned(), kind: Type::Int }];
+    let lines = Delimited { delimiter: b',', quote: None, header: false, columns };
+    let options = Options { longest_record: 64, ..Options::default() };
+    let plan = Plan { format: Format::Delimited(lines), program, options };
+    let arguments = nasd_xdr::to_bytes(&remote::Request { file_bytes, plan });
+    let (extension, revision) = (remote::EXTENSION, remote::REVISION);
+    ExtendArguments { extension, revision, arguments, ..checksums(name, range, 0) }
+}
+
+fn above_100() -> Option<Expression> {
+    let (number, hundred) = (Expression::Column(0), Expression::Literal(Literal::Int(100)));
+    Some(Expression::Compare(Comparison::Greater, Box::new(number), Box::new(hundred)))
+}
+
+/// Asks until all of a range is told, in answers of `most` bytes: the rows, and how many calls that took.
+fn rows_of(drive: &TestDrive, arguments: &ExtendArguments, most: u32) -> (Vec<u8>, usize) {
+    let end = arguments.regions[0].offset + arguments.regions[0].length;
+    let checked =
+        from_bytes::<remote::Request>(&arguments.arguments).unwrap().plan.check().unwrap();
+    let (mut join, mut calls) = (Join::new(&checked), 0);
+    let rows = RefCell::new(Vec::new());
+    let give = &mut |given: &[u8]| rows.borrow_mut().extend_from_slice(given);
+    let mut at = arguments.regions[0].offset;
+    while at < end {
+        let regions = vec![Region::single(at, end - at)];
+        let asked = ExtendArguments { regions, most, ..arguments.clone() };
+        let (extended, data) = call(drive, Signer::working(), &asked);
+        let told = String::from_utf8_lossy(&data);
+        assert_eq!(extended.outcome, ExtensionOutcome::Done, "{told}");
+        assert!(extended.position > at && data.len() <= most as usize);
+        let (parts, result) = read_answer([at..end], extended.position, end, &data).unwrap();
+        for part in &parts {
+            if !join.head(part, give).unwrap() || !join.rest(part, give).unwrap() {
+                return (rows.take(), calls);
+            }
+        }
+        join.add(result).unwrap();
+        (at, calls) = (extended.position, calls + 1);
+    }
+    let (merged, _) = join.finish(give).unwrap();
+    let mut rows = rows.into_inner();
+    if let Merged::Aggregate(groups) = merged {
+        rows = groups.iter().flat_map(|group| delimited_row(group, b',', b'"')).collect();
+    }
+    (rows, calls)
+}
+
+#[test]
+fn a_filter_answers_instead_of_sending_the_bytes() {
+    let drive = TestDrive::new();
+    let lines: Vec<String> = (0..60_000).map(|number| format!("{}\n", number * 7 % 201)).collect();
+    let data = lines.concat();
+    let name = drive.object_with(&data.as_bytes()[..100_000]);
+    drive.write(name, 100_000, &data.as_bytes()[100_000..]);
+    let bytes = data.len() as u64;
+    let select = |filter, limit| Program::Select(Select { filter, projection: None, limit });
+    let wanted: String =
+        lines.iter().filter(|line| line.trim().parse::<i64>().unwrap() > 100).cloned().collect();
+    let all = scanning(name, ByteRange::new(0, bytes), bytes, select(above_100(), None));
+    assert_eq!(rows_of(&drive, &all, 1 << 20), (wanted.clone().into_bytes(), 1));
+    let (rows, calls) = rows_of(&drive, &all, 1000);
+    assert!(rows == wanted.as_bytes() && calls > 100, "{calls}");
+    let first = scanning(name, ByteRange::new(0, bytes), bytes, select(above_100(), Some(3)));
+    let lines: Vec<&str> = wanted.split_inclusive('\n').collect();
+    assert_eq!(rows_of(&drive, &first, 1 << 20).0, lines[..3].concat().as_bytes());
+    let items = vec![Item { function: Function::Sum, argument: Some(Expression::Column(0)) }];
+    let sum = Program::Aggregate(Aggregate { filter: above_100(), keys: Vec::new(), items });
+    let sum = scanning(name, ByteRange::new(0, bytes), bytes, sum);
+    let numbers = lines.iter().map(|line| line.trim().parse::<u64>().unwrap());
+    assert_eq!(rows_of(&drive, &sum, 1 << 20).0, format!("{}\n", numbers.sum::<u64>()).as_bytes());
+    // What a file has and the object has not are zeros: one bad record, as zeros are no number.
+    let longer = scanning(
+        name,
+        ByteRange::new(0, bytes + 200_000),
+        bytes + 200_000,
+        select(above_100(), None),
+    );
+    assert_eq!(rows_of(&drive, &longer, 1 << 20).0, wanted.as_bytes());
+
+    let refused = |arguments: &ExtendArguments| {
+        let (extended, text) = call(&drive, Signer::working(), arguments);
+        assert_eq!(extended.outcome, ExtensionOutcome::Refused);
+        String::from_utf8(text).unwrap()
+    };
+    assert!(refused(&ExtendArguments { most: 100, ..all.clone() }).contains("too short"));
+    let mut cut = all.clone();
+    cut.arguments.pop();
+    assert!(refused(&cut).contains("no plan"));
+    let no_column = select(Some(Expression::Column(7)), None);
+    let wrong = scanning(name, ByteRange::new(0, bytes), bytes, no_column);
+    assert!(refused(&wrong).contains("no column 7"));
 }
 
 #[test]
@@ -132,7 +239,7 @@ fn what_is_not_there_or_has_no_meaning_is_told() {
     let name = drive.object_with(b"contents");
     let working = Signer::working;
     let asked = checksums(name, ALL, 0);
-    for (extension, revision) in [(2, 1), (1, 2), (0, 0)] {
+    for (extension, revision) in [(999, 1), (1, 2), (0, 0)] {
         let arguments = ExtendArguments { extension, revision, ..asked.clone() };
         assert_eq!(status(&drive, working(), &arguments), Some(Status::NoSuchExtension));
     }

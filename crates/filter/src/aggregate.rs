@@ -11,7 +11,7 @@ use crate::evaluate::Machine;
 use crate::exact::{self, SUM_WORDS};
 use crate::format::Type;
 use crate::number::{float_bits, float_order};
-use crate::output::{Filler, Output, Sink};
+use crate::output::{Counter, Filler, Output, Sink};
 use crate::plan::{Aggregate, Checked, Function};
 use crate::vector::{BATCH, Places, Vector};
 use nasd_xdr::{Decoder, XdrError};
@@ -22,6 +22,9 @@ pub const MAX_KEY_BYTES: usize = 1 << 16;
 
 /// The mark of a partial result of this kind.
 const PARTIAL: u32 = 1;
+
+/// Where nobody gives one.
+const PUBLIC_SECRET: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What is kept of one item in each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub(crate) struct Groups {
     keys: Vec<Slot>,
     count: usize,
     limit: usize,
+    /// Of the hashes.
+    secret: u64,
     arena: Arena,
     key: Vec<u8>,
     /// The group of each record of a batch.
@@ -131,6 +136,7 @@ impl Groups {
             keys: vec![Slot::default(); limit],
             count: 0,
             limit,
+            secret: PUBLIC_SECRET,
             arena: Arena::new(checked.plan().options.state_bytes as usize),
             key: Vec::with_capacity(key_room),
             ids: vec![0; BATCH],
@@ -140,6 +146,11 @@ impl Groups {
             groups.count = 1;
         }
         groups
+    }
+
+    /// Has the hashes depend on a number that nobody else knows; before anything is added.
+    pub(crate) fn set_secret(&mut self, secret: u64) {
+        self.secret = secret | 1;
     }
 
     pub(crate) fn memory_bytes(checked: &Checked, program: &Aggregate) -> usize {
@@ -158,7 +169,7 @@ impl Groups {
 
     /// The group of the key in `self.key`; a new one if there is none.
     fn find(&mut self) -> Result<usize, Limit> {
-        let hash = hash(&self.key);
+        let hash = hash(&self.key, self.secret);
         let mask = self.table.len() - 1;
         let mut at = hash as usize & mask;
         while self.table[at] != 0 {
@@ -291,21 +302,31 @@ impl Groups {
         progress: &mut usize,
     ) -> bool {
         while *item <= self.count {
-            let whole = output.item(progress, |part| match *item {
-                0 => {
-                    part.put_u32(PARTIAL);
-                    part.put_u32(self.key_kinds.len() as u32);
-                    part.put_u32(self.accumulators.len() as u32);
-                    part.put_u32(self.count as u32);
-                }
-                number => self.put_group(number - 1, part),
-            });
-            if !whole {
+            if !output.item(progress, |part| self.put_item(*item, part)) {
                 return false;
             }
             *item += 1;
         }
         true
+    }
+
+    /// Bytes of the partial result.
+    pub(crate) fn result_bytes(&self) -> usize {
+        let mut counter = Counter::default();
+        (0..=self.count).for_each(|item| self.put_item(item, &mut counter));
+        counter.0
+    }
+
+    fn put_item(&self, item: usize, sink: &mut impl Sink) {
+        match item.checked_sub(1) {
+            None => {
+                sink.put_u32(PARTIAL);
+                sink.put_u32(self.key_kinds.len() as u32);
+                sink.put_u32(self.accumulators.len() as u32);
+                sink.put_u32(self.count as u32);
+            }
+            Some(group) => self.put_group(group, sink),
+        }
     }
 
     fn put_group(&self, group: usize, sink: &mut impl Sink) {
@@ -566,16 +587,17 @@ fn parse_key(kinds: &[Type], key: &[u8]) -> Option<Vec<Value>> {
     Some(values)
 }
 
-/// Spreads keys over the table.
+/// Spreads keys over the table; who does not know the secret, which is odd, can't choose keys that collide.
 #[inline]
-fn hash(key: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = key.len() as u64;
+fn hash(key: &[u8], secret: u64) -> u64 {
+    let fold = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * u128::from(secret);
+        product as u64 ^ (product >> 64) as u64
+    };
     let (words, rest) = key.as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    for word in words.iter().chain(std::iter::once(&last)) {
-        hash = (hash.rotate_left(23) ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
-    }
-    hash ^ (hash >> 32)
+    let start = (key.len() as u64).wrapping_add(secret.rotate_left(32));
+    let words = words.iter().chain(std::iter::once(&last));
+    words.fold(start, |hash, word| fold(hash.rotate_left(23), u64::from_le_bytes(*word)))
 }

@@ -75,7 +75,8 @@ impl Bounds {
             let next = line_end + 1;
             cut.bytes = next;
             let blank = end == start || is_blank(&bytes[start..end], format);
-            if blank && skips_blanks(format) {
+            // One that is too long counts as bad, as it does where it comes in parts.
+            if blank && skips_blanks(format) && next - start <= longest {
                 continue;
             }
             cut.overlong |= next - start > longest;

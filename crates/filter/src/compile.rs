@@ -2,7 +2,8 @@
 
 use crate::error::ParameterError;
 use crate::expression::{
-    Arithmetic, Comparison, Expression, Literal, MAX_DEPTH, MAX_NODES, MAX_TEXT_BYTES,
+    Arithmetic, Comparison, Expression, Literal, MAX_DEPTH, MAX_LIKE_STEPS, MAX_NODES,
+    MAX_TEXT_BYTES,
 };
 use crate::fixed::FixedCompare;
 use crate::format::{FieldKind, Format, Type};
@@ -141,6 +142,8 @@ pub(crate) fn compile(plan: &Plan) -> Result<Code, ParameterError> {
         columns: vec![None; plan.format.column_count()],
         nodes: 0,
         narrowed: 0,
+        longest_record: plan.options.longest_record,
+        like_steps: 0,
     };
     if let Some(filter) = plan.program.filter() {
         compiler.filter(filter)?;
@@ -178,6 +181,8 @@ struct Compiler<'a> {
     columns: Vec<Option<Register>>,
     nodes: usize,
     narrowed: usize,
+    longest_record: u32,
+    like_steps: u64,
 }
 
 /// The type that two operands have in common; an integer and a float are floats.
@@ -236,6 +241,17 @@ impl Compiler<'_> {
                 least: 0,
                 most,
             });
+        }
+        Ok(())
+    }
+
+    /// A record must not take minutes.
+    fn count_steps(&mut self, pattern: &Pattern) -> Result<(), ParameterError> {
+        self.like_steps += pattern.steps() as u64;
+        let value = self.like_steps * u64::from(self.longest_record);
+        if value > MAX_LIKE_STEPS {
+            let what = "number of `_` in LIKE, by options.longest_record,";
+            return Err(ParameterError::Bounds { what, value, least: 0, most: MAX_LIKE_STEPS });
         }
         Ok(())
     }
@@ -467,6 +483,7 @@ impl Compiler<'_> {
             Expression::In { value, list, negated } => self.emit_in(value, list, *negated),
             Expression::Like { value, pattern, escape, negated } => {
                 let (pattern, negated) = (Pattern::new(pattern, *escape)?, *negated);
+                self.count_steps(&pattern)?;
                 self.code.patterns.push(pattern);
                 let pattern = self.code.patterns.len() - 1;
                 let from = self.emit(value, Type::Text)?;

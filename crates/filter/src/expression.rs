@@ -4,6 +4,8 @@
 pub const MAX_DEPTH: usize = 64;
 /// Most operators, columns and constants of all of a plan's expressions together.
 pub const MAX_NODES: usize = 1024;
+/// Most `_` in all patterns together, by the most bytes of a record: at each byte each of them may take a step.
+pub const MAX_LIKE_STEPS: u64 = 1 << 30;
 /// Most bytes of a constant text or a pattern.
 pub const MAX_TEXT_BYTES: usize = 4096;
 

@@ -23,6 +23,8 @@ mod exact;
 mod expression;
 mod fixed;
 mod format;
+mod guess;
+mod join;
 mod json;
 mod like;
 mod list;
@@ -30,6 +32,7 @@ mod merge;
 mod number;
 mod output;
 mod plan;
+pub mod remote;
 mod row;
 mod scan;
 #[cfg(feature = "sql")]
@@ -41,17 +44,21 @@ mod wire;
 pub use aggregate::{MAX_KEY_BYTES, Value};
 pub use error::{Fault, Limit, MergeError, ParameterError, ScanError};
 pub use expression::{
-    Arithmetic, Comparison, Expression, Literal, MAX_DEPTH, MAX_NODES, MAX_TEXT_BYTES,
+    Arithmetic, Comparison, Expression, Literal, MAX_DEPTH, MAX_LIKE_STEPS, MAX_NODES,
+    MAX_TEXT_BYTES,
 };
 pub use format::{
     Column, Delimited, Field, FieldKind, Fixed, Format, JsonLines, MAX_COLUMNS, MAX_NAME_BYTES,
     Type,
 };
+pub use guess::guess_columns;
+pub use join::{Counts, Join};
 pub use merge::{Merge, Merged, Seams, first_rows};
 pub use output::Output;
 pub use plan::{
     Aggregate, Checked, Function, Item, MAX_BYTES, MAX_ITEMS, MAX_KEPT, MAX_KEYS, MAX_PROJECTION,
     Options, Plan, Program, Select, Top,
 };
+pub use row::delimited_row;
 pub use scan::{Fed, Piece, Report, Scan};
 pub use top::TopRow;

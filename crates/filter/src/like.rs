@@ -102,6 +102,11 @@ impl Part {
 }
 
 impl Pattern {
+    /// How many steps a byte of a text may take: what has to be there between two `_` is looked for at each byte anew.
+    pub(crate) fn steps(&self) -> usize {
+        self.parts.iter().map(|part| part.runs.len() - 1).sum()
+    }
+
     /// Compiles a pattern.
     ///
     /// # Errors

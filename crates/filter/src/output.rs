@@ -33,6 +33,13 @@ impl<'a> Output<'a> {
         self.buffer.len() - self.length
     }
 
+    /// Takes back the last bytes that were written, if there are so many; tells whether.
+    pub(crate) fn take_back(&mut self, bytes: usize) -> bool {
+        let left = self.length.checked_sub(bytes);
+        self.length = left.unwrap_or(self.length);
+        left.is_some()
+    }
+
     /// Writes all of `bytes` or nothing; tells which.
     #[inline]
     pub(crate) fn put_whole(&mut self, bytes: &[u8]) -> bool {
@@ -118,6 +125,12 @@ pub(crate) struct Counter(pub(crate) usize);
 impl Sink for Counter {
     fn put(&mut self, bytes: &[u8]) {
         self.0 += bytes.len();
+    }
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
 }
 

@@ -198,7 +198,9 @@ impl Plan {
             }
             Program::Top(top) => bounds("records of a top", top.count.into(), 0, MAX_KEPT.into())?,
         }
-        Ok(Checked { inner: Arc::new((self.clone(), compile(self)?)) })
+        // First, as it finds expressions that are too deep to be copied.
+        let code = compile(self)?;
+        Ok(Checked { inner: Arc::new((self.clone(), code)) })
     }
 }
 

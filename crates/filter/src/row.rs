@@ -1,5 +1,6 @@
 //! What is given of a selected record: its own bytes, or a row of its projection.
 
+use crate::aggregate::Value;
 use crate::batch::Batch;
 use crate::compile::Outcome;
 use crate::evaluate::Machine;
@@ -113,6 +114,30 @@ impl Rows<'_> {
         }
         sink.put(b"\n");
     }
+}
+
+/// A row of an Aggregate's result as a line of delimited text, as those of a Select are written.
+pub fn delimited_row<'a>(
+    values: impl IntoIterator<Item = &'a Value>,
+    delimiter: u8,
+    quote: u8,
+) -> Vec<u8> {
+    let mut line = Vec::new();
+    for (number, value) in values.into_iter().enumerate() {
+        if number > 0 {
+            line.push(delimiter);
+        }
+        match value {
+            Value::Null => {}
+            Value::Bool(value) => line.extend(value.to_string().into_bytes()),
+            Value::Int(value) => line.extend(value.to_string().into_bytes()),
+            Value::HugeInt(value) => line.extend(value.to_string().into_bytes()),
+            Value::Float(value) => line.extend(NumberText::of_float(*value).as_bytes()),
+            Value::Text(text) => put_text(text, delimiter, quote, &mut line),
+        }
+    }
+    line.push(b'\n');
+    line
 }
 
 /// A text, in quotes if it is empty or could be taken for something else.

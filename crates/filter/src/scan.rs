@@ -196,11 +196,23 @@ impl Scan {
         self.report
     }
 
+    /// Has the table of groups depend on a number that nobody else knows, so that no file can be made which is slow to group.
+    /// To be called before the first piece.
+    pub fn set_secret(&mut self, secret: u64) {
+        if let Task::Aggregate(groups) = &mut self.task {
+            groups.set_secret(secret);
+        }
+    }
+
     /// Begins a piece. Pieces come in the file's order, each is fed and ended.
     pub fn begin_piece(&mut self, piece: Piece) {
         if self.mode != Mode::Outside || self.pending.is_some() {
             let error = ScanError::Order("a piece begins before the last one ended");
             self.failed.get_or_insert(error);
+            return;
+        }
+        if self.item > 0 || self.progress > 0 {
+            self.failed.get_or_insert(ScanError::Order("a piece begins behind the result"));
             return;
         }
         self.piece = piece;
@@ -244,6 +256,57 @@ impl Scan {
     /// As `feed`.
     pub fn end_piece(&mut self, output: &mut Output<'_>) -> Result<Fed, ScanError> {
         self.guarded(|scan| scan.end_all(output))
+    }
+
+    /// Ends the piece where `output` was told to be full, for who has no other one: what was begun and does not
+    /// fit is taken back. Tells the byte of the file that the rest of the piece begins at, which is a
+    /// piece of its own then; it is where this one began if nothing fits.
+    ///
+    /// # Errors
+    ///
+    /// [`ScanError::Order`] if nothing is left to be written, or something was written to another output before.
+    pub fn end_early(&mut self, output: &mut Output<'_>) -> Result<u64, ScanError> {
+        self.guarded(|scan| {
+            let order = ScanError::Order("a piece ends early whose output is not full");
+            let (position, begun) = match (scan.pending.take(), scan.mode) {
+                (Some(pending), _) => (scan.take_back(pending), pending.progress),
+                (None, Mode::Head { .. }) => {
+                    scan.report.all_head = true;
+                    (scan.position, 0)
+                }
+                (None, Mode::Tail) => {
+                    let begun = std::mem::take(&mut scan.report.tail_bytes);
+                    (scan.carry_offset, begun as usize)
+                }
+                (None, _) => return Err(order),
+            };
+            if !output.take_back(begun) {
+                return Err(order);
+            }
+            scan.carry.clear();
+            scan.mode = Mode::Outside;
+            scan.report.tail_offset = position;
+            Ok(position)
+        })
+    }
+
+    /// Counts what was given of a batch; where the first record begins whose row was not.
+    fn take_back(&mut self, pending: Pending) -> u64 {
+        let first = if pending.carried { self.carry_offset } else { self.position };
+        let next = usize::from(self.machine.selected().as_slice()[pending.next]);
+        self.report.records += next as u64;
+        self.report.bad += self.machine.bad_before(next) as u64;
+        self.report.row_bytes -= pending.progress as u64;
+        first + u64::from(self.bounds.starts[next])
+    }
+
+    /// How many bytes `finish` would write now.
+    pub fn result_bytes(&self) -> usize {
+        match &self.task {
+            Task::Select { .. } => 0,
+            Task::Aggregate(groups) => groups.result_bytes(),
+            Task::Top(top) => top.result_bytes(),
+        }
     }
 
     /// Writes the partial result of an Aggregate or a Top, for [`Merge`](crate::Merge); nothing for a

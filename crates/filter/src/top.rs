@@ -7,7 +7,7 @@ use crate::compile::Outcome;
 use crate::error::{Limit, MergeError};
 use crate::evaluate::Machine;
 use crate::format::Type;
-use crate::number::float_order;
+use crate::number::{float_bits, float_order};
 use crate::output::{Counter, Filler, Output, Sink};
 use crate::plan::{self, Checked};
 use crate::row::Rows;
@@ -91,7 +91,7 @@ impl Top {
                 _ if vector.nulls[index] => Key::Null,
                 Type::Bool => Key::Bits(vector.bools[index].into()),
                 Type::Int => Key::Bits(vector.ints[index].cast_unsigned()),
-                Type::Float => Key::Bits(vector.floats[index].to_bits()),
+                Type::Float => Key::Bits(float_bits(vector.floats[index])),
                 Type::Text => Key::Text(places.get(vector.texts[index])),
             };
             let offset = batch.offset + u64::from(batch.bounds.starts[index]);
@@ -211,30 +211,36 @@ impl Top {
         progress: &mut usize,
     ) -> bool {
         while *item <= self.heap.len() {
-            let whole = output.item(progress, |part| match item.checked_sub(1) {
-                None => {
-                    part.put_u32(PARTIAL);
-                    part.put_u32(self.kind.into());
-                    part.put_u32(self.heap.len() as u32);
-                }
-                Some(number) => {
-                    let entry = &self.heap[number];
-                    part.put_u32(u32::from(!entry.null));
-                    match self.key_of(entry) {
-                        Key::Null => {}
-                        Key::Bits(bits) => part.put_u64(bits),
-                        Key::Text(text) => part.put_opaque(text),
-                    }
-                    part.put_u64(entry.offset);
-                    part.put_opaque(self.arena.get(entry.row));
-                }
-            });
-            if !whole {
+            if !output.item(progress, |part| self.put_item(*item, part)) {
                 return false;
             }
             *item += 1;
         }
         true
+    }
+
+    /// Bytes of the partial result.
+    pub(crate) fn result_bytes(&self) -> usize {
+        let mut counter = Counter::default();
+        (0..=self.heap.len()).for_each(|item| self.put_item(item, &mut counter));
+        counter.0
+    }
+
+    fn put_item(&self, item: usize, sink: &mut impl Sink) {
+        let Some(entry) = item.checked_sub(1).map(|number| &self.heap[number]) else {
+            sink.put_u32(PARTIAL);
+            sink.put_u32(self.kind.into());
+            sink.put_u32(self.heap.len() as u32);
+            return;
+        };
+        sink.put_u32(u32::from(!entry.null));
+        match self.key_of(entry) {
+            Key::Null => {}
+            Key::Bits(bits) => sink.put_u64(bits),
+            Key::Text(text) => sink.put_opaque(text),
+        }
+        sink.put_u64(entry.offset);
+        sink.put_opaque(self.arena.get(entry.row));
     }
 
     /// Adds a partial result.

@@ -7,12 +7,15 @@ mod generate;
 mod reference;
 
 use generate::Random;
+use nasd_filter::remote::{Answer, Next, Part, read_answer};
 use nasd_filter::{
-    Checked, Fed, Merge, MergeError, Merged, Output, Piece, Plan, Program, Report, Scan, ScanError,
-    Seams, Value, first_rows,
+    Checked, Counts, Fed, Join, Merge, MergeError, Merged, Output, Piece, Plan, Report, Scan,
+    ScanError, Value,
 };
 use proptest::prelude::*;
-use reference::{Counts, Outcome, V};
+use reference::{Outcome, V};
+use std::cell::RefCell;
+use std::ops::Range;
 
 /// Calls until everything is taken, with outputs of `room` bytes.
 fn drive(
@@ -63,61 +66,51 @@ fn scan_piece(
     (given, ended.map(|_| report))
 }
 
-/// The result of a plan whose file is cut into pieces that several drives have in turn.
-struct Client<'a> {
-    checked: &'a Checked,
-    seams: Seams,
-    rows: Vec<u8>,
-    left: u64,
-    counts: Counts,
-}
-
-impl Client<'_> {
-    /// Joins the head of what a scan gave of a piece. Tells whether more is needed.
-    fn head(&mut self, piece: Piece, given: &[u8], report: &Report) -> Result<bool, MergeError> {
-        let head = &given[..report.head_bytes as usize];
-        let before = self.seams.counts().1;
-        let (joined, fed) = self.seams.head(piece, report, head)?;
-        self.rows.extend(joined);
-        self.left = self.left.saturating_sub(self.seams.counts().1 - before);
-        Ok(fed != Fed::Done && self.left > 0)
-    }
-
-    /// Takes the piece's own rows and its tail. Tells whether more is needed.
-    fn rest(
-        &mut self,
-        piece: Piece,
-        end: u64,
-        given: &[u8],
-        report: &Report,
-    ) -> Result<bool, MergeError> {
-        let rest = &given[report.head_bytes as usize..];
-        let (rows, tail) = rest.split_at(report.row_bytes as usize);
-        assert_eq!(tail.len() as u64, report.tail_bytes);
-        self.rows.extend(first_rows(self.checked, rows, self.left));
-        self.left = self.left.saturating_sub(report.selected);
-        self.counts.records += report.records;
-        self.counts.selected += report.selected;
-        self.counts.bad += report.bad;
-        self.seams.tail(piece, end, report, tail)?;
-        Ok(self.left > 0)
+/// Feeds a piece whose output is one buffer: as much of it as there is room for. Tells in addition how many bytes that are.
+fn scan_piece_at_once(
+    scan: &mut Scan,
+    random: &mut Random,
+    piece: Piece,
+    bytes: &[u8],
+) -> (Vec<u8>, Result<Report, ScanError>, usize) {
+    let most = [1, 7, 50, 100_000][random.below(4)];
+    let mut room = [1, 3, 40, 1000, 1 << 16][random.below(5)];
+    loop {
+        let mut buffer = vec![0; room];
+        let mut output = Output::new(&mut buffer);
+        scan.begin_piece(piece);
+        let mut fed = Ok(Fed::All);
+        for slice in bytes.chunks(1 + random.below(most)) {
+            fed = scan.feed(slice, &mut output);
+            if fed != Ok(Fed::All) {
+                break;
+            }
+        }
+        if !matches!(fed, Ok(Fed::Full { .. }) | Err(_)) {
+            fed = scan.end_piece(&mut output);
+        }
+        let end = match fed {
+            Ok(Fed::Full { .. }) => scan.end_early(&mut output),
+            fed => fed.map(|_| piece.offset + bytes.len() as u64),
+        };
+        let given = output.written().to_vec();
+        match end {
+            Err(error) => return (given, Err(error), 0),
+            Ok(end) if end == piece.offset && !bytes.is_empty() => {
+                assert_eq!((scan.report().records, given.len()), (0, 0));
+                room = 2 * room + 1;
+            }
+            Ok(end) => return (given, Ok(scan.report()), (end - piece.offset) as usize),
+        }
     }
 }
 
-fn limit(plan: &Plan) -> Option<u64> {
-    match &plan.program {
-        Program::Select(select) => select.limit,
-        _ => None,
-    }
-}
-
-/// The plan with another LIMIT.
-fn with_limit(plan: &Plan, limit: u64) -> Plan {
-    let mut plan = plan.clone();
-    if let Program::Select(select) = &mut plan.program {
-        select.limit = Some(limit);
-    }
-    plan
+/// A piece, what was found in it, and what was given: as an answer tells it.
+fn part<'a>(piece: Piece, end: u64, report: Report, given: &'a [u8]) -> Part<'a> {
+    let (head, rest) = given.split_at(report.head_bytes as usize);
+    // Who failed told no tail.
+    let (rows, tail) = rest.split_at((report.row_bytes as usize).min(rest.len()));
+    Part { piece, end, report, head, rows, tail }
 }
 
 #[derive(Debug)]
@@ -133,63 +126,169 @@ fn run_cut(plan: &Plan, file: &[u8], random: &mut Random) -> Result<Cut, MergeEr
     cuts.sort_unstable();
     cuts.push(file.len());
     let mut drives: Vec<Scan> = (0..1 + random.below(3)).map(|_| checked.start()).collect();
-    let left = limit(plan).unwrap_or(u64::MAX);
-    let seams = Seams::new(&checked);
-    let counts = Counts::default();
-    let mut client = Client { checked: &checked, seams, rows: Vec::new(), left, counts };
+    let mut join = Join::new(&checked);
+    let rows = RefCell::new(Vec::new());
+    let give = &mut |given: &[u8]| rows.borrow_mut().extend_from_slice(given);
     let width = drives.len();
     let told = random.one_in(2);
-    let (mut start, mut more) = (0, left > 0);
-    for (number, end) in cuts.into_iter().enumerate() {
-        let (offset, last) = (start as u64, end == file.len());
-        let bytes = &file[start..end];
-        start = end;
+    let at_once = random.one_in(2);
+    let mut start = 0;
+    let mut cuts = cuts.into_iter().enumerate().peekable();
+    while let Some(&(number, mut end)) = cuts.peek() {
+        let offset = start as u64;
+        let mut last = end == file.len();
+        let mut bytes = &file[start..end];
         // The last piece may not know that it is; others that end there are not it.
-        let piece = Piece { offset, starts_record: false, ends_file: last && told };
+        let mut piece = Piece { offset, starts_record: false, ends_file: last && told };
         let scan = &mut drives[number % width];
-        let (given, result) = scan_piece(scan, random, piece, bytes);
+        let (given, result) = if at_once {
+            let (given, result, taken) = scan_piece_at_once(scan, random, piece, bytes);
+            if result.is_ok() && taken < bytes.len() {
+                (bytes, end, last) = (&bytes[..taken], start + taken, false);
+                piece.ends_file = false;
+            }
+            (given, result)
+        } else {
+            scan_piece(scan, random, piece, bytes)
+        };
+        start = end;
+        cuts.next_if(|&(_, cut)| cut == end);
         // A record before the piece may have failed as well, or reached the limit.
-        more = client.head(piece, &given, &scan.report())?;
+        let more = join.head(&part(piece, end as u64, scan.report(), &given), give)?;
         if !more {
             break;
         }
         let (given, report) = match result {
             Ok(report) => (given, report),
             // What is behind the LIMIT doesn't count, so the client looks for itself.
-            Err(_) if limit(plan).is_some() => {
-                let less = with_limit(plan, client.left).check().unwrap();
+            Err(_) if plan.limit().is_some() => {
+                let less = plan.with_limit(join.left()).check().unwrap();
                 let (given, result) = scan_piece(&mut less.start(), random, piece, bytes);
                 (given, result?)
             }
             Err(error) => return Err(error.into()),
         };
-        more = client.rest(piece, end as u64, &given, &report)?;
+        let part = part(piece, end as u64, report, &given);
+        assert_eq!(part.tail.len() as u64, report.tail_bytes);
+        let more = join.rest(&part, give)?;
         if !more || (last && told) {
             break;
         }
     }
-    if more && !told {
-        let before = client.seams.counts().1;
-        let rows = client.seams.end()?;
-        assert!(client.seams.counts().1 - before <= 1);
-        client.rows.extend(rows);
-    }
-    let mut merge = Merge::new(&checked);
-    if limit(plan).is_none() {
-        merge.add(&client.seams.finish()?)?;
+    if plan.limit().is_none() {
         for scan in &mut drives {
             let mut partial = Vec::new();
             let room = [1, 5, 100][random.below(3)];
             drive(scan, &[], room, &mut partial, |scan, _, output| scan.finish(output)).unwrap();
-            merge.add(&partial)?;
+            join.add(&partial)?;
         }
     }
-    let (records, selected, bad) = client.seams.counts();
-    let mut counts = client.counts;
-    counts.records += records;
-    counts.selected += selected;
-    counts.bad += bad;
-    Ok(Cut { merged: merge.finish(), rows: client.rows, counts })
+    let (merged, counts) = join.finish(give)?;
+    let rows = rows.into_inner();
+    Ok(Cut { merged, rows, counts })
+}
+
+/// A request and its answer: the pieces, up to which byte they are told of, and what is told.
+type Answered = (Vec<Range<u64>>, u64, Vec<u8>);
+
+/// What is told of some of the pieces, as a drive does it; `None` if it can't tell.
+fn answer(
+    checked: &Checked,
+    file: &[u8],
+    pieces: &[Range<u64>],
+    random: &mut Random,
+) -> Option<Answered> {
+    let most = Answer::least_bytes(checked) + [0, 1, 50, 1000][random.below(4)];
+    let mut answer = Answer::new(checked, file.len() as u64, most, random.below(1 << 30) as u64);
+    let mut position = pieces.last()?.end;
+    'pieces: for piece in pieces {
+        if !answer.begin(piece.start) {
+            position = piece.start;
+            break;
+        }
+        let mut at = piece.start;
+        // Somebody else may want to have his turn.
+        let end = if random.one_in(8) { (piece.start + 1).min(piece.end) } else { piece.end };
+        for slice in file[piece.start as usize..end as usize].chunks(1 + random.below(100)) {
+            match answer.feed(slice).ok()? {
+                Next::More => at += slice.len() as u64,
+                Next::Full(cut) => {
+                    position = cut;
+                    break 'pieces;
+                }
+                Next::Done => {
+                    answer.end(at).ok()?;
+                    break 'pieces;
+                }
+                Next::Enough => panic!("so small a file gives no such result"),
+            }
+        }
+        match answer.end(at).ok()? {
+            Next::Full(cut) => {
+                position = cut;
+                break;
+            }
+            _ if at < piece.end => {
+                position = at;
+                break;
+            }
+            _ => {}
+        }
+    }
+    let stands = position == pieces[0].start && position < pieces[0].end;
+    let data = answer.finish().ok().filter(|_| !stands)?;
+    Some((pieces.to_vec(), position, data))
+}
+
+/// The result of a plan whose file lies on several drives in turn, each of which is asked until it has told of all it has.
+fn run_answers(plan: &Plan, file: &[u8], random: &mut Random) -> Result<Cut, MergeError> {
+    let checked = plan.check().unwrap();
+    let (unit, width) = (1 + random.below(file.len() + 1), 1 + random.below(3));
+    let file_bytes = file.len() as u64;
+    let mut answers: Vec<Answered> = Vec::new();
+    for drive in 0..width {
+        let units = (0..file.len().div_ceil(unit)).filter(|number| number % width == drive);
+        let bytes = units.map(|number| (number * unit) as u64..((number + 1) * unit) as u64);
+        let mut pieces: Vec<Range<u64>> =
+            bytes.map(|piece| piece.start..piece.end.min(file_bytes)).collect();
+        while !pieces.is_empty() {
+            let Some(answered) = answer(&checked, file, &pieces, random) else {
+                // The client looks for itself.
+                return run_cut(plan, file, random);
+            };
+            let position = answered.1;
+            answers.push(answered);
+            pieces.retain(|piece| piece.end > position);
+            if let Some(first) = pieces.first_mut() {
+                first.start = first.start.max(position);
+            }
+        }
+    }
+    let (mut parts, mut results) = (Vec::new(), Vec::new());
+    for (pieces, position, data) in &answers {
+        let read = read_answer(pieces.iter().cloned(), *position, file_bytes, data);
+        let (told, result) = read.unwrap();
+        parts.extend(told);
+        results.push(result);
+        let cut = random.below(data.len() + 1);
+        let read = read_answer(pieces.iter().cloned(), *position, file_bytes, &data[..cut]);
+        assert!(read.is_err() || !result.is_empty() || cut == data.len());
+    }
+    parts.sort_by_key(|part| part.piece.offset);
+    let mut join = Join::new(&checked);
+    let rows = RefCell::new(Vec::new());
+    let give = &mut |given: &[u8]| rows.borrow_mut().extend_from_slice(given);
+    for part in &parts {
+        if !join.head(part, give)? || !join.rest(part, give)? {
+            break;
+        }
+    }
+    if plan.limit().is_none() {
+        results.into_iter().try_for_each(|result| join.add(result))?;
+    }
+    let (merged, counts) = join.finish(give)?;
+    let rows = rows.into_inner();
+    Ok(Cut { merged, rows, counts })
 }
 
 /// NaN is itself here.
@@ -212,7 +311,10 @@ fn as_value(value: &V) -> Value {
 /// Compares what a cut file gives with the reference. A large one may be beyond a bound.
 fn check(plan: &Plan, file: &[u8], random: &mut Random, large: bool) -> Result<(), TestCaseError> {
     let expected = reference::run(plan, file);
-    let found = run_cut(plan, file, random);
+    let found = match random.one_in(3) {
+        true => run_answers(plan, file, random),
+        false => run_cut(plan, file, random),
+    };
     match (expected, found) {
         (_, Err(MergeError::Limit(_) | MergeError::Scan(ScanError::Limit(_)))) if large => {}
         (Outcome::Fault { offset, fault }, found) => {
@@ -223,7 +325,7 @@ fn check(plan: &Plan, file: &[u8], random: &mut Random, large: bool) -> Result<(
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let expected = rows.concat();
             prop_assert_eq!(&cut.rows, &expected, "{:?} {:?}", text(&cut.rows), text(&expected));
-            if limit(plan).is_none() {
+            if plan.limit().is_none() {
                 same(cut.counts, counts)?;
             }
         }

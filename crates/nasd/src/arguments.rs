@@ -9,6 +9,7 @@ mod key;
 mod member;
 mod object;
 mod partition;
+mod scan;
 mod volume;
 
 pub use audit::{AuditTrailArguments, Ending, status_name, words};
@@ -22,7 +23,7 @@ pub use object::{
     AttributeArguments, ExtendOptions, FileRange, ObjectCommand, ObjectPlace, RegionArguments,
 };
 pub use partition::{DriveArguments, KeyName, PartitionCommand};
-
+pub use scan::{FormatArguments, RecordFormat, ScanArguments};
 pub use volume::{Spread, VolumeCommand};
 
 use crate::cell::parse_protection;
@@ -141,6 +142,8 @@ pub enum Command {
         #[command(flatten)]
         range: FileRange,
     },
+    /// Have the drives select from a structured file (CSV, JSON lines, fixed records), or sum it up, by SQL.
+    Scan(ScanArguments),
     /// Show what a file is and where it lies.
     Stat {
         /// VOLUME:/path.

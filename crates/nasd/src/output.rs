@@ -28,6 +28,13 @@ pub fn json(facts: &impl Serialize) -> Outcome {
     Ok(())
 }
 
+/// Ends the command if what was written has not been taken.
+pub fn stop_if_gone(written: io::Result<()>) {
+    if let Err(error) = written {
+        stop(&error);
+    }
+}
+
 /// Ends the command, whose output nobody takes.
 fn stop(error: &io::Error) -> ! {
     if error.kind() != io::ErrorKind::BrokenPipe {

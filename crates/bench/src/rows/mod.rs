@@ -2,6 +2,7 @@
 
 mod bulk;
 mod crowded;
+mod filter;
 mod links;
 mod lost;
 mod lost_link;
@@ -52,6 +53,42 @@ const ROWS: &[(&str, Measure)] = &[
     ("links-mirror-write-4", links::measure),
     ("links-rebuild", lost_link::rebuild),
     ("links-rebuild-one", lost_link::rebuild),
+    ("filter-link-1", filter::measure),
+    ("filter-link-10", filter::measure),
+    ("filter-link-25", filter::measure),
+    ("filter-link-50", filter::measure),
+    ("filter-link-75", filter::measure),
+    ("filter-link-100", filter::measure),
+    ("filter-link-1-small", filter::measure),
+    ("filter-link-10-small", filter::measure),
+    ("filter-link-25-small", filter::measure),
+    ("filter-link-50-small", filter::measure),
+    ("filter-link-75-small", filter::measure),
+    ("filter-link-100-small", filter::measure),
+    ("filter-link-1-large", filter::measure),
+    ("filter-link-10-large", filter::measure),
+    ("filter-link-25-large", filter::measure),
+    ("filter-link-50-large", filter::measure),
+    ("filter-link-75-large", filter::measure),
+    ("filter-link-100-large", filter::measure),
+    ("filter-local-1", filter::measure),
+    ("filter-local-10", filter::measure),
+    ("filter-local-25", filter::measure),
+    ("filter-local-50", filter::measure),
+    ("filter-local-75", filter::measure),
+    ("filter-local-100", filter::measure),
+    ("filter-local-1-small", filter::measure),
+    ("filter-local-10-small", filter::measure),
+    ("filter-local-25-small", filter::measure),
+    ("filter-local-50-small", filter::measure),
+    ("filter-local-75-small", filter::measure),
+    ("filter-local-100-small", filter::measure),
+    ("filter-local-1-large", filter::measure),
+    ("filter-local-10-large", filter::measure),
+    ("filter-local-25-large", filter::measure),
+    ("filter-local-50-large", filter::measure),
+    ("filter-local-75-large", filter::measure),
+    ("filter-local-100-large", filter::measure),
     ("lost-drive-stall", lost::stall),
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
@@ -83,7 +120,7 @@ const ROWS: &[(&str, Measure)] = &[
 /// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
 /// they are named.
 fn is_when_named(name: &str) -> bool {
-    ["open-2m", "links-rebuild", "lost-", "rebuild", "scale-", "many-clients-"]
+    ["open-2m", "filter-", "links-rebuild", "lost-", "rebuild", "scale-", "many-clients-"]
         .iter()
         .any(|begin| name.starts_with(begin))
 }

@@ -9,6 +9,7 @@
 mod checksum;
 mod queue;
 mod reach;
+mod scan;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use thiserror::Error;
 pub use checksum::Checksum;
 pub(crate) use reach::Bytes;
 pub use reach::{Chunk, Reach};
+pub use scan::Scan;
 pub(crate) use workers::{Failure, Job, Workers};
 
 /// What an extension is called, and what it needs.
@@ -139,8 +141,8 @@ pub(crate) struct Extensions {
 impl Extensions {
     /// Those that every drive has.
     pub(crate) fn new(memory_bytes: usize) -> Extensions {
-        let checksum: Arc<dyn Extension> = Arc::new(Checksum);
-        let known = BTreeMap::from([(checksum.description().number, checksum)]);
+        let all: [Arc<dyn Extension>; 2] = [Arc::new(Checksum), Arc::new(Scan)];
+        let known = all.map(|extension| (extension.description().number, extension)).into();
         Extensions { known, workers: Workers::new(memory_bytes) }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nasd_protocol::Status;
 use nasd_store::Segment;
@@ -14,6 +14,9 @@ use super::{ExtensionError, Told};
 
 /// Most bytes that are handed over at a time: for so long nothing else is asked for.
 const MOST: u64 = 4 << 20;
+
+/// How often somebody looks whether a call that asks for nothing should come to an end.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Bytes of an object, where they lie in the cache.
 #[derive(Debug, Default)]
@@ -67,6 +70,8 @@ enum Ask {
 pub(super) struct Signals {
     is_stopped: AtomicBool,
     is_to_end_soon: AtomicBool,
+    /// Whether the extension has told that it is at work since that was asked last.
+    is_at_work: AtomicBool,
 }
 
 impl Signals {
@@ -76,6 +81,10 @@ impl Signals {
 
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn was_at_work(&self) -> bool {
+        self.is_at_work.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -101,6 +110,17 @@ impl Reach {
     /// Whether others wait whose jobs take less time: the extension should tell soon how far it has come.
     pub fn is_to_end_soon(&self) -> bool {
         self.signals.is_to_end_soon.load(Ordering::Relaxed)
+    }
+
+    /// Tells that the extension is at work, and gets on: for those who look at bytes for seconds. Only who tells
+    /// nothing, and asks for nothing, is given up.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtensionError::Stopped`].
+    pub fn go_on(&self) -> Result<(), ExtensionError> {
+        self.signals.is_at_work.store(true, Ordering::Relaxed);
+        if self.signals.is_stopped() { Err(ExtensionError::Stopped) } else { Ok(()) }
     }
 
     /// Bytes of the object, at most 4 MiB at a time; fewer where it ends. Those that follow are read meanwhile, for who asks for
@@ -162,19 +182,28 @@ impl Server {
         }
     }
 
-    /// Hands over what is asked for until it is over; `None` if nothing is heard for so long.
+    /// Hands over what is asked for until it is over; `None` if nothing is heard for so long. Now and then, and before each
+    /// read, `look` is called.
     pub(super) fn serve(
         &self,
         patience: Duration,
         read: impl Fn(ByteRange) -> Result<Bytes, Status>,
+        look: impl Fn(),
     ) -> Option<End> {
         let mut ahead: Option<(ByteRange, Result<Chunk, Status>)> = None;
+        let mut heard = Instant::now();
         loop {
-            let range = match self.asks.recv_timeout(patience) {
+            look();
+            let range = match self.asks.recv_timeout(TICK.min(patience)) {
                 Ok(Ask::Read(range)) => range,
                 Ok(Ask::Over(end)) => return Some(end),
                 // Its thread is gone without a word.
                 Err(RecvTimeoutError::Disconnected) => return Some(End::Panicked),
+                Err(RecvTimeoutError::Timeout) if self.signals.was_at_work() => {
+                    heard = Instant::now();
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() < patience => continue,
                 Err(RecvTimeoutError::Timeout) => return None,
             };
             let read = |range| read(range).map(Chunk::new);
@@ -190,6 +219,7 @@ impl Server {
             if let Some(next) = self.next_after(range).filter(|_| is_whole) {
                 ahead = Some((next, read(next)));
             }
+            heard = Instant::now();
         }
     }
 }
@@ -221,7 +251,7 @@ mod tests {
                 assert_eq!(read, Err(ExtensionError::Stopped));
                 reach.end(told(7));
             });
-            let end = server.serve(PATIENCE, |_| Ok(Bytes::default()));
+            let end = server.serve(PATIENCE, |_| Ok(Bytes::default()), || ());
             assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
         });
     }
@@ -229,9 +259,31 @@ mod tests {
     #[test]
     fn who_says_nothing_is_not_waited_for() {
         let (reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
-        assert!(server.serve(Duration::from_millis(1), |_| Ok(Bytes::default())).is_none());
+        assert!(server.serve(Duration::from_millis(1), |_| Ok(Bytes::default()), || ()).is_none());
         drop(reach);
-        assert!(matches!(server.serve(PATIENCE, |_| Ok(Bytes::default())), Some(End::Panicked)));
+        assert!(matches!(
+            server.serve(PATIENCE, |_| Ok(Bytes::default()), || ()),
+            Some(End::Panicked)
+        ));
+    }
+
+    #[test]
+    fn who_is_at_work_is_waited_for() {
+        let (reach, server) = pair(&[ByteRange::new(0, 50)], 1000);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    std::thread::sleep(Duration::from_millis(20));
+                    reach.go_on().unwrap();
+                }
+                reach.end(told(7));
+            });
+            let looks = std::cell::Cell::new(0);
+            let look = || looks.set(looks.get() + 1);
+            let end = server.serve(Duration::from_millis(200), |_| Ok(Bytes::default()), look);
+            assert!(matches!(end, Some(End::Told(Ok(Told { position: 7, .. })))));
+            assert!(looks.get() > 5);
+        });
     }
 
     #[test]
@@ -244,10 +296,11 @@ mod tests {
                 assert_eq!(read, Err(ExtensionError::Object(Status::Corrupt)));
                 reach.end(told(0));
             });
-            server.serve(PATIENCE, |range| {
+            let read = |range| {
                 asked.lock().unwrap().push(range);
                 Err(Status::Corrupt)
-            });
+            };
+            server.serve(PATIENCE, read, || ());
         });
         assert_eq!(asked.into_inner().unwrap(), [ByteRange::new(0, 20)], "nothing is read ahead");
     }
@@ -264,11 +317,12 @@ mod tests {
                 }
                 reach.end(told(110));
             });
-            server.serve(PATIENCE, |range| {
+            let read = |range| {
                 asked.lock().unwrap().push(range);
                 // What is shorter than was asked for is the end.
                 Ok(Bytes::default())
-            });
+            };
+            server.serve(PATIENCE, read, || ());
         });
         assert_eq!(asked.into_inner().unwrap().len(), 3);
         assert_eq!(server.next_after(ByteRange::new(10, 20)), Some(ByteRange::new(30, 10)));

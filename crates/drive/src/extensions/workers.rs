@@ -150,12 +150,9 @@ impl Workers {
             signals,
         };
         let number = self.shared.begin(need, waiting)?;
-        let read = |range| {
-            self.shared.preempt(number);
-            read(range)
-        };
+        let look = || self.shared.preempt(number);
         loop {
-            match server.serve(self.shared.patience, read) {
+            match server.serve(self.shared.patience, &read, look) {
                 Some(End::Told(told)) => return told.map_err(Failure::Told),
                 Some(End::Panicked) => return Err(Failure::Panicked),
                 // It may not have been begun yet.

@@ -7,7 +7,14 @@ use crate::plan::{Aggregate, Function, Item, Program, Select, Top};
 use sqlparser::ast;
 use sqlparser::dialect::DuckDbDialect;
 use sqlparser::parser::{Parser, ParserError};
+use std::cell::Cell;
 use thiserror::Error;
+
+/// Most bytes of a query: what is nested by operators alone takes stack.
+const MAX_SQL_BYTES: usize = 16 << 10;
+
+/// Most levels that are translated; a program has fewer.
+const MAX_SQL_DEPTH: usize = 200;
 
 /// A program, and how its result is to be shown.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,13 +64,16 @@ fn not_supported<T>(what: impl Into<String>) -> Result<T, SqlError> {
 ///
 /// See [`SqlError`].
 pub fn parse(sql: &str, format: &Format) -> Result<Query, SqlError> {
+    if sql.len() > MAX_SQL_BYTES {
+        return not_supported(format!("more than {MAX_SQL_BYTES} bytes"));
+    }
     let mut statements = Parser::parse_sql(&DuckDbDialect {}, sql)?;
     let query = match (statements.pop(), statements.is_empty()) {
         (Some(ast::Statement::Query(query)), true) => *query,
         _ => return not_supported("anything but one SELECT"),
     };
     let clauses = Clauses::new(query)?;
-    let translator = Translator { format };
+    let translator = Translator { format, depth: Cell::new(0) };
     let aggregates = clauses.items.iter().any(|(expression, _)| aggregate(expression).is_some());
     if aggregates || !clauses.keys.is_empty() {
         translator.aggregate(&clauses)
@@ -123,7 +133,7 @@ impl Clauses {
         if !table.joins.is_empty() {
             return not_supported("JOIN");
         }
-        if !matches!(table.relation, ast::TableFactor::Table { args: None, .. }) {
+        if !is_name(&table.relation) {
             return not_supported("FROM anything but a name");
         }
         let keys = match select.group_by {
@@ -133,8 +143,29 @@ impl Clauses {
         let items = items(select.projection)?;
         let keys =
             keys.into_iter().map(|key| by_position(key, &items)).collect::<Result<_, _>>()?;
+        let order = match order {
+            Some((key, descending)) => Some((by_position(key, &items)?, descending)),
+            None => None,
+        };
         Ok(Clauses { items, filter: select.selection, keys, order, limit })
     }
+}
+
+/// Whether that is a name with an alias, at most.
+fn is_name(table: &ast::TableFactor) -> bool {
+    let ast::TableFactor::Table { name, alias, .. } = table else {
+        return false;
+    };
+    let told = match alias {
+        Some(alias) if !alias.columns.is_empty() => return false,
+        // However it is written, with everything else that there may be.
+        Some(alias) => {
+            let (with, without) = (format!("{name} AS {alias}"), format!("{name} {alias}"));
+            return [with, without].contains(&table.to_string());
+        }
+        None => name.to_string(),
+    };
+    table.to_string() == told
 }
 
 fn refuse(clauses: &[(&str, bool)]) -> Result<(), SqlError> {
@@ -170,7 +201,7 @@ fn by_position(key: ast::Expr, items: &[(ast::Expr, String)]) -> Result<ast::Exp
     let index = usize::try_from(position).ok().and_then(|position| position.checked_sub(1));
     match index.and_then(|index| items.get(index)) {
         Some((expression, _)) => Ok(expression.clone()),
-        None => not_supported(format!("GROUP BY {position}: there is no such item")),
+        None => not_supported(format!("by item {position}: there is no such one")),
     }
 }
 
@@ -253,6 +284,8 @@ fn number(text: &str) -> Option<Literal> {
 /// Translates expressions over the columns of a format.
 struct Translator<'a> {
     format: &'a Format,
+    /// Of the expression that is being translated in those around it.
+    depth: Cell<usize>,
 }
 
 impl Translator<'_> {
@@ -378,6 +411,16 @@ impl Translator<'_> {
     }
 
     fn expression(&self, expression: &ast::Expr) -> Result<Expression, SqlError> {
+        if self.depth.get() == MAX_SQL_DEPTH {
+            return not_supported("so deep an expression");
+        }
+        self.depth.set(self.depth.get() + 1);
+        let translated = self.translate(expression);
+        self.depth.set(self.depth.get() - 1);
+        translated
+    }
+
+    fn translate(&self, expression: &ast::Expr) -> Result<Expression, SqlError> {
         if let Some(literal) = literal(expression) {
             return Ok(Expression::Literal(literal));
         }
@@ -440,6 +483,37 @@ impl Translator<'_> {
         Ok(Expression::Like { value: self.boxed(value)?, pattern, escape, negated })
     }
 
+    /// `a AND b AND c ...`, however long that is, as a tree that is not deep.
+    fn chain(
+        &self,
+        (mut left, operator, right): (&ast::Expr, &ast::BinaryOperator, &ast::Expr),
+        join: fn(Box<Expression>, Box<Expression>) -> Expression,
+    ) -> Result<Expression, SqlError> {
+        let mut operands = vec![right];
+        while let ast::Expr::BinaryOp { left: first, op, right } = left
+            && op == operator
+        {
+            operands.push(right);
+            left = first;
+        }
+        operands.push(left);
+        let operands = operands.into_iter().rev().map(|operand| self.expression(operand));
+        let mut level = operands.collect::<Result<Vec<_>, _>>()?;
+        while level.len() > 1 {
+            let mut pairs = level.into_iter();
+            let mut above = Vec::new();
+            while let Some(first) = pairs.next() {
+                above.push(match pairs.next() {
+                    Some(second) => join(Box::new(first), Box::new(second)),
+                    None => first,
+                });
+            }
+            level = above;
+        }
+        // There was one at least.
+        level.pop().ok_or_else(|| SqlError::NotSupported(operator.to_string()))
+    }
+
     fn binary(
         &self,
         left: &ast::Expr,
@@ -464,8 +538,8 @@ impl Translator<'_> {
             Operator::LtEq => compare(Comparison::LessEqual),
             Operator::Gt => compare(Comparison::Greater),
             Operator::GtEq => compare(Comparison::GreaterEqual),
-            Operator::And => Ok(Expression::And(self.boxed(left)?, self.boxed(right)?)),
-            Operator::Or => Ok(Expression::Or(self.boxed(left)?, self.boxed(right)?)),
+            Operator::And => self.chain((left, operator, right), Expression::And),
+            Operator::Or => self.chain((left, operator, right), Expression::Or),
             other => not_supported(format!("the operator {other}")),
         }
     }

@@ -109,6 +109,29 @@ fn aggregates() {
 }
 
 #[test]
+fn long_chains_are_not_deep_and_deep_ones_are_refused() {
+    let ors = (0..250).map(|number| format!("a = {number}")).collect::<Vec<_>>().join(" OR ");
+    let program = query(&format!("SELECT * FROM t WHERE {ors}")).program;
+    let plan = Plan { format: format(), program, options: Options::default() };
+    plan.check().unwrap();
+    let sums = |count: usize| vec!["1"; count].join("+");
+    let deep = |count| parse(&format!("SELECT {} FROM t", sums(count)), &format());
+    assert!(deep(64).is_ok());
+    let told = |count| deep(count).unwrap_err().to_string();
+    assert_eq!(told(4000), "not supported: so deep an expression");
+    assert_eq!(told(10_000), "not supported: more than 16384 bytes");
+}
+
+#[test]
+fn a_table_may_have_an_alias_and_an_order_a_place() {
+    for table in ["t", "\"a table\"", "a.t", "t u", "t AS u"] {
+        query(&format!("SELECT a FROM {table}"));
+    }
+    let ordered = |order| query(&format!("SELECT b, a FROM t ORDER BY {order} LIMIT 3")).program;
+    assert_eq!(ordered("2"), ordered("a"));
+}
+
+#[test]
 fn refusals() {
     for (sql, text) in [
         ("SELECT c FROM t", "there is no column c"),
@@ -126,6 +149,10 @@ fn refusals() {
         ("SELECT * FROM t, u", "not supported: more than one file"),
         ("SELECT * FROM t JOIN u ON true", "not supported: JOIN"),
         ("SELECT * FROM (SELECT 1)", "not supported: FROM anything but a name"),
+        ("SELECT * FROM t TABLESAMPLE (10 ROWS)", "not supported: FROM anything but a name"),
+        ("SELECT * FROM t AS u(b, a)", "not supported: FROM anything but a name"),
+        ("SELECT * FROM f(1)", "not supported: FROM anything but a name"),
+        ("SELECT a FROM t ORDER BY 2 LIMIT 1", "not supported: by item 2: there is no such one"),
         ("SELECT *, a FROM t", "not supported: * beside other items"),
         ("SELECT * EXCLUDE (a) FROM t", "not supported: options of *"),
         ("SELECT a FROM t HAVING a > 1", "not supported: HAVING"),

@@ -324,7 +324,7 @@ pub fn run(plan: &Plan, file: &[u8]) -> Outcome {
         Program::Select(select) => select.limit.unwrap_or(u64::MAX),
         _ => u64::MAX,
     };
-    for record in records(&plan.format, file) {
+    for record in records(&plan.format, file, plan.options.longest_record as usize) {
         if counts.selected == limit {
             break;
         }

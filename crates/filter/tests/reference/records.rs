@@ -22,7 +22,7 @@ impl Record<'_> {
     }
 }
 
-pub fn records<'a>(format: &Format, file: &'a [u8]) -> Vec<Record<'a>> {
+pub fn records<'a>(format: &Format, file: &'a [u8], longest: usize) -> Vec<Record<'a>> {
     let mut offset = 0;
     if let Format::Fixed(fixed) = format {
         let size: usize = fixed.fields.iter().map(|field| field.kind.bytes()).sum();
@@ -46,10 +46,13 @@ pub fn records<'a>(format: &Format, file: &'a [u8]) -> Vec<Record<'a>> {
                 all.remove(0);
             }
             if format.columns.len() > 1 {
-                all.retain(|record| !record.content().is_empty());
+                all.retain(|record| !record.content().is_empty() || record.raw.len() > longest);
             }
         }
-        _ => all.retain(|record| record.content().iter().any(|byte| !b" \t\r".contains(byte))),
+        _ => all.retain(|record| {
+            let is_blank = record.content().iter().all(|byte| b" \t\r".contains(byte));
+            !is_blank || record.raw.len() > longest
+        }),
     }
     all
 }

@@ -8,11 +8,15 @@ use crate::commands::Outcome;
 use crate::output::{self, say};
 use nasd_clerk::{ExtendedPart, ExtensionCall, ExtensionOutcome, OpenMode};
 use nasd_drive::Checksum;
+use nasd_filter::remote;
 use nasd_types::{ByteRange, Rights};
 use serde_json::{Value, json};
 
 /// Extensions that every drive of this version has, by name.
-const KNOWN: [(&str, (u32, u32)); 1] = [("checksum", (Checksum::NUMBER, Checksum::REVISION))];
+const KNOWN: [(&str, (u32, u32)); 2] = [
+    ("checksum", (Checksum::NUMBER, Checksum::REVISION)),
+    ("scan", (remote::EXTENSION, remote::REVISION)),
+];
 
 /// Most bytes that a drive tells at a time.
 const MOST: usize = 1 << 20;

@@ -5,6 +5,7 @@ mod extend;
 mod list;
 mod path;
 mod remove;
+mod scan;
 mod shared;
 
 pub use copy::cp;
@@ -12,6 +13,7 @@ pub use extend::extend;
 pub use list::{ls, stat};
 pub use path::CellPath;
 pub use remove::rm;
+pub use scan::scan;
 
 use super::Outcome;
 use crate::cell::{Cell, CellError};

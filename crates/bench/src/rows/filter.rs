@@ -1,0 +1,189 @@
+//! Filters at the drive beside reading through a mount and filtering at the client (SMAS, Figure 2): how much sooner all selected
+//! records are there.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use nasd_hosts::{CellPlan, Host, HostedCell, Link, Route};
+
+use crate::sampling::median;
+use crate::workload::{Bench, MIB};
+use crate::{BenchError, Row};
+
+/// Bits a second of the drive's link, where it has one.
+const LINK: u64 = 1_000_000_000;
+/// How often each is measured.
+const ROUNDS: usize = 3;
+/// Records are selected by a number below this, of which each is as frequent.
+const NUMBERS: u32 = 100;
+
+/// What a row's name says: `filter-link-25`, `filter-local-25`, with `-small` or `-large` records.
+struct Asked {
+    has_link: bool,
+    percent: u32,
+    record_bytes: usize,
+    file_bytes: usize,
+}
+
+impl Asked {
+    fn of(name: &str) -> Asked {
+        let words: Vec<&str> = name.split('-').collect();
+        let (record_bytes, file_bytes) = match words.get(3) {
+            Some(&"small") => (20, 100_000_000),
+            Some(&"large") => (1000, 100_000_000),
+            _ => (100, 1_000_000_000),
+        };
+        let percent = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(100);
+        Asked { has_link: words.get(1) == Some(&"link"), percent, record_bytes, file_bytes }
+    }
+}
+
+/// How often reading takes longer than scanning; the limit is how often it would if nothing but selected bytes took time, or nothing but
+/// looking at all of them.
+pub(super) fn measure(bench: &Bench<'_>, name: &str) -> Result<Row, BenchError> {
+    let directory = bench.target.directory.join(name);
+    let asked = Asked::of(name);
+    let measured = measure_in(bench, &directory, &asked);
+    let _ = std::fs::remove_dir_all(&directory);
+    let Measured { read, scan, look } = measured?;
+    let by_bytes = 100.0 / f64::from(asked.percent);
+    let limit = by_bytes.min(read / look);
+    let limit_name = format!(
+        "{} % of {} MB, records of {} bytes; read {read:.2} s, looked at in {look:.2} s",
+        asked.percent,
+        asked.file_bytes / 1_000_000,
+        asked.record_bytes
+    );
+    Ok(Row::new(name, read / scan, "times", limit, limit_name))
+}
+
+/// Medians, in seconds.
+struct Measured {
+    /// Reading all of it through the mount and looking at each record.
+    read: f64,
+    /// Scanning for the records.
+    scan: f64,
+    /// Scanning for how many there are.
+    look: f64,
+}
+
+fn measure_in(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Measured, BenchError> {
+    let mut filtered = Filtered::start(bench, directory, asked)?;
+    let (mut read, mut scan, mut look) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        read.push(filtered.read(asked)?);
+        scan.push(filtered.scan("*", asked)?);
+        look.push(filtered.scan("count(*)", asked)?);
+    }
+    filtered.cell.stop()?;
+    Ok(Measured { read: median(&mut read), scan: median(&mut scan), look: median(&mut look) })
+}
+
+struct Filtered {
+    cell: HostedCell,
+    client: Host,
+    mount: PathBuf,
+    selected: u64,
+}
+
+impl Filtered {
+    fn start(bench: &Bench<'_>, directory: &Path, asked: &Asked) -> Result<Filtered, BenchError> {
+        std::fs::create_dir(directory).map_err(BenchError::io("can't make a cell's directory"))?;
+        let options = ["--cache", "1536M", "--size", "3G"].map(Into::into).to_vec();
+        let plan = CellPlan { drives: 1, options, link: Link::of(LINK) };
+        let program = &bench.target.cells.program;
+        let mut cell = HostedCell::start(program, &directory.join("cell"), &plan)?;
+        let client = cell.client_host("client")?;
+        client.limit(None)?;
+        cell.drive_host(0).limit(None)?;
+        let mount = directory.join("mount");
+        let mut filtered = Filtered { cell, client, mount, selected: 0 };
+        filtered.write(asked)?;
+        if asked.has_link {
+            filtered.cell.drive_host(0).limit(Some(LINK))?;
+        }
+        Ok(filtered)
+    }
+
+    /// Does something with the file by way of a mount, in whose memory there is nothing of it; in seconds.
+    fn mounted(
+        &mut self,
+        work: impl FnOnce(&Path) -> Result<(), BenchError>,
+    ) -> Result<f64, BenchError> {
+        self.cell.mount(&self.client, &self.mount, Route::Direct)?;
+        let begun = Instant::now();
+        let done = work(&self.mount.join("file"));
+        let seconds = begun.elapsed().as_secs_f64();
+        self.cell.unmount(&self.mount)?;
+        done.map(|()| seconds)
+    }
+
+    fn write(&mut self, asked: &Asked) -> Result<(), BenchError> {
+        let failed = BenchError::io("can't write a file of the measured cell");
+        let count = asked.file_bytes / asked.record_bytes;
+        let mut selected = 0;
+        self.mounted(|path| {
+            let mut file = File::create(path).map_err(&failed)?;
+            let mut block = Vec::new();
+            for index in 0..count {
+                // Neighbours are unlike each other.
+                let number = (index as u32).wrapping_mul(2_654_435_761) >> 8;
+                let number = number % NUMBERS;
+                selected += u64::from(number < asked.percent);
+                block.extend(number.to_le_bytes());
+                block.resize(block.len() + asked.record_bytes - 4, b'x');
+                if block.len() >= MIB || index + 1 == count {
+                    file.write_all(&block).map_err(&failed)?;
+                    block.clear();
+                }
+            }
+            file.sync_all().map_err(&failed)
+        })?;
+        self.selected = selected;
+        Ok(())
+    }
+
+    fn read(&mut self, asked: &Asked) -> Result<f64, BenchError> {
+        let failed = BenchError::io("can't read a file of the measured cell");
+        let (mut found, wanted) = (0, self.selected);
+        let block_bytes = MIB / asked.record_bytes * asked.record_bytes;
+        self.mounted(|path| {
+            let mut file = File::open(path).map_err(&failed)?;
+            let (mut block, mut left) = (vec![0; block_bytes], asked.file_bytes);
+            while left >= asked.record_bytes {
+                let now = block.len().min(left / asked.record_bytes * asked.record_bytes);
+                file.read_exact(&mut block[..now]).map_err(&failed)?;
+                let records = block[..now].chunks_exact(asked.record_bytes);
+                let numbers = records
+                    .map(|record| u32::from_le_bytes([record[0], record[1], record[2], record[3]]));
+                found += numbers.filter(|number| *number < asked.percent).count() as u64;
+                left -= now;
+            }
+            match found == wanted {
+                true => Ok(()),
+                false => Err(BenchError::WrongData { offset: 0 }),
+            }
+        })
+    }
+
+    /// What the command says it has taken, its start left out, as a program's that has the file open.
+    fn scan(&mut self, what: &str, asked: &Asked) -> Result<f64, BenchError> {
+        let query = format!("SELECT {what} FROM file WHERE number < {}", asked.percent);
+        let columns = format!("number:u32,rest:text{}", asked.record_bytes - 4);
+        let fixed = ["--format", "fixed", "--columns", &columns, "--stats"];
+        let arguments = [&["scan", "main:/file", &query], &fixed[..]].concat();
+        let mut command: Command = self.cell.command(&self.client, &arguments);
+        let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output();
+        let output = output.map_err(BenchError::io("can't run the program"))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let failed = || BenchError::Cell(format!("`nasd scan`: {said}"));
+        if !output.status.success() || !said.contains(&format!(" {} selected", self.selected)) {
+            return Err(failed());
+        }
+        let seconds = said.rsplit_once(" in ").and_then(|(_, rest)| rest.split_once(" s"));
+        seconds.and_then(|(seconds, _)| seconds.parse().ok()).ok_or_else(failed)
+    }
+}

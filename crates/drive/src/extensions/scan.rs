@@ -1,0 +1,150 @@
+//! Filters (SMAS): structured files are selected from and summed up where they lie, and the answer is sent instead of the bytes.
+//!
+//! Arguments: `nasd_filter::remote::Request` in XDR, which has the file's length and the plan. Data: what `nasd_filter::remote::Answer`
+//! writes. The object's bytes lie where those of the file do; bytes behind its end, up to that of the piece, are zeros.
+
+use std::hash::BuildHasher;
+
+use nasd_filter::remote::{Answer, AnswerError, EXTENSION, Next, REVISION, Request};
+use nasd_filter::{Checked, ScanError};
+use nasd_types::{ByteRange, Rights};
+
+use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
+
+/// Bytes that are asked for at a time.
+const STEP: u64 = 1 << 20;
+
+/// Bytes that are looked at between two signs of life.
+const FEED: usize = 64 << 10;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scan;
+
+impl Extension for Scan {
+    fn description(&self) -> Description {
+        Description { number: EXTENSION, name: "scan", revision: REVISION, rights: Rights::READ }
+    }
+
+    fn check(&self, call: &ExtensionCall) -> Result<usize, ExtensionError> {
+        let (_, checked) = request(call)?;
+        let least = Answer::least_bytes(&checked);
+        if call.most < least {
+            let text = format!("answers of {} bytes are too short: at least {least}", call.most);
+            return Err(ExtensionError::Refused(text));
+        }
+        Ok(Answer::memory_bytes(&checked, call.most))
+    }
+
+    fn run(&self, call: &ExtensionCall, reach: &mut Reach) -> Result<Told, ExtensionError> {
+        let (file_bytes, checked) = request(call)?;
+        let mut answer = Answer::new(&checked, file_bytes, call.most, secret());
+        let position = look_at_all(call, reach, &mut answer)?;
+        let begin = call.pieces.first().map_or(0, |piece| piece.offset);
+        if position == begin && call.end() > begin {
+            let text = "the result of the record is longer than an answer".to_owned();
+            return Err(ExtensionError::Failed { position, text });
+        }
+        let data = answer.finish().map_err(|error| match error {
+            AnswerError::Scan(error) => failed(begin, error),
+            AnswerError::Large => {
+                ExtensionError::Failed { position: begin, text: error.to_string() }
+            }
+        })?;
+        Ok(Told { position, data })
+    }
+}
+
+/// A number that nobody can know.
+fn secret() -> u64 {
+    std::hash::RandomState::new().hash_one(0)
+}
+
+fn request(call: &ExtensionCall) -> Result<(u64, Checked), ExtensionError> {
+    let refused = |text: String| ExtensionError::Refused(text);
+    let read = nasd_xdr::from_bytes::<Request>(&call.arguments);
+    let request = read.map_err(|error| refused(format!("its arguments are no plan: {error}")))?;
+    let checked = request.plan.check().map_err(|error| refused(error.to_string()))?;
+    Ok((request.file_bytes, checked))
+}
+
+fn failed(begin: u64, error: ScanError) -> ExtensionError {
+    let position = match error {
+        ScanError::Record { offset, .. } => offset.max(begin),
+        ScanError::Limit(_) | ScanError::Order(_) => begin,
+    };
+    ExtensionError::Failed { position, text: error.to_string() }
+}
+
+/// Looks at the pieces, until the answer is full or has to end; the first byte that it does not tell of.
+fn look_at_all(
+    call: &ExtensionCall,
+    reach: &mut Reach,
+    answer: &mut Answer,
+) -> Result<u64, ExtensionError> {
+    for piece in &call.pieces {
+        if !answer.begin(piece.offset) {
+            return Ok(piece.offset);
+        }
+        let (next, at) = look_at(*piece, reach, answer)?;
+        match next {
+            Next::Full(position) => return Ok(position),
+            Next::Done => {
+                end(answer, at)?;
+                return Ok(call.end());
+            }
+            Next::Enough | Next::More => {
+                if let Next::Full(position) = end(answer, at)? {
+                    return Ok(position);
+                }
+                if next == Next::Enough || at < piece.end() {
+                    return Ok(at);
+                }
+            }
+        }
+    }
+    Ok(call.end())
+}
+
+fn end(answer: &mut Answer, at: u64) -> Result<Next, ExtensionError> {
+    answer.end(at).map_err(|error| failed(at, error))
+}
+
+/// Feeds a piece, as far as it is to be: what comes next, and up to which byte that is.
+fn look_at(
+    piece: ByteRange,
+    reach: &mut Reach,
+    answer: &mut Answer,
+) -> Result<(Next, u64), ExtensionError> {
+    let mut at = piece.offset;
+    while at < piece.end() {
+        let asked = ByteRange::new(at, STEP.min(piece.end() - at));
+        let chunk = reach.read(asked)?;
+        let missing = asked.length - chunk.len();
+        let slices = chunk.slices().chain(zeros(missing));
+        for bytes in slices.flat_map(|slice| slice.chunks(FEED)) {
+            match answer.feed(bytes).map_err(|error| failed(piece.offset, error))? {
+                Next::More => at += bytes.len() as u64,
+                Next::Enough => return Ok((Next::Enough, at + bytes.len() as u64)),
+                next => return Ok((next, at)),
+            }
+            // Some plans take seconds for these.
+            reach.go_on()?;
+            if reach.is_to_end_soon() {
+                return Ok((Next::More, at));
+            }
+        }
+    }
+    Ok((Next::More, at))
+}
+
+/// So many of them.
+fn zeros<'a>(mut count: u64) -> impl Iterator<Item = &'a [u8]> {
+    std::iter::from_fn(move || {
+        let now = count.min(ZEROS.len() as u64);
+        count -= now;
+        (now > 0).then(|| &ZEROS[..now as usize])
+    })
+}

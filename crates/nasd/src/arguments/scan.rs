@@ -1,0 +1,66 @@
+//! The arguments of `nasd scan`.
+
+use super::parse_size;
+use clap::{Args, ValueEnum};
+
+/// How the records of a file are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecordFormat {
+    /// Lines of fields with commas between them.
+    Csv,
+    /// Lines of fields with tabs between them.
+    Tsv,
+    /// Lines of JSON objects.
+    Jsonl,
+    /// Records of one size.
+    Fixed,
+}
+
+/// What is scanned, and for what.
+#[derive(Debug, Clone, Args)]
+pub struct ScanArguments {
+    /// VOLUME:/path.
+    pub path: String,
+    /// What is wanted: SELECT ... FROM file [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC]] [LIMIT n]. The name behind FROM is
+    /// anything.
+    #[arg(default_value = "SELECT * FROM file")]
+    pub query: String,
+    #[command(flatten)]
+    pub format: FormatArguments,
+    /// A record that can't be read is an error; otherwise such are passed over and counted.
+    #[arg(long)]
+    pub strict: bool,
+    /// Longest record, with its line end: longer ones can't be read.
+    #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = parse_size)]
+    pub longest_record: u64,
+    /// Most groups.
+    #[arg(long, default_value_t = 1 << 16)]
+    pub groups: u32,
+    /// Memory for keys, texts and records that are kept, at each drive.
+    #[arg(long, default_value = "4M", value_name = "SIZE", value_parser = parse_size)]
+    pub memory: u64,
+    /// Read the file and scan it in this process.
+    #[arg(long)]
+    pub here: bool,
+    /// Tell on the standard error how many records there were, and which bytes went over the network.
+    #[arg(long)]
+    pub stats: bool,
+}
+
+/// What the records are.
+#[derive(Debug, Clone, Args)]
+pub struct FormatArguments {
+    /// How records are written. By the end of the file's name if that is not said: .csv, .tsv, .jsonl or .ndjson.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<RecordFormat>,
+    /// NAME:TYPE,... of the columns: int, float or text; of fixed records i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 (with `be`
+    /// behind it: most significant byte first) and textN, N bytes. Without it: from the first lines of the file.
+    #[arg(long, value_name = "COLUMNS")]
+    pub columns: Option<String>,
+    /// Stands between two fields.
+    #[arg(long, value_name = "CHARACTER")]
+    pub delimiter: Option<char>,
+    /// The first line is a record like the others.
+    #[arg(long)]
+    pub no_header: bool,
+}

@@ -1,0 +1,156 @@
+//! `nasd scan` on whole cells: what drives tell is what reading the file and looking at it tells.
+#![allow(clippy::unwrap_used)] // Clippy knows only functions with #[test] for tests.
+
+mod support;
+
+use std::fs;
+
+use support::{CellOptions, TestCell, text};
+
+/// Lines of a number, a name and a price: more than one answer holds, over many stripe units.
+fn table() -> (String, Vec<(i64, String, f64)>) {
+    let mut rows = Vec::new();
+    let mut lines = String::from("id,name,price\n");
+    for id in 0..400_000_i64 {
+        let name = format!("name {}", id * 7919 % 1000);
+        let price = (id * 31 % 10_007) as f64 / 4.0;
+        lines += &format!("{id},{name},{price}\n");
+        rows.push((id, name, price));
+    }
+    (lines, rows)
+}
+
+fn kinds() -> [CellOptions; 3] {
+    [CellOptions::default(), CellOptions::striped(3, "raid0"), CellOptions::striped(3, "raid1")]
+}
+
+/// What is printed, and what is told of the work.
+fn scan(cell: &TestCell, arguments: &[&str]) -> (String, String) {
+    let told = cell.nasd(&[&["scan"], arguments].concat());
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.status.success(), "{arguments:?}: {said}");
+    (text(&told), said)
+}
+
+#[test]
+fn drives_tell_what_reading_tells() {
+    let (lines, rows) = table();
+    for options in kinds() {
+        let cell = TestCell::start(&options);
+        fs::write(cell.path("table.csv"), &lines).unwrap();
+        let cheap = rows.iter().filter(|(_, _, price)| *price < 5.0);
+        let cheap: String =
+            cheap.map(|(id, name, price)| format!("{id},{name},{price}\n")).collect();
+        let cheap = format!("id,name,price\n{cheap}");
+        let select = "select * from t where price < 5";
+        let path = "main:/table.csv";
+        let (printed, said) = scan(&cell, &[path, select, "--stats"]);
+        assert!(printed == cheap, "{} bytes instead of {}", printed.len(), cheap.len());
+        let bytes = lines.len();
+        assert!(said.contains(&format!("looked at {bytes} bytes")), "{said}");
+        assert!(said.contains(" 0 were read"), "{said}");
+        let (printed, said) = scan(&cell, &[path, select, "--stats", "--here"]);
+        assert!(printed == cheap && said.contains(&format!(" {bytes} were read")), "{said}");
+        // All of it, which is more than one answer holds.
+        assert!(scan(&cell, &[path]).0 == lines);
+        let first = "select id, price from t where name like '%7' limit 2";
+        assert_eq!(scan(&cell, &[path, first]).0, "id,price\n3,23.25\n13,100.75\n");
+        let sums = "select count(*), sum(id) as ids, max(price), min(name) from t where id % 2 = 1";
+        let ids: i64 = (0..400_000).filter(|id| id % 2 == 1).sum();
+        let most = rows.iter().filter(|(id, ..)| id % 2 == 1).map(|(.., price)| *price);
+        let most = most.fold(0.0, f64::max);
+        let wanted = format!("count(*),ids,max(price),min(name)\n200000,{ids},{most},name 1\n");
+        assert_eq!(scan(&cell, &[path, sums]).0, wanted);
+        let top = "select id from t order by id desc limit 3";
+        assert_eq!(scan(&cell, &[path, top]).0, "id\n399999\n399998\n399997\n");
+        let groups = "select name, count(*) from t group by name";
+        assert_eq!(scan(&cell, &[path, groups]).0.lines().count(), 1001);
+        let (told, _) = scan(&cell, &[path, sums, "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(
+            (&told["rows"][0]["ids"], &told["work"]["records"]),
+            (&ids.into(), &400_000.into())
+        );
+    }
+}
+
+/// JSON lines and fixed records; and files that end without a line end, or in the middle of a record.
+#[test]
+fn other_formats_are_scanned_too() {
+    let cell = TestCell::start(&CellOptions::striped(2, "raid0"));
+    let objects: String =
+        (0..50_000).map(|id| format!("{{\"id\": {id}, \"tag\": \"t{}\"}}\n", id % 10)).collect();
+    fs::write(cell.path("objects.jsonl"), objects.trim_end()).unwrap();
+    let last = scan(&cell, &["main:/objects.jsonl", "select * from t where id = 49999"]).0;
+    assert_eq!(last, "{\"id\": 49999, \"tag\": \"t9\"}\n");
+    let groups =
+        scan(&cell, &["main:/objects.jsonl", "select tag, count(*) from t group by tag"]).0;
+    assert!(groups.starts_with("tag,count(*)\nt0,5000\n"), "{groups}");
+    let records: Vec<u8> = (0..300_000_u32)
+        .flat_map(|id| [id.to_le_bytes(), (id % 100).to_le_bytes(), *b"abc\0"].concat())
+        .collect();
+    fs::write(cell.path("records"), &records[..records.len() - 5]).unwrap();
+    let fixed = ["main:/records", "select count(*), max(id) from t where small = 3"];
+    let how = ["--format", "fixed", "--columns", "id:u32,small:u32,text:text4"];
+    let (counted, said) = scan(&cell, &[&fixed[..], &how].concat());
+    assert_eq!(counted, "count(*),max(id)\n3000,299903\n");
+    assert!(said.contains("passed over: 1"), "{said}");
+    let selected =
+        cell.nasd(&[&["scan", "main:/records", "select * from t where id < 2"], &how[..]].concat());
+    assert_eq!(selected.stdout, records[..24]);
+    fs::write(cell.path("empty.csv"), "id\n").unwrap();
+    assert_eq!(scan(&cell, &["main:/empty.csv", "select count(*) from t"]).0, "count(*)\n0\n");
+}
+
+/// A drive that is lost is one whose copy is looked at instead.
+#[test]
+fn a_scan_goes_on_without_a_drive() {
+    let (lines, _) = table();
+    let cell = TestCell::start(&CellOptions::striped(2, "raid1"));
+    fs::write(cell.path("table.csv"), &lines).unwrap();
+    support::shell("sync $0", &[&cell.mountpoint()]);
+    let drive = cell.member("drive-1.img");
+    support::signal(drive, "KILL");
+    let counted = scan(&cell, &["main:/table.csv", "select count(*), sum(id) from t"]).0;
+    assert_eq!(counted, "count(*),sum(id)\n400000,79999800000\n");
+}
+
+#[test]
+fn what_has_no_meaning_is_told() {
+    let cell = TestCell::start(&CellOptions::default());
+    fs::write(cell.path("a.csv"), "id,name\n1,x\ny,z\n9223372036854775807,w\n").unwrap();
+    fs::write(cell.path("plain"), "").unwrap();
+    for (arguments, word) in [
+        (&["main:/a.csv", "select nothing from t"][..], "no column nothing"),
+        (&["main:/a.csv", "selekt"], "sql parser error"),
+        (&["main:/a.csv", "select * from t order by id"], "ORDER BY without LIMIT"),
+        (&["main:/a.csv", "select * from t where name + 1 > 2"], "does not take"),
+        (&["main:/gone.csv"], "main:/gone.csv"),
+        (&["main:/plain"], "--format"),
+        (&["main:/plain", "--format", "csv"], "--columns"),
+        (&["main:/plain", "--format", "fixed"], "--columns"),
+        (&["main:/a.csv", "--columns", "id:number"], "NAME:TYPE"),
+        (
+            &["main:/a.csv", "select id from t", "--columns", "id:int,name:text", "--strict"],
+            "the record at byte 12",
+        ),
+        (&["main:/a.csv", "select id + 1 from t", "--columns", "id:int,name:text"], "overflow"),
+        (&["main:/a.csv", "--delimiter", "x"], "delimiter"),
+    ] {
+        for place in [&[][..], &["--here"]] {
+            let told = cell.nasd(&[&["scan"], arguments, place].concat());
+            let said = String::from_utf8_lossy(&told.stderr).into_owned();
+            assert!(!told.status.success() && said.contains(word), "{arguments:?}: {said}");
+        }
+    }
+    // The first lines are not like the others: those are passed over, and that is told.
+    let told = cell.nasd(&[
+        "scan",
+        "main:/a.csv",
+        "select count(id) from t",
+        "--columns",
+        "id:int,name:text",
+    ]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("passed over"));
+    assert_eq!(text(&told), "count(id)\n2\n");
+}
