@@ -79,10 +79,15 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-# Programs that test file systems, which the tests of the mount run.
+# What tests run beside our own: programs that test file systems, and DuckDB, which filters are compared with.
+DUCKDB = 2.0.1
 tools:
 	cargo install --quiet --locked --root target/tools pjdfstest@0.2.2
 	cargo install --quiet --locked --root target/tools fsx@0.3.2
+	PYTHONPATH=target/tools/python python3 -c \
+		'import duckdb, sys; sys.exit(duckdb.__version__ != "$(DUCKDB)")' 2>/dev/null || \
+		python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
+		--upgrade --target target/tools/python duckdb==$(DUCKDB)
 
 deps:
 	@scripts/install-deps

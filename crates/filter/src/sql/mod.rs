@@ -1,11 +1,12 @@
 //! Programs from SQL, for people: `SELECT items FROM file [WHERE ...] [GROUP BY ...] [ORDER BY x [DESC]]
 //! [LIMIT n]`. What is not supported is refused by name.
 
+mod dialect;
+
 use crate::expression::{Arithmetic, Comparison, Expression, Literal};
 use crate::format::Format;
 use crate::plan::{Aggregate, Function, Item, Program, Select, Top};
 use sqlparser::ast;
-use sqlparser::dialect::DuckDbDialect;
 use sqlparser::parser::{Parser, ParserError};
 use std::cell::Cell;
 use thiserror::Error;
@@ -67,7 +68,7 @@ pub fn parse(sql: &str, format: &Format) -> Result<Query, SqlError> {
     if sql.len() > MAX_SQL_BYTES {
         return not_supported(format!("more than {MAX_SQL_BYTES} bytes"));
     }
-    let mut statements = Parser::parse_sql(&DuckDbDialect {}, sql)?;
+    let mut statements = Parser::parse_sql(&dialect::Sql, sql)?;
     let query = match (statements.pop(), statements.is_empty()) {
         (Some(ast::Statement::Query(query)), true) => *query,
         _ => return not_supported("anything but one SELECT"),
@@ -141,12 +142,8 @@ impl Clauses {
             _ => return not_supported("GROUP BY ALL, and modifiers of GROUP BY"),
         };
         let items = items(select.projection)?;
-        let keys =
-            keys.into_iter().map(|key| by_position(key, &items)).collect::<Result<_, _>>()?;
-        let order = match order {
-            Some((key, descending)) => Some((by_position(key, &items)?, descending)),
-            None => None,
-        };
+        let keys = keys.into_iter().map(|key| by_position("GROUP BY", key, &items));
+        let keys = keys.collect::<Result<_, _>>()?;
         Ok(Clauses { items, filter: select.selection, keys, order, limit })
     }
 }
@@ -193,16 +190,24 @@ fn items(projection: Vec<ast::SelectItem>) -> Result<Vec<(ast::Expr, String)>, S
     items.collect()
 }
 
-/// `GROUP BY 1` is by the first item.
-fn by_position(key: ast::Expr, items: &[(ast::Expr, String)]) -> Result<ast::Expr, SqlError> {
+/// `GROUP BY 1` and `ORDER BY 1` are by the first item.
+fn by_position(
+    clause: &str,
+    key: ast::Expr,
+    items: &[(ast::Expr, String)],
+) -> Result<ast::Expr, SqlError> {
     let Some(Literal::Int(position)) = literal(&key) else {
         return Ok(key);
     };
-    let index = usize::try_from(position).ok().and_then(|position| position.checked_sub(1));
-    match index.and_then(|index| items.get(index)) {
+    match place(position).and_then(|index| items.get(index)) {
         Some((expression, _)) => Ok(expression.clone()),
-        None => not_supported(format!("by item {position}: there is no such one")),
+        None => not_supported(format!("{clause} {position}: there is no such item")),
     }
+}
+
+/// Of the first item 0.
+fn place(position: i64) -> Option<usize> {
+    usize::try_from(position).ok().and_then(|position| position.checked_sub(1))
 }
 
 fn order(order: ast::OrderBy) -> Result<(ast::Expr, bool), SqlError> {
@@ -281,6 +286,15 @@ fn number(text: &str) -> Option<Literal> {
     }
 }
 
+/// The item whose alias an expression is, whatever its case.
+fn aliased<'e>(expression: &ast::Expr, clauses: &'e Clauses) -> Option<&'e ast::Expr> {
+    let ast::Expr::Identifier(name) = expression else {
+        return None;
+    };
+    let mut items = clauses.items.iter();
+    items.find(|(_, alias)| alias.eq_ignore_ascii_case(&name.value)).map(|(item, _)| item)
+}
+
 /// Translates expressions over the columns of a format.
 struct Translator<'a> {
     format: &'a Format,
@@ -314,7 +328,7 @@ impl Translator<'_> {
                 let Ok(count) = u32::try_from(limit) else {
                     return not_supported("ORDER BY with so high a LIMIT");
                 };
-                let order = self.expression(self.unaliased(order, clauses))?;
+                let order = self.order(order, clauses)?;
                 let descending = *descending;
                 Program::Top(Top { filter, order, descending, count, projection })
             }
@@ -324,14 +338,29 @@ impl Translator<'_> {
         Ok(Query { program, columns })
     }
 
-    /// The item of that alias, unless a column has the name.
-    fn unaliased<'e>(&self, expression: &'e ast::Expr, clauses: &'e Clauses) -> &'e ast::Expr {
-        match expression {
-            ast::Expr::Identifier(name) if self.column(&name.value).is_none() => {
-                let item = clauses.items.iter().find(|(_, alias)| *alias == name.value);
-                item.map_or(expression, |(item, _)| item)
+    /// What an ORDER BY is by: an item by its place or its alias, or else an expression over columns.
+    fn order(&self, order: &ast::Expr, clauses: &Clauses) -> Result<Expression, SqlError> {
+        match literal(order) {
+            Some(Literal::Int(position)) if clauses.items.is_empty() => {
+                let index = place(position).filter(|index| *index < self.format.column_count());
+                match index.and_then(|index| u16::try_from(index).ok()) {
+                    Some(index) => Ok(Expression::column(index)),
+                    None => not_supported(format!("ORDER BY {position}: there is no such item")),
+                }
             }
-            _ => expression,
+            Some(Literal::Int(_)) => {
+                self.expression(&by_position("ORDER BY", order.clone(), &clauses.items)?)
+            }
+            Some(_) => not_supported(format!("ORDER BY {order}, a constant")),
+            None => self.expression(aliased(order, clauses).unwrap_or(order)),
+        }
+    }
+
+    /// What a GROUP BY is by: as DuckDB has it, an alias counts only if no column has the name.
+    fn key<'e>(&self, key: &'e ast::Expr, clauses: &'e Clauses) -> &'e ast::Expr {
+        match key {
+            ast::Expr::Identifier(name) if self.column(&name.value).is_some() => key,
+            _ => aliased(key, clauses).unwrap_or(key),
         }
     }
 
@@ -342,7 +371,7 @@ impl Translator<'_> {
             return not_supported("* of groups");
         }
         let filter = self.filter(clauses)?;
-        let keys = clauses.keys.iter().map(|key| self.expression(self.unaliased(key, clauses)));
+        let keys = clauses.keys.iter().map(|key| self.expression(self.key(key, clauses)));
         let keys: Vec<Expression> = keys.collect::<Result<_, _>>()?;
         let (mut items, mut columns) = (Vec::new(), Vec::new());
         for (expression, name) in &clauses.items {

@@ -1,34 +1,13 @@
 //! Formats, files and plans at random, from a seed: of values that are likely to meet, at their limits, or
 //! broken.
 
+mod random;
+
 use nasd_filter::{
     Aggregate, Arithmetic, Column, Comparison, Delimited, Expression, Field, FieldKind, Fixed,
     Format, Function, Item, JsonLines, Literal, Options, Plan, Program, Select, Top, Type,
 };
-
-/// Numbers from a seed (xorshift).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % bound
-    }
-
-    pub fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
-
-    fn pick<T: Clone>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())].clone()
-    }
-}
+pub use random::Random;
 
 const TEXTS: &[&str] = &[
     "",
