@@ -139,7 +139,8 @@ fn rows_of(drive: &TestDrive, arguments: &ExtendArguments, most: u32) -> (Vec<u8
         let told = String::from_utf8_lossy(&data);
         assert_eq!(extended.outcome, ExtensionOutcome::Done, "{told}");
         assert!(extended.position > at && data.len() <= most as usize);
-        let (parts, result) = read_answer([at..end], extended.position, end, &data).unwrap();
+        let (parts, result) =
+            read_answer(std::iter::once(at..end), extended.position, end, &data).unwrap();
         for part in &parts {
             if !join.head(part, give).unwrap() || !join.rest(part, give).unwrap() {
                 return (rows.take(), calls);

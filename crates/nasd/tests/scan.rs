@@ -108,7 +108,7 @@ fn a_scan_goes_on_without_a_drive() {
     let (lines, _) = table();
     let cell = TestCell::start(&CellOptions::striped(2, "raid1"));
     fs::write(cell.path("table.csv"), &lines).unwrap();
-    support::shell("sync $0", &[&cell.mountpoint()]);
+    support::sync_tree(&cell.mountpoint());
     let drive = cell.member("drive-1.img");
     support::signal(drive, "KILL");
     let counted = scan(&cell, &["main:/table.csv", "select count(*), sum(id) from t"]).0;
