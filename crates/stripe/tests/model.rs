@@ -34,7 +34,7 @@ fn run(first_seed: u64, trouble: Trouble, steps: usize) {
     let started = Instant::now();
     let mut seed =
         std::env::var("NASD_MODEL_SEED").map_or(first_seed, |seed| seed.parse().unwrap());
-    while seed < first_seed + 2 * SHAPES.len() as u64
+    while seed < first_seed + SHAPES.len() as u64
         || started.elapsed() < Duration::from_secs(patience)
     {
         let shape = SHAPES[(seed % SHAPES.len() as u64) as usize];

@@ -3,7 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{TestCell, noise, signal, wait_until};
@@ -15,6 +16,28 @@ const BLOCKS: u64 = 40;
 /// drive that is away waits for ten minutes.
 const STALL: Duration = Duration::from_secs(45);
 
+/// How many operations a program has done, and how many of them took so long that a drive was waited for which is slow.
+#[derive(Default)]
+pub struct Pace {
+    all: AtomicU64,
+    slow: AtomicU64,
+}
+
+/// Each transfer of a drive that limps takes so much longer.
+pub const LIMP: Duration = Duration::from_secs(2);
+
+impl Pace {
+    /// Counts anew; what was counted before, all and slow ones.
+    pub fn take(&self) -> (u64, u64) {
+        (self.all.swap(0, Ordering::Relaxed), self.slow.swap(0, Ordering::Relaxed))
+    }
+
+    fn count(&self, took: Duration) {
+        self.all.fetch_add(1, Ordering::Relaxed);
+        self.slow.fetch_add(u64::from(took >= LIMP), Ordering::Relaxed);
+    }
+}
+
 /// What one program does: it writes blocks of its own file, and reads them again.
 pub struct Worker {
     path: std::path::PathBuf,
@@ -22,6 +45,7 @@ pub struct Worker {
     written: Vec<u64>,
     /// How long its slowest operation took.
     pub longest: Duration,
+    pub pace: Arc<Pace>,
 }
 
 impl Worker {
@@ -32,6 +56,7 @@ impl Worker {
             seed: number * 1_000_003,
             written: vec![0; BLOCKS as usize],
             longest: Duration::ZERO,
+            pace: Arc::default(),
         }
     }
 
@@ -60,6 +85,7 @@ impl Worker {
                 self.check(&file, block);
             }
             self.longest = self.longest.max(begun.elapsed());
+            self.pace.count(begun.elapsed());
             assert!(begun.elapsed() < STALL, "an operation took {:?}", begun.elapsed());
         }
         file.sync_all().unwrap();
