@@ -27,14 +27,14 @@ const SHAPES: [(u16, u16); 9] =
 const NONE: Trouble =
     Trouble { fail_one_in: 0, restarts: false, outages: false, moves: false, rot: false };
 
-/// Seed after seed until the time is over, each shape once at least.
+/// Seed after seed until the time is over, each shape twice at least.
 fn run(first_seed: u64, trouble: Trouble, steps: usize) {
     let seconds = std::env::var("NASD_MODEL_SECONDS").ok();
     let patience = seconds.map_or(3, |text| text.parse().unwrap());
     let started = Instant::now();
     let mut seed =
         std::env::var("NASD_MODEL_SEED").map_or(first_seed, |seed| seed.parse().unwrap());
-    while seed < first_seed + SHAPES.len() as u64
+    while seed < first_seed + 2 * SHAPES.len() as u64
         || started.elapsed() < Duration::from_secs(patience)
     {
         let shape = SHAPES[(seed % SHAPES.len() as u64) as usize];
