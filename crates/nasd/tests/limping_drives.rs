@@ -85,7 +85,7 @@ fn a_drive_that_limps_without_copies_is_named_and_waited_for() {
 #[test]
 fn a_cell_with_much_to_do_loses_no_drive() {
     let cell = TestCell::start(&CellOptions {
-        size: "2G",
+        size: "1G",
         cache: "128M",
         ..CellOptions::striped(4, "raid1")
     });

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
 use nasd_device::{AlignedBuffer, BlockDevice, DeviceError};
@@ -21,6 +22,9 @@ use crate::{
     DriveKeys, FormatError, FormatOptions, PartitionFormat, PartitionKeys, PartitionSettings,
     Store, WorkingKey,
 };
+
+/// Bytes that are wiped by one write, at most.
+const WIPED_BYTES: usize = 4 << 20;
 
 impl Store {
     /// Makes an empty store on `device`; whatever was there is lost.
@@ -89,14 +93,22 @@ fn partition_record(partition: &PartitionFormat) -> PartitionRecord {
     }
 }
 
-/// Makes the device durably not a NASD drive, and the starts of the log and the metadata region
-/// empty.
+/// Makes the device durably not a NASD drive, and the log and the start of the metadata region empty.
+///
+/// All of the log is written: where the device is a file, its file system has then noted that these
+/// blocks hold something, and need not do so at every sync of the log's first round. On ext4 such a
+/// sync takes twice as long.
 fn wipe(device: &dyn BlockDevice, geometry: &Geometry) -> Result<(), DeviceError> {
-    let zeros = AlignedBuffer::zeroed(BLOCK_BYTES);
-    for offset in
-        SUPERBLOCK_OFFSETS.into_iter().chain([geometry.log_offset, geometry.metadata_offset])
-    {
-        device.write(offset, &[IoSlice::new(&zeros)])?;
-    }
+    let zeros = AlignedBuffer::zeroed(WIPED_BYTES.min(geometry.log_bytes as usize));
+    let wipe = |range: Range<u64>| {
+        range.clone().step_by(zeros.len()).try_for_each(|offset| {
+            let bytes = zeros.len().min((range.end - offset) as usize);
+            device.write(offset, &[IoSlice::new(&zeros[..bytes])])
+        })
+    };
+    let block = |offset: u64| offset..offset + BLOCK_BYTES as u64;
+    SUPERBLOCK_OFFSETS.into_iter().map(block).try_for_each(wipe)?;
+    wipe(geometry.log_offset..geometry.log_offset + geometry.log_bytes)?;
+    wipe(block(geometry.metadata_offset))?;
     device.sync()
 }

@@ -5,9 +5,12 @@
 
 mod common;
 
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
+use nasd_device::{AlignedBuffer, BlockDevice, MemoryDevice};
 use nasd_store::{FormatOptions, NoSpace, Store, StoreError, WriteData};
 use nasd_types::{ByteRange, Compression, ObjectId, SetAttributes, Timestamp};
 
@@ -28,6 +31,24 @@ fn a_formatted_drive_is_who_it_was_made() {
     let identity = store.identity();
     store.close().unwrap();
     assert_eq!(Store::read_identity(&*device).unwrap(), identity);
+}
+
+/// Not its start alone: the file system under a device may have to note the first write of each block.
+#[test]
+fn formatting_writes_all_of_the_log() {
+    let device = MemoryDevice::new(1024 * MIB).unwrap();
+    let log = MIB..17 * MIB;
+    let mut stale = AlignedBuffer::zeroed(MIB as usize);
+    stale.fill(0xaa);
+    for offset in (0..20 * MIB).step_by(MIB as usize) {
+        device.write(offset, &[IoSlice::new(&stale)]).unwrap();
+    }
+    let device = Arc::new(device);
+    Store::format(device.clone(), &format_options()).unwrap();
+    let mut log_bytes = AlignedBuffer::zeroed((log.end - log.start) as usize);
+    log_bytes.fill(1);
+    device.read(log.start, &mut [IoSliceMut::new(&mut log_bytes)]).unwrap();
+    assert!(log_bytes.iter().all(|&byte| byte == 0));
 }
 
 #[test]

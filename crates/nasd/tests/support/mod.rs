@@ -251,8 +251,8 @@ pub fn free_ports(count: u32) -> u16 {
 
     assert!(count <= BLOCK);
     loop {
-        // Processes that run side by side begin at different places.
-        let block = (std::process::id() * 7 + TAKEN.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
+        // Processes that run side by side begin at different places, further apart than one of them goes.
+        let block = (std::process::id() * 101 + TAKEN.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
         let first = (FIRST + block * BLOCK) as u16;
         let mut ports = first..first + count as u16;
         if ports.all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
