@@ -2,13 +2,14 @@
 //! don't ask for a map.
 
 use nasd_drive::ReadElsewhere;
-use nasd_layout::{Column, Strip};
+use nasd_layout::{Column, MemberState, Strip};
 use nasd_protocol::drive::{Flushed, ReadArguments, WriteArguments, Written};
 use nasd_protocol::{Region, Status};
-use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, WriteOrder};
+use nasd_types::{ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Timestamp, WriteOrder};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::alone::{Known, Next};
 use crate::components::{Answer, Ask, ComponentError, ReadComponent, Told};
 use crate::mend::Lock;
 use crate::place::{Place, Turn};
@@ -16,6 +17,14 @@ use crate::virtual_drive::{VirtualDrive, component, component_partition, unexpec
 
 /// How often a write is made that comes behind those of others.
 const MOST_ATTEMPTS: u32 = 64;
+
+/// What components told of a write.
+pub(crate) struct Made {
+    /// The home component; of an object that is not spread it is the whole.
+    written: Written,
+    /// When those were changed last that tell of the whole.
+    latest: Timestamp,
+}
 
 impl VirtualDrive {
     pub(crate) fn read_whole(&self, arguments: &ReadArguments) -> Result<ReadElsewhere, Status> {
@@ -97,7 +106,7 @@ impl VirtualDrive {
         data: &[&[u8]],
     ) -> Result<Written, Status> {
         let name = arguments.name;
-        let _alone = self.lock(name);
+        let _alone = self.lock_to_write(name);
         let data = data.concat();
         loop {
             let own = self.instances.own();
@@ -143,18 +152,44 @@ impl VirtualDrive {
     ) -> Result<Written, Status> {
         let own = self.instances.own();
         let range = ByteRange::new(offset, data.len() as u64);
-        let written = self.write_made(name, range, durable, |_, _| Ok(Cow::Borrowed(data)))?;
-        // Components that were not written may be longer, or have a later time.
-        let is_striped = self.place(name)?.is_striped(self.known_version(name)?.is_spread());
-        let (logical_size, fs_data_modify_time) = match is_striped {
-            true => {
-                let whole = self.whole(name)?.attributes;
-                (whole.logical_size, whole.fs_data_modify_time)
+        let make = |_: &Place, _| Ok(Cow::Borrowed(data));
+        let made = self.write_made(name, range, durable, make);
+        let Made { written, latest } = made.inspect_err(|_| self.alone.fails(name))?;
+        let place = self.place(name)?;
+        let Written { mut logical_size, mut fs_data_modify_time, .. } = written;
+        if place.is_striped(self.known_version(name)?.is_spread()) {
+            let (generation, length) = (place.generation, range.end());
+            let written = Known { instance: own, generation, length, modified: latest };
+            let known = self.whole_after_write(name, &place, written)?;
+            (logical_size, fs_data_modify_time) = (known.length, known.modified);
+        }
+        Ok(Written { instance: own, length: range.length, logical_size, fs_data_modify_time })
+    }
+
+    /// What an object that is spread is after a write, as components that were not written may be longer, or have a later
+    /// time; for who has the object's lock.
+    fn whole_after_write(
+        &self,
+        name: ObjectName,
+        place: &Place,
+        written: Known,
+    ) -> Result<Known, Status> {
+        match self.alone.wrote(name, written) {
+            Next::Known(known) => return Ok(known),
+            Next::Ask => {}
+            Next::Claim => {
+                let version = self.known_version(name)?.revoked();
+                // Where that fails, the next writes ask as this one does.
+                if self.set_version(name, place, version).is_ok() {
+                    self.alone.claimed(name);
+                }
             }
-            false => (written.logical_size, written.fs_data_modify_time),
-        };
-        let length = range.length;
-        Ok(Written { instance: own, length, logical_size, fs_data_modify_time })
+        }
+        let whole = self.whole(name)?.attributes;
+        let (length, modified) = (whole.logical_size, whole.fs_data_modify_time);
+        let known = Known { length, modified, ..written };
+        self.alone.learned(name, known);
+        Ok(known)
     }
 
     /// Writes what `make` tells of a range, for who has the object's lock. It may look at what is there, where with
@@ -166,7 +201,7 @@ impl VirtualDrive {
         range: ByteRange,
         durable: bool,
         make: impl Fn(&Place, Option<WriteOrder>) -> Result<Cow<'a, [u8]>, Status>,
-    ) -> Result<Written, Status> {
+    ) -> Result<Made, Status> {
         let place = self.place_to_change(name)?;
         let mut version = self.known_version(name)?;
         if range.end() > place.shape.unit() {
@@ -201,8 +236,8 @@ impl VirtualDrive {
     }
 
     /// Writes all copies of a range, those that decide last.
-    fn write_copies(&self, place: &Place, what: &Bytes<'_>) -> Result<Written, Status> {
-        let mut told = Vec::new();
+    fn write_copies(&self, place: &Place, what: &Bytes<'_>) -> Result<Made, Status> {
+        let (mut told, mut latest) = (Vec::new(), Timestamp(0));
         for turn in Turn::ALL {
             let questions = writes(place, what, turn);
             let drives: Vec<DriveId> = questions.iter().map(|(drive, _)| *drive).collect();
@@ -218,6 +253,9 @@ impl VirtualDrive {
                     other => return Err(unexpected(&other).status()),
                 };
                 self.saw(*drive, written.instance);
+                if place.state_of(*drive) == MemberState::Current {
+                    latest = latest.max(written.fs_data_modify_time);
+                }
                 told.push((*drive == place.home(), written));
             }
         }
@@ -226,7 +264,7 @@ impl VirtualDrive {
             .max_by_key(|(is_home, written)| {
                 (*is_home, written.logical_size, written.fs_data_modify_time)
             })
-            .map(|(_, written)| written)
+            .map(|(_, written)| Made { written, latest })
             .ok_or(Status::BadArgument)
     }
 

@@ -6,6 +6,7 @@
 //! themselves; and moves data itself only for those who don't ask for a map. Why it is as it is:
 //! docs/decisions/0013-striping.md.
 
+mod alone;
 mod append;
 mod attributes;
 mod batch;

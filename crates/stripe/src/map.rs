@@ -48,6 +48,10 @@ impl VirtualDrive {
             true => self.expect_reader_or_writer(place, version, arguments, shown, writes)?,
             false => (place, version),
         };
+        if writes {
+            // When the version is known: a later one would revoke what is given here.
+            self.alone.shares(name);
+        }
         // Whoever writes copies and dies is waited for.
         let lifetime_ns = match writes && is_copied {
             true => self.options.writing_ns,

@@ -11,6 +11,7 @@ use nasd_protocol::Status;
 use nasd_protocol::drive::{BatchArguments, BatchOperation, GetattrArguments};
 use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
 
+use crate::alone::Alone;
 use crate::append::{Journals, is_journal};
 use crate::components::{Answer, Ask, ComponentError, Components, Told};
 use crate::join::Joined;
@@ -84,6 +85,7 @@ pub struct VirtualDrive {
     pub(crate) numbers: Numbers,
     pub(crate) instances: Instances,
     pub(crate) journals: Journals,
+    pub(crate) alone: Alone,
     pub(crate) writers: Writers,
     /// In nanoseconds, as timestamps are.
     clock: AtomicU64,
@@ -134,6 +136,7 @@ impl VirtualDrive {
             versions: Versions::default(),
             instances: Instances::new(random),
             journals: Journals::default(),
+            alone: Alone::default(),
             writers: Writers::default(),
             clock: AtomicU64::new(0),
             orders: OrderSource::new(),
@@ -234,6 +237,13 @@ impl VirtualDrive {
 
     /// Held while something is done to an object that takes several steps.
     pub(crate) fn lock(&self, name: ObjectName) -> MutexGuard<'_, ()> {
+        let held = self.lock_to_write(name);
+        self.alone.changes(name);
+        held
+    }
+
+    /// The same for who does nothing but to write ranges of it.
+    pub(crate) fn lock_to_write(&self, name: ObjectName) -> MutexGuard<'_, ()> {
         // There is nothing within that a panic could have left broken.
         turns::lock(&self.locks[lock_of(name)], &*self.components)
     }
@@ -246,17 +256,21 @@ impl VirtualDrive {
     ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (low, high) = (lock_of(one).min(lock_of(other)), lock_of(one).max(lock_of(other)));
         let lock = |at: usize| turns::lock(&self.locks[at], &*self.components);
-        (lock(low), (low != high).then(|| lock(high)))
+        let held = (lock(low), (low != high).then(|| lock(high)));
+        [one, other].into_iter().for_each(|name| self.alone.changes(name));
+        held
     }
 
     /// The same for any number of objects.
     pub(crate) fn lock_all(
         &self,
-        names: impl Iterator<Item = ObjectName>,
+        names: impl Iterator<Item = ObjectName> + Clone,
     ) -> Vec<MutexGuard<'_, ()>> {
-        let locks: std::collections::BTreeSet<usize> = names.map(lock_of).collect();
+        let locks: std::collections::BTreeSet<usize> = names.clone().map(lock_of).collect();
         let lock = |at: usize| turns::lock(&self.locks[at], &*self.components);
-        locks.into_iter().map(lock).collect()
+        let held = locks.into_iter().map(lock).collect();
+        names.for_each(|name| self.alone.changes(name));
+        held
     }
 
     /// The version of an object's components, for who has the object's lock; `None` if there is no such object.

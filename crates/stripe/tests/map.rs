@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use nasd_capability::{Capability, capability_key};
 use nasd_drive::{Elsewhere, Shown};
-use nasd_protocol::Status;
 use nasd_protocol::drive::{
     CreateArguments, MapArguments, ObjectMap, PunchArguments, SetattrArguments,
     SetstripingArguments, WriteArguments,
 };
-use nasd_stripe::{Components, VirtualDrive, VirtualDriveOptions};
+use nasd_protocol::{Region, Status};
+use nasd_stripe::{Ask, Components, VirtualDrive, VirtualDriveOptions};
 use nasd_types::{
     AuditId, ByteRange, DriveId, ObjectId, ObjectName, PartitionId, Protection, Rights,
     SetAttributes, Timestamp,
@@ -322,4 +322,48 @@ fn a_hole_of_any_length_can_be_punched() {
     assert_eq!(cell.whole.punch(&arguments).unwrap().logical_size, size);
     let mut pieces = std::iter::once(ByteRange::new(0, size));
     assert!(cell.whole.blocks_required(cell.name(), &mut pieces).is_ok());
+}
+
+/// A client writes a component.
+fn written_by_a_client(cell: &Cell, drive: DriveId, offset: u64, data: &[u8]) {
+    let name = ObjectName { partition: COMPONENTS, object: cell.object };
+    let regions = vec![Region::single(offset, data.len() as u64)];
+    let write = Ask::Write { name, order: None, regions, data: data.to_vec(), durable: true };
+    cell.drives.ask_one(drive, write).unwrap();
+}
+
+/// A file manager's journal is written so.
+#[test]
+fn writes_through_the_virtual_drive_ask_no_other_component_where_nobody_else_writes() {
+    for copies in [1, 2] {
+        let cell = Cell::new(4, copies);
+        let write = |cell: &Cell, offset: u64| {
+            let before = cell.drives.calls();
+            let arguments = WriteArguments::single(cell.name(), offset, 10, false);
+            let written = cell.whole.write(&arguments, &[&[7; 10]]).unwrap();
+            (written.logical_size, cell.drives.calls() - before)
+        };
+        write(&cell, 9 * UNIT);
+        let costs: Vec<u64> = (0..40).map(|at| write(&cell, 10 * at).1).collect();
+        assert_eq!(costs[39], u64::from(copies), "{costs:?}");
+        // In another life as well, though capabilities of this one may be in use.
+        let map = cell.map_of(&cell.shown(ALL), true, 9 * UNIT);
+        let cell = cell.another_life();
+        assert!(cell.is_good(&map));
+        let costs: Vec<u64> = (0..40).map(|at| write(&cell, 10 * at).1).collect();
+        assert_eq!(costs[39], u64::from(copies), "{costs:?}");
+        assert!(!cell.is_good(&map), "they are good no more");
+        assert_eq!(write(&cell, 0).0, 9 * UNIT + 10);
+
+        // Whoever has a map writes behind that, and is neither overlooked nor shut out.
+        let map = cell.map_of(&cell.shown(ALL), true, 9 * UNIT);
+        for round in 0..40 {
+            let end = (20 + round) * UNIT;
+            for component in map.components.iter().filter(|it| it.capability.is_some()) {
+                written_by_a_client(&cell, component.drive, end - 10, &[8; 10]);
+            }
+            assert_eq!(write(&cell, 0).0, end);
+        }
+        assert!(cell.is_good(&map));
+    }
 }

@@ -1,0 +1,218 @@
+//! Objects that nobody writes but the striping manager: how long they are, and when they were written last.
+//!
+//! A write through the virtual drive tells the length of the whole, which any component may have. Components need not be
+//! asked for theirs while nobody else can have written them: what was learned at one write holds at the next. So a write to
+//! a file manager's journal is one request to one drive, not one more to each.
+//!
+//! Nobody else can write who has no capability. None was given in this life of the striping manager to an object of which
+//! nobody has asked for a map to write; those of another life are revoked by raising the version, when an object has been
+//! written through the virtual drive often enough for that to be worth it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nasd_types::{ObjectName, Timestamp};
+
+/// After so many writes, with nobody asking for a map to write, the object is made the striping manager's own.
+const WRITES: u32 = 16;
+
+/// Most objects of which something is remembered.
+const MOST: usize = 1 << 12;
+
+/// What is known of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The instance of the virtual drive: with another one, what was not flushed may be lost.
+    pub(crate) instance: u64,
+    /// The generation of the places.
+    pub(crate) generation: u64,
+    pub(crate) length: u64,
+    pub(crate) modified: Timestamp,
+}
+
+/// What to do after a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing: this is the whole.
+    Known(Known),
+    /// The components are to be asked.
+    Ask,
+    /// The same, after the version was raised.
+    Claim,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    /// It was written so often.
+    Counted(u32),
+    /// Nobody else can write it.
+    Alone(Option<Known>),
+    /// Somebody else may.
+    Shared,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Alone(Mutex<Generations>);
+
+/// What was used lately, and what was used before.
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<ObjectName, Standing>,
+    old: HashMap<ObjectName, Standing>,
+}
+
+impl Alone {
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        // Every change leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The striping manager has written an object, up to the `length` that is given, for who has the object's lock.
+    pub(crate) fn wrote(&self, name: ObjectName, written: Known) -> Next {
+        let mut all = self.lock();
+        let (standing, next) = match all.find(name).unwrap_or(Standing::Counted(0)) {
+            Standing::Alone(Some(known))
+                if (known.instance, known.generation) == (written.instance, written.generation) =>
+            {
+                let length = known.length.max(written.length);
+                let known =
+                    Known { length, modified: known.modified.max(written.modified), ..known };
+                (Standing::Alone(Some(known)), Next::Known(known))
+            }
+            Standing::Alone(_) => (Standing::Alone(None), Next::Ask),
+            Standing::Counted(count) if count + 1 >= WRITES => (Standing::Counted(0), Next::Claim),
+            Standing::Counted(count) => (Standing::Counted(count + 1), Next::Ask),
+            Standing::Shared => (Standing::Shared, Next::Ask),
+        };
+        all.put(name, standing);
+        next
+    }
+
+    /// The version was raised since [`Next::Claim`] was told.
+    pub(crate) fn claimed(&self, name: ObjectName) {
+        let mut all = self.lock();
+        // Who has got a capability meanwhile may have it of the new version.
+        if let Some(Standing::Counted(_)) = all.find(name) {
+            all.put(name, Standing::Alone(None));
+        }
+    }
+
+    /// The components have told this since the last write, for who has had the object's lock all the time.
+    pub(crate) fn learned(&self, name: ObjectName, known: Known) {
+        let mut all = self.lock();
+        if let Some(Standing::Alone(_)) = all.find(name) {
+            all.put(name, Standing::Alone(Some(known)));
+        }
+    }
+
+    /// Something is done to an object that is no write, by who has its lock.
+    pub(crate) fn changes(&self, name: ObjectName) {
+        let mut all = self.lock();
+        if let Some(Standing::Alone(_)) = all.find(name) {
+            all.put(name, Standing::Alone(None));
+        }
+    }
+
+    /// A write has failed: what of it was done, or will be yet, is not known.
+    pub(crate) fn fails(&self, name: ObjectName) {
+        let mut all = self.lock();
+        if let Some(Standing::Alone(_)) = all.find(name) {
+            all.put(name, Standing::Counted(0));
+        }
+    }
+
+    /// Somebody is given capabilities to write an object, of the version that it has now.
+    pub(crate) fn shares(&self, name: ObjectName) {
+        self.lock().put(name, Standing::Shared);
+    }
+}
+
+impl Generations {
+    fn find(&self, name: ObjectName) -> Option<Standing> {
+        self.young.get(&name).or_else(|| self.old.get(&name)).copied()
+    }
+
+    fn put(&mut self, name: ObjectName, standing: Standing) {
+        if self.young.len() >= MOST / 2 && !self.young.contains_key(&name) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(name, standing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nasd_types::{ObjectId, PartitionId};
+
+    fn name(object: u64) -> ObjectName {
+        ObjectName { partition: PartitionId(1), object: ObjectId(object) }
+    }
+
+    fn written(length: u64) -> Known {
+        Known { instance: 1, generation: 1, length, modified: Timestamp(length) }
+    }
+
+    /// One that is claimed, and of which nothing is known.
+    fn claimed(alone: &Alone, object: u64) {
+        for _ in 1..WRITES {
+            assert_eq!(alone.wrote(name(object), written(1)), Next::Ask);
+        }
+        assert_eq!(alone.wrote(name(object), written(1)), Next::Claim);
+        alone.claimed(name(object));
+        assert_eq!(alone.wrote(name(object), written(1)), Next::Ask);
+    }
+
+    #[test]
+    fn what_was_learned_holds_until_somebody_else_may_write_or_something_else_is_done() {
+        let alone = Alone::default();
+        claimed(&alone, 1);
+        alone.learned(name(1), written(100));
+        assert_eq!(alone.wrote(name(1), written(50)), Next::Known(written(100)));
+        assert_eq!(alone.wrote(name(1), written(150)), Next::Known(written(150)));
+        let restarted = Known { instance: 2, ..written(200) };
+        assert_eq!(alone.wrote(name(1), restarted), Next::Ask);
+        alone.learned(name(1), written(200));
+        let moved = Known { generation: 2, ..written(200) };
+        assert_eq!(alone.wrote(name(1), moved), Next::Ask);
+        alone.learned(name(1), written(200));
+        alone.changes(name(1));
+        assert_eq!(alone.wrote(name(1), written(50)), Next::Ask);
+        alone.learned(name(1), written(200));
+        alone.fails(name(1));
+        claimed(&alone, 1);
+        alone.learned(name(1), written(200));
+        alone.shares(name(1));
+        alone.learned(name(1), written(300));
+        for _ in 0..=WRITES {
+            assert_eq!(alone.wrote(name(1), written(1)), Next::Ask);
+        }
+    }
+
+    #[test]
+    fn who_gets_a_capability_while_the_version_is_raised_is_not_overlooked() {
+        let alone = Alone::default();
+        for _ in 1..WRITES {
+            alone.wrote(name(1), written(1));
+        }
+        assert_eq!(alone.wrote(name(1), written(1)), Next::Claim);
+        alone.shares(name(1));
+        alone.claimed(name(1));
+        alone.learned(name(1), written(1));
+        assert_eq!(alone.wrote(name(1), written(1)), Next::Ask);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_used_stays() {
+        let alone = Alone::default();
+        claimed(&alone, 0);
+        alone.learned(name(0), written(9));
+        for object in 1..3 * MOST as u64 {
+            alone.shares(name(object));
+            assert_eq!(alone.wrote(name(0), written(1)), Next::Known(written(9)));
+        }
+        let all = alone.lock();
+        assert!(all.young.len() + all.old.len() <= MOST);
+    }
+}
