@@ -30,6 +30,14 @@ pub(crate) struct Known {
     pub(crate) modified: Timestamp,
 }
 
+impl Known {
+    /// Whether what is known holds at a write that came later.
+    fn is_before(&self, written: &Known) -> bool {
+        (self.instance, self.generation) == (written.instance, written.generation)
+            && self.modified <= written.modified
+    }
+}
+
 /// What to do after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -72,12 +80,8 @@ impl Alone {
     pub(crate) fn wrote(&self, name: ObjectName, written: Known) -> Next {
         let mut all = self.lock();
         let (standing, next) = match all.find(name).unwrap_or(Standing::Counted(0)) {
-            Standing::Alone(Some(known))
-                if (known.instance, known.generation) == (written.instance, written.generation) =>
-            {
-                let length = known.length.max(written.length);
-                let known =
-                    Known { length, modified: known.modified.max(written.modified), ..known };
+            Standing::Alone(Some(known)) if known.is_before(&written) => {
+                let known = Known { length: known.length.max(written.length), ..written };
                 (Standing::Alone(Some(known)), Next::Known(known))
             }
             Standing::Alone(_) => (Standing::Alone(None), Next::Ask),
@@ -98,28 +102,29 @@ impl Alone {
         }
     }
 
-    /// The components have told this since the last write, for who has had the object's lock all the time.
-    pub(crate) fn learned(&self, name: ObjectName, known: Known) {
+    /// The components have told this since a write, for who has had the object's lock all the time. It is not
+    /// remembered where another component was changed later: it may be written yet, and tell another time.
+    pub(crate) fn learned(&self, name: ObjectName, written: Known, known: Known) {
         let mut all = self.lock();
-        if let Some(Standing::Alone(_)) = all.find(name) {
+        if let Some(Standing::Alone(_)) = all.find(name)
+            && known.modified <= written.modified
+        {
             all.put(name, Standing::Alone(Some(known)));
         }
     }
 
-    /// Something is done to an object that is no write, by who has its lock.
+    /// Something is done to an object that is no write, or a write has failed, of which it is not known what was done, or
+    /// will be yet: for who has its lock.
     pub(crate) fn changes(&self, name: ObjectName) {
         let mut all = self.lock();
-        if let Some(Standing::Alone(_)) = all.find(name) {
-            all.put(name, Standing::Alone(None));
+        if let Some(Standing::Counted(_) | Standing::Alone(_)) = all.find(name) {
+            all.put(name, Standing::Counted(0));
         }
     }
 
-    /// A write has failed: what of it was done, or will be yet, is not known.
-    pub(crate) fn fails(&self, name: ObjectName) {
-        let mut all = self.lock();
-        if let Some(Standing::Alone(_)) = all.find(name) {
-            all.put(name, Standing::Counted(0));
-        }
+    /// A partition is no more.
+    pub(crate) fn forget_all(&self) {
+        *self.lock() = Generations::default();
     }
 
     /// Somebody is given capabilities to write an object, of the version that it has now.
@@ -151,7 +156,11 @@ mod tests {
     }
 
     fn written(length: u64) -> Known {
-        Known { instance: 1, generation: 1, length, modified: Timestamp(length) }
+        Known { instance: 1, generation: 1, length, modified: Timestamp(5) }
+    }
+
+    fn learned(alone: &Alone, object: u64, length: u64) {
+        alone.learned(name(object), written(length), written(length));
     }
 
     /// One that is claimed, and of which nothing is known.
@@ -168,23 +177,29 @@ mod tests {
     fn what_was_learned_holds_until_somebody_else_may_write_or_something_else_is_done() {
         let alone = Alone::default();
         claimed(&alone, 1);
-        alone.learned(name(1), written(100));
+        learned(&alone, 1, 100);
         assert_eq!(alone.wrote(name(1), written(50)), Next::Known(written(100)));
         assert_eq!(alone.wrote(name(1), written(150)), Next::Known(written(150)));
         let restarted = Known { instance: 2, ..written(200) };
         assert_eq!(alone.wrote(name(1), restarted), Next::Ask);
-        alone.learned(name(1), written(200));
+        learned(&alone, 1, 200);
         let moved = Known { generation: 2, ..written(200) };
         assert_eq!(alone.wrote(name(1), moved), Next::Ask);
-        alone.learned(name(1), written(200));
+        learned(&alone, 1, 200);
+        let earlier = Known { modified: Timestamp(4), ..written(200) };
+        assert_eq!(alone.wrote(name(1), earlier), Next::Ask);
+        // Another component has a later time, which is no more when that is written.
+        alone.learned(name(1), earlier, written(200));
+        assert_eq!(alone.wrote(name(1), written(200)), Next::Ask);
+        learned(&alone, 1, 200);
         alone.changes(name(1));
-        assert_eq!(alone.wrote(name(1), written(50)), Next::Ask);
-        alone.learned(name(1), written(200));
-        alone.fails(name(1));
         claimed(&alone, 1);
-        alone.learned(name(1), written(200));
+        learned(&alone, 1, 200);
+        alone.forget_all();
+        claimed(&alone, 1);
+        learned(&alone, 1, 200);
         alone.shares(name(1));
-        alone.learned(name(1), written(300));
+        learned(&alone, 1, 300);
         for _ in 0..=WRITES {
             assert_eq!(alone.wrote(name(1), written(1)), Next::Ask);
         }
@@ -199,7 +214,7 @@ mod tests {
         assert_eq!(alone.wrote(name(1), written(1)), Next::Claim);
         alone.shares(name(1));
         alone.claimed(name(1));
-        alone.learned(name(1), written(1));
+        learned(&alone, 1, 1);
         assert_eq!(alone.wrote(name(1), written(1)), Next::Ask);
     }
 
@@ -207,7 +222,7 @@ mod tests {
     fn memory_is_bounded_and_what_is_used_stays() {
         let alone = Alone::default();
         claimed(&alone, 0);
-        alone.learned(name(0), written(9));
+        learned(&alone, 0, 9);
         for object in 1..3 * MOST as u64 {
             alone.shares(name(object));
             assert_eq!(alone.wrote(name(0), written(1)), Next::Known(written(9)));

@@ -110,7 +110,8 @@ impl VirtualDrive {
         let data = data.concat();
         loop {
             let own = self.instances.own();
-            let written = self.write_pieces(arguments, &data)?;
+            let written = self.write_pieces(arguments, &data);
+            let written = written.inspect_err(|_| self.alone.changes(name))?;
             let is_spread = self.known_version(name)?.is_spread();
             if !arguments.durable || !self.place(name)?.is_striped(is_spread) {
                 return Ok(written);
@@ -153,8 +154,7 @@ impl VirtualDrive {
         let own = self.instances.own();
         let range = ByteRange::new(offset, data.len() as u64);
         let make = |_: &Place, _| Ok(Cow::Borrowed(data));
-        let made = self.write_made(name, range, durable, make);
-        let Made { written, latest } = made.inspect_err(|_| self.alone.fails(name))?;
+        let Made { written, latest } = self.write_made(name, range, durable, make)?;
         let place = self.place(name)?;
         let Written { mut logical_size, mut fs_data_modify_time, .. } = written;
         if place.is_striped(self.known_version(name)?.is_spread()) {
@@ -188,7 +188,7 @@ impl VirtualDrive {
         let whole = self.whole(name)?.attributes;
         let (length, modified) = (whole.logical_size, whole.fs_data_modify_time);
         let known = Known { length, modified, ..written };
-        self.alone.learned(name, known);
+        self.alone.learned(name, written, known);
         Ok(known)
     }
 

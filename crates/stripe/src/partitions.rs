@@ -123,6 +123,7 @@ impl VirtualDrive {
             removed.map_err(|error| error.status())?;
         }
         self.versions.forget_all();
+        self.alone.forget_all();
         self.journals.forget_all();
         self.change_state(|state| {
             state.partitions.remove(&partition);

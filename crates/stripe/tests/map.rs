@@ -367,3 +367,24 @@ fn writes_through_the_virtual_drive_ask_no_other_component_where_nobody_else_wri
         assert!(cell.is_good(&map));
     }
 }
+
+#[test]
+fn what_is_known_of_an_object_that_nobody_else_writes_is_not_what_was() {
+    let cell = Cell::new(4, 1);
+    let name = ObjectName { object: ObjectId::FIRST_OBJECT, ..cell.name() };
+    let write = |offset: u64| {
+        let arguments = WriteArguments::single(name, offset, 10, false);
+        cell.whole.write(&arguments, &[&[7; 10]]).unwrap().logical_size
+    };
+    let write_often = || (0..40).for_each(|_| assert_eq!(write(0), 9 * UNIT + 10));
+    write(9 * UNIT);
+    write_often();
+    let changes = SetAttributes { logical_size: Some(3 * UNIT), ..SetAttributes::default() };
+    cell.whole.setattr(&SetattrArguments { name, durable: true, changes }).unwrap();
+    assert_eq!(write(0), 3 * UNIT);
+    write(9 * UNIT);
+    write_often();
+    cell.whole.remove_partition(PARTITION).unwrap();
+    cell.whole.create_partition(PARTITION).unwrap();
+    assert_eq!(write(2 * UNIT), 2 * UNIT + 10);
+}
