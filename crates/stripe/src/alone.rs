@@ -8,10 +8,11 @@
 //! nobody has asked for a map to write; those of another life are revoked by raising the version, when an object has been
 //! written through the virtual drive often enough for that to be worth it.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_types::{ObjectName, Timestamp};
+
+use crate::recent::Recent;
 
 /// After so many writes, with nobody asking for a map to write, the object is made the striping manager's own.
 const WRITES: u32 = 16;
@@ -60,18 +61,17 @@ enum Standing {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Alone(Mutex<Generations>);
+#[derive(Debug)]
+pub(crate) struct Alone(Mutex<Recent<Standing>>);
 
-/// What was used lately, and what was used before.
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<ObjectName, Standing>,
-    old: HashMap<ObjectName, Standing>,
+impl Default for Alone {
+    fn default() -> Alone {
+        Alone(Mutex::new(Recent::new(MOST)))
+    }
 }
 
 impl Alone {
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, Recent<Standing>> {
         // Every change leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl Alone {
     /// The striping manager has written an object, up to the `length` that is given, for who has the object's lock.
     pub(crate) fn wrote(&self, name: ObjectName, written: Known) -> Next {
         let mut all = self.lock();
-        let (standing, next) = match all.find(name).unwrap_or(Standing::Counted(0)) {
+        let (standing, next) = match all.get(name).unwrap_or(Standing::Counted(0)) {
             Standing::Alone(Some(known)) if known.is_before(&written) => {
                 let known = Known { length: known.length.max(written.length), ..written };
                 (Standing::Alone(Some(known)), Next::Known(known))
@@ -97,7 +97,7 @@ impl Alone {
     pub(crate) fn claimed(&self, name: ObjectName) {
         let mut all = self.lock();
         // Who has got a capability meanwhile may have it of the new version.
-        if let Some(Standing::Counted(_)) = all.find(name) {
+        if let Some(Standing::Counted(_)) = all.get(name) {
             all.put(name, Standing::Alone(None));
         }
     }
@@ -106,7 +106,7 @@ impl Alone {
     /// remembered where another component was changed later: it may be written yet, and tell another time.
     pub(crate) fn learned(&self, name: ObjectName, written: Known, known: Known) {
         let mut all = self.lock();
-        if let Some(Standing::Alone(_)) = all.find(name)
+        if let Some(Standing::Alone(_)) = all.get(name)
             && known.modified <= written.modified
         {
             all.put(name, Standing::Alone(Some(known)));
@@ -117,32 +117,19 @@ impl Alone {
     /// will be yet: for who has its lock.
     pub(crate) fn changes(&self, name: ObjectName) {
         let mut all = self.lock();
-        if let Some(Standing::Counted(_) | Standing::Alone(_)) = all.find(name) {
+        if let Some(Standing::Counted(_) | Standing::Alone(_)) = all.get(name) {
             all.put(name, Standing::Counted(0));
         }
     }
 
     /// A partition is no more.
     pub(crate) fn forget_all(&self) {
-        *self.lock() = Generations::default();
+        self.lock().clear();
     }
 
     /// Somebody is given capabilities to write an object, of the version that it has now.
     pub(crate) fn shares(&self, name: ObjectName) {
         self.lock().put(name, Standing::Shared);
-    }
-}
-
-impl Generations {
-    fn find(&self, name: ObjectName) -> Option<Standing> {
-        self.young.get(&name).or_else(|| self.old.get(&name)).copied()
-    }
-
-    fn put(&mut self, name: ObjectName, standing: Standing) {
-        if self.young.len() >= MOST / 2 && !self.young.contains_key(&name) {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(name, standing);
     }
 }
 
@@ -227,7 +214,6 @@ mod tests {
             alone.shares(name(object));
             assert_eq!(alone.wrote(name(0), written(1)), Next::Known(written(9)));
         }
-        let all = alone.lock();
-        assert!(all.young.len() + all.old.len() <= MOST);
+        assert!(alone.lock().len() <= MOST);
     }
 }

@@ -1,6 +1,5 @@
 //! Components on drives that are joining: before anything is done to an object, these have components of it too.
 
-use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_layout::MemberState;
@@ -11,6 +10,7 @@ use nasd_types::{Attributes, DriveId, ObjectId, ObjectName, SetAttributes, Times
 use crate::attributes::{Whole, reserved, setattr, share_of_blocks};
 use crate::components::{Ask, ComponentError};
 use crate::place::Place;
+use crate::recent::Recent;
 use crate::version::ComponentVersion;
 use crate::virtual_drive::{VirtualDrive, component_partition};
 
@@ -19,53 +19,37 @@ const MOST: usize = 1 << 20;
 
 /// Objects that are known to have components on all drives that are joining: those that were used lately. What is
 /// forgotten is made sure of once more.
-#[derive(Debug, Default)]
-pub(crate) struct Joined(Mutex<Generations>);
+#[derive(Debug)]
+pub(crate) struct Joined(Mutex<Recent<()>>);
 
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashSet<ObjectName>,
-    old: HashSet<ObjectName>,
+impl Default for Joined {
+    fn default() -> Joined {
+        Joined(Mutex::new(Recent::new(MOST)))
+    }
 }
 
 impl Joined {
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, Recent<()>> {
         // Every change leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn insert(&self, name: ObjectName) {
-        let mut known = self.lock();
-        if known.young.len() >= MOST / 2 {
-            known.old = std::mem::take(&mut known.young);
-        }
-        known.young.insert(name);
+        self.lock().put(name, ());
     }
 
     fn contains(&self, name: ObjectName) -> bool {
-        let is_old = {
-            let known = self.lock();
-            if known.young.contains(&name) {
-                return true;
-            }
-            known.old.contains(&name)
-        };
         // Who is asked about is not forgotten while something is done to it.
-        if is_old {
-            self.insert(name);
-        }
-        is_old
+        self.lock().get(name).is_some()
     }
 
     fn remove(&self, name: ObjectName) {
-        let mut known = self.lock();
-        known.young.remove(&name);
-        known.old.remove(&name);
+        self.lock().remove(name);
     }
 
     /// Others are joining.
     pub(crate) fn clear(&self) {
-        *self.lock() = Generations::default();
+        self.lock().clear();
     }
 }
 

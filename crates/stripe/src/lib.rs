@@ -31,6 +31,7 @@ pub mod own;
 mod partitions;
 mod place;
 mod rebuild;
+mod recent;
 mod remote;
 mod sparse;
 mod state;

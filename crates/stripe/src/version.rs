@@ -4,10 +4,12 @@
 //! in its upper bits, and below that whether the object is spread, how often the striping manager has revoked by
 //! itself, and whether copies may differ: so who may do what where changes by one change of one attribute.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_types::ObjectName;
+
+use crate::recent::Recent;
 
 /// Bits of a component's version below the virtual one.
 const OWN_BITS: u32 = 32;
@@ -95,13 +97,11 @@ const MOST: usize = 1 << 18;
 
 /// Versions of objects, as this striping manager has set or read them: nobody else sets them, but one of before.
 #[derive(Debug, Default)]
-pub(crate) struct Versions(Mutex<Generations>);
+pub(crate) struct Versions(Mutex<Memory>);
 
-/// What was used lately, and what was used before.
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<ObjectName, Known>,
-    old: HashMap<ObjectName, Known>,
+#[derive(Debug)]
+struct Memory {
+    known: Recent<Known>,
     /// Objects some of whose components may have another version than others: as few as there are failures.
     doubtful: HashSet<ObjectName>,
 }
@@ -114,19 +114,25 @@ struct Known {
     is_everywhere: bool,
 }
 
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { known: Recent::new(MOST), doubtful: HashSet::new() }
+    }
+}
+
 impl Versions {
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, Memory> {
         // Every change leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, name: ObjectName) -> Option<ComponentVersion> {
-        self.lock().find(name).map(|known| known.version)
+        self.lock().known.get(name).map(|known| known.version)
     }
 
     /// Whether it is known that all components have the version that is.
     pub(crate) fn is_everywhere(&self, name: ObjectName) -> bool {
-        self.lock().find(name).is_some_and(|known| known.is_everywhere)
+        self.lock().known.get(name).is_some_and(|known| known.is_everywhere)
     }
 
     /// A version that was read. None falls: who has read long ago says nothing new.
@@ -141,10 +147,9 @@ impl Versions {
 
     /// The object is no more, or what became of it is not known.
     pub(crate) fn forget(&self, name: ObjectName) {
-        let mut known = self.lock();
-        known.young.remove(&name);
-        known.old.remove(&name);
-        known.doubtful.remove(&name);
+        let mut memory = self.lock();
+        memory.known.remove(name);
+        memory.doubtful.remove(&name);
     }
 
     /// Not all components have got the version that they were to get, or it is not known.
@@ -165,36 +170,20 @@ impl Versions {
 
     /// The partition is no more.
     pub(crate) fn forget_all(&self) {
-        *self.lock() = Generations::default();
+        *self.lock() = Memory::default();
     }
 }
 
-impl Generations {
-    fn find(&mut self, name: ObjectName) -> Option<Known> {
-        if let Some(known) = self.young.get(&name) {
-            return Some(*known);
-        }
-        let known = self.old.remove(&name)?;
-        self.put(name, known);
-        Some(known)
-    }
-
+impl Memory {
     fn raise(&mut self, name: ObjectName, told: Known) {
-        let known = match self.find(name) {
+        let known = match self.known.get(name) {
             Some(present) if present.version > told.version => present,
             Some(present) if present.version == told.version => {
                 Known { is_everywhere: present.is_everywhere || told.is_everywhere, ..told }
             }
             _ => told,
         };
-        self.put(name, known);
-    }
-
-    fn put(&mut self, name: ObjectName, known: Known) {
-        if self.young.len() >= MOST / 2 {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(name, known);
+        self.known.put(name, known);
     }
 }
 
@@ -250,9 +239,7 @@ mod tests {
             }
         }
         assert_eq!(versions.get(name(1)), None);
-        let known = versions.lock();
-        assert!(known.young.len() + known.old.len() <= MOST);
-        drop(known);
+        assert!(versions.lock().known.len() <= MOST);
         versions.forget(name(0));
         assert_eq!(versions.get(name(0)), None);
     }
