@@ -1,15 +1,16 @@
 //! The files that the kernel knows: their numbers, the names that led to them, who has them open.
 //!
 //! A number is the drive's index and the object's identifier, so that it is the same in every
-//! mount of the volume; the root is 1, as FUSE wants. What does not fit gets a number that is good
-//! for this mount.
+//! mount of the volume: of identifiers that a striping manager chooses, how far they are from the
+//! first of these. The root is 1, as FUSE wants. What does not fit gets a number that is good for
+//! this mount.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nasd_clerk::{FileAttributes, FileHandle, OpenMode, Timestamp, Volume};
-use nasd_types::DriveId;
+use nasd_types::{DriveId, ObjectId};
 
 use crate::accessed::Times;
 use crate::state::KnownFile;
@@ -19,6 +20,9 @@ pub(crate) const ROOT: u64 = 1;
 
 /// Bits of a number that are the object's.
 const OBJECT_BITS: u32 = 48;
+
+/// The highest of them: whether the identifier was chosen by a holder of keys.
+const NAMED: u64 = 1 << (OBJECT_BITS - 1);
 
 /// The index that stands for numbers that are good for this mount only.
 const OTHER_INDEX: u64 = 0xffff;
@@ -92,6 +96,8 @@ struct Tables {
     names: HashMap<u64, ToldNames>,
     indexes: HashMap<DriveId, u64>,
     others: HashMap<FileHandle, u64>,
+    /// How many of these numbers were given out, or may have been by a process before this one.
+    others_given: u64,
 }
 
 /// All files that the kernel knows.
@@ -138,6 +144,8 @@ impl Inodes {
         let mut tables = self.lock();
         if known.ino >> OBJECT_BITS == OTHER_INDEX {
             tables.others.insert(known.handle, known.ino);
+            let given = known.ino - (OTHER_INDEX << OBJECT_BITS);
+            tables.others_given = tables.others_given.max(given);
         }
         let inode = tables.inodes.entry(known.ino).or_insert_with(|| Inode::new(known.handle));
         inode.lookups = known.lookups;
@@ -469,6 +477,15 @@ impl Inode {
     }
 }
 
+/// What an object's identifier is in a number; none if it does not fit.
+fn object_bits(object: ObjectId) -> Option<u64> {
+    let (bits, named) = match object.is_named() {
+        true => (object.0 - ObjectId::FIRST_NAMED.0, NAMED),
+        false => (object.0, 0),
+    };
+    (bits < NAMED).then_some(bits | named)
+}
+
 impl Tables {
     fn learn_drives(&mut self, volume: &Volume) {
         for drive in &volume.drives {
@@ -480,11 +497,10 @@ impl Tables {
         if let Some(number) = self.others.get(&handle) {
             return *number;
         }
-        let object = handle.object.0;
         let index = self.indexes.get(&handle.drive).copied();
         if let Some(index) = index
             && index < OTHER_INDEX
-            && object >> OBJECT_BITS == 0
+            && let Some(object) = object_bits(handle.object)
         {
             let number = index << OBJECT_BITS | object;
             let is_ours = |inode: &Inode| inode.handle == handle;
@@ -492,9 +508,8 @@ impl Tables {
                 return number;
             }
         }
-        // Some may be left of a process before this one.
-        let last = self.others.values().copied().max().unwrap_or(OTHER_INDEX << OBJECT_BITS);
-        let number = last + 1;
+        self.others_given += 1;
+        let number = OTHER_INDEX << OBJECT_BITS | self.others_given;
         self.others.insert(handle, number);
         number
     }
@@ -576,16 +591,37 @@ mod tests {
         assert_eq!(first.number(volume.root.handle), ROOT);
         let ours = handle(&volume, 0, 71);
         assert_eq!(first.number(ours), second.number(ours));
+        // What a striping manager has chosen.
+        let chosen = handle(&volume, 0, ObjectId::FIRST_NAMED.0 + 71);
+        assert_eq!(first.number(chosen), second.number(chosen));
         let huge = handle(&volume, 0, 1 << 48 | 71);
+        let as_if_chosen = handle(&volume, 0, NAMED | 71);
+        let chosen_huge = handle(&volume, 0, ObjectId::FIRST_NAMED.0 + (NAMED | 71));
         let stranger = FileHandle { drive: DriveId(12345), ..ours };
         let namesake = FileHandle { partition: PartitionId(10), ..ours };
         first.remember(ROOT, b"a", ours);
-        let mut numbers: Vec<u64> =
-            [ours, huge, stranger, namesake].map(|handle| first.number(handle)).into();
-        assert_eq!(first.number(namesake), numbers[3], "the same while it is mounted");
+        let files = [ours, namesake, chosen, huge, as_if_chosen, chosen_huge, stranger];
+        let mut numbers: Vec<u64> = files.map(|handle| first.number(handle)).into();
+        assert_eq!(first.number(namesake), numbers[1], "the same while it is mounted");
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 4);
+        assert_eq!(numbers.len(), files.len());
+    }
+
+    #[test]
+    fn numbers_of_a_process_before_are_not_given_to_others() {
+        let volume = volume();
+        let (before, after) = (Inodes::new(&volume), Inodes::new(&volume));
+        let misfit = |object: u64| handle(&volume, 0, 1 << 50 | object);
+        for object in 0..3 {
+            before.remember(ROOT, format!("{object}").as_bytes(), misfit(object));
+        }
+        before.known_files().iter().for_each(|known| after.know(known));
+        for object in 0..3 {
+            assert_eq!(after.number(misfit(object)), before.number(misfit(object)));
+        }
+        let fresh = after.number(misfit(3));
+        assert!((0..3).all(|object| before.number(misfit(object)) != fresh));
     }
 
     #[test]

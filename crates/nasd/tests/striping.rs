@@ -27,6 +27,9 @@ fn files_of_all_lengths_are_what_was_written() {
         for length in lengths {
             fs::write(cell.path(&format!("f{length}")), noise(length as u64, length)).unwrap();
         }
+        let number =
+            |cell: &TestCell, length| fs::metadata(cell.path(&format!("f{length}"))).unwrap().ino();
+        let numbers = lengths.map(|length| number(&cell, length));
         let source = scratch();
         make_tree(source.path(), 200);
         shell("cp -a \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
@@ -37,6 +40,8 @@ fn files_of_all_lengths_are_what_was_written() {
                 assert!(read == noise(length as u64, length), "{stripe}: {length}");
             }
             shell("diff -r --no-dereference \"$1\" \"$2\"", &[source.path(), &cell.path("tree")]);
+            let now = lengths.map(|length| number(&cell, length));
+            assert_eq!(now, numbers, "{stripe}: inode numbers are the same in every mount");
             cell.stop();
             cell.restart();
         }
