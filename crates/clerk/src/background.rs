@@ -21,6 +21,7 @@ pub(crate) fn start(core: &Arc<Core>) -> std::io::Result<JoinHandle<()>> {
 
 fn run(core: &Arc<Core>) {
     while let Some(files) = next_files(core) {
+        core.spare.trim();
         for file in files.iter().filter(|file| file.is_due(core.settings.flush_after_idle)) {
             file.sync_in_background(core);
         }

@@ -4,7 +4,7 @@
 //! those of write-behind, which are bounded elsewhere (`budget`).
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of every buffer: the longest request that a clerk makes.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
@@ -72,8 +72,8 @@ impl Drop for Buffer {
     }
 }
 
-/// Spare buffers kept at most: those of one flush of the longest kind come back at once.
-const MAX_SPARE: usize = 128;
+/// Spare buffers kept at most: as much as one virtual drive may be written without a flush comes back at once.
+const MAX_SPARE: usize = 512;
 
 /// The same while nobody writes.
 const MAX_IDLE: usize = 32;
@@ -81,21 +81,47 @@ const MAX_IDLE: usize = 32;
 /// Empty vectors with room for `BUFFER_BYTES`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpareBuffers {
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    spare: Arc<Mutex<Spare>>,
+}
+
+#[derive(Debug, Default)]
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    /// How few there were since the last `trim`: so many were not needed.
+    fewest: usize,
 }
 
 impl SpareBuffers {
+    fn lock(&self) -> MutexGuard<'_, Spare> {
+        // Every change leaves it whole.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// An empty vector with room for `BUFFER_BYTES`.
     pub(crate) fn take(&self) -> Vec<u8> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+        let mut spare = self.lock();
+        let taken = spare.buffers.pop();
+        spare.fewest = spare.fewest.min(spare.buffers.len());
+        drop(spare);
+        taken.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
     /// Gives memory back that is not needed for a while.
     pub(crate) fn calm_down(&self) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = spare.len().min(MAX_IDLE);
-        let given_back = spare.split_off(kept);
+        self.keep(|_| MAX_IDLE);
+    }
+
+    /// Called now and then while somebody writes: gives half of the memory back that was not needed since.
+    pub(crate) fn trim(&self) {
+        self.keep(|spare| (spare.buffers.len() - spare.fewest.div_ceil(2)).max(MAX_IDLE));
+    }
+
+    fn keep(&self, how_many: impl FnOnce(&Spare) -> usize) {
+        let mut spare = self.lock();
+        let kept = how_many(&spare).min(spare.buffers.len());
+        let given_back = spare.buffers.split_off(kept);
+        spare.fewest = kept;
+        // It takes a while, which no writer should wait for.
         drop(spare);
         drop(given_back);
     }
@@ -104,9 +130,9 @@ impl SpareBuffers {
     pub(crate) fn give(&self, mut bytes: Vec<u8>) {
         if bytes.capacity() >= BUFFER_BYTES {
             bytes.clear();
-            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            if spare.len() < MAX_SPARE {
-                spare.push(bytes);
+            let mut spare = self.lock();
+            if spare.buffers.len() < MAX_SPARE {
+                spare.buffers.push(bytes);
             }
         }
     }
@@ -144,9 +170,26 @@ mod tests {
         let spare = SpareBuffers::default();
         let taken: Vec<_> = (0..MAX_IDLE + 8).map(|_| spare.take()).collect();
         taken.into_iter().for_each(|bytes| spare.give(bytes));
-        let kept = |spare: &SpareBuffers| spare.spare.lock().unwrap().len();
+        let kept = |spare: &SpareBuffers| spare.lock().buffers.len();
         assert_eq!(kept(&spare), MAX_IDLE + 8);
         spare.calm_down();
         assert_eq!(kept(&spare), MAX_IDLE);
+    }
+    #[test]
+    fn what_a_burst_needed_is_given_back_while_others_write() {
+        let spare = SpareBuffers::default();
+        let kept = |spare: &SpareBuffers| spare.lock().buffers.len();
+        let turn = |count: usize| {
+            let taken: Vec<_> = (0..count).map(|_| spare.take()).collect();
+            taken.into_iter().for_each(|bytes| spare.give(bytes));
+            spare.trim();
+        };
+        turn(MAX_SPARE);
+        turn(MAX_SPARE);
+        assert_eq!(kept(&spare), MAX_SPARE, "all are needed");
+        for _ in 0..20 {
+            turn(MAX_IDLE + 10);
+        }
+        assert!((MAX_IDLE + 10..MAX_IDLE + 20).contains(&kept(&spare)), "{}", kept(&spare));
     }
 }
