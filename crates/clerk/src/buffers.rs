@@ -119,7 +119,9 @@ impl SpareBuffers {
     fn keep(&self, how_many: impl FnOnce(&Spare) -> usize) {
         let mut spare = self.lock();
         let kept = how_many(&spare).min(spare.buffers.len());
-        let given_back = spare.buffers.split_off(kept);
+        // Those that were used last stay.
+        let unneeded = spare.buffers.len() - kept;
+        let given_back: Vec<_> = spare.buffers.drain(..unneeded).collect();
         spare.fewest = kept;
         // It takes a while, which no writer should wait for.
         drop(spare);

@@ -32,6 +32,7 @@ mod scrub;
 mod server;
 mod service;
 mod status;
+mod stopping;
 
 pub use drive::Drive;
 pub use elsewhere::{Elsewhere, Facts, ReadElsewhere, Shown};
@@ -45,3 +46,4 @@ pub use options::DriveOptions;
 pub use reply::ReplyData;
 pub use scrub::ScrubPass;
 pub use server::{DriveServer, ShutdownError};
+pub use stopping::Stopping;

@@ -14,7 +14,7 @@ use nasd_store::{ScrubCursor, ScrubFinding};
 use nasd_types::Timestamp;
 
 use crate::Drive;
-use crate::server::Stopping;
+use crate::stopping::Stopping;
 
 /// Pieces that are read in a second, if the rate makes them large enough.
 const PIECES_PER_SECOND: u64 = 4;

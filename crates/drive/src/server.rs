@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use nasd_store::StoreError;
 use nasd_transport::Server;
 use thiserror::Error;
 
+use crate::stopping::Stopping;
 use crate::{Drive, scrub};
 
 /// Pause after a step of writing back failed: what failed will most likely fail again.
@@ -34,31 +35,6 @@ pub struct DriveServer {
     audit: Option<JoinHandle<()>>,
     stopping: Arc<Stopping>,
     address: SocketAddr,
-}
-
-/// Tells threads that the drive stops.
-#[derive(Debug, Default)]
-pub(crate) struct Stopping {
-    now: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stopping {
-    /// Waits for as long as the drive does not stop; whether it does.
-    pub(crate) fn wait(&self, patience: Duration) -> bool {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(now, patience, |now| !*now);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn is_now(&self) -> bool {
-        self.wait(Duration::ZERO)
-    }
-
-    fn stop(&self) {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
 }
 
 /// What went wrong at a clean stop.

@@ -77,6 +77,8 @@ pub enum StartError {
 /// One running (or restarting) member.
 struct Member {
     spec: MemberSpec,
+    /// Those that were started together don't need each other.
+    group: usize,
     child: Option<Child>,
     started: Instant,
     delay: Duration,
@@ -98,9 +100,10 @@ impl Supervisor {
     /// The first member's that does not get ready.
     pub fn start(&mut self, specs: Vec<MemberSpec>) -> Result<(), StartError> {
         let mut starting = Vec::new();
+        let group = self.members.last().map_or(0, |member| member.group + 1);
         for spec in specs {
             let (child, ready) = spawn(&spec)?;
-            self.members.push(Member { child: Some(child), ..Member::new(spec) });
+            self.members.push(Member { child: Some(child), group, ..Member::new(spec) });
             starting.push((self.members.len() - 1, ready));
         }
         let deadline = Instant::now() + START_TIMEOUT;
@@ -123,7 +126,8 @@ impl Supervisor {
         let index = self.members.iter().position(|member| member.spec.name == name)?;
         tracing::info!(member = %name, "is not needed any more");
         let mut member = self.members.remove(index);
-        member.stop(&mut || self.tend())
+        member.terminate();
+        member.stopped(&mut || self.tend())
     }
 
     /// The members' names.
@@ -153,13 +157,16 @@ impl Supervisor {
         }
     }
 
-    /// Stops the members, last started first, and waits for each. Returns what went wrong.
+    /// Stops the members, those that were started last first, and waits for them. Returns what went wrong.
     pub fn stop(&mut self) -> Vec<String> {
         let mut problems = Vec::new();
-        while let Some(mut member) = self.members.pop() {
-            // The others are needed while it stops: a mount writes to the drives what it holds.
-            if let Some(problem) = member.stop(&mut || self.tend()) {
-                problems.push(problem);
+        while let Some(group) = self.members.last().map(|member| member.group) {
+            let before = self.members.iter().rposition(|member| member.group != group);
+            let mut last = self.members.split_off(before.map_or(0, |before| before + 1));
+            last.iter_mut().for_each(Member::terminate);
+            for member in &mut last {
+                // The others are needed while it stops: a mount writes to the drives what it holds.
+                problems.extend(member.stopped(&mut || self.tend()));
             }
         }
         problems
@@ -220,6 +227,7 @@ impl Member {
         let now = Instant::now();
         Member {
             spec,
+            group: 0,
             child: None,
             started: now,
             delay: RESTART_DELAY.0,
@@ -303,10 +311,17 @@ impl Member {
         self.delay = (self.delay * 2).min(RESTART_DELAY.1);
     }
 
-    fn stop(&mut self, meanwhile: &mut dyn FnMut()) -> Option<String> {
+    /// Asks it to stop.
+    fn terminate(&mut self) {
+        if let Some(child) = &mut self.child {
+            terminate(child);
+        }
+    }
+
+    /// Waits until it has stopped, after it was asked to. Returns what went wrong.
+    fn stopped(&mut self, meanwhile: &mut dyn FnMut()) -> Option<String> {
         let child = self.child.as_mut()?;
         let name = &self.spec.name;
-        terminate(child);
         let deadline = Instant::now() + STOP_TIMEOUT;
         loop {
             match child.try_wait() {

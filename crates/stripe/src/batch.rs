@@ -25,6 +25,8 @@ struct Simple {
     /// The drives that do it, the home first, and what they do.
     drives: Vec<DriveId>,
     operation: BatchOperation,
+    /// The version of the components that this was decided by; none of an object that is made.
+    decided_by: Option<ComponentVersion>,
     /// The version of the components afterwards, if it is known.
     version: Option<ComponentVersion>,
     is_spread: bool,
@@ -83,7 +85,8 @@ impl VirtualDrive {
         check(operation)?;
         let simple = |object, drives: &[DriveId], operation, version: Option<ComponentVersion>| {
             let is_spread = version.is_some_and(ComponentVersion::is_spread);
-            Simple { index, object, drives: drives.to_vec(), operation, version, is_spread }
+            let drives = drives.to_vec();
+            Simple { index, object, drives, operation, decided_by: None, version, is_spread }
         };
         let Some(object) = operation.object() else {
             let BatchOperation::Create(_, initial) = operation else {
@@ -103,8 +106,9 @@ impl VirtualDrive {
             let BatchOperation::Getattr(_) = operation else {
                 return Ok(None);
             };
-            let version = Some(version);
-            return Ok(Some(simple(object, &askable(&place, true), operation.clone(), version)));
+            let decided_by = Some(version);
+            let simple = simple(object, &askable(&place, true), operation.clone(), decided_by);
+            return Ok(Some(Simple { decided_by, ..simple }));
         }
         // Of some components not all that they tell counts.
         let is_any_late = place.joining().next().is_some() || place.has_doubted();
@@ -117,7 +121,8 @@ impl VirtualDrive {
         {
             return Ok(None);
         }
-        Ok(Some(match operation {
+        let decided_by = Some(version);
+        let simple = match operation {
             BatchOperation::Setattr(_, changes) => {
                 let changes = self.component_changes(version, changes)?;
                 let after = changes.access_control_version.map_or(version, ComponentVersion);
@@ -126,30 +131,41 @@ impl VirtualDrive {
             }
             BatchOperation::Remove(_) => simple(object, place.homes(), operation.clone(), None),
             _ => simple(object, &askable(&place, false), operation.clone(), Some(version)),
-        }))
+        };
+        Ok(Some(Simple { decided_by, ..simple }))
     }
 
-    /// Does what takes one step, all drives at once.
+    /// Does what takes one step, all drives at once. Of what has become another thing since that was decided, each does
+    /// it for itself.
     fn do_simple(
         &self,
         arguments: &BatchArguments,
         simples: Vec<Simple>,
         outcomes: &mut [BatchOutcome],
     ) {
-        // Another one may be spreading an object just now. As many as there are locks are held in their order.
-        let names = simples
-            .iter()
-            .map(|simple| ObjectName { partition: arguments.partition, object: simple.object });
-        let _alone = self.lock_all(names);
+        let partition = arguments.partition;
+        let name_of = |simple: &Simple| ObjectName { partition, object: simple.object };
+        let alone = self.lock_all(simples.iter().map(name_of));
+        // Another one may have spread an object, or raised its version, until it was locked.
+        let is_as_decided = |simple: &Simple| {
+            simple.decided_by.is_none() || self.versions.get(name_of(simple)) == simple.decided_by
+        };
+        let (simples, changed): (Vec<Simple>, Vec<Simple>) =
+            simples.into_iter().partition(is_as_decided);
         let mut by_drive: BTreeMap<DriveId, Vec<(usize, BatchOperation)>> = BTreeMap::new();
         for (at, simple) in simples.iter().enumerate() {
             for drive in &simple.drives {
                 by_drive.entry(*drive).or_default().push((at, simple.operation.clone()));
             }
         }
-        let told = self.ask_batches((arguments.partition, arguments.durable), by_drive);
+        let told = self.ask_batches((partition, arguments.durable), by_drive);
         for (at, simple) in simples.iter().enumerate() {
-            outcomes[simple.index] = self.outcome(arguments.partition, simple, &told, at);
+            outcomes[simple.index] = self.outcome(partition, simple, &told, at);
+        }
+        drop(alone);
+        for index in changed.into_iter().map(|simple| simple.index) {
+            let operation = &arguments.operations[index];
+            outcomes[index] = self.do_alone(partition, operation, arguments.durable);
         }
     }
 

@@ -28,6 +28,15 @@ const STEP: u64 = 4 << 20;
 /// Bytes that are compared of all such objects before others are looked after, or a step of each.
 const TURN: u64 = 1 << 30;
 
+/// What came of it to look after objects that nobody writes any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tended {
+    /// Of so many something did.
+    pub objects: usize,
+    /// There may be others to be looked after at once.
+    pub has_more: bool,
+}
+
 /// What came of a step in which copies are made even.
 enum Step {
     /// So many bytes were compared.
@@ -213,39 +222,50 @@ impl VirtualDrive {
         }
     }
 
-    /// Looks after objects that nobody writes any more; `now` is the virtual drive's clock. Whether there was
-    /// anything to do. To be called every second or so.
-    pub fn tend(&self, now: Timestamp) -> bool {
+    /// Looks after objects that nobody writes any more; `now` is the virtual drive's clock. To be called twice a second,
+    /// and at once where there is more.
+    pub fn tend(&self, now: Timestamp) -> Tended {
         self.is_now(now);
-        let ended = {
+        let (mut even, mut uneven) = (Vec::new(), Vec::new());
+        let settled = {
             let _steady = self.steady();
             self.tend_journals();
-            let ended = self.writers.ended(now, MOST_AT_ONCE);
-            let even = ended.iter().filter_map(|ended| match ended {
-                Ended::Even(name) => Some(*name),
-                Ended::Uneven(_) => None,
-            });
-            self.settle(even.collect());
-            ended
+            for ended in self.writers.ended(now, MOST_AT_ONCE) {
+                match ended {
+                    Ended::Even(name) | Ended::Uneven(name) if self.is_removed(name) => {
+                        self.writers.forget(name);
+                    }
+                    Ended::Even(name) => even.push(name),
+                    Ended::Uneven(name) => uneven.push(name),
+                }
+            }
+            self.settle(&even)
         };
-        let uneven = ended.iter().filter_map(|ended| match ended {
-            Ended::Uneven(name) => Some(*name),
-            Ended::Even(_) => None,
-        });
-        let uneven: Vec<ObjectName> = uneven.collect();
-        for name in &uneven {
-            if let Err(status) = self.make_even(*name, TURN / uneven.len() as u64) {
-                tracing::warn!(%name, %status, "the copies of an object can't be made even");
+        let is_full = even.len() + uneven.len() == MOST_AT_ONCE;
+        let most = TURN / uneven.len().max(1) as u64;
+        let mut made_even = 0;
+        for name in uneven {
+            match self.make_even(name, most) {
+                Ok(()) => made_even += 1,
+                Err(status) => {
+                    tracing::warn!(%name, %status, "the copies of an object can't be made even");
+                }
             }
         }
-        !ended.is_empty()
+        let objects = settled + made_even;
+        Tended { objects, has_more: is_full && objects > 0 }
     }
 
-    /// Says of objects that their copies are the same.
-    fn settle(&self, names: Vec<ObjectName>) {
+    /// Whether an object's partition is no more.
+    fn is_removed(&self, name: ObjectName) -> bool {
+        !self.state().partitions.contains_key(&name.partition)
+    }
+
+    /// Says of objects that their copies are the same; of how many.
+    fn settle(&self, names: &[ObjectName]) -> usize {
         let _alone = self.lock_all(names.iter().copied());
         // What is on all copies must stay there: a drive that was started anew since shows itself here.
-        let names = self.flushed(names);
+        let names = self.flushed(names.to_vec());
         let mut by_drive: BTreeMap<(DriveId, u32), Vec<BatchOperation>> = BTreeMap::new();
         let mut settled = Vec::new();
         for name in names {
@@ -285,6 +305,7 @@ impl VirtualDrive {
             }
         }
         failed.extend(self.ask_settled(by_drive));
+        let mut count = 0;
         for (name, version, ..) in settled {
             if failed.contains(&name.object) {
                 // Some copies may have the new version, and others not.
@@ -293,7 +314,9 @@ impl VirtualDrive {
             }
             self.versions.put_everywhere(name, version);
             self.writers.forget(name);
+            count += 1;
         }
+        count
     }
 
     /// Those of some objects that are durable on all drives that have components of theirs.

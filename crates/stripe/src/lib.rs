@@ -43,6 +43,7 @@ mod writers;
 pub use components::{
     Answer, Ask, ComponentError, ComponentPartition, Components, ReadComponent, Told,
 };
+pub use even::Tended;
 pub use limping::Probe;
 pub use members::Sign;
 pub use moves::{Arrangement, Role};

@@ -117,7 +117,7 @@ impl VirtualDrive {
     }
 
     pub(crate) fn remove_partition_whole(&self, partition: PartitionId) -> Result<(), Status> {
-        // One that is out keeps what it has of it, until it is made anew there.
+        // One that is out keeps what it has of it.
         for drive in self.present_drives() {
             let removed = self.components.remove_partition(drive, component_partition(partition));
             removed.map_err(|error| error.status())?;
@@ -128,7 +128,10 @@ impl VirtualDrive {
         self.change_state(|state| {
             state.partitions.remove(&partition);
             Ok(())
-        })
+        })?;
+        self.writers.forget_partition(partition);
+        self.joined.clear();
+        Ok(())
     }
 
     /// Gives each component drive its share of what the partition may hold, with all copies.

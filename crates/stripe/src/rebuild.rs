@@ -79,6 +79,8 @@ struct Pass {
     from: ObjectId,
     /// Objects to look at, and how many somebody is looking at.
     waiting: VecDeque<Waiting>,
+    /// Those of them that came by themselves, each once.
+    again: HashSet<ObjectName>,
     under_way: usize,
     /// How many are at it, which share what may be looked at in a second.
     givers: usize,
@@ -198,6 +200,7 @@ impl Pass {
     /// What waits the longest, which somebody looks at from now on.
     fn next_waiting(&mut self) -> Option<Next> {
         let first = self.waiting.pop_front()?;
+        self.again.remove(&first.name);
         self.under_way += 1;
         self.givers += 1;
         if first.is_alone {
@@ -265,7 +268,9 @@ impl Rebuild {
     /// An object was made of another one, or of parts of it, by drives that may lack what these have: it is looked
     /// at after that.
     pub(crate) fn also(&self, name: ObjectName) {
-        if let Some(pass) = &mut self.lock().present {
+        if let Some(pass) = &mut self.lock().present
+            && pass.again.insert(name)
+        {
             pass.waiting.push_back(Waiting { name, parts: 0, is_alone: true });
         }
     }
@@ -402,6 +407,7 @@ impl VirtualDrive {
             partitions,
             from: ObjectId::FIRST_OBJECT,
             waiting: VecDeque::new(),
+            again: HashSet::new(),
             under_way: 0,
             givers: 0,
             is_ending: false,

@@ -5,18 +5,32 @@
 //! are the same, and the version may say so too. One whose capability has ended without a word may have
 //! written some copies and not others, and so may those of a striping manager's life before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nasd_types::{DriveId, ObjectName, Timestamp};
+use nasd_types::{DriveId, ObjectId, ObjectName, PartitionId, Timestamp};
 
 /// How long nobody may have written an object before its version says that its copies are the same: those who
 /// go on writing soon don't pay for that twice.
 const IDLE_NS: u64 = 2_000_000_000;
 
+/// Clients of one object that are known one by one.
+const MOST_CLIENTS: usize = 1024;
+
+/// No name comes after it.
+const LAST_NAME: ObjectName =
+    ObjectName { partition: PartitionId(u32::MAX), object: ObjectId(u64::MAX) };
+
 /// Objects that are known to have copies that may differ.
 #[derive(Debug, Default)]
-pub(crate) struct Writers(Mutex<BTreeMap<ObjectName, Entry>>);
+pub(crate) struct Writers(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    entries: HashMap<ObjectName, Entry>,
+    /// All of them, by when each may be looked at.
+    due: BTreeSet<(Timestamp, ObjectName)>,
+}
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -35,6 +49,10 @@ struct Entry {
     doubted: Vec<DriveId>,
     /// When something was heard last.
     heard: Timestamp,
+    /// When it was said last that nobody writes it any more.
+    told: Timestamp,
+    /// Where it is in [`Known::due`].
+    due: Timestamp,
 }
 
 /// How far copies that differed were made even.
@@ -54,62 +72,98 @@ pub(crate) enum Ended {
     Uneven(ObjectName),
 }
 
+impl Known {
+    /// Changes what is known of an object, of which nothing may be known yet.
+    fn change(
+        &mut self,
+        name: ObjectName,
+        new: impl FnOnce() -> Entry,
+        how: impl FnOnce(&mut Entry),
+    ) {
+        let entry = self.entries.entry(name).or_insert_with(new);
+        how(entry);
+        self.due.remove(&(entry.due, name));
+        entry.due = entry.next_look();
+        self.due.insert((entry.due, name));
+    }
+
+    /// The same, if anything is known.
+    fn change_known(&mut self, name: ObjectName, how: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(&name) {
+            how(entry);
+            self.due.remove(&(entry.due, name));
+            entry.due = entry.next_look();
+            self.due.insert((entry.due, name));
+        }
+    }
+
+    fn forget(&mut self, name: ObjectName) {
+        if let Some(entry) = self.entries.remove(&name) {
+            self.due.remove(&(entry.due, name));
+        }
+    }
+}
+
 impl Writers {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectName, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         // Every change leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The striping manager writes, or has made the object; nobody else does.
     pub(crate) fn note(&self, name: ObjectName, now: Timestamp) {
-        let mut known = self.lock();
-        let entry = known.entry(name).or_insert_with(|| Entry::new(now));
-        entry.heard = entry.heard.max(now);
+        let heard = |entry: &mut Entry| entry.heard = entry.heard.max(now);
+        self.lock().change(name, || Entry::new(now), heard);
     }
 
     /// A client may write until then.
     pub(crate) fn add(&self, name: ObjectName, client: u64, now: Timestamp, until: Timestamp) {
-        let mut known = self.lock();
-        let entry = known.entry(name).or_insert_with(|| Entry::new(now));
-        entry.heard = entry.heard.max(now);
-        let present = entry.clients.entry(client).or_insert(until);
-        *present = until.max(*present);
+        self.lock().change(
+            name,
+            || Entry::new(now),
+            |entry| {
+                entry.heard = entry.heard.max(now);
+                if entry.clients.len() >= MOST_CLIENTS && !entry.clients.contains_key(&client) {
+                    // As if nothing were known of it.
+                    entry.unknown_until = entry.unknown_until.max(until);
+                    return entry.may_differ();
+                }
+                let present = entry.clients.entry(client).or_insert(until);
+                *present = until.max(*present);
+            },
+        );
     }
 
     /// An object's version says that its copies may differ, and nothing is known of it: clients may have been
     /// let write it before this striping manager was started.
     pub(crate) fn find(&self, name: ObjectName, now: Timestamp, until: Timestamp) {
-        let mut known = self.lock();
-        known.entry(name).or_insert_with(|| Entry {
-            unknown_until: until,
-            is_uneven: true,
-            is_fenced: false,
-            ..Entry::new(now)
-        });
+        let found =
+            || Entry { unknown_until: until, is_uneven: true, is_fenced: false, ..Entry::new(now) };
+        self.lock().change(name, found, |_| {});
     }
 
     /// A client has ended its writes: all copies have them.
     pub(crate) fn end(&self, name: ObjectName, client: u64, now: Timestamp) {
-        if let Some(entry) = self.lock().get_mut(&name) {
+        self.lock().change_known(name, |entry| {
             entry.clients.remove(&client);
             entry.heard = entry.heard.max(now);
-        }
+        });
     }
 
     /// Something went wrong while copies were written.
     pub(crate) fn may_differ(&self, name: ObjectName, now: Timestamp) {
-        self.lock().entry(name).or_insert_with(|| Entry::new(now)).may_differ();
+        self.lock().change(name, || Entry::new(now), Entry::may_differ);
     }
 
     /// A drive may have lost writes that other copies have, of any object that was written lately.
     pub(crate) fn all_may_differ(&self) {
-        self.lock().values_mut().for_each(Entry::may_differ);
+        self.lock().entries.values_mut().for_each(Entry::may_differ);
     }
 
     /// Of objects that somebody may be writing, other drives don't decide now, if others can: who that is, is told by which
     /// did not before.
     pub(crate) fn doubt(&self, who: impl Fn(ObjectName, &[DriveId]) -> Vec<DriveId>) {
-        for (name, entry) in self.lock().iter_mut() {
+        for (name, entry) in &mut self.lock().entries {
             entry.doubted = who(*name, &entry.doubted);
         }
     }
@@ -117,65 +171,74 @@ impl Writers {
     /// Of a copy the same drives decide as of its source.
     pub(crate) fn doubt_like(&self, source: ObjectName, copy: ObjectName) {
         let mut known = self.lock();
-        let doubted = known.get(&source).map_or(Vec::new(), |entry| entry.doubted.clone());
-        if let Some(entry) = known.get_mut(&copy) {
+        let doubted = known.entries.get(&source).map_or(Vec::new(), |entry| entry.doubted.clone());
+        if let Some(entry) = known.entries.get_mut(&copy) {
             entry.doubted = doubted;
         }
     }
 
     /// The drives that don't decide what an object is, if others can: who least of all comes first.
     pub(crate) fn doubted(&self, name: ObjectName) -> Vec<DriveId> {
-        self.lock().get(&name).map_or(Vec::new(), |entry| entry.doubted.clone())
+        self.lock().entries.get(&name).map_or(Vec::new(), |entry| entry.doubted.clone())
     }
 
     /// The object is no more, or its copies are the same and its version says so.
     pub(crate) fn forget(&self, name: ObjectName) {
-        self.lock().remove(&name);
+        self.lock().forget(name);
+    }
+
+    /// The partition is no more, and no object of it.
+    pub(crate) fn forget_partition(&self, partition: PartitionId) {
+        let mut known = self.lock();
+        known.entries.retain(|name, _| name.partition != partition);
+        known.due.retain(|(_, name)| name.partition != partition);
     }
 
     /// Whether clients may be writing.
     pub(crate) fn has_clients(&self, name: ObjectName) -> bool {
-        self.lock().get(&name).is_some_and(|entry| !entry.clients.is_empty() || entry.is_uneven)
+        let known = self.lock();
+        known.entries.get(&name).is_some_and(|it| !it.clients.is_empty() || it.is_uneven)
     }
 
     /// Whether copies may differ though nobody writes them.
     pub(crate) fn is_uneven(&self, name: ObjectName) -> bool {
-        self.lock().get(&name).is_some_and(|entry| entry.is_uneven)
+        self.lock().entries.get(&name).is_some_and(|entry| entry.is_uneven)
     }
 
-    /// Up to so many objects that nobody writes any more.
+    /// Up to so many objects that nobody writes any more. Those of which that was said already come after others.
     pub(crate) fn ended(&self, now: Timestamp, most: usize) -> Vec<Ended> {
         let mut known = self.lock();
         let mut ended = Vec::new();
-        for (name, entry) in known.iter_mut() {
-            let before = entry.clients.len();
-            entry.clients.retain(|_, until| *until > now);
-            if entry.clients.len() < before {
-                entry.may_differ();
-            }
-            let is_idle = entry.heard.0.saturating_add(IDLE_NS) <= now.0;
-            if ended.len() < most
-                && entry.clients.is_empty()
-                && entry.unknown_until <= now
-                && is_idle
-            {
+        let due: Vec<(Timestamp, ObjectName)> =
+            known.due.range(..=(now, LAST_NAME)).take(most).copied().collect();
+        for (_, name) in due {
+            known.change_known(name, |entry| {
+                let before = entry.clients.len();
+                entry.clients.retain(|_, until| *until > now);
+                if entry.clients.len() < before {
+                    entry.may_differ();
+                }
+                if entry.next_look() > now {
+                    return;
+                }
+                entry.told = now;
                 ended.push(match entry.is_uneven {
-                    true => Ended::Uneven(*name),
-                    false => Ended::Even(*name),
+                    true => Ended::Uneven(name),
+                    false => Ended::Even(name),
                 });
-            }
+            });
         }
         ended
     }
 
     /// How far copies that differed were made even, with nothing gone wrong since.
     pub(crate) fn evened(&self, name: ObjectName) -> Evened {
-        self.lock().get(&name).map_or(Evened::default(), |entry| entry.evened)
+        self.lock().entries.get(&name).map_or(Evened::default(), |entry| entry.evened)
     }
 
     /// They were from there up to `end`. That is of no use if something went wrong meanwhile.
     pub(crate) fn made_even(&self, name: ObjectName, from: Evened, end: u64) {
-        if let Some(entry) = self.lock().get_mut(&name)
+        if let Some(entry) = self.lock().entries.get_mut(&name)
             && entry.evened == from
         {
             entry.evened.until = end;
@@ -184,12 +247,12 @@ impl Writers {
 
     /// Whether the version has to be raised before anybody writes the object.
     pub(crate) fn is_fenced(&self, name: ObjectName) -> bool {
-        self.lock().get(&name).is_none_or(|entry| entry.is_fenced)
+        self.lock().entries.get(&name).is_none_or(|entry| entry.is_fenced)
     }
 
     /// It was.
     pub(crate) fn fence(&self, name: ObjectName) {
-        if let Some(entry) = self.lock().get_mut(&name) {
+        if let Some(entry) = self.lock().entries.get_mut(&name) {
             entry.is_fenced = true;
         }
     }
@@ -197,7 +260,7 @@ impl Writers {
     /// Whether it still is as [`Writers::ended`] said: asked with the object locked.
     pub(crate) fn is_still(&self, ended: Ended) -> bool {
         let (Ended::Even(name) | Ended::Uneven(name)) = ended;
-        self.lock().get(&name).is_some_and(|entry| {
+        self.lock().entries.get(&name).is_some_and(|entry| {
             entry.clients.is_empty() && entry.is_uneven == matches!(ended, Ended::Uneven(_))
         })
     }
@@ -213,7 +276,16 @@ impl Entry {
             is_fenced: true,
             doubted: Vec::new(),
             heard: now,
+            told: Timestamp(0),
+            due: Timestamp(0),
         }
+    }
+
+    /// When it is to be looked at next: when the next client that has not ended its writes can't write any more; where
+    /// there is none, when nobody has written for a while. What was told of already comes after what was not.
+    fn next_look(&self) -> Timestamp {
+        let idle = Timestamp(self.heard.0.saturating_add(IDLE_NS)).max(self.unknown_until);
+        self.clients.values().min().copied().unwrap_or(idle).max(self.told)
     }
 
     /// Copies may differ, anywhere.
@@ -226,7 +298,6 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nasd_types::{ObjectId, PartitionId};
 
     const NAME: ObjectName = ObjectName { partition: PartitionId(1), object: ObjectId(77) };
 
@@ -272,5 +343,42 @@ mod tests {
         writers.made_even(NAME, begun, 8192);
         assert_eq!(writers.evened(NAME).until, 0, "something went wrong meanwhile");
         assert_eq!(writers.ended(at(400), 0), []);
+    }
+    #[test]
+    fn who_is_told_of_already_comes_after_others() {
+        let writers = Writers::default();
+        let name = |partition, object| ObjectName {
+            partition: PartitionId(partition),
+            object: ObjectId(object),
+        };
+        for object in 0..10 {
+            writers.note(name(1, object), at(1));
+            writers.note(name(2, object), at(1));
+        }
+        // Nothing comes of the first ones.
+        let mut seen = std::collections::BTreeSet::new();
+        for second in 10..14 {
+            for ended in writers.ended(at(second), 5) {
+                let (Ended::Even(name) | Ended::Uneven(name)) = ended;
+                assert!(seen.insert(name), "{name} again, before others");
+            }
+        }
+        assert_eq!(seen.len(), 20);
+        writers.forget_partition(PartitionId(1));
+        let left = writers.ended(at(99), 99);
+        assert_eq!(left.len(), 10);
+        assert!(left.iter().all(|ended| matches!(ended, Ended::Even(it) if it.partition.0 == 2)));
+    }
+
+    #[test]
+    fn of_very_many_writers_not_all_are_known_one_by_one() {
+        let writers = Writers::default();
+        for client in 0..2 * MOST_CLIENTS as u64 {
+            writers.add(NAME, client, at(10), at(70));
+        }
+        assert!(writers.lock().entries[&NAME].clients.len() <= MOST_CLIENTS);
+        (0..2 * MOST_CLIENTS as u64).for_each(|client| writers.end(NAME, client, at(11)));
+        assert!(writers.ended(at(69), 9).is_empty(), "one of the others may be writing");
+        assert_eq!(writers.ended(at(70), 9), [Ended::Uneven(NAME)]);
     }
 }

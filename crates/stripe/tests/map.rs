@@ -9,8 +9,8 @@ use std::sync::Arc;
 use nasd_capability::{Capability, capability_key};
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::drive::{
-    CreateArguments, MapArguments, ObjectMap, PunchArguments, SetattrArguments,
-    SetstripingArguments, WriteArguments,
+    BatchArguments, BatchOperation, CreateArguments, MapArguments, ObjectMap, PunchArguments,
+    SetattrArguments, SetstripingArguments, WriteArguments,
 };
 use nasd_protocol::{Region, Status};
 use nasd_stripe::{Ask, Components, VirtualDrive, VirtualDriveOptions};
@@ -19,7 +19,7 @@ use nasd_types::{
     SetAttributes, Timestamp,
 };
 
-use support::{MemoryDrives, MemoryKeeper, start};
+use support::{Hold, MemoryDrives, MemoryKeeper, When, start};
 
 const PARTITION: PartitionId = PartitionId(3);
 const COMPONENTS: PartitionId = PartitionId(3 + (1 << 30));
@@ -387,4 +387,41 @@ fn what_is_known_of_an_object_that_nobody_else_writes_is_not_what_was() {
     cell.whole.remove_partition(PARTITION).unwrap();
     cell.whole.create_partition(PARTITION).unwrap();
     assert_eq!(write(2 * UNIT), 2 * UNIT + 10);
+}
+
+#[test]
+fn a_batch_does_what_is_right_of_an_object_that_is_spread_before_its_turn() {
+    let raised = SetAttributes { access_control_version: Some(2), ..SetAttributes::default() };
+    let operations: [fn(ObjectId, &SetAttributes) -> BatchOperation; 2] = [
+        |object, _| BatchOperation::Remove(object),
+        |object, raised| BatchOperation::Setattr(object, raised.clone()),
+    ];
+    for operation in operations {
+        let cell = Cell::new(4, 1);
+        cell.write(cell.object, 0, &[1]);
+        let shown = cell.shown(ALL);
+        let map = cell.map_of(&shown, false, 0);
+        let drives: Vec<DriveId> = map.components.iter().map(|part| part.drive).collect();
+        let (drive, when) = (drives[1], When::After);
+        cell.drives.hold(Hold { drive, when, which: |ask| matches!(ask, Ask::Create(_)) });
+        let arguments = BatchArguments {
+            partition: PARTITION,
+            durable: true,
+            with_attributes: false,
+            operations: vec![operation(cell.object, &raised)],
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| cell.map_of(&shown, true, 5 * UNIT));
+            cell.drives.wait_until_somebody_waits();
+            let batch = scope.spawn(|| cell.whole.batch(&arguments).unwrap());
+            // It is to have decided what to do, and to wait for the object.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            cell.drives.let_go();
+            assert!(batch.join().unwrap().outcomes[0].is_ok());
+        });
+        let versions: Vec<_> = drives.iter().map(|drive| cell.component_version(*drive)).collect();
+        let is_removal = matches!(arguments.operations[0], BatchOperation::Remove(_));
+        assert_eq!(versions[0].is_none(), is_removal);
+        assert!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
+    }
 }

@@ -358,10 +358,10 @@ fn nothing_is_cut_off_of_an_object_whose_move_was_given_up() {
         let (told, heard) = channel();
         let cell = &cell;
         scope.spawn(move || {
-            let has_tended = cell.whole.tend(cell.drives.now());
-            told.send(has_tended).ok();
+            let tended = cell.whole.tend(cell.drives.now());
+            told.send(tended).ok();
         });
-        let _ = heard.recv_timeout(SHORT).map(|has_tended| assert!(has_tended));
+        let _ = heard.recv_timeout(SHORT).map(|tended| assert_eq!(tended.objects, 1));
         assert_eq!(cell.map(name.object, end)[0], drives[0]);
         cell.write_component(drives[0], name.object, 2 * UNIT, vec![2; UNIT as usize]);
         cell.drives.let_go();

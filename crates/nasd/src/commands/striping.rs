@@ -11,7 +11,7 @@ use crate::metrics::MetricsListener;
 use crate::shutdown::Shutdown;
 use nasd_capability::SecretKey;
 use nasd_client::{ConnectOptions, RetryPolicy};
-use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment};
+use nasd_drive::{Drive, DriveOptions, DriveServer, Elsewhere, Environment, Stopping};
 use nasd_protocol::Status;
 use nasd_store::{OpenOptions, Store};
 use nasd_stripe::own::{MirroredDevice, OwnState};
@@ -21,7 +21,6 @@ use nasd_types::PartitionId;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a component drive that is away is waited for before whoever asked is told, who asks again: others
@@ -77,14 +76,14 @@ pub fn serve(cell: &Cell, arguments: &StripingServeArguments) -> Outcome {
     let drive = drive.with_objects_elsewhere(Arc::clone(&virtual_drive) as Arc<dyn Elsewhere>);
     virtual_drive.tend(drive.now());
     let server = DriveServer::start(drive, listener)?;
-    let stopping = AtomicBool::new(false);
+    let stopping = Stopping::default();
     let now = || server.drive().now();
     std::thread::scope(|scope| {
         let following = Following::new(cell, config.index, &virtual_drive, (&components, &holders));
         Tending { virtual_drive: &virtual_drive, components: &components, own: &own, now: &now }
             .begin(scope, &stopping, following);
         serve_until_stopped(&server, metrics.as_ref(), &mut shutdown);
-        stopping.store(true, Ordering::Release);
+        stopping.stop();
         virtual_drive.end_rebuild();
         stop_waiting_soon(&own);
     });

@@ -1,12 +1,12 @@
 //! What a striping manager does by itself: looking at its component drives, and after objects that nobody writes.
 
 use super::arranging::Following;
+use nasd_drive::Stopping;
 use nasd_protocol::drive::{ComponentRole, MemberState};
 use nasd_stripe::own::{Candidate, OwnState};
 use nasd_stripe::{Components, RemoteComponents, Role, VirtualDrive};
 use nasd_types::{DriveId, Timestamp};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, Thread};
 use std::time::{Duration, Instant};
 
@@ -45,16 +45,17 @@ impl<'a> Tending<'a> {
     pub fn begin<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
-        stopping: &'scope AtomicBool,
+        stopping: &'scope Stopping,
         mut following: Following<'a>,
     ) where
         'a: 'scope,
     {
-        let is_going_on = || !stopping.load(Ordering::Acquire);
+        let is_going_on = || !stopping.is_now();
         scope.spawn(move || {
             while is_going_on() {
-                self.virtual_drive.tend((self.now)());
-                std::thread::park_timeout(TEND_EVERY);
+                if !self.virtual_drive.tend((self.now)()).has_more {
+                    stopping.wait(TEND_EVERY);
+                }
             }
         });
         let rebuild = move || {
@@ -72,8 +73,9 @@ impl<'a> Tending<'a> {
                 if self.virtual_drive.arrange((self.now)()) {
                     rebuilders.iter().for_each(Thread::unpark);
                 }
-                std::thread::park_timeout(WATCH_EVERY);
+                stopping.wait(WATCH_EVERY);
             }
+            rebuilders.iter().for_each(Thread::unpark);
         });
         scope.spawn(move || {
             let mut looked_at = BTreeSet::new();
@@ -85,14 +87,14 @@ impl<'a> Tending<'a> {
                 }
                 looked_at = present;
                 following.follow();
-                std::thread::park_timeout(LOOK_EVERY);
+                stopping.wait(LOOK_EVERY);
             }
         });
         scope.spawn(move || {
             while is_going_on() {
                 let mended = self.virtual_drive.mend_suspects();
                 if !self.virtual_drive.sweep() && !mended {
-                    std::thread::park_timeout(SWEEP_EVERY);
+                    stopping.wait(SWEEP_EVERY);
                 }
             }
         });
@@ -104,7 +106,7 @@ impl<'a> Tending<'a> {
                     let _ = rustix::process::kill_process(this, rustix::process::Signal::TERM);
                     return;
                 }
-                std::thread::park_timeout(OWN_EVERY);
+                stopping.wait(OWN_EVERY);
             }
         });
     }
@@ -126,20 +128,20 @@ impl<'a> Tending<'a> {
     }
 
     /// Has a drive make something durable now and then, as long as it is one of the component drives.
-    fn probe(self, drive: DriveId, stopping: &AtomicBool) {
-        while !stopping.load(Ordering::Acquire) && self.components.drives().contains(&drive) {
+    fn probe(self, drive: DriveId, stopping: &Stopping) {
+        while !stopping.is_now() && self.components.drives().contains(&drive) {
             let heard = |probe| self.virtual_drive.probed(drive, probe, (self.now)());
             self.components.probe(drive, heard);
-            std::thread::park_timeout(PROBE_EVERY);
+            stopping.wait(PROBE_EVERY);
         }
     }
 
     /// Asks a drive how it is, as long as it is one of the component drives.
-    fn look_at(self, drive: DriveId, stopping: &AtomicBool) {
-        while !stopping.load(Ordering::Acquire) && self.components.drives().contains(&drive) {
+    fn look_at(self, drive: DriveId, stopping: &Stopping) {
+        while !stopping.is_now() && self.components.drives().contains(&drive) {
             let begun = Instant::now();
             self.virtual_drive.heard(drive, self.components.look(drive), (self.now)());
-            std::thread::park_timeout(LOOK_EVERY.saturating_sub(begun.elapsed()));
+            stopping.wait(LOOK_EVERY.saturating_sub(begun.elapsed()));
         }
     }
 }
