@@ -4,7 +4,7 @@
 //! Who meets it waits for that, and then finds what should be there: nobody decides by a copy that can't be read, and
 //! no other copy is believed before the one that decides is the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nasd_layout::{Column, Strip};
@@ -35,8 +35,12 @@ pub(crate) struct Suspects(Mutex<Known>);
 struct Known {
     /// How many bad blocks each drive has told of.
     told: BTreeMap<DriveId, u64>,
-    waiting: BTreeSet<DriveId>,
+    /// Those that are to be looked through, and from where on.
+    waiting: BTreeMap<DriveId, ObjectName>,
 }
+
+/// Before all objects.
+const START: ObjectName = ObjectName { partition: PartitionId(0), object: ObjectId::FIRST_OBJECT };
 
 impl Suspects {
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -49,7 +53,7 @@ impl Suspects {
         let mut known = self.lock();
         let before = known.told.insert(drive, bad_blocks).unwrap_or(0);
         if bad_blocks > before {
-            known.waiting.insert(drive);
+            known.waiting.insert(drive, START);
         }
     }
 }
@@ -232,34 +236,37 @@ impl VirtualDrive {
     /// Looks through all that a drive has which has told of bad blocks, and writes anew what it can't read. Whether
     /// there was one. To be called now and then, by one thread.
     pub fn mend_suspects(&self) -> bool {
-        let Some(drive) = self.suspects.lock().waiting.first().copied() else { return false };
-        if self.is_silent(drive) {
-            return false;
-        }
-        self.suspects.lock().waiting.remove(&drive);
-        match self.mend_drive(drive) {
+        let first = self.suspects.lock().waiting.first_key_value().map(|(drive, _)| *drive);
+        let Some(drive) = first.filter(|drive| !self.is_silent(*drive)) else { return false };
+        let Some(mut at) = self.suspects.lock().waiting.remove(&drive) else { return false };
+        match self.mend_drive(drive, &mut at) {
             Ok(bytes) => tracing::info!(%drive, bytes, "bad blocks of a drive were looked for"),
             Err(status) => {
-                tracing::debug!(%drive, %status, "bad blocks can't be looked for yet");
-                self.suspects.lock().waiting.insert(drive);
+                tracing::debug!(%drive, %status, %at, "bad blocks can't be looked for yet");
+                // What was looked at is not looked at again, unless more was found meanwhile.
+                self.suspects.lock().waiting.entry(drive).or_insert(at);
                 return false;
             }
         }
         true
     }
 
-    fn mend_drive(&self, drive: DriveId) -> Result<u64, Status> {
+    /// Looks through what a drive has from an object on, which becomes the one that comes next.
+    fn mend_drive(&self, drive: DriveId, at: &mut ObjectName) -> Result<u64, Status> {
         let partitions: Vec<PartitionId> = {
             let state = self.state();
             let guarded = state.partitions.iter().filter(|(_, record)| record.has_copies());
             guarded.map(|(partition, _)| *partition).collect()
         };
         let mut bytes = 0;
-        for partition in partitions {
-            let mut from = ObjectId::FIRST_OBJECT;
+        let start = at.partition;
+        for partition in partitions.into_iter().filter(|partition| *partition >= start) {
+            if partition > at.partition {
+                *at = ObjectName { partition, ..START };
+            }
             loop {
-                let list =
-                    Ask::List { partition: component_partition(partition), from, most: PAGE };
+                let (from, most) = (at.object, PAGE);
+                let list = Ask::List { partition: component_partition(partition), from, most };
                 let objects = match self.components.ask_one(drive, list) {
                     Ok(Told::Objects(objects)) => objects,
                     Ok(other) => return Err(unexpected(&other).status()),
@@ -268,10 +275,10 @@ impl VirtualDrive {
                 };
                 for object in &objects {
                     bytes += self.mend_object(ObjectName { partition, object: *object }, drive)?;
+                    at.object = ObjectId(object.0 + 1);
                 }
-                match objects.last().filter(|_| objects.len() >= PAGE) {
-                    Some(last) => from = ObjectId(last.0 + 1),
-                    None => break,
+                if objects.len() < PAGE {
+                    break;
                 }
             }
         }

@@ -518,3 +518,30 @@ fn what_was_made_even_is_not_compared_again() {
     assert!(after > modified, "the client has written");
     assert!(after.0 < modified.0 + 600 * SECOND, "nobody has since");
 }
+
+/// A drive is looked through for bad blocks in the end, however often something comes between.
+#[test]
+fn a_search_for_bad_blocks_goes_on_where_it_was() {
+    let (cell, drive) = (Cell::with_copies(2), DriveId(1));
+    let mut made = Vec::new();
+    for number in 0..100 {
+        let name = cell.create().unwrap();
+        let data = vec![number as u8; UNIT as usize];
+        let write = WriteArguments::single(name, 0, data.len(), true);
+        cell.whole.write(&write, &[&data]).unwrap();
+        made.push(name);
+    }
+    let on_drive = |name: &&ObjectName| cell.holders(name.object).contains(&drive);
+    let last = made.iter().rfind(on_drive).unwrap();
+    let component = ObjectName { partition: COMPONENTS, object: last.object };
+    assert!(cell.drives.spoil(drive, component, 0));
+    cell.drives.scrub(drive);
+    cell.whole.heard(drive, cell.drives.sign(drive), cell.drives.now());
+    cell.drives.fail_one_in(20);
+    let is_done = (0..200).any(|_| cell.whole.mend_suspects());
+    assert!(cell.drives.failed() > 0 && is_done);
+    cell.drives.fail_one_in(0);
+    let regions = vec![Region::single(0, UNIT)];
+    let read = Ask::Read { name: component, order: None, regions, length: UNIT as usize };
+    assert!(cell.drives.ask_one(drive, read).is_ok(), "it was written anew");
+}
