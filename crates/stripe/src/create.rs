@@ -217,29 +217,16 @@ impl VirtualDrive {
         let _alone = self.lock_both(source, name);
         let place = self.place_to_change(source)?;
         let version = self.hold_writers(source, &place)?;
-        let copy = FastcopyArguments { name: component(source), copy: Some(object) };
         let has_writers = place.has_copies();
         // Drives copy the version too, and none falls.
         let new = if has_writers { version.with_writers() } else { version };
-        let changes =
-            SetAttributes { access_control_version: Some(new.0), ..SetAttributes::default() };
         // The home components last: without them it is no object.
-        let holders = place.holders(version.is_spread());
-        let (homes, rest) = holders.split_at(place.homes().len());
-        for drives in [rest, homes].into_iter().filter(|drives| !drives.is_empty()) {
-            let questions = drives.iter().map(|drive| (*drive, Ask::Fastcopy(copy)));
-            for answer in self.components.ask(questions.collect()) {
-                created(answer).map_err(|error| error.status())?;
-            }
-            let questions =
-                drives.iter().map(|drive| (*drive, setattr(name, changes.clone(), true)));
-            for answer in self.components.ask(questions.collect()) {
-                answer.map_err(|error| {
-                    // The source may have a higher one there, by an attempt that came to nothing elsewhere.
-                    self.versions.doubt(source);
-                    raise_failed(&error, true)
-                })?;
-            }
+        let (homes, rest) = place.holders(version.is_spread()).split_at(place.homes().len());
+        let stages = [rest, homes].into_iter().filter(|drives| !drives.is_empty());
+        for drives in stages {
+            self.fastcopy_components((source, name), new, drives).inspect_err(|_| {
+                self.remove_unfinished([homes, rest], name);
+            })?;
         }
         self.versions.put_everywhere(name, new);
         // What the source had of copies that differ, the copy has.
@@ -250,6 +237,44 @@ impl VirtualDrive {
         self.note_writing(name, &place);
         self.rebuild.also(name);
         Ok(Created { object, attributes: self.getattr_whole(name)? })
+    }
+
+    /// Some drives copy what they have of an object.
+    fn fastcopy_components(
+        &self,
+        (source, name): (ObjectName, ObjectName),
+        version: ComponentVersion,
+        drives: &[DriveId],
+    ) -> Result<(), Status> {
+        let copy = FastcopyArguments { name: component(source), copy: Some(name.object) };
+        let questions = drives.iter().map(|drive| (*drive, Ask::Fastcopy(copy)));
+        for answer in self.components.ask(questions.collect()) {
+            created(answer).map_err(|error| error.status())?;
+        }
+        let changes =
+            SetAttributes { access_control_version: Some(version.0), ..SetAttributes::default() };
+        let questions = drives.iter().map(|drive| (*drive, setattr(name, changes.clone(), true)));
+        for answer in self.components.ask(questions.collect()) {
+            answer.map_err(|error| {
+                // The source may have a higher one there, by an attempt that came to nothing elsewhere.
+                self.versions.doubt(source);
+                raise_failed(&error, true)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes what there is of an object that could not be made whole, the homes first: what has one is an object.
+    fn remove_unfinished(&self, stages: [&[DriveId]; 2], name: ObjectName) {
+        let remove =
+            nasd_protocol::drive::RemoveArguments { name: component(name), durable: false };
+        for drives in stages {
+            let questions = drives.iter().map(|drive| (*drive, Ask::Remove(remove)));
+            let mut answers = self.components.ask(questions.collect()).into_iter();
+            if answers.any(|answer| answer.is_err_and(|error| !error.is_missing())) {
+                return;
+            }
+        }
     }
 }
 

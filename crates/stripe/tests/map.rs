@@ -9,8 +9,8 @@ use std::sync::Arc;
 use nasd_capability::{Capability, capability_key};
 use nasd_drive::{Elsewhere, Shown};
 use nasd_protocol::drive::{
-    BatchArguments, BatchOperation, CreateArguments, MapArguments, ObjectMap, PunchArguments,
-    SetattrArguments, SetstripingArguments, WriteArguments,
+    BatchArguments, BatchOperation, CreateArguments, FastcopyArguments, MapArguments, ObjectMap,
+    PunchArguments, SetattrArguments, SetstripingArguments, WriteArguments,
 };
 use nasd_protocol::{Region, Status};
 use nasd_stripe::{Ask, Components, VirtualDrive, VirtualDriveOptions};
@@ -423,5 +423,24 @@ fn a_batch_does_what_is_right_of_an_object_that_is_spread_before_its_turn() {
         let is_removal = matches!(arguments.operations[0], BatchOperation::Remove(_));
         assert_eq!(versions[0].is_none(), is_removal);
         assert!(versions.iter().all(|version| *version == versions[0]), "{versions:?}");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_copy_that_one_drive_has_no_room_for() {
+    for copies in [1, 2] {
+        let cell = Cell::new(4, copies);
+        let map = cell.map_of(&cell.shown(ALL), true, 5 * UNIT);
+        let drives: Vec<DriveId> = map.components.iter().map(|part| part.drive).collect();
+        let objects = |drive: &DriveId| cell.drives.objects(*drive, COMPONENTS);
+        let before: Vec<_> = drives.iter().map(objects).collect();
+        let copy = FastcopyArguments { name: cell.name(), copy: None };
+        for full in &drives {
+            cell.drives.set_write_fault(*full, Some(Status::NoSpace));
+            assert_eq!(cell.whole.fastcopy(&copy).map(drop), Err(Status::NoSpace));
+            cell.drives.set_write_fault(*full, None);
+            assert_eq!(drives.iter().map(objects).collect::<Vec<_>>(), before, "{full}");
+        }
+        assert!(cell.whole.fastcopy(&copy).is_ok());
     }
 }

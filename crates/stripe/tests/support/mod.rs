@@ -395,7 +395,8 @@ impl Inner {
         if known.iter().any(|(partition, epoch)| *epoch != self.epoch(*partition)) {
             return Err(ComponentError::Refused("another key".to_owned()));
         }
-        if let (Ask::Write { .. }, Some(fault)) = (ask, self.write_faults.get(&drive)) {
+        let writes = matches!(ask, Ask::Write { .. } | Ask::Fastcopy(_));
+        if let Some(fault) = self.write_faults.get(&drive).filter(|_| writes) {
             return Err(ComponentError::Answered(*fault));
         }
         let is_lost = matches!(ask, Ask::Write { .. }) && self.write_lost == Some(drive);
