@@ -155,8 +155,8 @@ impl Workers {
             match server.serve(self.shared.patience, &read, look) {
                 Some(End::Told(told)) => return told.map_err(Failure::Told),
                 Some(End::Panicked) => return Err(Failure::Panicked),
-                // It may not have been begun yet.
-                None if !self.shared.is_running(number) => {}
+                // It may not have been begun yet, or only just.
+                None if !self.shared.has_run_for_long(number) => {}
                 None => {
                     self.shared.lose(number);
                     return Err(Failure::NeverEnds);
@@ -222,8 +222,10 @@ impl Shared {
         state.threads > 0
     }
 
-    fn is_running(&self, number: u64) -> bool {
-        self.lock().running.contains_key(&number)
+    /// Whether a call runs, and has for as long as one is waited for that asks for nothing.
+    fn has_run_for_long(&self, number: u64) -> bool {
+        let (state, patience) = (self.lock(), self.patience.as_secs_f64());
+        state.running.get(&number).is_some_and(|running| self.now() - running.since >= patience)
     }
 
     /// A call that has run for a while comes to an end, if somebody waits whose job takes less.
@@ -402,6 +404,23 @@ mod tests {
             assert_eq!(first.join().unwrap(), Err(Failure::NeverEnds));
         });
         drop(go_on);
+    }
+
+    #[test]
+    fn who_waited_for_long_has_as_long_to_run_as_others() {
+        let (go_on, waits) = channel();
+        let slow: Arc<dyn Extension> = Arc::new(Waits(Mutex::new(waits)));
+        let workers = Workers::with_limits(1 << 20, 1, Duration::from_secs(1));
+        thread::scope(|scope| {
+            let run = || workers.run(job(&slow, b"wait"), nothing);
+            let calls = [scope.spawn(run), scope.spawn(run)];
+            // The second one is begun then, and has waited for longer than it takes when it ends.
+            for milliseconds in [700, 600] {
+                thread::sleep(Duration::from_millis(milliseconds));
+                go_on.send(()).unwrap();
+            }
+            calls.into_iter().for_each(|call| drop(call.join().unwrap().unwrap()));
+        });
     }
 
     #[test]
