@@ -177,6 +177,7 @@ mod tests {
         spare.calm_down();
         assert_eq!(kept(&spare), MAX_IDLE);
     }
+
     #[test]
     fn what_a_burst_needed_is_given_back_while_others_write() {
         let spare = SpareBuffers::default();

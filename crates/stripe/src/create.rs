@@ -91,10 +91,7 @@ impl VirtualDrive {
     /// number.
     pub(crate) fn give_up(&self, name: ObjectName, homes: &[DriveId]) {
         if homes.len() > 1 {
-            let remove =
-                nasd_protocol::drive::RemoveArguments { name: component(name), durable: false };
-            let questions = homes.iter().map(|drive| (*drive, Ask::Remove(remove)));
-            self.components.ask(questions.collect());
+            self.remove_unfinished([homes, &[]], name);
         }
     }
 

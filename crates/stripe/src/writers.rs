@@ -80,11 +80,8 @@ impl Known {
         new: impl FnOnce() -> Entry,
         how: impl FnOnce(&mut Entry),
     ) {
-        let entry = self.entries.entry(name).or_insert_with(new);
-        how(entry);
-        self.due.remove(&(entry.due, name));
-        entry.due = entry.next_look();
-        self.due.insert((entry.due, name));
+        self.entries.entry(name).or_insert_with(new);
+        self.change_known(name, how);
     }
 
     /// The same, if anything is known.
@@ -344,6 +341,7 @@ mod tests {
         assert_eq!(writers.evened(NAME).until, 0, "something went wrong meanwhile");
         assert_eq!(writers.ended(at(400), 0), []);
     }
+
     #[test]
     fn who_is_told_of_already_comes_after_others() {
         let writers = Writers::default();
