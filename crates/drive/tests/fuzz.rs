@@ -608,7 +608,7 @@ fn credentials() {
     let samples: Vec<Vec<u8>> = kinds
         .into_iter()
         .map(|key| Credential::new(key, Suite::Blake3, Protection::INTEGRITY_ARGS).to_body())
-        .chain([Verifier::NONE.to_body().as_ref().to_vec()])
+        .chain([Verifier::NONE.to_body().to_vec()])
         .collect();
     fuzz("credentials", samples, |input| {
         let opaque = OpaqueAuth { flavor: AUTH_FLAVOR, body: input };

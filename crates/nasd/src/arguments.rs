@@ -4,6 +4,7 @@ mod audit;
 mod cap;
 mod check;
 mod component;
+mod grep;
 mod helper;
 mod key;
 mod member;
@@ -16,6 +17,7 @@ pub use audit::{AuditTrailArguments, Ending, status_name, words};
 pub use cap::{CapCommand, RightsArguments};
 pub use check::CheckArguments;
 pub use component::{AddArguments, DrainArguments, StripingSetArguments};
+pub use grep::{GrepArguments, MatchingArguments, ShowingArguments};
 pub use helper::{MOUNT_NAME, MountHelper, UmountHelper, Wanted, helper_name};
 pub use key::{KeyArguments, KeyCommand, OwnCertificate};
 pub use member::{HandedArguments, HostCommand, UserCommand};
@@ -144,6 +146,8 @@ pub enum Command {
     },
     /// Have the drives select from a structured file (CSV, JSON lines, fixed records), or sum it up, by SQL.
     Scan(ScanArguments),
+    /// Have the drives search files for lines that match a regular expression; letters as those of grep.
+    Grep(GrepArguments),
     /// Show what a file is and where it lies.
     Stat {
         /// VOLUME:/path.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Crates by ring: a crate may depend on its own ring and lower ones, never in a circle.
 const RINGS: &[(u32, &[&str])] = &[
-    (0, &["types", "xdr", "rpc", "capability", "protocol", "metrics", "layout", "filter"]),
+    (0, &["types", "xdr", "rpc", "capability", "protocol", "metrics", "layout", "filter", "grep"]),
     (1, &["device", "fuse", "transport"]),
     (2, &["store", "check"]),
     (3, &["drive", "client", "manager", "stripe"]),
@@ -39,6 +39,8 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "bitflags",
     "blake3",
     "chacha20poly1305",
+    "grep-matcher",
+    "grep-regex",
     "memchr",
     "sqlparser",
     "subtle",

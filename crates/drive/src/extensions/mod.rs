@@ -7,6 +7,8 @@
 //! panics, never ends or wants too much harms nobody but its caller.
 
 mod checksum;
+mod feeding;
+mod grep;
 mod queue;
 mod reach;
 mod scan;
@@ -23,6 +25,7 @@ use nasd_types::{ByteRange, Rights};
 use thiserror::Error;
 
 pub use checksum::Checksum;
+pub use grep::Grep;
 pub(crate) use reach::Bytes;
 pub use reach::{Chunk, Reach};
 pub use scan::Scan;
@@ -141,7 +144,7 @@ pub(crate) struct Extensions {
 impl Extensions {
     /// Those that every drive has.
     pub(crate) fn new(memory_bytes: usize) -> Extensions {
-        let all: [Arc<dyn Extension>; 2] = [Arc::new(Checksum), Arc::new(Scan)];
+        let all: [Arc<dyn Extension>; 3] = [Arc::new(Checksum), Arc::new(Scan), Arc::new(Grep)];
         let known = all.map(|extension| (extension.description().number, extension)).into();
         Extensions { known, workers: Workers::new(memory_bytes) }
     }

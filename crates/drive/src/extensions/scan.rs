@@ -4,20 +4,14 @@
 //! writes. The object's bytes lie where those of the file do; bytes behind its end, up to that of the piece, are zeros.
 
 use std::hash::BuildHasher;
+use std::ops::ControlFlow;
 
 use nasd_filter::remote::{Answer, AnswerError, EXTENSION, Next, REVISION, Request};
 use nasd_filter::{Checked, ScanError};
 use nasd_types::{ByteRange, Rights};
 
+use super::feeding::feed;
 use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
-
-/// Bytes that are asked for at a time.
-const STEP: u64 = 1 << 20;
-
-/// Bytes that are looked at between two signs of life.
-const FEED: usize = 64 << 10;
-
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,33 +112,10 @@ fn look_at(
     reach: &mut Reach,
     answer: &mut Answer,
 ) -> Result<(Next, u64), ExtensionError> {
-    let mut at = piece.offset;
-    while at < piece.end() {
-        let asked = ByteRange::new(at, STEP.min(piece.end() - at));
-        let chunk = reach.read(asked)?;
-        let missing = asked.length - chunk.len();
-        let slices = chunk.slices().chain(zeros(missing));
-        for bytes in slices.flat_map(|slice| slice.chunks(FEED)) {
-            match answer.feed(bytes).map_err(|error| failed(piece.offset, error))? {
-                Next::More => at += bytes.len() as u64,
-                Next::Enough => return Ok((Next::Enough, at + bytes.len() as u64)),
-                next => return Ok((next, at)),
-            }
-            // Some plans take seconds for these.
-            reach.go_on()?;
-            if reach.is_to_end_soon() {
-                return Ok((Next::More, at));
-            }
-        }
-    }
-    Ok((Next::More, at))
-}
-
-/// So many of them.
-fn zeros<'a>(mut count: u64) -> impl Iterator<Item = &'a [u8]> {
-    std::iter::from_fn(move || {
-        let now = count.min(ZEROS.len() as u64);
-        count -= now;
-        (now > 0).then(|| &ZEROS[..now as usize])
-    })
+    let mut next = Next::More;
+    let at = feed(piece, reach, |bytes| {
+        next = answer.feed(bytes).map_err(|error| failed(piece.offset, error))?;
+        Ok(if next == Next::More { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok((next, at))
 }

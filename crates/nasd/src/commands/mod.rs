@@ -67,6 +67,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             files::extend(&open()?, &path, &extension, &range, json)
         }
         Command::Scan(arguments) => files::scan(&open()?, &arguments, json),
+        Command::Grep(arguments) => files::grep(open, &arguments, json),
         Command::Drive(command) => drive::run(&directory, command, json),
         Command::Volume(command) => volume::run(&open()?, command, json),
         Command::Partition(command) => partition::run(&directory, command, json),

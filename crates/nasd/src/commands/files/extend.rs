@@ -8,14 +8,14 @@ use crate::commands::Outcome;
 use crate::output::{self, say};
 use nasd_clerk::{ExtendedPart, ExtensionCall, ExtensionOutcome, OpenMode};
 use nasd_drive::Checksum;
-use nasd_filter::remote;
 use nasd_types::{ByteRange, Rights};
 use serde_json::{Value, json};
 
 /// Extensions that every drive of this version has, by name.
-const KNOWN: [(&str, (u32, u32)); 2] = [
+const KNOWN: [(&str, (u32, u32)); 3] = [
     ("checksum", (Checksum::NUMBER, Checksum::REVISION)),
-    ("scan", (remote::EXTENSION, remote::REVISION)),
+    ("scan", (nasd_filter::remote::EXTENSION, nasd_filter::remote::REVISION)),
+    ("grep", (nasd_grep::remote::EXTENSION, nasd_grep::remote::REVISION)),
 ];
 
 /// Most bytes that a drive tells at a time.

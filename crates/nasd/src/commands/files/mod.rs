@@ -2,6 +2,7 @@
 
 mod copy;
 mod extend;
+mod grep;
 mod list;
 mod path;
 mod remove;
@@ -10,6 +11,7 @@ mod shared;
 
 pub use copy::cp;
 pub use extend::extend;
+pub use grep::grep;
 pub use list::{ls, stat};
 pub use path::CellPath;
 pub use remove::rm;

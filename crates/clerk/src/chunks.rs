@@ -1,0 +1,313 @@
+//! A file in chunks: each is worked on at the drives that have its bytes, or here where those can't.
+//!
+//! Some threads have one chunk each worked on; who wants the results takes them in the file's order. So drives read and look at
+//! what comes next while an answer travels, and memory is bounded by the chunks that are under way.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use nasd_protocol::limits::MAX_EXTENSION_BYTES;
+use nasd_types::{ByteRange, Rights};
+
+use crate::extending::{ExtendedPart, ExtensionCall};
+use crate::wire::ExtensionOutcome;
+use crate::{ClerkError, OpenFile};
+
+/// Chunks that are worked on at a time.
+const THREADS: usize = 3;
+
+/// Chunks that may be there before the one that is wanted is.
+const MOST_AHEAD: u64 = 4;
+
+/// Bytes that an answer is to have, so that asking costs little beside it.
+const ANSWER_BYTES: u64 = 8 << 20;
+
+/// What is done with all of a file.
+pub(crate) trait Job: Send + Sync + 'static {
+    /// What is found where it is done here.
+    type Found: Send;
+
+    /// Which extension of drives does it: its number and its revision.
+    const EXTENSION: (u32, u32);
+
+    /// What that is told.
+    fn arguments(&self) -> Vec<u8>;
+
+    /// Most bytes that each drive may tell in one answer.
+    fn most(&self) -> usize;
+
+    /// Whether drives have told all of a range.
+    fn is_whole(&self, told: &[ExtendedPart], range: ByteRange) -> bool;
+
+    /// Does it here, until it is over.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    fn find(&self, here: &Here<'_>) -> Result<Self::Found, ClerkError>;
+}
+
+/// What is to be done here.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub(crate) file: &'a OpenFile,
+    pub(crate) range: ByteRange,
+    /// Nobody wants it any more.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
+}
+
+/// How large chunks are, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Of the first ones, and the least.
+    pub(crate) first: u64,
+    /// The most, where little is told of them.
+    pub(crate) most: u64,
+}
+
+/// What there is of a chunk.
+pub(crate) enum Chunk<F> {
+    /// What drives told, whole.
+    Told(Vec<ExtendedPart>),
+    /// What was found here.
+    Found(F),
+}
+
+/// See the module.
+pub(crate) struct Chunks<J: Job> {
+    shared: Arc<Shared<J>>,
+    /// Of them nothing is used; they end with it.
+    _threads: Threads<J>,
+    /// The chunk that is wanted next.
+    number: u64,
+    /// Where it begins.
+    offset: u64,
+}
+
+/// Those that have chunks worked on, until it is over.
+struct Threads<J: Job> {
+    shared: Arc<Shared<J>>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+struct Shared<J: Job> {
+    file: Arc<OpenFile>,
+    job: J,
+    arguments: Vec<u8>,
+    file_bytes: u64,
+    sizes: Sizes,
+    /// By which drives know which calls are of one job.
+    number: u64,
+    state: Mutex<State<J>>,
+    /// A chunk was taken, or is there, or it is over.
+    changed: Condvar,
+}
+
+struct State<J: Job> {
+    /// The first chunk that nobody works on.
+    next: u64,
+    /// Where it begins.
+    offset: u64,
+    /// How large it is to be.
+    chunk_bytes: u64,
+    /// The chunk that is wanted.
+    wanted: u64,
+    there: BTreeMap<u64, There<J::Found>>,
+    here: bool,
+    is_over: bool,
+}
+
+struct There<F> {
+    end: u64,
+    chunk: Result<Chunk<F>, ClerkError>,
+}
+
+impl<J: Job> Chunks<J> {
+    /// Begins to work on a file that is open for reading; nothing is asked of drives if it is to be done `here`.
+    ///
+    /// # Errors
+    ///
+    /// Without a thread.
+    pub(crate) fn start(
+        file: Arc<OpenFile>,
+        job: J,
+        sizes: Sizes,
+        here: bool,
+    ) -> io::Result<Chunks<J>> {
+        let state = State {
+            next: 0,
+            offset: 0,
+            chunk_bytes: sizes.first,
+            wanted: 0,
+            there: BTreeMap::new(),
+            here,
+            is_over: false,
+        };
+        let shared = Arc::new(Shared {
+            file_bytes: file.size(),
+            file,
+            arguments: job.arguments(),
+            job,
+            sizes,
+            number: new_number(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let count = shared.file_bytes.div_ceil(sizes.first).min(THREADS as u64);
+        let _threads = Threads::start(&shared, count)?;
+        Ok(Chunks { shared, _threads, number: 0, offset: 0 })
+    }
+
+    pub(crate) fn job(&self) -> &J {
+        &self.shared.job
+    }
+
+    pub(crate) fn file(&self) -> &OpenFile {
+        &self.shared.file
+    }
+
+    /// The next chunk, when it is there; `None` behind the last one.
+    pub(crate) fn next(&mut self) -> Option<Result<Chunk<J::Found>, ClerkError>> {
+        if self.offset >= self.shared.file_bytes {
+            return None;
+        }
+        let There { end, chunk } = self.shared.take(self.number);
+        self.number += 1;
+        self.offset = end;
+        Some(chunk)
+    }
+}
+
+impl<J: Job> Threads<J> {
+    fn start(shared: &Arc<Shared<J>>, count: u64) -> io::Result<Threads<J>> {
+        let mut threads = Threads { shared: Arc::clone(shared), handles: Vec::new() };
+        for _ in 0..count {
+            let shared = Arc::clone(shared);
+            let started = thread::Builder::new().name("chunks".into()).spawn(move || shared.run());
+            threads.handles.push(started?);
+        }
+        Ok(threads)
+    }
+}
+
+impl<J: Job> Drop for Threads<J> {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        for thread in self.handles.drain(..) {
+            // One that panicked has said so.
+            thread.join().ok();
+        }
+    }
+}
+
+impl<J: Job> Shared<J> {
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        // Nothing that can panic is done with it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State<J>>) -> MutexGuard<'a, State<J>> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, wanted: u64) -> There<J::Found> {
+        let mut state = self.lock();
+        state.wanted = wanted;
+        self.changed.notify_all();
+        loop {
+            if let Some(there) = state.there.remove(&wanted) {
+                return there;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// What a thread does.
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            let all = ByteRange::new(0, self.file_bytes);
+            let range = ByteRange::new(state.offset, state.chunk_bytes).intersection(&all);
+            if state.is_over || range.is_empty() {
+                return;
+            }
+            if state.next >= state.wanted + MOST_AHEAD {
+                state = self.wait(state);
+                continue;
+            }
+            let (number, here) = (state.next, state.here);
+            state.next += 1;
+            state.offset = range.end();
+            drop(state);
+            // Who waits for the chunk must hear of it in any case.
+            let done = catch_unwind(AssertUnwindSafe(|| self.do_chunk(range, here)));
+            let bug =
+                || ClerkError::Protocol("a chunk's work has panicked: see the log".to_owned());
+            let chunk = done.unwrap_or_else(|_| Err(bug()));
+            state = self.lock();
+            match &chunk {
+                Ok(Chunk::Told(told)) => state.chunk_bytes = self.better_size(range.length, told),
+                // What was left to this clerk once will be so again, mostly.
+                Ok(Chunk::Found(_)) => (state.here, state.chunk_bytes) = (true, self.sizes.first),
+                Err(_) => {}
+            }
+            state.there.insert(number, There { end: range.end(), chunk });
+            self.changed.notify_all();
+        }
+    }
+
+    /// How large a chunk should be, if as much is told of it as of this one.
+    fn better_size(&self, bytes: u64, told: &[ExtendedPart]) -> u64 {
+        let told: u64 = told.iter().map(|part| part.data.len() as u64).sum();
+        let size = u128::from(bytes) * u128::from(ANSWER_BYTES) / u128::from(told.max(1));
+        let size = u64::try_from(size).unwrap_or(u64::MAX);
+        // So that all threads have some, and no more than is known to be right.
+        let most = self.sizes.most.min(self.file_bytes / 8).min(4 * bytes);
+        size.clamp(self.sizes.first, most.max(self.sizes.first)).next_multiple_of(self.sizes.first)
+    }
+
+    /// A chunk, from drives if that goes.
+    fn do_chunk(&self, range: ByteRange, here: bool) -> Result<Chunk<J::Found>, ClerkError> {
+        if !here && self.arguments.len() <= MAX_EXTENSION_BYTES {
+            match self.ask(range) {
+                Ok(Some(told)) => return Ok(Chunk::Told(told)),
+                Ok(None) => {}
+                // A drive may have gone: a read finds another one that has the bytes.
+                Err(error) => tracing::debug!(%error, "work goes on without its drive"),
+            }
+        }
+        let is_over = || self.lock().is_over;
+        let here = Here { file: &self.file, range, is_over: &is_over };
+        Ok(Chunk::Found(self.job.find(&here)?))
+    }
+
+    /// What drives tell of a range, if they tell of all of it.
+    fn ask(&self, range: ByteRange) -> Result<Option<Vec<ExtendedPart>>, ClerkError> {
+        let call = ExtensionCall {
+            extension: J::EXTENSION,
+            rights: Rights::READ,
+            most: self.job.most(),
+            arguments: self.arguments.clone(),
+            job: self.number,
+            bytes_left: self.file_bytes - range.offset,
+        };
+        let told = self.file.extend(range, &call)?;
+        if let Some(part) = told.iter().find(|part| part.outcome != ExtensionOutcome::Done) {
+            let text = String::from_utf8_lossy(&part.data);
+            tracing::debug!(drive = %part.drive, %text, "a drive leaves work to its client");
+            return Ok(None);
+        }
+        Ok(self.job.is_whole(&told, range).then_some(told))
+    }
+}
+
+/// Unlike those of other jobs of this process.
+fn new_number() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff
+}

@@ -1,0 +1,56 @@
+//! Bytes of a piece for whoever looks at them in slices, as they lie in memory.
+
+use std::ops::ControlFlow;
+
+use nasd_types::ByteRange;
+
+use super::{ExtensionError, Reach};
+
+/// Bytes that are asked for at a time.
+const STEP: u64 = 1 << 20;
+
+/// Bytes that are looked at between two signs of life.
+const FEED: usize = 64 << 10;
+
+static ZEROS: [u8; FEED] = [0; FEED];
+
+/// Has `look` look at the bytes of a piece, until it breaks off or the call has to end soon: the byte before which it has come.
+/// Bytes behind the object's end are zeros.
+///
+/// # Errors
+///
+/// Those of reading, and of `look`.
+pub(super) fn feed(
+    piece: ByteRange,
+    reach: &mut Reach,
+    mut look: impl FnMut(&[u8]) -> Result<ControlFlow<()>, ExtensionError>,
+) -> Result<u64, ExtensionError> {
+    let mut at = piece.offset;
+    while at < piece.end() {
+        let asked = ByteRange::new(at, STEP.min(piece.end() - at));
+        let chunk = reach.read(asked)?;
+        let missing = asked.length - chunk.len();
+        let slices = chunk.slices().chain(zeros(missing));
+        for bytes in slices.flat_map(|slice| slice.chunks(FEED)) {
+            at += bytes.len() as u64;
+            if look(bytes)?.is_break() {
+                return Ok(at);
+            }
+            // Some take seconds for these.
+            reach.go_on()?;
+            if reach.is_to_end_soon() {
+                return Ok(at);
+            }
+        }
+    }
+    Ok(at)
+}
+
+/// So many of them.
+fn zeros<'a>(mut count: u64) -> impl Iterator<Item = &'a [u8]> {
+    std::iter::from_fn(move || {
+        let now = count.min(ZEROS.len() as u64);
+        count -= now;
+        (now > 0).then(|| &ZEROS[..now as usize])
+    })
+}

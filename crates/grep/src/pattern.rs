@@ -1,0 +1,160 @@
+//! What lines are selected by, and what is made of it.
+
+use grep_matcher::Matcher as _;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use nasd_xdr::{Decoder, Encoder, XdrDecode, XdrEncode, XdrError};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Most texts of a pattern.
+pub const MAX_PATTERNS: usize = 1024;
+/// Most bytes of all texts of a pattern together.
+pub const MAX_PATTERN_BYTES: usize = 16 << 10;
+
+/// How much memory an expression may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of the compiled expression.
+    program: usize,
+    /// Bytes of what is remembered while it is looked for, in each direction.
+    cache: usize,
+}
+
+impl Bounds {
+    /// For who works for many others.
+    pub const SMALL: Bounds = Bounds { program: 512 << 10, cache: 1 << 20 };
+    /// For who works for himself.
+    pub const LARGE: Bounds = Bounds { program: 32 << 20, cache: 8 << 20 };
+}
+
+/// All the bytes of memory that a matcher within [`Bounds::SMALL`] takes, while it is made too.
+pub const SMALL_MATCHER_BYTES: usize = 16 << 20;
+
+/// Which lines are meant: those in which one of the texts matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pattern {
+    /// Regular expressions, or what is looked for as it is. Without any no line is meant, with an empty one all are.
+    pub texts: Vec<String>,
+    /// The texts are no expressions.
+    pub is_fixed: bool,
+    /// Letters match whatever their case.
+    pub ignores_case: bool,
+    /// Only between what is not part of a word.
+    pub is_word: bool,
+    /// Only lines that match from their beginning to their end.
+    pub is_whole_line: bool,
+}
+
+/// Why a pattern is none.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PatternError {
+    /// It can't be read, or would take too much.
+    #[error("{0}")]
+    Expression(String),
+    /// It has `\A` or `\z`.
+    #[error(r"\A and \z have no meaning where lines are looked at: use ^ and $")]
+    Anchor,
+    /// It is too long.
+    #[error("a pattern has at most {MAX_PATTERNS} texts with {MAX_PATTERN_BYTES} bytes")]
+    Long,
+}
+
+/// A pattern that can be looked for.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    /// `None` matches nothing. A copy would begin with nothing remembered.
+    regex: Option<Arc<RegexMatcher>>,
+}
+
+impl Pattern {
+    /// Makes it ready.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`].
+    pub fn compile(&self, bounds: Bounds) -> Result<Matcher, PatternError> {
+        let bytes: usize = self.texts.iter().map(String::len).sum();
+        if self.texts.len() > MAX_PATTERNS || bytes > MAX_PATTERN_BYTES {
+            return Err(PatternError::Long);
+        }
+        if self.texts.is_empty() {
+            return Ok(Matcher { regex: None });
+        }
+        let built = RegexMatcherBuilder::new()
+            .multi_line(true)
+            .line_terminator(Some(b'\n'))
+            .case_insensitive(self.ignores_case)
+            .fixed_strings(self.is_fixed)
+            .word(self.is_word)
+            .whole_line(self.is_whole_line)
+            .size_limit(bounds.program)
+            .dfa_size_limit(bounds.cache)
+            .build_many(&self.texts);
+        let regex = built.map_err(|error| PatternError::Expression(error.to_string()))?;
+        // Otherwise it is not to be run over more than one line.
+        match regex.line_terminator() {
+            Some(_) => Ok(Matcher { regex: Some(Arc::new(regex)) }),
+            None => Err(PatternError::Anchor),
+        }
+    }
+}
+
+/// Where something may match.
+pub(crate) enum Candidate {
+    /// In the line with this byte it does.
+    Sure(usize),
+    /// In the line with this byte it may.
+    Likely(usize),
+}
+
+impl Matcher {
+    /// Whether a line, without its end, matches.
+    pub(crate) fn is_match(&self, line: &[u8]) -> bool {
+        // A matcher of bytes has no errors, here and below.
+        self.regex.as_ref().is_some_and(|regex| regex.is_match(line).unwrap_or(false))
+    }
+
+    /// A byte of the first of these lines that may match.
+    pub(crate) fn candidate(&self, lines: &[u8]) -> Option<Candidate> {
+        Some(match self.regex.as_ref()?.find_candidate_line(lines).ok()?? {
+            grep_matcher::LineMatchKind::Confirmed(at) => Candidate::Sure(at),
+            grep_matcher::LineMatchKind::Candidate(at) => Candidate::Likely(at),
+        })
+    }
+
+    /// Tells each match in a line that is not empty.
+    pub(crate) fn each(&self, line: &[u8], mut tell: impl FnMut(&[u8])) {
+        if let Some(regex) = &self.regex {
+            let _ = regex.find_iter(line, |found| {
+                if !found.is_empty() {
+                    tell(&line[found]);
+                }
+                true
+            });
+        }
+    }
+}
+
+impl XdrEncode for Pattern {
+    fn encode(&self, out: &mut Encoder) {
+        out.array_with(&self.texts, |out, text| out.string(text));
+        out.bool(self.is_fixed);
+        out.bool(self.ignores_case);
+        out.bool(self.is_word);
+        out.bool(self.is_whole_line);
+    }
+}
+
+impl XdrDecode for Pattern {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        let texts = input
+            .array_with(MAX_PATTERNS, |input| Ok(input.string(MAX_PATTERN_BYTES)?.to_owned()))?;
+        Ok(Pattern {
+            texts,
+            is_fixed: input.bool()?,
+            ignores_case: input.bool()?,
+            is_word: input.bool()?,
+            is_whole_line: input.bool()?,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! Many files are searched at a time; what is found is printed in their order.
+//!
+//! One thread finds the files. Some search one each, and send what there is to be printed, as much as is not yet printed of
+//! the file before: nothing is kept for a file but that.
+
+use super::super::{CellPath, Session, at, parse};
+use super::show::{Show, Shown};
+use crate::cell::Cell;
+use nasd_clerk::{
+    Caller, Clerk, FileGrep, FileHandle, FileType, GrepPlan, Grepped, OpenMode, Route, ScanOptions,
+    Work,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// Files that are searched at a time.
+const THREADS: usize = 8;
+/// Files that are found before they are searched.
+const FOUND: usize = 64;
+/// Parts of what is found in a file that wait to be printed.
+const PARTS: usize = 4;
+
+/// What is told of a file, as it comes.
+pub enum Searched {
+    /// To be printed.
+    Lines(Vec<u8>),
+    /// For scripts.
+    Facts(Value),
+    /// The file's end.
+    Done {
+        /// What it took.
+        work: Work,
+        /// Whether a line is selected.
+        is_found: bool,
+    },
+    /// It can't be searched.
+    Failed(String),
+}
+
+/// A file to be searched.
+struct Job {
+    session: Arc<Session>,
+    handle: FileHandle,
+    path: String,
+    to: SyncSender<Searched>,
+}
+
+/// What a search of files is.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    plan: &'a GrepPlan,
+    options: ScanOptions,
+    show: Show,
+}
+
+/// Searches files, and gives what is found in their order.
+///
+/// # Errors
+/// A path that is none, or a cell that can't be reached.
+pub fn search(
+    cell: &Cell,
+    paths: &[String],
+    recursive: bool,
+    plan: &GrepPlan,
+    options: ScanOptions,
+    show: Show,
+    give: &mut dyn FnMut(Searched),
+) -> Result<(), Box<dyn Error>> {
+    let paths: Vec<CellPath> = paths.iter().map(|path| parse(path)).collect::<Result<_, _>>()?;
+    let mut sessions = BTreeMap::new();
+    for path in &paths {
+        if !sessions.contains_key(path.volume()) {
+            let session = Session::open_by(cell, path, Route::Direct)?;
+            sessions.insert(path.volume(), Arc::new(session));
+        }
+    }
+    let task = Task { plan, options, show };
+    thread::scope(|scope| {
+        let (jobs, waiting) = sync_channel::<Job>(FOUND);
+        let (order, files) = sync_channel::<Receiver<Searched>>(FOUND);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..THREADS {
+            let waiting = Arc::clone(&waiting);
+            scope.spawn(move || work(&waiting, task));
+        }
+        drop(waiting);
+        let (paths, sessions) = (&paths, &sessions);
+        scope.spawn(move || {
+            let finding = Finding { recursive, jobs, order };
+            for path in paths {
+                // Nobody wants more if it does not.
+                if finding.find(&sessions[path.volume()], path).is_none() {
+                    break;
+                }
+            }
+        });
+        for file in files {
+            file.into_iter().for_each(&mut *give);
+        }
+    });
+    Ok(())
+}
+
+/// Who finds files.
+struct Finding {
+    recursive: bool,
+    jobs: SyncSender<Job>,
+    order: SyncSender<Receiver<Searched>>,
+}
+
+impl Finding {
+    /// Passes on what a path means; `None` if nobody takes it.
+    fn find(&self, session: &Arc<Session>, path: &CellPath) -> Option<()> {
+        let entry = match session.resolve(path) {
+            Ok(entry) => entry,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        match entry.attributes.file_type {
+            FileType::Directory if self.recursive => {}
+            FileType::Directory => return self.fail(format!("{path} is a directory: say -r")),
+            _ => return self.pass(session, entry.handle, path.to_string()),
+        }
+        let start = path.to_string();
+        let start = start.trim_end_matches('/');
+        for item in session.clerk.walk(&session.caller, entry.handle, false) {
+            match item {
+                Ok(item) if item.file_type == FileType::Regular => {
+                    let path = format!("{start}/{}", String::from_utf8_lossy(&item.path));
+                    self.pass(session, item.handle, path)?;
+                }
+                Ok(_) => {}
+                Err(error) => self.fail(at(path, error).to_string())?,
+            }
+        }
+        Some(())
+    }
+
+    /// Has a file searched.
+    fn pass(&self, session: &Arc<Session>, handle: FileHandle, path: String) -> Option<()> {
+        let (to, searched) = sync_channel(PARTS);
+        self.order.send(searched).ok()?;
+        self.jobs.send(Job { session: Arc::clone(session), handle, path, to }).ok()
+    }
+
+    /// Tells of what is no file to be searched, in its turn.
+    fn fail(&self, text: String) -> Option<()> {
+        let (to, searched) = sync_channel(1);
+        to.send(Searched::Failed(text)).ok()?;
+        self.order.send(searched).ok()
+    }
+}
+
+/// What a thread does: searches one file after the other.
+fn work(waiting: &Mutex<Receiver<Job>>, task: Task<'_>) {
+    loop {
+        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else {
+            return;
+        };
+        let end = match job.search(task) {
+            Ok(end) => end,
+            Err(error) => Searched::Failed(format!("{}: {error}", job.path)),
+        };
+        // Who prints is there as long as there are files.
+        let _ = job.to.send(end);
+    }
+}
+
+impl Job {
+    fn search(&self, task: Task<'_>) -> Result<Searched, Box<dyn Error>> {
+        let (clerk, caller): (&Clerk, &Arc<Caller>) = (&self.session.clerk, &self.session.caller);
+        let (file, _) = clerk.open(caller, self.handle, OpenMode::READ)?;
+        let grep = FileGrep::start(Arc::new(file), task.plan, task.options)?;
+        let mut shown = Shown::new(task.show, &self.path);
+        let grepped: Grepped = grep.finish(&mut |line| {
+            if let Some(lines) = shown.line(line) {
+                let _ = self.to.send(Searched::Lines(lines));
+            }
+        })?;
+        if task.show.as_json {
+            if let Some(facts) = shown.facts(&grepped) {
+                let _ = self.to.send(Searched::Facts(facts));
+            }
+        } else {
+            let rest = shown.end(&grepped);
+            if !rest.is_empty() {
+                let _ = self.to.send(Searched::Lines(rest));
+            }
+        }
+        Ok(Searched::Done { work: grepped.work, is_found: grepped.selected > 0 })
+    }
+}
