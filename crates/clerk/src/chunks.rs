@@ -42,6 +42,9 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// Whether drives have told all of a range.
     fn is_whole(&self, told: &[ExtendedPart], range: ByteRange) -> bool;
 
+    /// Bytes that drives would have told instead.
+    fn bytes(found: &Self::Found) -> u64;
+
     /// Does it here, until it is over.
     ///
     /// # Errors
@@ -116,7 +119,10 @@ struct State<J: Job> {
     /// The chunk that is wanted.
     wanted: u64,
     there: BTreeMap<u64, There<J::Found>>,
+    /// Drives can't, or are not to.
     here: bool,
+    /// Drives tell nearly all that they look at: that is read as fast.
+    is_all_told: bool,
     is_over: bool,
 }
 
@@ -144,6 +150,7 @@ impl<J: Job> Chunks<J> {
             wanted: 0,
             there: BTreeMap::new(),
             here,
+            is_all_told: false,
             is_over: false,
         };
         let shared = Arc::new(Shared {
@@ -230,8 +237,7 @@ impl<J: Job> Shared<J> {
     fn run(&self) {
         let mut state = self.lock();
         loop {
-            let all = ByteRange::new(0, self.file_bytes);
-            let range = ByteRange::new(state.offset, state.chunk_bytes).intersection(&all);
+            let range = self.next_range(&state);
             if state.is_over || range.is_empty() {
                 return;
             }
@@ -239,7 +245,7 @@ impl<J: Job> Shared<J> {
                 state = self.wait(state);
                 continue;
             }
-            let (number, here) = (state.next, state.here);
+            let (number, here) = (state.next, state.here || state.is_all_told);
             state.next += 1;
             state.offset = range.end();
             drop(state);
@@ -249,25 +255,40 @@ impl<J: Job> Shared<J> {
                 || ClerkError::Protocol("a chunk's work has panicked: see the log".to_owned());
             let chunk = done.unwrap_or_else(|_| Err(bug()));
             state = self.lock();
-            match &chunk {
-                Ok(Chunk::Told(told)) => state.chunk_bytes = self.better_size(range.length, told),
-                // What was left to this clerk once will be so again, mostly.
-                Ok(Chunk::Found(_)) => (state.here, state.chunk_bytes) = (true, self.sizes.first),
-                Err(_) => {}
+            if let Ok(chunk) = &chunk {
+                self.learn(&mut state, range.length, chunk, !here);
             }
             state.there.insert(number, There { end: range.end(), chunk });
             self.changed.notify_all();
         }
     }
 
-    /// How large a chunk should be, if as much is told of it as of this one.
-    fn better_size(&self, bytes: u64, told: &[ExtendedPart]) -> u64 {
-        let told: u64 = told.iter().map(|part| part.data.len() as u64).sum();
+    /// The next chunk. Near the end they are small, so that no thread is long alone.
+    fn next_range(&self, state: &State<J>) -> ByteRange {
+        let left = self.file_bytes - state.offset;
+        let share = left / (2 * THREADS as u64);
+        let bytes = state.chunk_bytes.min(share.next_multiple_of(self.sizes.first));
+        ByteRange::new(state.offset, bytes.max(self.sizes.first).min(left))
+    }
+
+    /// What a chunk, which drives were asked for or not, shows about the next ones: how large they should be, if as much is
+    /// told of them, and who looks at them best.
+    fn learn(&self, state: &mut State<J>, bytes: u64, chunk: &Chunk<J::Found>, was_asked: bool) {
+        let told = match chunk {
+            Chunk::Told(told) => told.iter().map(|part| part.data.len() as u64).sum(),
+            Chunk::Found(found) => J::bytes(found),
+        };
+        // What was left to this clerk once will be so again, mostly.
+        state.here |= matches!(chunk, Chunk::Found(_)) && was_asked;
+        state.is_all_told = told >= bytes / 20 * 19;
         let size = u128::from(bytes) * u128::from(ANSWER_BYTES) / u128::from(told.max(1));
         let size = u64::try_from(size).unwrap_or(u64::MAX);
-        // So that all threads have some, and no more than is known to be right.
-        let most = self.sizes.most.min(self.file_bytes / 8).min(4 * bytes);
-        size.clamp(self.sizes.first, most.max(self.sizes.first)).next_multiple_of(self.sizes.first)
+        // No more than is known to be right.
+        let most = self.sizes.most.min(4 * bytes).max(self.sizes.first);
+        state.chunk_bytes = match state.here {
+            true => self.sizes.first,
+            false => size.clamp(self.sizes.first, most).next_multiple_of(self.sizes.first),
+        };
     }
 
     /// A chunk, from drives if that goes.
@@ -281,7 +302,7 @@ impl<J: Job> Shared<J> {
             }
         }
         let is_over = || self.lock().is_over;
-        let here = Here { file: &self.file, range, is_over: &is_over };
+        let here = Here { file: &self.file.part(range), range, is_over: &is_over };
         Ok(Chunk::Found(self.job.find(&here)?))
     }
 

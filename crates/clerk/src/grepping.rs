@@ -221,6 +221,11 @@ impl Job for GrepJob {
         read_all(told).is_ok_and(|parts| are_whole(&parts, range))
     }
 
+    fn bytes(found: &Found) -> u64 {
+        let data = |(_, data): &(ByteRange, Vec<u8>)| data.len() as u64;
+        found.as_ref().map_or(0, |found| found.iter().map(data).sum())
+    }
+
     fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {
         let Here { range, is_over, .. } = *here;
         let mut found = Vec::new();

@@ -76,6 +76,15 @@ impl OpenFile {
         OpenFile { core, file, mode, reader, seen }
     }
 
+    /// The same, for somebody who reads a part of it from its begin to its end.
+    pub(crate) fn part(&self, range: ByteRange) -> OpenFile {
+        let slot = Arc::clone(&self.reader.slot);
+        let mode = OpenMode { write: false, ..self.mode };
+        let part = OpenFile::new(Arc::clone(&self.core), Arc::clone(&self.file), mode, slot);
+        *part.reader.stream.lock().unwrap_or_else(PoisonError::into_inner) = Stream::of_part(range);
+        part
+    }
+
     /// The file.
     pub fn handle(&self) -> FileHandle {
         self.file.handle

@@ -21,6 +21,9 @@ const SELECT: Sizes = Sizes { first: 16 << 20, most: 64 << 20 };
 /// Bytes of a chunk of what is summed up, at least and at most: little comes back.
 const SUM_BYTES: (u64, u64) = (8 << 20, 256 << 20);
 
+/// Bytes that there is room for at least when a scan writes.
+const LEAST_ROOM: usize = 64 << 10;
+
 /// Bytes that are read at a time where it is done here.
 const READ_BYTES: usize = 4 << 20;
 
@@ -205,7 +208,7 @@ impl FileScan {
             return Err(MergeError::OtherProgram.into());
         };
         let less = ScanJob { checked, ..*job };
-        Ok(less.find(&Here { file: self.chunks.file(), range, is_over: &|| false })?)
+        Ok(less.find(&Here { file: &self.chunks.file().part(range), range, is_over: &|| false })?)
     }
 }
 
@@ -280,12 +283,17 @@ impl Job for ScanJob {
         read_all(told, self.file_bytes).is_ok_and(|(parts, _)| are_whole(&parts, range))
     }
 
+    fn bytes(found: &Found) -> u64 {
+        let result = found.result.as_ref().map_or(0, Vec::len);
+        (found.given.len() + result) as u64
+    }
+
     fn find(&self, here: &Here<'_>) -> Result<Found, ClerkError> {
         let Here { file, range, is_over } = *here;
         let ends_file = range.end() == self.file_bytes;
         let piece = Piece { offset: range.offset, starts_record: false, ends_file };
         let mut scan = self.checked.start();
-        let mut given = Vec::new();
+        let mut given = Given::default();
         let mut failed = None;
         scan.begin_piece(piece);
         let (mut at, mut scratch) = (range.offset, Vec::new());
@@ -294,11 +302,9 @@ impl Job for ScanJob {
             let fed = file.read_with(at, length, &mut scratch, |bytes| {
                 // A file that was cut meanwhile ends with zeros, as it does at the drives.
                 let missing = vec![0; length - bytes.len()];
-                let fed = feed(&mut given, bytes, |bytes, output| scan.feed(bytes, output));
+                let fed = given.feed(bytes, |bytes, output| scan.feed(bytes, output));
                 match fed {
-                    Ok(false) => {
-                        feed(&mut given, &missing, |bytes, output| scan.feed(bytes, output))
-                    }
+                    Ok(false) => given.feed(&missing, |bytes, output| scan.feed(bytes, output)),
                     fed => fed,
                 }
             })?;
@@ -310,35 +316,50 @@ impl Job for ScanJob {
         }
         let result = match failed {
             Some(error) => Err(error),
-            None => feed(&mut given, &[], |_, output| scan.end_piece(output)),
+            None => given.feed(&[], |_, output| scan.end_piece(output)),
         };
         let report = scan.report();
-        let mut partial = Vec::new();
-        let result = result
-            .and_then(|_| feed(&mut partial, &[], |_, output| scan.finish(output)))
-            .map(|_| partial);
-        Ok(Found { piece, end: range.end(), given, report, result })
+        let mut partial = Given::default();
+        let result = result.and_then(|_| partial.feed(&[], |_, output| scan.finish(output)));
+        let result = result.map(|_| partial.bytes());
+        Ok(Found { piece, end: range.end(), given: given.bytes(), report, result })
     }
 }
 
-/// Calls until everything is taken, appending what is written. Tells whether the LIMIT is reached.
-fn feed(
-    into: &mut Vec<u8>,
-    bytes: &[u8],
-    mut call: impl FnMut(&[u8], &mut Output<'_>) -> Result<Fed, ScanError>,
-) -> Result<bool, ScanError> {
-    let mut rest = bytes;
-    loop {
-        let before = into.len();
-        // As much as may be selected, so that once is enough mostly.
-        into.resize(before + rest.len() + (64 << 10), 0);
-        let mut output = Output::new(&mut into[before..]);
-        let fed = call(rest, &mut output);
-        let written = output.len();
-        into.truncate(before + written);
-        match fed? {
-            Fed::Full { consumed } => rest = &rest[consumed..],
-            fed => return Ok(fed == Fed::Done),
+/// What a scan has written so far, and room for more.
+#[derive(Default)]
+struct Given {
+    room: Vec<u8>,
+    length: usize,
+}
+
+impl Given {
+    /// Calls until everything is taken. Tells whether the LIMIT is reached.
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut call: impl FnMut(&[u8], &mut Output<'_>) -> Result<Fed, ScanError>,
+    ) -> Result<bool, ScanError> {
+        let mut rest = bytes;
+        loop {
+            if self.room.len() - self.length < LEAST_ROOM {
+                self.room.resize(2 * self.room.len() + LEAST_ROOM, 0);
+            }
+            let mut output = Output::new(&mut self.room[self.length..]);
+            let fed = call(rest, &mut output);
+            self.length += output.len();
+            match fed? {
+                Fed::Full { consumed } => {
+                    rest = &rest[consumed..];
+                    self.room.resize(2 * self.room.len(), 0);
+                }
+                fed => return Ok(fed == Fed::Done),
+            }
         }
+    }
+
+    fn bytes(mut self) -> Vec<u8> {
+        self.room.truncate(self.length);
+        self.room
     }
 }

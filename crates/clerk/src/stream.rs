@@ -24,6 +24,8 @@ pub(crate) struct Stream {
     window: u64,
     /// The byte after the last one asked for ahead of time.
     planned: u64,
+    /// Nothing is read ahead behind this byte.
+    end: Option<u64>,
 }
 
 /// What to do about read-ahead after a read.
@@ -38,7 +40,13 @@ pub(crate) struct Advice {
 impl Stream {
     /// A stream that is known to be sequential, for copying whole files.
     pub(crate) fn sequential() -> Self {
-        Stream { next: 0, window: MAX_WINDOW, planned: 0 }
+        Stream { window: MAX_WINDOW, ..Stream::default() }
+    }
+
+    /// One of a range, behind which others read.
+    pub(crate) fn of_part(range: ByteRange) -> Self {
+        let begin = range.offset;
+        Stream { next: begin, window: MAX_WINDOW, planned: begin, end: Some(range.end()) }
     }
 
     /// Notes a read of `range` of a file of `size` bytes.
@@ -46,7 +54,7 @@ impl Stream {
         let nothing = ByteRange::new(range.end(), 0);
         if !self.continues(range) {
             let restart = self.window > 0;
-            *self = Stream { next: range.end(), window: 0, planned: range.end() };
+            *self = Stream { next: range.end(), window: 0, planned: range.end(), end: self.end };
             return Advice { restart, fetch: nothing };
         }
         self.next = self.next.max(range.end());
@@ -57,7 +65,8 @@ impl Stream {
         }
         let grown = if self.window == 0 { FIRST_WINDOW } else { self.window * 2 };
         self.window = grown.max(2 * range.length).min(MAX_WINDOW);
-        let end = self.next.saturating_add(self.window).min(size);
+        let last = self.end.unwrap_or(size).min(size);
+        let end = self.next.saturating_add(self.window).min(last);
         let fetch = ByteRange::new(self.planned, end.saturating_sub(self.planned));
         self.planned = self.planned.max(end);
         Advice { restart: false, fetch }
@@ -104,6 +113,19 @@ mod tests {
         let kib = windows.iter().take(7).map(|bytes| bytes >> 10).collect::<Vec<_>>();
         assert_eq!(kib, [256, 512, 1024, 2048, 4096, 8192, 8192]);
         assert!(windows.iter().all(|bytes| *bytes <= 8 << 20));
+    }
+
+    #[test]
+    fn who_reads_a_part_fetches_all_of_it_and_nothing_behind() {
+        let (part, step) = (ByteRange::new(48 << 20, 16 << 20), 1 << 20);
+        let mut stream = Stream::of_part(part);
+        let mut fetched = 0;
+        for read in 0..16 {
+            let advice = stream.advance(ByteRange::new(part.offset + read * step, step), SIZE);
+            assert!(!advice.restart && advice.fetch.end() <= part.end());
+            fetched += advice.fetch.length;
+        }
+        assert_eq!(fetched, part.length - step, "all but what the first read itself asks for");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod links;
 mod lost;
 mod lost_link;
 mod objects;
+mod one_core;
 mod protection;
 mod scale;
 mod small;
@@ -93,6 +94,9 @@ const ROWS: &[(&str, Measure)] = &[
     ("rebuild", lost::speed),
     ("rebuild-written", lost::written),
     ("rebuild-foreground", lost::foreground),
+    ("filter-fixed-scan", one_core::fixed),
+    ("filter-csv-scan", one_core::delimited),
+    ("filter-grep", one_core::grep),
     ("scale-read-1", scale::measure),
     ("scale-read-2", scale::measure),
     ("scale-read-4", scale::measure),
@@ -120,9 +124,18 @@ const ROWS: &[(&str, Measure)] = &[
 /// Rows that take a minute and 12 GiB, or need hosts of their own and with them root, are measured only when
 /// they are named.
 fn is_when_named(name: &str) -> bool {
-    ["open-2m", "filter-", "links-rebuild", "lost-", "rebuild", "scale-", "many-clients-"]
-        .iter()
-        .any(|begin| name.starts_with(begin))
+    [
+        "open-2m",
+        "filter-link",
+        "filter-local",
+        "links-rebuild",
+        "lost-",
+        "rebuild",
+        "scale-",
+        "many-clients-",
+    ]
+    .iter()
+    .any(|begin| name.starts_with(begin))
 }
 
 /// The rows of this version, in the order in which they are measured.
