@@ -90,7 +90,7 @@ impl Join {
     ///
     /// # Errors
     ///
-    /// [`JoinError`].
+    /// [`JoinError`]; this is void then.
     pub fn add(
         &mut self,
         part: &Part<'_>,
@@ -152,9 +152,24 @@ impl Join {
     ) -> Result<(), JoinError> {
         let (mut number, mut left) = (self.lines, self.left());
         let mut counted = number;
+        let numbers = self.wanted.numbers;
+        let last = if numbers { number.checked_add(part.report.lines) } else { None };
+        // Each line has a byte.
+        let most = part.end - part.offset;
+        let is_possible = part.report.lines <= most && part.report.selected <= most;
+        if !is_possible || numbers && last.is_none() {
+            return Err(JoinError::Pieces);
+        }
         for item in part.items() {
             let item = item.ok_or(JoinError::Pieces)?;
+            // Where lines are not counted the next one is told.
+            if !numbers && item.distance > 1 {
+                return Err(JoinError::Pieces);
+            }
             number = number.checked_add(item.distance).ok_or(JoinError::Pieces)?;
+            if last.is_some_and(|last| number > last) {
+                return Err(JoinError::Pieces);
+            }
             // Several matches may be of one line.
             let is_next = item.is_selected && number > counted;
             if !item.is_selected || is_next && left == 0 {
@@ -164,7 +179,12 @@ impl Join {
             if is_next {
                 (counted, left) = (number, left - 1);
             }
-            self.found(number, give, |_, _, give| give(item.text));
+            self.found(number, give, |_, wanted, give| {
+                // Of an empty match it is told that the line is selected.
+                if wanted.give == Give::Lines || !item.text.is_empty() {
+                    give(item.text);
+                }
+            });
         }
         self.selected = self.selected.saturating_add(part.report.selected.min(self.left()));
         let lines = if self.wanted.numbers { part.report.lines } else { number - self.lines };

@@ -18,13 +18,16 @@ pub struct Bounds {
     program: usize,
     /// Bytes of what is remembered while it is looked for, in each direction.
     cache: usize,
+    /// Classes of characters: each takes up to 50 KiB, and some milliseconds, before the compiled size is known.
+    classes: usize,
 }
 
 impl Bounds {
     /// For who works for many others.
-    pub const SMALL: Bounds = Bounds { program: 512 << 10, cache: 1 << 20 };
+    pub const SMALL: Bounds = Bounds { program: 512 << 10, cache: 1 << 20, classes: 64 };
     /// For who works for himself.
-    pub const LARGE: Bounds = Bounds { program: 32 << 20, cache: 8 << 20 };
+    pub const LARGE: Bounds =
+        Bounds { program: 32 << 20, cache: 8 << 20, classes: MAX_PATTERN_BYTES };
 }
 
 /// All the bytes of memory that a matcher within [`Bounds::SMALL`] takes, while it is made too.
@@ -54,6 +57,12 @@ pub enum PatternError {
     /// It has `\A` or `\z`.
     #[error(r"\A and \z have no meaning where lines are looked at: use ^ and $")]
     Anchor,
+    /// It has other line ends.
+    #[error("lines end with LF: there is no flag R")]
+    LineEnds,
+    /// It may take too much for those who have to look for it.
+    #[error("a pattern has at most {0} classes of characters here")]
+    Classes(usize),
     /// It is too long.
     #[error("a pattern has at most {MAX_PATTERNS} texts with {MAX_PATTERN_BYTES} bytes")]
     Long,
@@ -77,6 +86,9 @@ impl Pattern {
         if self.texts.len() > MAX_PATTERNS || bytes > MAX_PATTERN_BYTES {
             return Err(PatternError::Long);
         }
+        if !self.is_fixed {
+            self.check_classes(bounds)?;
+        }
         if self.texts.is_empty() {
             return Ok(Matcher { regex: None });
         }
@@ -96,6 +108,38 @@ impl Pattern {
             Some(_) => Ok(Matcher { regex: Some(Arc::new(regex)) }),
             None => Err(PatternError::Anchor),
         }
+    }
+}
+
+impl Pattern {
+    /// Refuses what would take much before it is known how much, and what looks different in a line by itself.
+    fn check_classes(&self, bounds: Bounds) -> Result<(), PatternError> {
+        let mut classes = 0;
+        for text in &self.texts {
+            let mut rest = text.as_bytes();
+            while let Some((&byte, behind)) = rest.split_first() {
+                rest = behind;
+                match (byte, behind.first()) {
+                    (b'\\', Some(escaped)) => {
+                        classes += usize::from(escaped.is_ascii_alphanumeric());
+                        rest = &behind[1..];
+                    }
+                    (b'[', _) => classes += 1,
+                    (b'(', Some(b'?')) => {
+                        let flags =
+                            behind[1..].iter().take_while(|byte| byte.is_ascii_alphabetic());
+                        if flags.copied().any(|flag| flag == b'R') {
+                            return Err(PatternError::LineEnds);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if classes > bounds.classes {
+            return Err(PatternError::Classes(bounds.classes));
+        }
+        Ok(())
     }
 }
 

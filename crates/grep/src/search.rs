@@ -93,7 +93,7 @@ impl Search {
     /// Bytes of memory that one takes.
     pub fn memory_bytes(wanted: &Wanted, longest: usize, most: usize) -> usize {
         let before = (wanted.before as usize).saturating_mul(longest + size_of::<Before>());
-        most + 2 * longest + before + size_of::<Search>()
+        most + 3 * longest + before + size_of::<Search>()
     }
 
     /// One whose answer has at most `most` bytes, [`least_bytes`](Self::least_bytes) or more, of lines that have at most
@@ -105,8 +105,8 @@ impl Search {
             wanted,
             longest,
             most,
-            // Of which no more is touched than is used.
-            answer: Vec::with_capacity(most),
+            // Of which no more is touched than is used; where lines are only counted that is little.
+            answer: Vec::with_capacity(if wanted.give == Give::Count { 0 } else { most }),
             mode: Mode::Head,
             report_at: 0,
             report: Report::default(),
@@ -376,16 +376,24 @@ impl Search {
             }
         };
         match self.wanted.give {
-            Give::Matches => self.matcher.each(line, &mut put),
+            Give::Matches => {
+                let mut is_empty = true;
+                self.matcher.each(line, |text| {
+                    is_empty = false;
+                    put(text);
+                });
+                // That it is selected is told even so.
+                if is_empty {
+                    put(&[]);
+                }
+            }
             _ => put(line),
         }
         if is_full {
             self.answer.truncate(before);
             return Err(IsFull);
         }
-        if distance == 0 {
-            self.given = next;
-        }
+        self.given = next;
         if is_selected {
             self.before.clear();
         }

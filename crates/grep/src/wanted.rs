@@ -46,7 +46,12 @@ impl Wanted {
     #[must_use]
     pub fn plain(mut self) -> Wanted {
         if self.give != Give::Lines {
+            // There is none.
             (self.before, self.after) = (0, 0);
+        }
+        if self.give == Give::Matches && self.is_inverted {
+            // In them nothing matches.
+            self.give = Give::Count;
         }
         // What is context is known by its number.
         self.numbers |= self.has_context();

@@ -10,8 +10,10 @@ use std::ops::Range;
 /// As told, with what it is a copy of.
 type Found = (u64, bool, Vec<u8>);
 
-const PATTERNS: [&str; 13] =
-    ["a", "ab", "^a", "b$", "^$", "", "a.b", "[^a]", r"\bab\b", "aa|bb", r"\s", "(ab)+", "c"];
+const PATTERNS: [&str; 15] = [
+    "a*", "b?", "a", "ab", "^a", "b$", "^$", "", "a.b", "[^a]", r"\bab\b", "aa|bb", r"\s", "(ab)+",
+    "c",
+];
 
 fn pattern(text: &str) -> Pattern {
     Pattern { texts: vec![text.to_owned()], ..Pattern::default() }
@@ -133,6 +135,45 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
         }
         file
     })
+}
+
+/// What a drive may tell that is broken, or wants to break its client.
+#[test]
+fn what_no_search_tells_harms_nobody() {
+    let matcher = pattern("a").compile(Bounds::SMALL).unwrap();
+    let wanted = Wanted { before: 2, after: 2, ..Wanted::default() };
+    let file = b"a\nb\nb\na\nb\na\nb\nb\nb\nb\na\n".repeat(3);
+    let all = 0..file.len();
+    let (_, data) = answer(&matcher, &wanted, &[all], &file, 7, (9, 1 << 16));
+    let tell = |data: &[u8]| {
+        let mut join = Join::new(&matcher, &wanted);
+        let mut told = 0;
+        // The same twice, as of two pieces.
+        for offset in [0, file.len() as u64] {
+            let range = offset..offset + file.len() as u64;
+            let Ok(parts) = read_answer([range.clone()], range.end, data) else {
+                return told;
+            };
+            // After an error it is void.
+            if !parts.iter().all(|part| join.add(part, &mut |_| told += 1).is_ok()) {
+                return told;
+            }
+        }
+        join.finish(&mut |_| told += 1);
+        told
+    };
+    assert!(tell(&data) > 0);
+    for at in 0..data.len() {
+        for byte in [0, 1, 2, 0x7f, 0x80, 0xff] {
+            let mut wrong = data.clone();
+            wrong[at] = byte;
+            tell(&wrong);
+            // Lengths that fit, so that more of it is looked at.
+            wrong[at / 8 * 8..(at / 8 * 8 + 8).min(data.len())].fill(byte);
+            tell(&wrong);
+        }
+        tell(&data[..at]);
+    }
 }
 
 proptest! {

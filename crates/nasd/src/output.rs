@@ -15,7 +15,7 @@ pub(crate) use say;
 pub fn line(text: std::fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
     if let Err(error) = writeln!(out, "{text}") {
-        stop(&error);
+        stop(&error, 1);
     }
 }
 
@@ -30,15 +30,20 @@ pub fn json(facts: &impl Serialize) -> Outcome {
 
 /// Ends the command if what was written has not been taken.
 pub fn stop_if_gone(written: io::Result<()>) {
+    stop_if_gone_with(written, 1);
+}
+
+/// The same, with an exit status.
+pub fn stop_if_gone_with(written: io::Result<()>, status: i32) {
     if let Err(error) = written {
-        stop(&error);
+        stop(&error, status);
     }
 }
 
 /// Ends the command, whose output nobody takes.
-fn stop(error: &io::Error) -> ! {
+fn stop(error: &io::Error, status: i32) -> ! {
     if error.kind() != io::ErrorKind::BrokenPipe {
         eprintln!("nasd: can't write to the standard output: {error}");
     }
-    std::process::exit(1);
+    std::process::exit(status);
 }

@@ -82,8 +82,18 @@ fn drives_find_what_grep_finds() {
             &["-q", "debug"],
             &["-c", "no such thing"],
             &["-e", "^7 ", "-e", "^9 "],
+            &["-c", "-o", "debug"],
+            &["-o", "-m", "3", "7*"],
         ] {
             compare(&cell, &directory, options, &["log"]);
+        }
+        fs::write(cell.path("other"), "one\nerror\ntwo\n").unwrap();
+        for options in [
+            &["-c", "-A", "1", "error"][..],
+            &["-A", "1", "-m", "1", "error"],
+            &["-l", "-C", "1", "two"],
+        ] {
+            compare(&cell, &directory, options, &["log", "other"]);
         }
         let path = "main:/log";
         let (_, _, said) = nasd(&cell, &["-c", "error", path, "--stats"]);

@@ -15,7 +15,8 @@ const FEED: usize = 64 << 10;
 static ZEROS: [u8; FEED] = [0; FEED];
 
 /// Has `look` look at the bytes of a piece, until it breaks off or the call has to end soon: the byte before which it has come.
-/// Bytes behind the object's end are zeros.
+/// Bytes behind the object's end are zeros. `least` bytes are looked at in any case, for who has taken long to begin; it
+/// becomes what is left of that.
 ///
 /// # Errors
 ///
@@ -23,6 +24,7 @@ static ZEROS: [u8; FEED] = [0; FEED];
 pub(super) fn feed(
     piece: ByteRange,
     reach: &mut Reach,
+    least: &mut u64,
     mut look: impl FnMut(&[u8]) -> Result<ControlFlow<()>, ExtensionError>,
 ) -> Result<u64, ExtensionError> {
     let mut at = piece.offset;
@@ -38,7 +40,8 @@ pub(super) fn feed(
             }
             // Some take seconds for these.
             reach.go_on()?;
-            if reach.is_to_end_soon() {
+            *least = least.saturating_sub(bytes.len() as u64);
+            if *least == 0 && reach.is_to_end_soon() {
                 return Ok(at);
             }
         }

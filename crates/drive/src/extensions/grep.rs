@@ -15,6 +15,9 @@ use super::{Description, Extension, ExtensionCall, ExtensionError, Reach, Told};
 /// Bytes of a line, with its end: a longer one is left to the client.
 const LONGEST: usize = 256 << 10;
 
+/// Bytes that are looked at in any case: making the pattern ready may have taken as long.
+const LEAST: u64 = 4 << 20;
+
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grep;
@@ -60,11 +63,12 @@ fn look_at_all(
     reach: &mut Reach,
     search: &mut Search,
 ) -> Result<u64, ExtensionError> {
+    let mut least = LEAST;
     for piece in &call.pieces {
         if !search.begin(piece.offset) {
             return Ok(piece.offset);
         }
-        match look_at(*piece, reach, search)? {
+        match look_at(*piece, reach, &mut least, search)? {
             (Next::Full(position), _) => return Ok(position),
             (Next::Done, _) => return Ok(call.end()),
             (Next::More, at) => {
@@ -84,10 +88,11 @@ fn look_at_all(
 fn look_at(
     piece: ByteRange,
     reach: &mut Reach,
+    least: &mut u64,
     search: &mut Search,
 ) -> Result<(Next, u64), ExtensionError> {
     let mut next = Next::More;
-    let at = feed(piece, reach, |bytes| {
+    let at = feed(piece, reach, least, |bytes| {
         next = search.feed(bytes).map_err(failed)?;
         Ok(if next == Next::More { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;

@@ -55,13 +55,13 @@ pub struct MatchingArguments {
 #[allow(clippy::struct_excessive_bools)] // Each is an option of its own.
 pub struct ShowingArguments {
     /// How many lines of each file are selected.
-    #[arg(short, long, conflicts_with_all = ["files_with_matches", "files_without_match", "only_matching"])]
+    #[arg(short, long, conflicts_with_all = ["files_with_matches", "files_without_match"])]
     pub count: bool,
     /// Only the names of files of which a line is selected.
-    #[arg(short = 'l', long, conflicts_with_all = ["files_without_match", "only_matching"])]
+    #[arg(short = 'l', long, conflicts_with = "files_without_match")]
     pub files_with_matches: bool,
     /// Only the names of files of which none is.
-    #[arg(short = 'L', long, conflicts_with = "only_matching")]
+    #[arg(short = 'L', long)]
     pub files_without_match: bool,
     /// Only what matches, each in a line of its own.
     #[arg(short, long)]

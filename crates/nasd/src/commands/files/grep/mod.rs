@@ -50,6 +50,7 @@ fn run(cell: &Cell, arguments: &GrepArguments, as_json: bool) -> Result<i32, Box
     let mut printed = Printed { show, ..Printed::default() };
     search(cell, paths, arguments.recursive, &plan, options, show, &mut |searched| {
         printed.take(searched);
+        !(printed.has_found && show.what == What::Nothing)
     })?;
     if arguments.stats {
         let Work { drive_bytes, told_bytes, read_bytes } = printed.work;
@@ -98,7 +99,7 @@ fn show(arguments: &GrepArguments, paths: usize, as_json: bool) -> Show {
         as_json,
         names: (has_several || showing.with_filename) && !showing.no_filename,
         numbers: showing.line_number,
-        has_context: context(&showing) != (0, 0) && !showing.only_matching,
+        has_context: what == What::Lines && context(&showing) != (0, 0) && !showing.only_matching,
         is_text: showing.text,
     }
 }
@@ -160,9 +161,9 @@ impl Printed {
             Searched::Lines(lines) => {
                 let mut out = std::io::stdout().lock();
                 if self.show.has_context && self.has_lines && !self.is_same {
-                    output::stop_if_gone(out.write_all(b"--\n"));
+                    output::stop_if_gone_with(out.write_all(b"--\n"), FAILED);
                 }
-                output::stop_if_gone(out.write_all(&lines));
+                output::stop_if_gone_with(out.write_all(&lines), FAILED);
                 (self.has_lines, self.is_same) = (true, true);
             }
             Searched::Facts(facts) => self.facts.push(facts),

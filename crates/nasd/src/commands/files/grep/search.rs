@@ -13,6 +13,7 @@ use nasd_clerk::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -55,12 +56,14 @@ struct Task<'a> {
     plan: &'a GrepPlan,
     options: ScanOptions,
     show: Show,
+    /// Nothing more is wanted.
+    is_over: &'a AtomicBool,
 }
 
-/// Searches files, and gives what is found in their order.
+/// Searches files, and gives what is found in their order, as long as more is wanted.
 ///
 /// # Errors
-/// A path that is none, or a cell that can't be reached.
+/// A path that is none.
 pub fn search(
     cell: &Cell,
     paths: &[String],
@@ -68,17 +71,19 @@ pub fn search(
     plan: &GrepPlan,
     options: ScanOptions,
     show: Show,
-    give: &mut dyn FnMut(Searched),
+    give: &mut dyn FnMut(Searched) -> bool,
 ) -> Result<(), Box<dyn Error>> {
     let paths: Vec<CellPath> = paths.iter().map(|path| parse(path)).collect::<Result<_, _>>()?;
     let mut sessions = BTreeMap::new();
     for path in &paths {
         if !sessions.contains_key(path.volume()) {
-            let session = Session::open_by(cell, path, Route::Direct)?;
-            sessions.insert(path.volume(), Arc::new(session));
+            let session = Session::open_by(cell, path, Route::Direct);
+            let session = session.map(Arc::new).map_err(|error| error.to_string());
+            sessions.insert(path.volume(), session);
         }
     }
-    let task = Task { plan, options, show };
+    let is_over = AtomicBool::new(false);
+    let task = Task { plan, options, show, is_over: &is_over };
     thread::scope(|scope| {
         let (jobs, waiting) = sync_channel::<Job>(FOUND);
         let (order, files) = sync_channel::<Receiver<Searched>>(FOUND);
@@ -92,14 +97,18 @@ pub fn search(
         scope.spawn(move || {
             let finding = Finding { recursive, jobs, order };
             for path in paths {
+                let found = match &sessions[path.volume()] {
+                    Ok(session) => finding.find(session, path),
+                    Err(error) => finding.fail(format!("{path}: {error}")),
+                };
                 // Nobody wants more if it does not.
-                if finding.find(&sessions[path.volume()], path).is_none() {
+                if found.is_none() {
                     break;
                 }
             }
         });
-        for file in files {
-            file.into_iter().for_each(&mut *give);
+        if !files.into_iter().flatten().all(give) {
+            is_over.store(true, Ordering::Relaxed);
         }
     });
     Ok(())
@@ -161,11 +170,14 @@ fn work(waiting: &Mutex<Receiver<Job>>, task: Task<'_>) {
         let Ok(job) = job else {
             return;
         };
+        if task.is_over.load(Ordering::Relaxed) {
+            continue;
+        }
         let end = match job.search(task) {
             Ok(end) => end,
             Err(error) => Searched::Failed(format!("{}: {error}", job.path)),
         };
-        // Who prints is there as long as there are files.
+        // Who prints may have had enough.
         let _ = job.to.send(end);
     }
 }
@@ -176,11 +188,19 @@ impl Job {
         let (file, _) = clerk.open(caller, self.handle, OpenMode::READ)?;
         let grep = FileGrep::start(Arc::new(file), task.plan, task.options)?;
         let mut shown = Shown::new(task.show, &self.path);
-        let grepped: Grepped = grep.finish(&mut |line| {
+        let grepped = grep.finish(&mut |line| {
             if let Some(lines) = shown.line(line) {
                 let _ = self.to.send(Searched::Lines(lines));
             }
-        })?;
+        });
+        let grepped: Grepped = match grepped {
+            Ok(grepped) => grepped,
+            Err(error) => {
+                // What was found before is right.
+                let _ = self.to.send(Searched::Lines(shown.so_far()));
+                return Err(error.into());
+            }
+        };
         if task.show.as_json {
             if let Some(facts) = shown.facts(&grepped) {
                 let _ = self.to.send(Searched::Facts(facts));

@@ -84,6 +84,11 @@ impl<'a> Shown<'a> {
         (self.text.len() >= SOME).then(|| std::mem::take(&mut self.text))
     }
 
+    /// What is to be printed of the lines so far.
+    pub fn so_far(self) -> Vec<u8> {
+        self.text
+    }
+
     fn fact(&self, line: Line<'_>) -> Value {
         let text = String::from_utf8_lossy(line.text);
         match self.show.numbers {
