@@ -53,13 +53,14 @@ bench: deps
 	cargo build --release --locked -p nasd
 	./target/release/nasd bench $(if $(DIR),--dir "$(DIR)")
 
-# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root, 20 minutes.
+# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root, 40 minutes.
 figures: deps
 	cargo build --release --locked -p nasd
 	mkdir -p $(or $(DIR),docs/figures)
 	./target/release/nasd bench --plot $(or $(DIR),docs/figures) \
 		$(foreach n,1 2 4 8,scale-read-$(n) scale-forwarded-read-$(n) scale-search-$(n) \
-		scale-forwarded-search-$(n)) $(foreach n,1 2 4 6 8 10,many-clients-$(n))
+		scale-forwarded-search-$(n)) $(foreach n,1 2 4 6 8 10,many-clients-$(n)) \
+		$(foreach n,1 10 25 50 75 100,$(foreach k,link local,filter-$(k)-$(n) filter-$(k)-$(n)-small filter-$(k)-$(n)-large))
 
 # Each fuzzing target for so long: five minutes are an hour in all.
 fuzz: deps
