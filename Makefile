@@ -53,7 +53,7 @@ bench: deps
 	cargo build --release --locked -p nasd
 	./target/release/nasd bench $(if $(DIR),--dir "$(DIR)")
 
-# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root, 40 minutes.
+# Rows of many clients and drives, each with a host and a link of its own, and their figures: as root; those of many clients take 25 minutes.
 figures: deps
 	cargo build --release --locked -p nasd
 	mkdir -p $(or $(DIR),docs/figures)

@@ -24,7 +24,7 @@ const LINE_BYTES: usize = 8 << 20;
 /// The same where lines are only counted.
 const COUNT_BYTES: usize = 2 << 20;
 
-/// Files that are not larger are read: asking drives takes as long.
+/// Files that are not larger are read: that is one answer, as asking is.
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes that are read at a time where it is done here.
