@@ -326,6 +326,22 @@ impl<J: Job> Shared<J> {
     }
 }
 
+/// Whether parts are all of a range, up to its end or one behind which nothing is wanted. Of each: where it begins and ends, and
+/// whether it is that one.
+pub(crate) fn are_whole(parts: impl Iterator<Item = (u64, u64, bool)>, range: ByteRange) -> bool {
+    let mut at = range.offset;
+    for (begin, end, is_last) in parts {
+        if begin != at {
+            return false;
+        }
+        if is_last {
+            return true;
+        }
+        at = end;
+    }
+    at == range.end()
+}
+
 /// Unlike those of other jobs of this process.
 fn new_number() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,7 +11,7 @@ use nasd_grep::{
 use nasd_types::ByteRange;
 use thiserror::Error;
 
-use crate::chunks::{Chunk, Chunks, Here, Job, Sizes};
+use crate::chunks::{Chunk, Chunks, Here, Job, Sizes, are_whole};
 use crate::extending::ExtendedPart;
 use crate::{ClerkError, OpenFile, ScanOptions, Work};
 
@@ -185,21 +185,6 @@ fn read<'a>(
     read_answer(pieces, position, data).map_err(wrong)
 }
 
-/// Whether the parts are all of a range, or of what is wanted of it.
-fn are_whole(parts: &[Part<'_>], range: ByteRange) -> bool {
-    let mut at = range.offset;
-    for part in parts {
-        if part.offset != at {
-            return false;
-        }
-        if part.report.done {
-            return true;
-        }
-        at = part.end;
-    }
-    at == range.end()
-}
-
 impl Job for GrepJob {
     type Found = Found;
 
@@ -218,7 +203,8 @@ impl Job for GrepJob {
     }
 
     fn is_whole(&self, told: &[ExtendedPart], range: ByteRange) -> bool {
-        read_all(told).is_ok_and(|parts| are_whole(&parts, range))
+        let tell = |part: &Part<'_>| (part.offset, part.end, part.report.done);
+        read_all(told).is_ok_and(|parts| are_whole(parts.iter().map(tell), range))
     }
 
     fn bytes(found: &Found) -> u64 {

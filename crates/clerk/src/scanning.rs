@@ -11,7 +11,7 @@ use nasd_protocol::limits::MAX_TRANSFER_BYTES;
 use nasd_types::ByteRange;
 use thiserror::Error;
 
-use crate::chunks::{Chunk, Chunks, Here, Job, Sizes};
+use crate::chunks::{Chunk, Chunks, Here, Job, Sizes, are_whole};
 use crate::extending::ExtendedPart;
 use crate::{ClerkError, OpenFile};
 
@@ -250,21 +250,6 @@ fn read_all(
     Ok((parts, results))
 }
 
-/// Whether the parts are all of a range, up to its end or a LIMIT.
-fn are_whole(parts: &[Part<'_>], range: ByteRange) -> bool {
-    let mut at = range.offset;
-    for part in parts {
-        if part.piece.offset != at {
-            return false;
-        }
-        if part.report.done {
-            return true;
-        }
-        at = part.end;
-    }
-    at == range.end()
-}
-
 impl Job for ScanJob {
     type Found = Found;
 
@@ -280,7 +265,9 @@ impl Job for ScanJob {
     }
 
     fn is_whole(&self, told: &[ExtendedPart], range: ByteRange) -> bool {
-        read_all(told, self.file_bytes).is_ok_and(|(parts, _)| are_whole(&parts, range))
+        let tell = |part: &Part<'_>| (part.piece.offset, part.end, part.report.done);
+        read_all(told, self.file_bytes)
+            .is_ok_and(|(parts, _)| are_whole(parts.iter().map(tell), range))
     }
 
     fn bytes(found: &Found) -> u64 {
