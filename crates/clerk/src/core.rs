@@ -36,6 +36,9 @@ const MAX_FAILED: usize = 1024;
 /// Renewals that may wait for the manager side by side.
 const RENEWAL_THREADS: usize = 2;
 
+/// Parts of directories that are listed side by side at most, and one for each that lists them.
+const LISTER_THREADS: usize = 3;
+
 /// The threads and the memory that serve one drive: a drive that is away uses up only its own.
 pub(crate) struct Lane {
     /// Write-behind and background flushes.
@@ -104,6 +107,8 @@ pub(crate) struct Core {
     /// Wakes the background thread.
     pub(crate) dirtied: Condvar,
     renewals: WorkPool,
+    /// Lists parts of directories.
+    pub(crate) listers: WorkPool,
     /// Bits of the volume's `Protection`.
     protection: AtomicU32,
     next_owner: AtomicU64,
@@ -150,6 +155,7 @@ impl Core {
             failed: Mutex::default(),
             dirtied: Condvar::new(),
             renewals: WorkPool::new("nasd-renew", RENEWAL_THREADS),
+            listers: WorkPool::new("nasd-list", LISTER_THREADS),
             protection: AtomicU32::new(0),
             next_owner: AtomicU64::new(1),
             caller: Arc::clone(caller),
@@ -461,6 +467,7 @@ impl Core {
     /// Ends the threads that have nothing to do; queued work is still done.
     pub(crate) fn close_pools(&self) {
         self.renewals.close();
+        self.listers.close();
         for lane in lock(&self.lanes).values() {
             lane.senders.close();
             lane.fetchers.close();

@@ -1,9 +1,13 @@
 //! Directories that are listed by somebody who wants to know all about their files.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use nasd_client::interrupt;
+
 use crate::clerk::{Clerk, Entry};
+use crate::core::Core;
 use crate::wire::{Caller, DirectoryEntry, FileHandle, FileType};
 
 /// Names of a directory that are asked for when it is leased.
@@ -12,8 +16,14 @@ const WORTH_KNOWING: u32 = 1024;
 /// Files of which nothing is known must be so many that all around them are asked for at once.
 const WORTH_LISTING: usize = 2;
 
-/// Pages of files that are asked for at most before some are told.
+/// Names whose files are asked for by one request; several are made side by side.
+const PART: usize = nasd_protocol::limits::MAX_FILES;
+
+/// Requests that are made at most for such a part, where names are so long that one does not tell all.
 const MAX_PAGES: usize = 8;
+
+/// How soon a wait notices that it was interrupted.
+const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
 
 impl Clerk {
     /// Somebody is about to list a directory, and will look at its files: there may be a lease on it then. Answers
@@ -70,19 +80,11 @@ impl Clerk {
             .filter(|(_, pair)| is_missing(*pair))
             .map(|(at, _)| at)
             .collect();
-        let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
-            return told;
-        };
         if missing.len() < WORTH_LISTING || self.core.known.asking(dir).belief().is_none() {
             return told;
         }
-        let mut cookie = first.checked_sub(1).map_or(cookie, |before| entries[before].cookie);
-        for _ in 0..MAX_PAGES {
-            match self.list_ahead(caller, dir, cookie) {
-                Some(next) if next > cookie && next < entries[*last].cookie => cookie = next,
-                _ => break,
-            }
-        }
+        let parts = missing_parts(cookie, entries, &missing);
+        self.list_parts(caller, dir, parts);
         entries.iter().zip(told).map(|(entry, told)| told.or_else(|| known(entry))).collect()
     }
 
@@ -101,26 +103,98 @@ impl Clerk {
         (!is_in_use).then_some(Entry { handle, attributes, age, belief })
     }
 
-    /// Asks for all there is to know of a directory's next files. Answers where to go on, if there are more.
-    pub(crate) fn list_ahead(
+    /// Asks for all there is to know of files in several parts of a directory side by side, and waits until all are
+    /// told, or until whoever waits is interrupted.
+    pub(crate) fn list_parts(&self, caller: &Arc<Caller>, dir: FileHandle, parts: Vec<Part>) {
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else {
+            return;
+        };
+        let (told, all_told) = mpsc::channel::<()>();
+        for part in parts {
+            let (core, caller, told) = (Arc::clone(&self.core), Arc::clone(caller), told.clone());
+            self.core.listers.submit(move || {
+                core.list_part(&caller, dir, part);
+                drop(told);
+            });
+        }
+        drop(told);
+        self.core.list_part(caller, dir, first);
+        while all_told.recv_timeout(INTERRUPT_CHECK) == Err(RecvTimeoutError::Timeout) {
+            if interrupt::check().is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Names of a directory: those behind the first cookie, up to the one of the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) after: u64,
+    pub(crate) until: u64,
+}
+
+/// What one request has told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToldPage {
+    /// So many files are known now.
+    files: usize,
+    /// Where to go on, if there are more names.
+    pub(crate) next: Option<u64>,
+}
+
+/// The parts of what was listed behind `cookie` that have the entries at `missing` in them, each as long as what one
+/// request tells.
+fn missing_parts(cookie: u64, entries: &[DirectoryEntry], missing: &[usize]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut end = 0;
+    for at in missing.iter().copied() {
+        match parts.last_mut() {
+            Some(part) if at < end => part.until = entries[at].cookie,
+            _ => {
+                let after = at.checked_sub(1).map_or(cookie, |before| entries[before].cookie);
+                parts.push(Part { after, until: entries[at].cookie });
+                end = at + PART;
+            }
+        }
+    }
+    parts
+}
+
+impl Core {
+    /// Asks for all there is to know of the files in a part of a directory.
+    fn list_part(&self, caller: &Arc<Caller>, dir: FileHandle, part: Part) {
+        let mut after = part.after;
+        for _ in 0..MAX_PAGES {
+            let told = self.list_page(caller, dir, after);
+            // Where there are no files, their drive may be away.
+            let next = told.filter(|told| told.files > 0).and_then(|told| told.next);
+            match next {
+                Some(next) if next > after && next < part.until => after = next,
+                _ => return,
+            }
+        }
+    }
+
+    /// Asks for all there is to know of a directory's next files, if that is answered.
+    pub(crate) fn list_page(
         &self,
         caller: &Arc<Caller>,
         dir: FileHandle,
         cookie: u64,
-    ) -> Option<u64> {
+    ) -> Option<ToldPage> {
         let asked = Instant::now();
-        match self.ask(|names| names.readdirplus(caller, dir, cookie)) {
+        match self.ask_names(|names| names.readdirplus(caller, dir, cookie)) {
             Ok(page) => {
                 for listed in &page.files {
                     // Of what is written here the length is known better.
-                    if self.core.open_file(listed.file.handle).is_none() {
-                        self.core.learn(caller, &listed.file, asked);
+                    if self.open_file(listed.file.handle).is_none() {
+                        self.learn(caller, &listed.file, asked);
                     }
                 }
                 let next = (!page.end).then_some(page.cookie);
-                self.core.known.listed(dir, next);
-                // Where there are none, their drive may be away.
-                next.filter(|_| !page.files.is_empty())
+                Some(ToldPage { files: page.files.len(), next })
             }
             // Then they are asked for one by one.
             Err(error) => {
@@ -128,5 +202,45 @@ impl Clerk {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nasd_types::{DriveId, ObjectId, PartitionId};
+
+    use super::*;
+    use crate::wire::Name;
+
+    fn entries(count: u64) -> Vec<DirectoryEntry> {
+        let entry = |number: u64| DirectoryEntry {
+            cookie: 10 * number,
+            handle: FileHandle {
+                drive: DriveId(1),
+                partition: PartitionId(1),
+                object: ObjectId(number),
+            },
+            file_type: FileType::Regular,
+            name: Name::new(format!("f{number}").as_bytes()).unwrap(),
+        };
+        (1..=count).map(entry).collect()
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_in_parts_of_one_request_each() {
+        let entries = entries(300);
+        let all: Vec<usize> = (0..300).collect();
+        let parts = missing_parts(7, &entries, &all);
+        let part = |after, until| Part { after, until };
+        assert_eq!(parts, [part(7, 1280), part(1280, 2560), part(2560, 3000)]);
+    }
+
+    #[test]
+    fn what_is_known_is_not_asked_for() {
+        let entries = entries(300);
+        let part = |after, until| Part { after, until };
+        assert_eq!(missing_parts(0, &entries, &[5, 9]), [part(50, 100)]);
+        assert_eq!(missing_parts(0, &entries, &[0, 290]), [part(0, 10), part(2900, 2910)]);
+        assert_eq!(missing_parts(0, &entries, &[]), []);
     }
 }

@@ -16,7 +16,7 @@ fn request(file: FileHandle, owner: u64, first: u64, last: u64) -> LockRequest {
 
 /// Somebody who interrupts in the end.
 #[derive(Default)]
-struct GivesUp(AtomicBool);
+pub(super) struct GivesUp(pub(super) AtomicBool);
 
 impl Interrupts for GivesUp {
     fn wait(&self, _request: u64, limit: Duration) -> bool {

@@ -1,0 +1,82 @@
+//! Parts of a directory that are asked for side by side.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::sessions::GivesUp;
+use super::{cell, eventually, new_file, root, settings};
+use crate::fake::FakeCell;
+use crate::listing::Part;
+use crate::wire::DirectoryEntry;
+use crate::{Clerk, Interruptible};
+
+/// Entries of one answer of the fake manager.
+const PAGE: usize = 16;
+
+/// A cell with so many files, and a clerk that knows nothing of them, but for their names.
+fn listed(files: usize) -> (Arc<FakeCell>, Clerk, Vec<DirectoryEntry>) {
+    let cell = cell(2);
+    let maker = cell.clerk(settings());
+    for number in 0..files {
+        drop(new_file(&maker, &format!("f{number}")));
+    }
+    let clerk = cell.clerk(settings());
+    let page = clerk.readdir(&root(), clerk.root(), 0, 10_000).unwrap();
+    assert_eq!((page.entries.len(), page.end), (files, true));
+    (cell, clerk, page.entries)
+}
+
+fn known(clerk: &Clerk, entries: &[DirectoryEntry]) -> Vec<bool> {
+    let ttl = Duration::from_secs(60);
+    let is_known = |entry: &DirectoryEntry| clerk.core.attributes.is_fresh(entry.handle, ttl);
+    entries.iter().map(is_known).collect()
+}
+
+fn part(entries: &[DirectoryEntry], from: usize, until: usize) -> Part {
+    let after = from.checked_sub(1).map_or(0, |before| entries[before].cookie);
+    Part { after, until: entries[until - 1].cookie }
+}
+
+#[test]
+fn all_files_of_all_parts_are_known_and_no_others() {
+    let (cell, clerk, entries) = listed(20 * PAGE);
+    let parts = vec![
+        part(&entries, 0, 3 * PAGE),
+        part(&entries, 3 * PAGE, 6 * PAGE),
+        part(&entries, 9 * PAGE, 10 * PAGE),
+    ];
+    let before = cell.manager_requests.load(Ordering::Relaxed);
+    clerk.list_parts(&root(), clerk.root(), parts);
+    let is_told = |at: usize| at < 6 * PAGE || (9 * PAGE..10 * PAGE).contains(&at);
+    let told: Vec<bool> = (0..entries.len()).map(is_told).collect();
+    assert_eq!(known(&clerk, &entries), told);
+    // The fake manager counts a page, and each name in it.
+    let asked = cell.manager_requests.load(Ordering::Relaxed) - before;
+    assert_eq!(asked, 7 * (1 + PAGE as u64));
+}
+
+#[test]
+fn whoever_is_interrupted_does_not_wait_for_a_manager_that_is_away() {
+    let (cell, clerk, entries) = listed(4 * PAGE);
+    let parts = (0..4).map(|number| part(&entries, number * PAGE, (number + 1) * PAGE)).collect();
+    cell.set_manager_runs(false);
+    let gives_up = Arc::new(GivesUp::default());
+    let request = Interruptible::new(1, Arc::clone(&gives_up) as _);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let list = || request.run(|| clerk.list_parts(&root(), clerk.root(), parts));
+        let lister = scope.spawn(list);
+        thread::sleep(Duration::from_millis(100));
+        assert!(!lister.is_finished());
+        gives_up.0.store(true, Ordering::Relaxed);
+        lister.join().unwrap();
+    });
+    assert!(began.elapsed() < Duration::from_secs(5), "it waits for {:?}", settings().deadline);
+    cell.set_manager_runs(true);
+    // What was begun for him goes on, but for the part that he asked for himself.
+    eventually("the rest is told", || {
+        known(&clerk, &entries[PAGE..]).into_iter().all(|is_known| is_known)
+    });
+}
